@@ -1,0 +1,35 @@
+"""Penstock: references to objects in, ordered predictions out, nothing lost on the way.
+
+    consume → download → expand → microbatch → predict → publish → reject → settle
+     Kafka      S3        rows     window      TorchServe  Kafka     DLQ     offsets
+
+Where to look:
+
+    cli, app        what a person starts; the only place that names concrete adapters
+    pipeline        the wiring in flow order, start, rebalance, drain; begin reading here
+    lane            one assignment of one partition: what it owes and what may leave
+    ports           the promises an adapter keeps; errors: the three families
+    core/           decisions without waiting: blocks, ledger, order, window, retry, bisect
+    formats/        bytes to rows, push parsers
+    stages/         one verb a file; the alphabet is the order of the flow
+    adapters/       the only code that knows a client library
+    handlers/       the TorchServe handler to deploy with a model
+    embedded/       broker and model server of `penstock demo`
+    ops/            health page, verify, produce, topics
+    testing/        virtual time, for tests of your own
+
+Imports go one way: cli → app → pipeline → lane, stages → core → schemas; adapters → ports. A test holds it.
+"""
+
+from typing import Any
+
+__all__ = ["predict"]
+
+
+def __getattr__(name: str) -> Any:
+    """`from consumers import predict`, loaded when asked for: the core must not pull in the clients."""
+    if name == "predict":
+        from consumers.library import predict
+
+        return predict
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

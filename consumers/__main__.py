@@ -1,0 +1,5 @@
+"""`python -m consumers` is `penstock`."""
+
+from consumers.cli import main
+
+main()

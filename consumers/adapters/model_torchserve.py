@@ -1,0 +1,179 @@
+"""The model behind TorchServe's REST interface, or anything that speaks it.
+
+Rule: one POST for each batch, the rows spliced together, never touched. Nothing is repeated here,
+except once with a fresh token. Owner of one HTTP session, made at first use; the caller bounds the
+calls.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, cast
+from urllib.parse import quote
+
+import aiohttp
+import orjson
+from yarl import URL
+
+from consumers import config
+from consumers.adapters import torchserve_answers
+from consumers.core.payload import JsonRows, Matrix, Payload
+from consumers.errors import EXIT_USAGE, Fatal, Unreachable, WorkerDied
+from consumers.ports import Answers
+
+# A model that is loading queues the question; readiness is asked again soon anyway.
+READY_TIMEOUT_S: Final = 5.0
+# aiohttp would add these to every request; no answer depends on them.
+_NEEDLESS_HEADERS: Final = ("User-Agent", "Accept", "Accept-Encoding")
+
+
+class Request(NamedTuple):
+    """A body and the headers that say what it is."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class Reply(NamedTuple):
+    """An answer, read whole."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class TorchServeModel:
+    """The port `Model`."""
+
+    def __init__(self, settings: config.Model) -> None:
+        encode = _ENCODERS.get(settings.request)
+        if encode is None:
+            raise Fatal(
+                f"model.request = {settings.request!r} is not available with TorchServe yet; "
+                f"choose one of {', '.join(_ENCODERS)}",
+                exit_code=EXIT_USAGE,
+            )
+        self._encode = encode
+        self._url = _predictions_url(settings)
+        self._timeout_s = settings.timeout_ms / 1000
+        self._token_file = Path(settings.token_file) if settings.token_file else None
+        self._token = _read_token(self._token_file) if self._token_file else settings.token
+        self._version = settings.version
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def version(self) -> str | None:
+        return self._version
+
+    async def predict(self, payloads: Sequence[Payload]) -> Answers:
+        request = self._encode(payloads)
+        reply = await self._post(request, self._timeout_s)
+        if self._token_file and b"InvalidKeyException" in reply.body and reply.status == 400:
+            # TorchServe makes new keys every hour and writes them to its key file.
+            self._token = await asyncio.to_thread(_read_token, self._token_file)
+            reply = await self._post(request, self._timeout_s)
+        if reply.status != torchserve_answers.OK:
+            raise torchserve_answers.refusal(*reply, str(self._url))
+        return torchserve_answers.parse(reply.body, sum(payload.rows for payload in payloads))
+
+    async def ready(self) -> bool:
+        """Is an empty batch answered, if only by a complaint? `/ping` tells nothing of workers."""
+        try:
+            reply = await self._post(self._encode(()), min(READY_TIMEOUT_S, self._timeout_s))
+        except Unreachable:
+            return False
+        if reply.status == torchserve_answers.OK:
+            return True
+        error = torchserve_answers.refusal(*reply, str(self._url))
+        return reply.status != torchserve_answers.NOT_FOUND and not isinstance(error, WorkerDied)
+
+    async def aclose(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _post(self, request: Request, timeout_s: float) -> Reply:
+        headers = dict(request.headers)
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._open_session().post(
+                    self._url, data=request.body, headers=headers, allow_redirects=False
+                ) as response,
+            ):
+                return Reply(response.status, response.headers, await response.read())
+        except TimeoutError:
+            reason = f"no answer within {timeout_s:g} s (model.timeout_ms)"
+        except (aiohttp.ClientError, OSError) as error:
+            reason = f"{type(error).__name__}: {error}"
+        raise Unreachable(f"{self._url}: {reason}; check model.url and that TorchServe runs")
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                # The caller bounds the calls: waiting for a connection here would be hidden delay.
+                connector=aiohttp.TCPConnector(limit=0),
+                # aiohttp's own limit of 300 s would be a second one beside model.timeout_ms.
+                timeout=aiohttp.ClientTimeout(total=None),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                skip_auto_headers=_NEEDLESS_HEADERS,
+            )
+        return self._session
+
+
+def _predictions_url(settings: config.Model) -> URL:
+    """`model.url` is the server, or already the whole address of the model's predictions."""
+    base = URL(settings.url)
+    if base.scheme not in ("http", "https") or not base.host:
+        raise Fatal(
+            f"model.url = {settings.url!r} is no address; write http://host:8080",
+            exit_code=EXIT_USAGE,
+        )
+    if "/predictions/" in base.path:
+        return base
+    names = [settings.name, *([settings.version] if settings.version else [])]
+    path = "/".join(quote(part, safe="") for part in ("predictions", *names))
+    return URL(f"{settings.url.rstrip('/')}/{path}", encoded=True)
+
+
+def _read_token(path: Path) -> str:
+    """The file's text, or the inference key of TorchServe's own `key_file.json`."""
+    try:
+        text = path.read_text().strip()
+        return str(orjson.loads(text)["inference"]["key"]) if text.startswith("{") else text
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Fatal(
+            f"model.token_file {path}: {error!r}; it holds the token or is TorchServe's key file",
+            exit_code=EXIT_USAGE,
+        ) from None
+
+
+_JSON: Final = {"Content-Type": "application/json"}
+
+
+def _as_json(payloads: Sequence[Payload]) -> Request:
+    rows = cast("Sequence[JsonRows]", payloads)
+    return Request(b"[%b]" % b",".join([payload.body for payload in rows]), _JSON)
+
+
+def _as_instances(payloads: Sequence[Payload]) -> Request:
+    rows = cast("Sequence[JsonRows]", payloads)
+    return Request(b'{"instances":[%b]}' % b",".join([payload.body for payload in rows]), _JSON)
+
+
+def _as_float32(payloads: Sequence[Payload]) -> Request:
+    matrices = [payload.values.data for payload in cast("Sequence[Matrix]", payloads)]
+    headers = {
+        "Content-Type": "application/octet-stream",
+        "X-Rows": str(sum(map(len, matrices))),
+    }
+    return Request(b"".join(matrices), headers)
+
+
+_ENCODERS: Final[Mapping[str, Callable[[Sequence[Payload]], Request]]] = {
+    "json": _as_json,
+    "instances": _as_instances,
+    "float32": _as_float32,
+}

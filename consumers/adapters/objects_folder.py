@@ -1,0 +1,144 @@
+"""A folder as an object store: its subfolders are the buckets, the files below them the objects.
+
+Rule: a key is a relative path taken literally; one that no file can have is not found. Files are
+touched in threads, never on the event loop.
+"""
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from consumers.adapters.objects_common import (
+    CHUNK_BYTES,
+    WHOLE_BYTES,
+    Glob,
+    check_bucket,
+    is_odd,
+    name,
+    quoted,
+)
+from consumers.errors import PenstockError, Poison, Transient
+from consumers.ports import Listed, Location
+
+# One hop to a thread per so many files; as many as a page of an S3 listing.
+LISTED_AT_ONCE: Final = 1000
+
+_NO_SUCH_FILE = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
+)
+_NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM})
+
+
+class FolderObjects:
+    """The port `Objects` over a local folder."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+
+    async def open(self, location: Location) -> "FolderBody":
+        _check_file(location)
+        path = self._folder / location.bucket / location.key
+        try:
+            body = FolderBody(location, await asyncio.to_thread(path.open, "rb"))
+        except OSError as error:
+            raise _translated(error, location) from None
+        if location.etag is not None and quoted(location.etag) != body.etag:
+            await body.aclose()
+            raise Poison("changed", f"{name(location)}: the file has changed since")
+        return body
+
+    async def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
+        location = Location(bucket, pattern)
+        check_bucket(location)
+        glob = Glob.of(pattern)
+        start = glob.prefix[: glob.prefix.rfind("/") + 1]
+        if start and is_odd(start.removesuffix("/")):
+            return
+        found = _walk(self._folder / bucket, start, glob)
+        try:
+            while page := await asyncio.to_thread(lambda: list(islice(found, LISTED_AT_ONCE))):
+                for listed in page:
+                    yield listed
+        except OSError as error:
+            raise _translated(error, location) from None
+
+    async def aclose(self) -> None:
+        """Nothing is held between calls."""
+
+
+class FolderBody:
+    """An open file. A file replaced meanwhile is still read whole: the open one is the old one."""
+
+    version_id = None
+
+    def __init__(self, location: Location, file: BinaryIO) -> None:
+        stat = os.fstat(file.fileno())
+        self.size = stat.st_size
+        self.etag = _etag(stat)
+        self._location = location
+        self._file = file
+
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        chunk_bytes = self.size if self.size <= WHOLE_BYTES else CHUNK_BYTES
+        left = self.size
+        while left:
+            try:
+                chunk = await asyncio.to_thread(self._file.read, min(left, chunk_bytes))
+            except OSError as error:
+                raise _translated(error, self._location) from None
+            if not chunk:
+                raise Poison("changed", f"{name(self._location)}: cut while it was read")
+            left -= len(chunk)
+            yield chunk
+
+    async def aclose(self) -> None:
+        self._file.close()
+
+
+def _check_file(location: Location) -> None:
+    """Refuse what no file below a folder can be: an odd key, or a version."""
+    check_bucket(location)
+    if is_odd(location.key):
+        raise Poison("not_found", f"{name(location)}: no file has such a name")
+    if location.version_id is not None:
+        raise Poison("changed", f"{name(location)}: a folder keeps no versions; pin by etag")
+
+
+def _etag(stat: os.stat_result) -> str:
+    return f'"{stat.st_ino:x}-{stat.st_mtime_ns // 1000:x}-{stat.st_size:x}"'
+
+
+def _walk(bucket: Path, prefix: str, glob: Glob) -> Iterator[Listed]:
+    """Depth first; a folder sorts as its name with the slash, which is the order of the keys."""
+    try:
+        with os.scandir(bucket / prefix) as scan:
+            entries = {
+                entry.name + "/" * entry.is_dir(follow_symlinks=False): entry for entry in scan
+            }
+    except (FileNotFoundError, NotADirectoryError):
+        if bucket.is_dir():
+            return
+        raise
+    for entry_name in sorted(entries):
+        key = prefix + entry_name
+        if entry_name.endswith("/"):
+            if glob.depth is None or key.count("/") <= glob.depth:
+                yield from _walk(bucket, key, glob)
+        elif glob.matches(key) and entries[entry_name].is_file():
+            with suppress(FileNotFoundError):
+                stat = entries[entry_name].stat()
+                yield Listed(Location(bucket.name, key, etag=_etag(stat)), stat.st_size)
+
+
+def _translated(error: OSError, location: Location) -> PenstockError:
+    said = f"{name(location)}: {error.strerror}"
+    if error.errno in _NO_SUCH_FILE:
+        return Poison("not_found", f"{said}; write the file before publishing its reference")
+    if error.errno in _NO_PERMISSION:
+        return Poison("forbidden", f"{said}; let this user read the file")
+    return Transient(said)

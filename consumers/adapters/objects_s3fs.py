@@ -1,0 +1,181 @@
+"""Objects through s3fs: its settings and credentials, its aiobotocore client for the bytes.
+
+Rule: bucket and key go to the store exactly as named; s3fs's own file calls rewrite keys, drop
+versions and keep connections. Owner of one session, made at first use. Cut bodies are resumed here,
+requests are the caller's to repeat.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+import aiohttp
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+    ParamValidationError,
+    ProfileNotFound,
+)
+from s3fs import S3FileSystem
+
+from consumers import config
+from consumers.adapters.objects_common import (
+    CHUNK_BYTES,
+    CONNECT_TIMEOUT_S,
+    READ_TIMEOUT_S,
+    WHOLE_BYTES,
+    Glob,
+    check_bucket,
+    check_credentials,
+    name,
+    no_answer,
+    no_credentials,
+    no_pin,
+    quoted,
+    refusal,
+    resuming,
+)
+from consumers.errors import PenstockError, Poison
+from consumers.ports import Body, Listed, Location
+
+_CLIENT_ERRORS = (ClientError, BotoCoreError, aiohttp.ClientError, OSError)
+
+
+class S3fsObjects:
+    """The port `Objects` over anything that speaks S3."""
+
+    def __init__(self, settings: config.Objects, *, read_timeout_s: float = READ_TIMEOUT_S) -> None:
+        check_credentials(settings)
+        self._files = S3FileSystem(
+            asynchronous=True,
+            skip_instance_cache=True,
+            anon=settings.anon,
+            endpoint_url=settings.endpoint_url,
+            key=settings.key,
+            secret=settings.secret,
+            client_kwargs={"region_name": settings.region} if settings.region else None,
+            config_kwargs={
+                "connect_timeout": CONNECT_TIMEOUT_S,
+                "read_timeout": read_timeout_s,
+                "retries": {"total_max_attempts": 1},
+                # Unlimited: a body that waits for room keeps its connection; ten would stop all.
+                "max_pool_connections": 0,
+                "response_checksum_validation": "when_required",
+                **({"s3": {"addressing_style": "path"}} if settings.endpoint_url else {}),
+            },
+            **({"profile": settings.profile} if settings.profile else {}),
+        )
+        self._client: Any = None
+
+    async def open(self, location: Location) -> Body:
+        check_bucket(location)
+        pin: dict[str, str] = {}
+        if location.version_id is not None:
+            pin["VersionId"] = location.version_id
+        elif location.etag is not None:
+            pin["IfMatch"] = quoted(location.etag)
+        return S3Body(self, location, await self.get(location, pin))
+
+    async def get(self, location: Location, conditions: dict[str, str]) -> dict[str, Any]:
+        """One GET, with its body unread."""
+        try:
+            if self._client is None:
+                self._client = await self._files.set_session()
+            answer: dict[str, Any] = await self._client.get_object(
+                Bucket=location.bucket, Key=location.key, **conditions
+            )
+        except _CLIENT_ERRORS as error:
+            raise translated(error, location) from None
+        return answer
+
+    async def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
+        location = Location(bucket, pattern)
+        check_bucket(location)
+        glob = Glob.of(pattern)
+        try:
+            if self._client is None:
+                self._client = await self._files.set_session()
+            pages = self._client.get_paginator("list_objects_v2")
+            async for page in pages.paginate(Bucket=bucket, Prefix=glob.prefix):
+                for entry in page.get("Contents", ()):
+                    if glob.matches(entry["Key"]):
+                        yield Listed(
+                            Location(bucket, entry["Key"], etag=entry["ETag"]), entry["Size"]
+                        )
+        except _CLIENT_ERRORS as error:
+            raise translated(error, location) from None
+
+    async def aclose(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+
+class S3Body:
+    """A response whose body is read once, and asked for again from where it broke."""
+
+    def __init__(self, objects: S3fsObjects, location: Location, answer: dict[str, Any]) -> None:
+        self.size: int = answer["ContentLength"]
+        self.etag: str | None = answer.get("ETag")
+        self.version_id: str | None = answer.get("VersionId")
+        self._objects = objects
+        self._location = location
+        self._stream: Any = answer["Body"]
+        self._chunks: AsyncGenerator[bytes] | None = None
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        self._chunks = resuming(self.size, self._read_from, self._location)
+        return self._chunks
+
+    async def _read_from(self, offset: int) -> AsyncGenerator[bytes]:
+        if offset or self._stream is None:
+            self._stream = await self._reopen(offset)
+        try:
+            if self.size - offset <= WHOLE_BYTES:
+                yield await self._stream.read()
+            else:
+                async for chunk in self._stream.iter_chunks(CHUNK_BYTES):
+                    yield chunk
+        except _CLIENT_ERRORS as error:
+            raise translated(error, self._location) from None
+        finally:
+            self._drop_stream()
+
+    async def _reopen(self, offset: int) -> Any:
+        pin = {"Range": f"bytes={offset}-"}
+        if self.etag is not None:
+            pin["IfMatch"] = self.etag
+        elif self.version_id is None:
+            raise no_pin(self._location)
+        if self.version_id is not None:
+            pin["VersionId"] = self.version_id
+        return (await self._objects.get(self._location, pin))["Body"]
+
+    def _drop_stream(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    async def aclose(self) -> None:
+        if self._chunks is not None:
+            await self._chunks.aclose()
+        self._drop_stream()
+
+
+def translated(error: Exception, location: Location) -> PenstockError:
+    """What an error of botocore or aiohttp means."""
+    if isinstance(error, ClientError):
+        metadata = error.response.get("ResponseMetadata", {})
+        retry_after = metadata.get("HTTPHeaders", {}).get("retry-after", "")
+        return refusal(
+            location,
+            metadata.get("HTTPStatusCode", 500),
+            error.response.get("Error", {}).get("Code", ""),
+            float(retry_after) if retry_after.isdigit() else None,
+        )
+    if isinstance(error, ParamValidationError):
+        return Poison("not_found", f"{name(location)}: S3 allows no such name")
+    if isinstance(error, NoCredentialsError | ProfileNotFound | CredentialRetrievalError):
+        return no_credentials(error)
+    return no_answer(location, error)

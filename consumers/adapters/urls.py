@@ -1,0 +1,101 @@
+"""The source and sink of `predict`: object URLs in, results out, no Kafka.
+
+Rule: the same pipeline, the same promises: URLs are the records of one partition, the results come in their order, and a reader who
+stops reading stops the transfer. Owner: `library.predict`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+
+from consumers.errors import EXIT_USAGE, Fatal
+from consumers.ports import Commit, Objects, Outgoing, Rebalance, Record
+from schemas.codec import encode_reference
+from schemas.errors import SchemaError
+from schemas.reference import Reference, split_url
+
+# Records looked at in one poll; listing pages are larger and stay with the store's client.
+POLL_RECORDS = 100
+_MAGIC = frozenset("*?[")
+
+
+async def references(objects: Objects, urls: Sequence[str]) -> AsyncIterator[Reference]:
+    """A reference per object the URLs name, globs listed by key. Raises `Fatal` when a glob matches nothing."""
+    for url in urls:
+        try:
+            bucket, key = split_url(url)
+        except SchemaError as error:
+            raise Fatal(str(error), exit_code=EXIT_USAGE) from None
+        if not _MAGIC & set(key):
+            yield Reference(bucket=bucket, key=key)
+            continue
+        matched = False
+        async for listed in objects.list(bucket, key):
+            matched = True
+            yield Reference(bucket=bucket, key=listed.location.key, size=listed.size)
+        if not matched:
+            raise Fatal(f"no object matches {url}", exit_code=EXIT_USAGE)
+
+
+class UrlSource:
+    """Records from an iterator of references; `on_end` is called when all of them are answered."""
+
+    def __init__(self, found: AsyncIterator[Reference], on_end: Callable[[], None]) -> None:
+        self._found = found
+        self._on_end = on_end
+        self._next_offset = 0
+        self._exhausted = False
+
+    async def start(self, rebalance: Rebalance) -> None:
+        await rebalance.assigned({0: Commit(0)})
+
+    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+        records: list[Record] = []
+        while partitions and not self._exhausted and len(records) < POLL_RECORDS:
+            reference = await anext(self._found, None)
+            if reference is None:
+                self._exhausted = True
+                break
+            records.append(Record(0, self._next_offset, None, encode_reference(reference), 0))
+            self._next_offset += 1
+        if not records:
+            await asyncio.sleep(wait_ms / 1000)
+        if self._exhausted and not self._next_offset:
+            self._on_end()
+        return records
+
+    async def commit(self, commits: Mapping[int, Commit]) -> None:
+        if self._exhausted and commits[0].next_offset == self._next_offset:
+            self._on_end()
+
+    async def end_offsets(self) -> Mapping[int, int]:
+        return {0: self._next_offset}
+
+    async def stop(self) -> None:
+        return
+
+
+class ResultSink:
+    """Hands the records of one topic to whoever reads `results`; those of others (dead letters) are dropped."""
+
+    def __init__(self, topic: str, *, waiting: int = 4) -> None:
+        self._topic = topic
+        self.results: asyncio.Queue[list[bytes]] = asyncio.Queue(waiting)
+
+    async def start(self) -> None:
+        return
+
+    async def partitions(self, topic: str) -> int:
+        return 1
+
+    async def send(self, outgoing: Outgoing) -> Awaitable[None]:
+        if outgoing.topic == self._topic:
+            await self.results.put(outgoing.values)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    def fits(self, key: bytes | None, value: bytes) -> bool:
+        return True
+
+    async def stop(self) -> None:
+        return

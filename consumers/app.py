@@ -1,0 +1,183 @@
+"""From configuration to a running worker: the only place that names concrete adapters.
+
+Rule: nothing here decides anything about rows; it picks adapters, checks that the world fits the configuration, and turns signals into
+a drain.
+"""
+
+import asyncio
+import logging
+import signal
+from functools import lru_cache
+
+from aiokafka.partitioner import murmur2
+
+from consumers import config
+from consumers.adapters.kafka_sink import KafkaSink
+from consumers.adapters.kafka_source import KafkaSource
+from consumers.adapters.model_torchserve import TorchServeModel
+from consumers.adapters.objects_obstore import ObstoreObjects
+from consumers.adapters.objects_s3fs import S3fsObjects
+from consumers.clock import SystemClock
+from consumers.core.blocks import Ticket
+from consumers.core.window import WindowLimits
+from consumers.errors import EXIT_USAGE, Fatal
+from consumers.formats.base import RowOptions
+from consumers.ops.health import serve_health
+from consumers.pipeline import Adapters, Pipeline, Settings
+from consumers.ports import Model, Objects, Sink
+from consumers.stages.consume import Intake
+from consumers.stages.publish import Labels
+from consumers.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+
+def open_objects(settings: config.Objects) -> Objects:
+    return S3fsObjects(settings) if settings.client == "s3fs" else ObstoreObjects(settings)
+
+
+def open_model(settings: config.Model) -> Model:
+    if settings.protocol != "torchserve" or settings.request in ("arrow", "raw"):
+        raise Fatal(
+            f"model.protocol = {settings.protocol!r} with model.request = {settings.request!r} is not built yet; "
+            "use torchserve with json, instances or float32",
+            exit_code=EXIT_USAGE,
+        )
+    return TorchServeModel(settings)
+
+
+def row_options(cfg: config.Config) -> RowOptions:
+    header = cfg.rows.header
+    return RowOptions(
+        form="matrix" if cfg.model.request == "float32" else "json",
+        header=header if isinstance(header, str) else "yes" if header else "no",
+        columns=cfg.rows.columns,
+        member=cfg.rows.member,
+        fail_on_bad_row=cfg.rows.on_bad_row == "fail_object",
+        row_bytes=cfg.limits.row_bytes,
+        expansion_ratio=cfg.limits.expansion_ratio,
+        members=cfg.limits.members,
+    )
+
+
+def window_limits(settings: config.Window) -> WindowLimits:
+    return WindowLimits(
+        max_rows=settings.max_rows,
+        max_bytes=settings.max_bytes,
+        max_wait_s=settings.max_wait_ms / 1000,
+        eager=settings.eager,
+        fair=settings.fair,
+    )
+
+
+def pipeline_settings(
+    cfg: config.Config, labels: Labels, *, dead_letter_partitions: int, commit_interval_s: float
+) -> Settings:
+    return Settings(
+        labels=labels,
+        dead_letter_topic=cfg.output.dead_letter_topic,
+        dead_letter_partitions=dead_letter_partitions,
+        rows=row_options(cfg),
+        window=window_limits(cfg.window),
+        fetchers=cfg.objects.concurrency,
+        callers=cfg.model.max_in_flight,
+        buffer_bytes=cfg.limits.buffer_bytes,
+        in_flight_objects=cfg.limits.in_flight_objects,
+        object_bytes=cfg.limits.object_bytes,
+        pin=cfg.objects.pin,
+        wait_for_object_s=cfg.objects.wait_for_object_ms / 1000,
+        commit_interval_s=commit_interval_s,
+        drain_s=cfg.delivery.drain_ms / 1000,
+    )
+
+
+async def run_worker(cfg: config.Config) -> None:
+    """One worker until SIGTERM or SIGINT, then a drain. Raises the first failure."""
+    _refuse_unbuilt(cfg)
+    clock, telemetry = SystemClock(), Telemetry()
+    objects, model = open_objects(cfg.objects), open_model(cfg.model)
+    sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
+    try:
+        await sink.start()
+        source = KafkaSource(cfg.kafka, drain_ms=cfg.delivery.drain_ms)
+        output_partitions = await _check_topics(cfg, sink)
+        labels = Labels(
+            cfg.kafka.input_topic,
+            cfg.output.topic,
+            cfg.model.name,
+            model.version,
+            cfg.output.markers,
+        )
+        settings = pipeline_settings(
+            cfg,
+            labels,
+            dead_letter_partitions=await sink.partitions(cfg.output.dead_letter_topic),
+            commit_interval_s=cfg.delivery.commit_interval_ms / 1000,
+        )
+        pipeline = Pipeline(
+            settings,
+            Adapters(source, objects, model, sink, clock),
+            Intake(stream_from=cfg.kafka.stream_from, allow=cfg.objects.allow, telemetry=telemetry),
+            _partition_rule(cfg, output_partitions),
+            telemetry,
+        )
+        stop_on_signals(pipeline)
+        async with serve_health(cfg.http, pipeline, model, telemetry):
+            await pipeline.run()
+    finally:
+        await sink.stop()
+        await model.aclose()
+        await objects.aclose()
+
+
+def stop_on_signals(pipeline: Pipeline) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, pipeline.stop)
+
+
+async def _check_topics(cfg: config.Config, sink: Sink) -> int:
+    """The output topic's partitions; raises `Fatal` where answers would have no place to go."""
+    counts = {
+        topic: await sink.partitions(topic)
+        for topic in (cfg.kafka.input_topic, cfg.output.topic, cfg.output.dead_letter_topic)
+    }
+    for topic, count in counts.items():
+        if not count:
+            raise Fatal(
+                f"there is no topic {topic} on {cfg.kafka.bootstrap_servers}; create it: penstock topics create",
+                exit_code=EXIT_USAGE,
+            )
+    wanted, found = counts[cfg.kafka.input_topic], counts[cfg.output.topic]
+    if cfg.output.partitioning == "same" and found < wanted:
+        raise Fatal(
+            f"{cfg.output.topic} has {found} partitions, {cfg.kafka.input_topic} has {wanted}; "
+            "add partitions, or set output.partitioning = 'stream'",
+            exit_code=EXIT_USAGE,
+        )
+    return found
+
+
+def _partition_rule(cfg: config.Config, output_partitions: int):  # type: ignore[no-untyped-def]
+    if cfg.output.partitioning == "same":
+        return lambda ticket: ticket.owner.partition
+
+    @lru_cache(maxsize=10_000)
+    def of_stream(stream: str) -> int:
+        return int((murmur2(stream.encode()) & 0x7FFFFFFF) % output_partitions)
+
+    def of_ticket(ticket: Ticket) -> int:
+        return of_stream(ticket.stream)
+
+    return of_ticket
+
+
+def _refuse_unbuilt(cfg: config.Config) -> None:
+    """Say so at once, rather than run with less than what was asked for."""
+    asked = {
+        "delivery.guarantee": cfg.delivery.guarantee == "exactly_once",
+        "output.order": cfg.output.order == "stream",
+        "window.target_p99_ms": cfg.window.target_p99_ms is not None,
+    }
+    for key in (key for key, is_asked in asked.items() if is_asked):
+        raise Fatal(f"{key}: this value is not built yet", exit_code=EXIT_USAGE)

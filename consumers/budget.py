@@ -1,0 +1,49 @@
+"""One byte budget for everything that is held: rows waiting, in flight, and answers held back.
+
+Rule: nobody starts a chunk while the budget is spent, except the head of a lane: it must go on, as everything behind it waits for
+it. So the overdraft is one chunk per lane and nothing can lock up. Owner: the pipeline; used from the event loop only.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+
+class Budget:
+    """`await room(...)` before a chunk, `spend` what it became, `refund` when that is delivered or dropped."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.spent_bytes = 0
+        self.peak_bytes = 0
+        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
+
+    def __repr__(self) -> str:
+        return f"{self.spent_bytes} of {self.limit_bytes} bytes held, {len(self._waiting)} waiting"
+
+    @property
+    def has_room(self) -> bool:
+        return self.spent_bytes < self.limit_bytes
+
+    async def room(self, may_overdraw: Callable[[], bool]) -> None:
+        """Return when there is room, or when `may_overdraw()` says that this one must go on."""
+        while not self.has_room and not may_overdraw():
+            future = asyncio.get_running_loop().create_future()
+            self._waiting[future] = may_overdraw
+            try:
+                await future
+            finally:
+                self._waiting.pop(future, None)
+
+    def spend(self, nbytes: int) -> None:
+        self.spent_bytes += nbytes
+        self.peak_bytes = max(self.peak_bytes, self.spent_bytes)
+
+    def refund(self, nbytes: int) -> None:
+        self.spent_bytes -= nbytes
+        self.review()
+
+    def review(self) -> None:
+        """Let go on who may: after a refund, and whenever a lane has a new head."""
+        for future, may_overdraw in self._waiting.items():
+            if not future.done() and (self.has_room or may_overdraw()):
+                future.set_result(None)

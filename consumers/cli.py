@@ -1,0 +1,132 @@
+"""The `penstock` command: arguments in, exit codes out.
+
+Rule: each command parses, calls one function and prints; what it does lives elsewhere. Errors for people are one to three lines; a
+traceback only with `--debug`.
+"""
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import msgspec
+import orjson
+
+from consumers import config, logs
+from consumers.errors import EXIT_FATAL, EXIT_UNREACHABLE, Fatal, PenstockError, Unreachable
+
+
+class Context:
+    """What all commands share; the configuration is read when a command first asks for it."""
+
+    def __init__(self) -> None:
+        self.path: Path | None = None
+        self.debug = False
+
+    def load(self) -> config.Config:
+        cfg = config.load(self.path)
+        logs.set_up(cfg.log.level, cfg.log.format)
+        return cfg
+
+
+pass_context = click.make_pass_decorator(Context, ensure=True)
+
+
+def _store(name: str) -> Any:
+    def keep(ctx: click.Context, _: click.Parameter, value: Any) -> Any:
+        if value:
+            setattr(ctx.ensure_object(Context), name, value)
+        return value
+
+    return keep
+
+
+def common(command: Any) -> Any:
+    """Options of every command."""
+    command = click.option(
+        "--config",
+        type=click.Path(dir_okay=False, path_type=Path),
+        expose_value=False,
+        callback=_store("path"),
+        help="TOML file; PENSTOCK_SECTION__KEY variables override it.",
+    )(command)
+    return click.option(
+        "--debug",
+        is_flag=True,
+        expose_value=False,
+        callback=_store("debug"),
+        help="Show tracebacks.",
+    )(command)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="penstock", prog_name="penstock")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Ordered, lossless micro-batch inference over objects announced on Kafka."""
+    ctx.ensure_object(Context)
+
+
+@cli.command()
+@common
+@pass_context
+def run(context: Context) -> None:
+    """One worker: consume, fetch, batch, predict, publish, commit. SIGTERM and Ctrl-C drain."""
+    from consumers.app import run_worker
+
+    run_async(run_worker(context.load()))
+
+
+@cli.command(name="config")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of the configuration instead.")
+@common
+@pass_context
+def show_config(context: Context, schema: bool) -> None:
+    """Print the resolved configuration, secrets masked."""
+    shown = msgspec.json.schema(config.Config) if schema else context.load().masked()
+    click.echo(orjson.dumps(shown, option=orjson.OPT_INDENT_2))
+
+
+def run_async(work: Coroutine[Any, Any, None]) -> None:
+    """Run to the end; an exception group is told by the failure that caused it."""
+    try:
+        asyncio.run(work)
+    except BaseExceptionGroup as group:
+        raise _cause(group) from group
+
+
+def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first failure that is not a group itself; failures on purpose before bugs."""
+    flat: list[BaseException] = []
+    for error in group.exceptions:
+        flat.append(_cause(error) if isinstance(error, BaseExceptionGroup) else error)
+    return min(flat, key=lambda error: not isinstance(error, PenstockError))
+
+
+def main() -> NoReturn:
+    context = Context()
+    try:
+        cli.main(standalone_mode=False, obj=context)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except click.exceptions.Abort:
+        code = 130
+    except PenstockError as error:
+        if context.debug:
+            raise
+        click.echo(f"penstock: {error}", err=True)
+        code = _exit_code(error)
+    except KeyboardInterrupt:
+        code = 130
+    else:
+        code = 0
+    sys.exit(code)
+
+
+def _exit_code(error: PenstockError) -> int:
+    if isinstance(error, Fatal):
+        return error.exit_code
+    return EXIT_UNREACHABLE if isinstance(error, Unreachable) else EXIT_FATAL

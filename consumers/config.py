@@ -1,0 +1,227 @@
+"""Settings: TOML, overridden by `PENSTOCK_SECTION__KEY` variables.
+
+Rule: every key is declared here with its default and where the number comes from; an unknown key is an error that names the nearest
+valid one. Only `app.py` and the commands read settings; everything else is handed plain values.
+"""
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from consumers.errors import EXIT_USAGE, Fatal
+
+ENV_PREFIX = "PENSTOCK_"
+SECRET_KEYS = frozenset({"sasl_password", "key", "secret", "token"})
+MASK = "********"
+
+Positive = Annotated[int, Meta(gt=0)]
+NonNegative = Annotated[int, Meta(ge=0)]
+MIB = 1 << 20
+
+
+class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of all sections: immutable, strict, keyword only."""
+
+
+class Kafka(Section, frozen=True):
+    bootstrap_servers: str = "localhost:9092"
+    input_topic: str = "refs"
+    group: str = "penstock"
+    stream_from: str | None = None
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    sasl_username: str | None = None
+    sasl_password: str | None = None
+    ssl_cafile: str | None = None
+    ssl_certfile: str | None = None
+    ssl_keyfile: str | None = None
+    client_rack: str | None = None
+
+
+class Objects(Section, frozen=True):
+    client: Literal["obstore", "s3fs"] = "obstore"
+    endpoint_url: str | None = None
+    region: str | None = None
+    key: str | None = None
+    secret: str | None = None
+    profile: str | None = None
+    anon: bool = False
+    allow: list[str] | None = None
+    concurrency: Positive = 16
+    pin: bool = True
+    wait_for_object_ms: NonNegative = 0
+
+
+class Rows(Section, frozen=True):
+    format: str = "auto"
+    header: Literal["auto", "yes", "no"] | bool = "auto"
+    columns: list[str | int] | None = None
+    dtype: Literal["float32"] = "float32"
+    member: str | None = None
+    on_bad_row: Literal["reject", "fail_object"] = "reject"
+
+
+class Window(Section, frozen=True):
+    # 512 rows is the plateau of TorchServe's rows/s; 128 is the knee.
+    max_rows: Positive = 512
+    # Below TorchServe's default max_request_size of 6,553,500 bytes.
+    max_bytes: Positive = 4 * MIB
+    max_wait_ms: NonNegative = 10
+    eager: bool = False
+    fair: bool = True
+    target_p99_ms: Positive | None = None
+
+
+class Model(Section, frozen=True):
+    url: str = "http://localhost:8080"
+    name: str = "rows"
+    version: str | None = None
+    protocol: Literal["torchserve", "oip"] = "torchserve"
+    request: Literal["json", "instances", "float32", "arrow", "raw"] = "json"
+    timeout_ms: Positive = 30_000
+    # 2-4 requests in flight per TorchServe worker saturate it; more only add delay.
+    max_in_flight: Positive = 4
+    token: str | None = None
+    token_file: str | None = None
+
+
+class Output(Section, frozen=True):
+    topic: str = "predictions"
+    dlq_topic: str | None = None
+    partitioning: Literal["same", "stream"] = "same"
+    order: Literal["partition", "stream"] = "partition"
+    markers: bool = True
+    compression: Literal["none", "snappy", "zstd", "lz4", "gzip"] = "none"
+
+    @property
+    def dead_letter_topic(self) -> str:
+        return self.dlq_topic or f"{self.topic}.dlq"
+
+
+class Delivery(Section, frozen=True):
+    guarantee: Literal["at_least_once", "exactly_once"] = "at_least_once"
+    commit_interval_ms: Positive = 500
+    drain_ms: NonNegative = 15_000
+
+
+class Limits(Section, frozen=True):
+    buffer_bytes: Positive = 256 * MIB
+    in_flight_objects: Positive = 64
+    object_bytes: Positive | None = None
+    expansion_ratio: Positive = 200
+    members: Positive = 100_000
+    row_bytes: Positive = 6_000_000
+    dlq_ratio: Annotated[float, Meta(gt=0, le=1)] = 0.5
+    dlq_consecutive: Positive = 100
+
+
+class Http(Section, frozen=True):
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 8900
+    token: str | None = None
+
+
+class Log(Section, frozen=True):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "text", "json"] = "auto"
+
+
+class Config(Section, frozen=True):
+    """The whole of it; `load` is how to get one."""
+
+    kafka: Kafka = field(default_factory=Kafka)
+    objects: Objects = field(default_factory=Objects)
+    rows: Rows = field(default_factory=Rows)
+    window: Window = field(default_factory=Window)
+    model: Model = field(default_factory=Model)
+    output: Output = field(default_factory=Output)
+    delivery: Delivery = field(default_factory=Delivery)
+    limits: Limits = field(default_factory=Limits)
+    http: Http = field(default_factory=Http)
+    log: Log = field(default_factory=Log)
+
+    def masked(self) -> dict[str, Any]:
+        """As nested dictionaries, secrets hidden: fit to print."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        for section in plain.values():
+            for key in SECRET_KEYS & section.keys():
+                if section[key] is not None:
+                    section[key] = MASK
+        return plain
+
+
+SECTIONS: dict[str, type[Section]] = get_type_hints(Config)
+
+
+def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Config:
+    """Read `path` (if any), then the environment over it. Raises `Fatal` (exit 2) saying which key is wrong."""
+    tree = _read(path) if path else {}
+    for name, text in sorted((os.environ if environ is None else environ).items()):
+        if name.startswith(ENV_PREFIX) and "__" in name:
+            section, key = name.removeprefix(ENV_PREFIX).lower().split("__", 1)
+            _check_key(section, key, where=f"environment variable {name}")
+            tree.setdefault(section, {})[key] = _from_text(section, key, text)
+    try:
+        return msgspec.convert(tree, Config)
+    except msgspec.ValidationError as error:
+        raise _usage(f"configuration: {error}") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        tree = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise _usage(f"configuration file {path}: {error}") from None
+    for section, keys in tree.items():
+        if section in SECTIONS and not isinstance(keys, dict):
+            raise _usage(f"configuration file {path}: [{section}] must be a table")
+        for key in keys if isinstance(keys, dict) else ("",):
+            _check_key(section, key, where=f"configuration file {path}")
+    return tree
+
+
+def _check_key(section: str, key: str, *, where: str) -> None:
+    if section not in SECTIONS:
+        raise _usage(f"{where}: no section [{section}]{_nearest(section, SECTIONS)}")
+    keys = SECTIONS[section].__struct_fields__
+    if key not in keys:
+        raise _usage(f"{where}: no key {section}.{key}{_nearest(key, keys)}")
+
+
+def _nearest(word: str, valid: Mapping[str, object] | tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(word, list(valid), n=1, cutoff=0.0)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _from_text(section: str, key: str, text: str) -> Any:
+    """A variable's text as TOML would have given it; an empty one unsets an optional key."""
+    kinds = _kinds(get_type_hints(SECTIONS[section], include_extras=False)[key])
+    if not text and type(None) in kinds:
+        return None
+    if list in kinds:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if bool in kinds and text.lower() in ("true", "false", "1", "0"):
+        return text.lower() in ("true", "1")
+    for kind in (int, float):
+        if kind in kinds:
+            try:
+                return kind(text)
+            except ValueError:
+                pass
+    return text
+
+
+def _kinds(hint: Any) -> set[Any]:
+    if get_origin(hint) in (list, Literal):
+        return {list} if get_origin(hint) is list else {str}
+    return set().union(*map(_kinds, get_args(hint))) if get_args(hint) else {hint}
+
+
+def _usage(message: str) -> Fatal:
+    return Fatal(message, exit_code=EXIT_USAGE)

@@ -1,0 +1,210 @@
+"""What travels between the stages: blocks of rows on the chain of their ticket.
+
+Rule: a ticket is the right and duty to answer one object of one record; its blocks form a chain in row order, so that a block can be
+cut in two anywhere without moving the others. Owner: the lane the ticket belongs to; stages change a ticket only from the event loop.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from consumers.core.payload import Payload
+from consumers.errors import ErrorCode
+from schemas.prediction import RecordFrame
+from schemas.reference import Inline, Reference
+
+
+class Origin(Protocol):
+    """The record a ticket came with, as far as it goes on with it."""
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def value(self) -> bytes | None: ...
+
+    @property
+    def timestamp_ms(self) -> int: ...
+
+
+class Owner(Protocol):
+    """The lane of a ticket, as far as a stage that holds one of its blocks needs to know it."""
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def alive(self) -> bool:
+        """False once the generation is over: work for it is dropped."""
+        ...
+
+    def may_overdraw(self, ticket: "Ticket") -> bool:
+        """Must this ticket's object go on although the byte budget is spent?"""
+        ...
+
+    def hold(self, nbytes: int) -> None:
+        """Rows of this lane now take this much of the byte budget."""
+        ...
+
+    def wake(self) -> None:
+        """Something was answered or closed: there may be something to release."""
+        ...
+
+
+class Rejection(NamedTuple):
+    """Why rows, or a whole object, are answered by an error."""
+
+    code: ErrorCode
+    message: str
+    stage: str
+    attempts: int = 1
+
+
+class Block:
+    """Consecutive rows of one object. Waiting until it has `answers` or a `rejection` for all its rows."""
+
+    __slots__ = (
+        "answers",
+        "arrived_s",
+        "cost_bytes",
+        "errors",
+        "first_row",
+        "member",
+        "next",
+        "payload",
+        "rejection",
+        "rows",
+        "ticket",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        ticket: "Ticket",
+        first_row: int,
+        rows: int,
+        payload: Payload | None,
+        member: str | None = None,
+        rejection: Rejection | None = None,
+    ) -> None:
+        self.ticket = ticket
+        self.first_row = first_row
+        self.rows = rows
+        self.payload = payload
+        self.member = member
+        self.rejection = rejection
+        self.answers: Sequence[bytes] | None = None
+        self.errors: Mapping[int, Rejection] = {}
+        self.arrived_s = 0.0
+        self.cost_bytes = 0
+        self.waiting = False
+        self.next: Block | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        return self.answers is not None or self.rejection is not None
+
+    def split(self, rows: int) -> "Block":
+        """Keep the first `rows` rows; the rest becomes the next block of the chain and is returned."""
+        assert self.payload is not None
+        assert 0 < rows < self.rows
+        rest = Block(
+            self.ticket,
+            self.first_row + rows,
+            self.rows - rows,
+            self.payload.cut(rows, self.rows),
+            self.member,
+        )
+        rest.arrived_s, rest.waiting = self.arrived_s, self.waiting
+        rest.cost_bytes = self.cost_bytes * rest.rows // self.rows
+        self.cost_bytes -= rest.cost_bytes
+        rest.next, self.next = self.next, rest
+        if self.ticket.tail is self:
+            self.ticket.tail = rest
+        self.payload = self.payload.cut(0, rows)
+        self.rows = rows
+        return rest
+
+    def answer(self, answers: Sequence[bytes], errors: Mapping[int, Rejection]) -> None:
+        """One answer per row; `errors` by index into this block. The payload is let go."""
+        self.answers = answers
+        self.errors = errors
+        self.payload = None
+
+    def reject(self, rejection: Rejection) -> None:
+        self.rejection = rejection
+        self.payload = None
+
+
+class Ticket:
+    """One object of one record: its identity, its chain of blocks, and how it ended.
+
+    `reference` is None for inline rows and for a record that is no reference. `closed` means: no more blocks will come, `rows` is
+    the object's row count, `failure` tells why if it could not be read to its end.
+    """
+
+    __slots__ = (
+        "closed",
+        "failure",
+        "frame",
+        "head",
+        "index",
+        "inline",
+        "next_row",
+        "owner",
+        "record",
+        "reference",
+        "rows",
+        "started",
+        "stream",
+        "tail",
+        "version",
+    )
+
+    def __init__(
+        self,
+        owner: Owner,
+        record: Origin,
+        index: int,
+        stream: str,
+        reference: Reference | None,
+        inline: Inline | None = None,
+    ) -> None:
+        self.owner = owner
+        self.record = record
+        self.index = index
+        self.stream = stream
+        self.reference = reference
+        self.inline = inline
+        self.version: str | None = None
+        self.frame: RecordFrame | None = None
+        self.head: Block | None = None
+        self.tail: Block | None = None
+        self.next_row = 0
+        self.rows = 0
+        self.started = False
+        self.closed = False
+        self.failure: Rejection | None = None
+
+    def add(self, block: Block) -> None:
+        """Append to the chain. Blocks come in row order."""
+        if self.tail is None:
+            self.head = self.tail = block
+        else:
+            self.tail.next = self.tail = block
+
+    def close(self, failure: Rejection | None = None) -> None:
+        self.rows = self.next_row
+        self.failure = failure
+        self.closed = True
+
+    def wants(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The parts of these rows (half open) that the reference selects."""
+        selected = self.reference.rows if self.reference else None
+        if selected is None:
+            yield start, stop
+            return
+        for first, end in selected:
+            low = max(first, start)
+            high = stop if end is None else min(end, stop)
+            if low < high:
+                yield low, high

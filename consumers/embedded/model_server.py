@@ -1,0 +1,223 @@
+"""A small server that speaks TorchServe's REST interface, for the demo and for tests.
+
+Rule: it answers what the example model behind a real TorchServe answers, and fails, when told to,
+as TorchServe was seen to fail. Run as a program (`python -m consumers.embedded.model_server`) it
+prints its URL on the first line.
+"""
+
+import argparse
+import asyncio
+from collections import deque
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+import orjson
+from aiohttp import web
+
+from consumers.core.payload import Float32Matrix
+from consumers.embedded.child import announce, until_stopped
+from consumers.handlers import rows_model
+
+HOST: Final = "127.0.0.1"
+# TorchServe's own default.
+MAX_REQUEST_BYTES: Final = 6_553_500
+FEATURES: Final = rows_model.SIZES[0]
+
+Fault = Literal[
+    "overloaded",
+    "handler_raised",
+    "worker_died",
+    "worker_killed",
+    "out_of_resources",
+    "too_large",
+    "no_model",
+    "bad_token",
+    "slow",  # answers after `release`
+    "disconnected",
+    "cut",
+    "one_too_few",
+    "not_a_number",
+]
+# Status, type and message as TorchServe 0.12 sends them; a 413 comes without a body.
+_ERRORS: Final[dict[Fault, tuple[int, str, str]]] = {
+    "overloaded": (
+        503,
+        "ServiceUnavailableException",
+        f'Model "{rows_model.NAME}" has no worker to serve inference request.',
+    ),
+    "handler_raised": (503, "InternalServerException", "Prediction failed"),
+    "worker_died": (500, "InternalServerException", "Worker died."),
+    "worker_killed": (507, "InternalServerException", "Worker died."),
+    "out_of_resources": (507, "InternalServerException", "Out of resources"),
+    "too_large": (413, "", ""),
+    "no_model": (404, "ModelNotFoundException", f"Model not found: {rows_model.NAME}"),
+    "bad_token": (
+        400,
+        "InvalidKeyException",
+        "Token Authorization failed. Token either incorrect, expired, or not provided correctly",
+    ),
+}
+
+
+class EmbeddedModelServer:
+    """`async with EmbeddedModelServer() as server:` post to `server.url`.
+
+    `fail_next` scripts the next answers; `batch_rows` tells how many rows each answered batch had.
+    """
+
+    def __init__(self, *, port: int = 0, token: str | None = None) -> None:
+        self.token = token
+        self.url = ""
+        self.batch_rows: list[int] = []
+        self._port = port
+        self._faults: deque[Fault] = deque()
+        self._released = asyncio.Event()
+        self._layers = rows_model.layers()
+        self._runner: web.AppRunner | None = None
+
+    def fail_next(self, *faults: Fault) -> None:
+        """The next requests fail so, one each; those after them are answered."""
+        self._faults.extend(faults)
+
+    def release(self) -> None:
+        """Answer whom `slow` keeps waiting."""
+        self._released.set()
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=MAX_REQUEST_BYTES)
+        app.router.add_post("/predictions/{name}", self._predictions)
+        app.router.add_post("/predictions/{name}/{version}", self._predictions)
+        # The grace for open requests: nobody reads their answers any more.
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, HOST, self._port).start()
+        self.url = f"http://{HOST}:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _predictions(self, request: web.Request) -> web.StreamResponse:
+        fault = self._faults.popleft() if self._faults else self._refusal(request)
+        if fault in _ERRORS:
+            return _error_response(*_ERRORS[fault])
+        if fault == "disconnected":
+            return _hang_up(request)
+        if fault == "slow":
+            await self._released.wait()
+        try:
+            document = self._answer(request.content_type, request.headers, await request.read())
+        except web.HTTPRequestEntityTooLarge:
+            return _error_response(*_ERRORS["too_large"])
+        except ValueError as error:
+            return _json_response(400, {"error": str(error)})
+        if fault == "one_too_few":
+            document.pop()
+        if fault == "not_a_number":
+            return web.Response(body=b"[NaN]")
+        if fault == "cut":
+            return await _cut_short(request, document)
+        return web.Response(body=orjson.dumps(document))
+
+    def _refusal(self, request: web.Request) -> Fault | None:
+        expected = None if self.token is None else f"Bearer {self.token}"
+        if expected is not None and request.headers.get("Authorization") != expected:
+            return "bad_token"
+        known = request.match_info["name"] == rows_model.NAME
+        version = request.match_info.get("version", rows_model.VERSION)
+        return None if known and version == rows_model.VERSION else "no_model"
+
+    def _answer(self, content_type: str, headers: Any, body: bytes) -> Any:
+        """The handler's part. Raises `ValueError` for what it would answer by 400."""
+        if content_type == "application/octet-stream":
+            rows = int(headers.get("X-Rows", "1"))
+            matrix = np.frombuffer(body, "<f4").reshape(rows, FEATURES)
+            self.batch_rows.append(rows)
+            return self._predict(matrix)
+        document = orjson.loads(body)
+        elements = document["instances"] if isinstance(document, dict) else document
+        self.batch_rows.append(len(elements))
+        answers = self._predict_elements(elements)
+        return {"predictions": answers} if isinstance(document, dict) else answers
+
+    def _predict_elements(self, elements: list[Any]) -> list[dict[str, Any]]:
+        whole = _numbers(elements, (len(elements), FEATURES))
+        if whole is not None:
+            return self._predict(whole)
+        rows = [_numbers(element, (FEATURES,)) for element in elements]
+        good = [row for row in rows if row is not None]
+        answers = iter(self._predict(np.stack(good)) if good else ())
+        error = {"error": f"a row is an array of {FEATURES} numbers"}
+        return [error if row is None else next(answers) for row in rows]
+
+    def _predict(self, matrix: Float32Matrix) -> list[dict[str, Any]]:
+        *hidden, (weight, bias) = self._layers
+        signal = matrix
+        for hidden_weight, hidden_bias in hidden:
+            signal = np.maximum(signal @ hidden_weight.T + hidden_bias, 0)
+        logits = signal @ weight.T + bias
+        chances = np.exp(logits - logits.max(axis=1, keepdims=True))
+        scores = chances.max(axis=1) / chances.sum(axis=1)
+        pairs = zip(chances.argmax(axis=1).tolist(), scores.tolist(), strict=True)
+        answers: list[dict[str, Any]] = [{"label": label, "score": score} for label, score in pairs]
+        for row in np.flatnonzero(~np.isfinite(scores)).tolist():
+            answers[row] = {"error": "the answer is not a finite number: check the row"}
+        return answers
+
+
+def _numbers(value: Any, shape: tuple[int, ...]) -> Float32Matrix | None:
+    try:
+        array = np.asarray(value, np.float32)
+    except (TypeError, ValueError):
+        return None
+    return array if array.shape == shape else None
+
+
+def _error_response(status: int, kind: str, message: str) -> web.Response:
+    if not kind:
+        return _closing(web.Response(status=status))
+    return _json_response(status, {"code": status, "type": kind, "message": message})
+
+
+def _json_response(status: int, document: Any) -> web.Response:
+    return _closing(web.Response(status=status, body=orjson.dumps(document)))
+
+
+def _closing(response: web.Response) -> web.Response:
+    """TorchServe closes the connection after every error."""
+    response.force_close()
+    return response
+
+
+def _hang_up(request: web.Request) -> web.Response:
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
+
+
+async def _cut_short(request: web.Request, document: Any) -> web.StreamResponse:
+    body = orjson.dumps(document)
+    response = web.StreamResponse(headers={"Content-Length": str(len(body))})
+    await response.prepare(request)
+    await response.write(body[: len(body) // 2])
+    return _hang_up(request)
+
+
+async def _serve(port: int) -> None:
+    async with EmbeddedModelServer(port=port) as server:
+        announce(server.url)
+        await until_stopped()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=0, help="0: any free one")
+    asyncio.run(_serve(parser.parse_args().port))

@@ -1,0 +1,80 @@
+"""The three error families, sorted by what the reader must do.
+
+    PenstockError
+    ├── Transient     the other side is ill or away: the same request may work later
+    │   ├── Unreachable   nobody answered at all (refused, reset, timed out)
+    │   ├── Overloaded    it answered that it has too much to do: send less at a time
+    │   └── WorkerDied    the process that did the work died; the same rows again may kill it again
+    ├── Poison        this record, object or row can never work: marker, dead letter, go on
+    │   └── Rejected      the model answered that it cannot take these rows
+    └── Fatal         going on would do harm or is pointless: stop the process
+
+Adapters and decoders translate every library error into one of these; any other exception is a bug of ours.
+"""
+
+from typing import Literal
+
+ErrorCode = Literal[
+    "bad_reference",
+    "not_allowed",
+    "not_found",
+    "forbidden",
+    "changed",
+    "too_large",
+    "bad_archive",
+    "bad_format",
+    "bad_row",
+    "model_rejected",
+    "model_mismatch",
+    "result_too_large",
+    "unavailable",
+]
+
+EXIT_CHECK_FAILED = 1
+EXIT_USAGE = 2
+EXIT_UNREACHABLE = 3
+EXIT_FATAL = 4
+
+
+class PenstockError(Exception):
+    """Root of everything that is raised on purpose; `str()` is written for a person."""
+
+
+class Transient(PenstockError):
+    """Worth another try. `retry_after_s` is the other side's own wish, when it said one."""
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Unreachable(Transient):
+    """Nobody answered: connection refused, reset or timed out. Says nothing about the request."""
+
+
+class Overloaded(Transient):
+    """The other side has more work than it takes. Fewer requests at a time help."""
+
+
+class WorkerDied(Transient):
+    """The model's worker died, perhaps of these rows: when they do it twice, suspect them."""
+
+
+class Poison(PenstockError):
+    """Never worth another try. `code` is the error code of markers and dead letters."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Rejected(Poison):
+    """The model refused these rows for what they hold. Fewer rows at a time may tell which."""
+
+
+class Fatal(PenstockError):
+    """Stop the process with `exit_code`."""
+
+    def __init__(self, message: str, *, exit_code: int = EXIT_FATAL) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

@@ -1,0 +1,54 @@
+"""What every decoder is: a push parser from bytes to runs of rows, in bounded memory.
+
+Rule: a decoder never does I/O, never waits, and holds at most its current chunk and one unfinished
+row. It raises `Poison` only when the rest of the object cannot be read; one bad row is a run of its
+own with its reason.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+from consumers.core.payload import Payload
+
+Form = Literal["matrix", "json"]
+
+
+class Run(NamedTuple):
+    """Consecutive rows of one member. Either `payload`, or `error`: why they cannot be read."""
+
+    rows: int
+    payload: Payload | None
+    error: str | None = None
+    member: str | None = None
+
+
+class Decoder(Protocol):
+    """Fed from one task, in order. After `close` or an error it is not used again."""
+
+    @property
+    def step_bytes(self) -> int:
+        """The most bytes to feed at a time: what one feed may return is bounded by it."""
+        ...
+
+    def feed(self, data: bytes) -> list[Run]:
+        """Take the next bytes (any length, cut anywhere); return the rows now complete."""
+        ...
+
+    def close(self) -> list[Run]:
+        """No more bytes: return what is left. Raises `Poison` if the data stops too early."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RowOptions:
+    """How bytes become rows; from the `rows` and `limits` sections of the configuration."""
+
+    form: Form = "matrix"
+    header: Literal["auto", "yes", "no"] = "auto"
+    columns: Sequence[str | int] | None = None
+    member: str | None = None
+    fail_on_bad_row: bool = False
+    row_bytes: int = 6_000_000
+    expansion_ratio: int = 200
+    members: int = 100_000

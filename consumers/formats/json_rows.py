@@ -1,0 +1,118 @@
+"""JSON elements to rows: one reader for NDJSON's lines and a JSON array's elements.
+
+Rule: a matrix row is an array of numbers, or an object whose values are taken in the order of
+`columns`, else of the first row's keys. The first row fixes the width. JSON rows are handed on as
+they came, once they proved to be valid (NaN and Infinity are not; nor is nesting above 1024).
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import orjson
+
+from consumers.core.payload import JsonRows, Matrix
+from consumers.formats.base import RowOptions, Run
+from consumers.formats.numbers import parse_table
+from consumers.formats.rows import (
+    BadRow,
+    Block,
+    join_floats,
+    parse_halving,
+    read_rows,
+    rows_of,
+    shown,
+    split_first,
+)
+
+_SPACE = b" \t\r\n"
+_FLAT_ARRAYS = re.compile(rb"(?:[ \t]*+\[[^\[\]\n]*+\][ \t\r]*+\n)*+")
+_BRACKETS_TO_SPACES = bytes.maketrans(b"[]", b"  ")
+_NUMBERS = {int, float}
+
+
+class JsonRowReader:
+    """Remembers the width or the keys that the first row fixed."""
+
+    def __init__(self, options: RowOptions, *, broken: Callable[[str], Exception]) -> None:
+        """`broken` makes the error for text that is not JSON: `BadRow`, or worse."""
+        self._matrix = options.form == "matrix"
+        self._broken = broken
+        columns = options.columns or ()
+        self._keys: Sequence[str] = [name for name in columns if isinstance(name, str)]
+        self._indexes = [index for index in columns if isinstance(index, int)]
+        self._width = 0  # values in an array row; 0 until the first one came
+
+    def read(self, block: Block) -> Iterator[Run]:
+        if not self._matrix:
+            return read_rows(rows_of(block), self._element, JsonRows.of)
+        if not (self._width or self._keys):
+            with suppress(BadRow):  # reported in its place, below
+                self._numbers(split_first(block)[0])
+        if self._keys:
+            return self._exact(rows_of(block))
+        return parse_halving(block, self._bulk, self._exact)
+
+    def _bulk(self, block: Block) -> Run | None:
+        """Lines that are arrays of numbers, each as wide as the first."""
+        if not (self._width and isinstance(block, bytes) and _FLAT_ARRAYS.fullmatch(block)):
+            return None
+        values = parse_table(block.translate(_BRACKETS_TO_SPACES), self._width)
+        if values is None:
+            return None
+        if self._indexes:
+            values = np.take(values, self._indexes, axis=1)
+        return Run(len(values), Matrix(values))
+
+    def _exact(self, rows: list[bytes]) -> Iterator[Run]:
+        return read_rows(rows, self._numbers, join_floats)
+
+    def _element(self, row: bytes) -> bytes:
+        self._loads(row)
+        return row.strip(_SPACE)
+
+    def _loads(self, row: bytes) -> Any:
+        try:
+            return orjson.loads(row)
+        except orjson.JSONDecodeError as error:
+            raise self._broken(f"row is not JSON: {error}") from None
+
+    def _numbers(self, row: bytes) -> list[float]:
+        value = self._loads(row)
+        if isinstance(value, list):
+            values = self._of_array(value)
+        elif isinstance(value, dict):
+            values = self._of_object(value)
+        else:
+            raise BadRow(f"row is {shown(row.strip(_SPACE))}, expected an array or an object")
+        if not _NUMBERS.issuperset(map(type, values)):
+            bad = next(value for value in values if type(value) not in _NUMBERS)
+            raise BadRow(f"value {shown(orjson.dumps(bad))} is not a number")
+        return values
+
+    def _of_array(self, row: list[Any]) -> list[Any]:
+        if self._keys:
+            raise BadRow("row is an array, expected an object")
+        if not self._width:
+            if not row:
+                raise BadRow("row is empty")
+            if self._indexes and not 0 <= min(self._indexes) <= max(self._indexes) < len(row):
+                raise BadRow(f"row has {len(row)} values, but rows.columns asks for others")
+            self._width = len(row)
+        if len(row) != self._width:
+            raise BadRow(f"row has {len(row)} values, expected {self._width}")
+        return [row[index] for index in self._indexes] if self._indexes else row
+
+    def _of_object(self, row: dict[str, Any]) -> list[Any]:
+        if self._width or self._indexes:
+            raise BadRow("row is an object, expected an array")
+        if not self._keys:
+            if not row:
+                raise BadRow("row is empty")
+            self._keys = list(row)
+        try:
+            return [row[key] for key in self._keys]
+        except KeyError as missing:
+            raise BadRow(f"row has no {shown(orjson.dumps(missing.args[0]))}") from None

@@ -1,0 +1,211 @@
+"""Where one row ends: cuts chunks into blocks of complete lines, whatever the cut of the chunks.
+
+Rule: a row ends at a newline outside quotes; a quote opens only at the start of a cell (RFC 4180).
+At most one unfinished row is held, and of a row above the limit nothing: it is one bad row, and
+reading goes on at the next newline after the limit.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from consumers.core.payload import Matrix, Payload
+from consumers.errors import Poison
+from consumers.formats.base import Run
+from consumers.formats.numbers import to_float32
+
+T = TypeVar("T")
+
+# Complete rows: as one text of lines, each ended by a newline and none blank; or one by one, where
+# a row may hold a newline.
+Block = bytes | list[bytes]
+
+# Fewer rows than this are read one by one: a call of pyarrow costs 220 us, a row read alone 2-4 us.
+EXACT_ROWS = 64
+
+_SHOWN_BYTES = 40  # of a bad cell or value in an error message
+_BLANK_LINES = re.compile(rb"\n{2,}")
+_LINE = re.compile(rb"[^\n]*+\n")
+# Cells, each quoted from its start or not starting with a quote. Possessive: no second reading, so
+# that a quote still open at the end means "not yet a row".
+_CELL = rb'(?:"[^"]*+(?:""[^"]*+)*+"|(?!"))[^,\n]*+'
+_CSV_ROW = re.compile(rb"(?:%b,)*+%b\n" % (_CELL, _CELL))
+
+
+class BadRow(ValueError):
+    """One row cannot be read; the message says why."""
+
+
+class RowSplitter:
+    """Holds the unfinished row between two chunks."""
+
+    def __init__(self, limit_bytes: int, *, quotes: bool) -> None:
+        self._limit_bytes = limit_bytes
+        self._quotes = quotes
+        self._held = bytearray()
+        self._discarding = False
+
+    def feed(self, data: bytes) -> Iterator[Block | None]:
+        """Blocks of complete rows; None in the place of a row above the limit."""
+        if self._discarding:
+            newline = data.find(b"\n")
+            if newline < 0:
+                return
+            self._discarding = False
+            data = data[newline + 1 :]
+        held = self._held
+        begin = len(held)
+        held += data
+        if len(held) > self._limit_bytes:
+            yield from self._match_rows()
+        elif b"\n" in data:
+            if self._quotes and b'"' in held:
+                yield from self._match_rows()
+            else:
+                yield from self._cut_lines(held.rfind(b"\n", begin) + 1)
+
+    def close(self) -> Iterator[Block | None]:
+        """The last row, if its newline is missing; also one whose quote was never closed."""
+        if not self._held:
+            return
+        yield from self.feed(b"\n")
+        if self._held:
+            yield [bytes(self._held[:-1])]
+
+    def _cut_lines(self, end: int) -> Iterator[Block]:
+        """The usual way: no quotes, so every newline ends a row."""
+        text = bytes(memoryview(self._held)[:end])
+        del self._held[:end]
+        if b"\r\n" in text:
+            text = text.replace(b"\r\n", b"\n")
+        if b"\n\n" in text:
+            text = _BLANK_LINES.sub(b"\n", text)
+        text = text.removeprefix(b"\n")
+        if text:
+            yield text
+
+    def _match_rows(self) -> Iterator[Block | None]:
+        """The exact way: row by row, each measured."""
+        held, limit = self._held, self._limit_bytes
+        pattern = _CSV_ROW if self._quotes else _LINE
+        rows: list[bytes] = []
+        start = 0
+        while True:
+            match = pattern.match(held, start)
+            end = match.end() - 1 if match else len(held)
+            if end - start > limit:
+                yield from _block_of(rows)
+                rows = []
+                yield None
+                end = held.find(b"\n", start + limit + 1)
+                if end < 0:
+                    self._discarding = True
+                    held.clear()
+                    return
+            elif match is None:
+                break
+            else:
+                rows.append(bytes(held[start:end]))
+            start = end + 1
+        del held[:start]
+        yield from _block_of(rows)
+
+
+def _block_of(rows: list[bytes]) -> Iterator[Block]:
+    rows = [row for row in (row.removesuffix(b"\r") for row in rows) if row]
+    if rows:
+        yield rows
+
+
+def rows_of(block: Block) -> list[bytes]:
+    """Each row of a block."""
+    return block[:-1].split(b"\n") if isinstance(block, bytes) else block
+
+
+def count_rows(block: Block) -> int:
+    return block.count(b"\n") if isinstance(block, bytes) else len(block)
+
+
+def split_first(block: Block) -> tuple[bytes, Block]:
+    """The first row and the other rows."""
+    if isinstance(block, bytes):
+        row, _, rest = block.partition(b"\n")
+        return row, rest
+    return block[0], block[1:]
+
+
+def join_blocks(first: Block, second: Block) -> Block:
+    if not first:
+        return second
+    if isinstance(first, bytes) and isinstance(second, bytes):
+        return first + second
+    return rows_of(first) + rows_of(second)
+
+
+def parse_halving(
+    block: Block, bulk: Callable[[Block], Run | None], exact: Callable[[list[bytes]], Iterator[Run]]
+) -> Iterator[Run]:
+    """Read a block at once. Where that fails, halve it: a bad row costs its neighbours only."""
+    run = bulk(block)
+    if run is not None:
+        yield run
+        return
+    rows = count_rows(block)
+    if rows <= EXACT_ROWS:
+        yield from exact(rows_of(block))
+        return
+    for half in _halves(block, rows):
+        yield from parse_halving(half, bulk, exact)
+
+
+def _halves(block: Block, rows: int) -> tuple[Block, Block]:
+    if isinstance(block, list):
+        return block[: rows // 2], block[rows // 2 :]
+    # By bytes: cheaper than counting lines. A last line longer than all others stands alone.
+    middle = block.find(b"\n", len(block) // 2) + 1
+    if middle == len(block):
+        middle = block.rfind(b"\n", 0, -1) + 1
+    return block[:middle], block[middle:]
+
+
+def read_rows(
+    rows: Sequence[bytes], read: Callable[[bytes], T], join: Callable[[list[T]], Payload]
+) -> Iterator[Run]:
+    """Row by row; `read` raises `BadRow`, or `Poison`. Consecutive good rows are one run."""
+    good: list[T] = []
+    for row in rows:
+        try:
+            good.append(read(row))
+            continue
+        except BadRow as bad:
+            error: BadRow | Poison = bad
+        except Poison as poison:
+            error = poison
+        if good:
+            yield Run(len(good), join(good))
+            good = []
+        if isinstance(error, Poison):
+            raise error
+        yield bad_row(str(error))
+    if good:
+        yield Run(len(good), join(good))
+
+
+def bad_row(error: str) -> Run:
+    """One row that cannot be read."""
+    return Run(rows=1, payload=None, error=error)
+
+
+def too_long(limit_bytes: int) -> str:
+    return f"row is longer than {limit_bytes} bytes (limits.row_bytes)"
+
+
+def shown(text: bytes) -> str:
+    """A piece of input in an error message."""
+    return text[:_SHOWN_BYTES].decode(errors="replace") + ("…" if len(text) > _SHOWN_BYTES else "")
+
+
+def join_floats(rows: list[list[float]]) -> Matrix:
+    return Matrix(to_float32(np.array(rows, np.float64)))

@@ -1,0 +1,93 @@
+"""What is in these bytes? Looks at the first ones, then hands all of them to the right parser.
+
+Rule: the content wins over the name for compression (some clients inflate on the way); the format
+comes from the caller, else from the content. Until it is settled at most one tar block is held.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+
+from consumers.errors import Poison
+from consumers.formats.base import RowOptions, Run
+from consumers.formats.compression import GZIP_MAGIC, GzipParser
+from consumers.formats.push import Parser
+from consumers.formats.tar_header import BLOCK_BYTES, USTAR_AT, USTAR_MAGIC
+
+_ARRAY_OF_SCALARS = re.compile(rb"\[[ \t]*+[^\[\]{\r\n \t]")
+_BOM = b"\xef\xbb\xbf"
+
+
+class SniffingParser:
+    """Waits for the first bytes; `choose` names the parser for them."""
+
+    def __init__(
+        self,
+        options: RowOptions,
+        choose: Callable[[bytes], Parser],
+        *,
+        head_bytes: int,
+        gzip: bool,
+        step_bytes: int,
+    ) -> None:
+        """`step_bytes` holds until the content is known."""
+        self.step_bytes = step_bytes
+        self._options = options
+        self._choose = choose
+        self._head_bytes = head_bytes
+        self._gzip = gzip
+        self._head = b""
+        self._parser: Parser | None = None
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        if self._parser is None:
+            data = self._head + data
+            if len(data) < self._head_bytes:
+                self._head = data
+                return
+            data = self._settle(data)
+        assert self._parser is not None
+        yield from self._parser.feed(data)
+
+    def close(self) -> Iterator[Run]:
+        if self._parser is None:
+            if not self._head:
+                return
+            data = self._settle(self._head)
+            assert self._parser is not None
+            yield from self._parser.feed(data)
+        yield from self._parser.close()
+
+    def _settle(self, head: bytes) -> bytes:
+        if self._gzip and head.startswith(GZIP_MAGIC):
+            inside = SniffingParser(
+                self._options,
+                self._choose,
+                head_bytes=self._head_bytes,
+                gzip=False,
+                step_bytes=self.step_bytes,
+            )
+            self._parser = GzipParser(inside, self._options)
+        else:
+            head = head.removeprefix(_BOM)
+            self._parser = self._choose(head)
+        self.step_bytes = self._parser.step_bytes
+        return head
+
+
+def sniff_format(head: bytes) -> str:
+    """The format of an object whose name does not tell."""
+    if head[USTAR_AT:BLOCK_BYTES].startswith(USTAR_MAGIC):
+        return "tar"
+    if b"\0" in head:
+        raise Poison(
+            "bad_format", "binary data of an unknown format; known: csv, ndjson, json, tar"
+        )
+    return sniff_json(head) if head.lstrip()[:1] in (b"[", b"{") else "csv"
+
+
+def sniff_json(head: bytes) -> str:
+    """One array, or a row per line? `[1,2` is a row; `[[`, `[{`, `[\\n` begin an array."""
+    head = head.lstrip()
+    if head.startswith(b"{"):
+        return "ndjson"
+    return "ndjson" if _ARRAY_OF_SCALARS.match(head) else "json"

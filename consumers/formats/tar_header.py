@@ -1,0 +1,106 @@
+"""One tar header block: POSIX ustar, pax records, GNU's long names and base-256 sizes.
+
+Rule: a header either adds up (checksum, known type) or is `bad_archive`; nothing is guessed.
+Layout: POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar manual, "Basic Tar Format".
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+from consumers.errors import Poison
+
+BLOCK_BYTES = 512
+USTAR_MAGIC, USTAR_AT = b"ustar", 257
+
+_CHECKSUM = slice(148, 156)
+_GNU_BASE_256 = 0x80  # first byte of a size that does not fit in octal digits
+
+
+class TypeFlag(Enum):
+    FILE = "file"
+    PASSED_OVER = "passed over"  # links, devices, folders, fifos: no data follows
+    PAX = "pax"
+    LONG_NAME = "long name"
+    SKIPPED_EXTENSION = "skipped extension"  # about all members, or about a link's target
+
+
+_TYPES = {
+    b"0": TypeFlag.FILE,
+    b"\0": TypeFlag.FILE,  # before POSIX
+    b"7": TypeFlag.FILE,  # contiguous: a hint to the file system only
+    **dict.fromkeys((b"1", b"2", b"3", b"4", b"5", b"6"), TypeFlag.PASSED_OVER),
+    b"x": TypeFlag.PAX,
+    b"X": TypeFlag.PAX,  # Solaris
+    b"L": TypeFlag.LONG_NAME,
+    b"g": TypeFlag.SKIPPED_EXTENSION,
+    b"K": TypeFlag.SKIPPED_EXTENSION,
+}
+
+
+class Header(NamedTuple):
+    path: str
+    size: int
+    type: TypeFlag
+
+
+def parse_header(block: bytes) -> Header | None:
+    """The header in 512 bytes; None for the end mark, a block of zeros."""
+    if not block.strip(b"\0"):
+        return None
+    _check_sum(block)
+    flag = block[156:157]
+    kind = _TYPES.get(flag)
+    if kind is None:
+        name = "sparse files" if flag == b"S" else f"entries of type {flag.decode('latin-1')!r}"
+        raise Poison("bad_archive", f"the tar archive holds {name}, which cannot be read as rows")
+    path = _text(block[0:100])
+    # GNU's own format (magic "ustar  ") keeps times where POSIX keeps the prefix.
+    if block[USTAR_AT : USTAR_AT + 6] == USTAR_MAGIC + b"\0":
+        prefix = _text(block[345:500])
+        path = f"{prefix}/{path}" if prefix else path
+    return Header(path, _number(block[124:136], "size"), kind)
+
+
+def parse_pax(body: bytes) -> dict[str, str]:
+    """`path` and `size` of pax records: `<length> <key>=<value>\\n`, the length counting itself."""
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(body):
+        digits, space, _ = body[at : at + 20].partition(b" ")
+        length = int(digits) if space and digits.isdigit() else 0
+        key, equals, value = body[at + len(digits) + 1 : at + length].partition(b"=")
+        if length <= len(digits) + 1 or at + length > len(body) or not (equals and value):
+            raise Poison("bad_archive", "a pax header of the tar archive is damaged")
+        if key.startswith(b"GNU.sparse."):
+            raise Poison("bad_archive", "the tar archive holds sparse files, as pax records")
+        if key == b"path":
+            found["path"] = _text(value[:-1])
+        elif key == b"size":
+            if not value[:-1].isdigit():
+                raise Poison("bad_archive", f"a pax header has the size {value[:-1]!r}")
+            found["size"] = value[:-1].decode()
+        at += length
+    return found
+
+
+def _check_sum(block: bytes) -> None:
+    """Bytes summed with the checksum's own field as spaces; some old writers summed them signed."""
+    expected = _number(block[_CHECKSUM], "checksum")
+    rest = block[:148] + b" " * 8 + block[156:]
+    unsigned = sum(rest)
+    if expected != unsigned and expected != unsigned - 256 * sum(byte > 127 for byte in rest):
+        raise Poison("bad_archive", "a tar header does not match its checksum")
+
+
+def _number(field: bytes, name: str) -> int:
+    if field[0] == _GNU_BASE_256:
+        return int.from_bytes(field[1:], "big")
+    digits = field.strip(b" \0")
+    try:
+        return int(digits, 8) if digits else 0
+    except ValueError:
+        raise Poison("bad_archive", f"a tar header has the {name} {digits!r}") from None
+
+
+def _text(field: bytes) -> str:
+    return field.partition(b"\0")[0].decode(errors="replace")

@@ -1,0 +1,154 @@
+"""A TorchServe handler for batches of rows: many rows in one request, one answer per row, in order.
+
+Rule: deployed alone inside a model archive, so it imports nothing of this project and works with
+Python 3.9 and torch 1.13, which serving images still have, and newer. A request's form is told by
+its Content-Type, never by its first byte: one float32 body in 128 starts with `{` or `[`. Bad
+input is answered by 400 for that request; a bad row by an `error` for that row.
+"""
+
+from __future__ import annotations  # Python 3.9 cannot evaluate `X | None`
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import torch
+
+Matrix = npt.NDArray[np.float32]
+
+ARROW_TYPE = "application/vnd.apache.arrow.stream"
+OPAQUE_TYPE = "application/octet-stream"
+MEDIA_KINDS = ("image/", "audio/", "video/")
+ACCEPTED = f"application/json, {OPAQUE_TYPE} (with X-Rows for a float32 matrix), {ARROW_TYPE}"
+
+
+class RowsHandler:
+    """Classifies rows of numbers: `{"label": int, "score": float}` for each."""
+
+    def initialize(self, context: Any) -> None:
+        """Load the TorchScript module that the archive's manifest names."""
+        # More threads only contend: parallelism is the number of workers, and a row costs
+        # microseconds.
+        torch.set_num_threads(1)
+        folder = Path(context.system_properties["model_dir"])
+        self.model = torch.jit.load(str(folder / context.manifest["model"]["serializedFile"]))
+        self.model.eval()
+        self.features = int(next(self.model.parameters()).shape[1])
+
+    def handle(self, data: Sequence[Mapping[str, Any]], context: Any) -> list[bytes]:
+        """One answer for each request of the server's batch."""
+        return [self._answer(request, context, index) for index, request in enumerate(data)]
+
+    def _answer(self, request: Mapping[str, Any], context: Any, index: int) -> bytes:
+        # TorchServe hands header names over in the case the client sent them.
+        headers = {
+            name.lower(): value for name, value in context.get_all_request_header(index).items()
+        }
+        content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+        try:
+            if content_type == "application/json":
+                return self._answer_json(request.get("body"))
+            matrix = self._matrix(content_type, headers, request.get("body"))
+        except ValueError as error:
+            context.set_response_status(400, "Bad Request", index)
+            return orjson.dumps({"error": str(error)})
+        return orjson.dumps(self._predict(matrix))
+
+    def _answer_json(self, body: Any) -> bytes:
+        # With decode_input_request=true TorchServe has parsed the body already.
+        document = body if isinstance(body, (dict, list)) else _parse_json(_bytes(body))
+        if isinstance(document, dict):
+            if not isinstance(document.get("instances"), list):
+                raise ValueError(
+                    'a JSON object needs "instances": an array with one element per row'
+                )
+            return orjson.dumps({"predictions": self._predict_json(document["instances"])})
+        if not isinstance(document, list):
+            raise ValueError("JSON must be an array with one element per row")
+        return orjson.dumps(self._predict_json(document))
+
+    def _matrix(self, content_type: str, headers: Mapping[str, str], body: Any) -> Matrix:
+        if content_type == OPAQUE_TYPE and "x-rows" in headers:
+            return self._float32(_bytes(body), headers["x-rows"])
+        if content_type == OPAQUE_TYPE or content_type.startswith(MEDIA_KINDS):
+            # A blob is one row; this model's blobs are its numbers.
+            return self._float32(_bytes(body), "1")
+        if content_type == ARROW_TYPE:
+            return self._arrow(_bytes(body))
+        raise ValueError(f"Content-Type {content_type or '(none)'} is not one of {ACCEPTED}")
+
+    def _float32(self, body: bytes, announced: str) -> Matrix:
+        if not announced.isdecimal():
+            raise ValueError(f"X-Rows is {announced!r}, not a number of rows")
+        rows = int(announced)
+        expected = rows * self.features * 4
+        if len(body) != expected:
+            raise ValueError(
+                f"{rows} rows of {self.features} float32 are {expected} bytes, not {len(body)}"
+            )
+        return np.frombuffer(body, dtype="<f4").reshape(rows, self.features)
+
+    def _arrow(self, body: bytes) -> Matrix:
+        # Not every deployment takes Arrow; only those that do need the library.
+        import pyarrow as pa  # noqa: PLC0415
+
+        try:
+            table = pa.ipc.open_stream(body).read_all()
+            columns = [column.cast(pa.float32()).to_numpy() for column in table.columns]
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"not an Arrow IPC stream of numbers: {error}") from error
+        except pa.ArrowNotImplementedError as error:
+            raise ValueError(f"an Arrow column is not of numbers: {error}") from error
+        if len(columns) != self.features:
+            raise ValueError(f"a row has {self.features} columns, the Arrow stream {len(columns)}")
+        return np.column_stack(columns)
+
+    def _predict_json(self, rows: list[Any]) -> list[dict[str, Any]]:
+        matrix = _numbers(rows)
+        if matrix is not None and matrix.shape[1:] == (self.features,):
+            return self._predict(matrix)
+        # Something in there is no row of numbers: find out which, so that the others are answered.
+        parsed = [_numbers(row) for row in rows]
+        good = [row is not None and row.shape == (self.features,) for row in parsed]
+        kept = [row for row, fits in zip(parsed, good) if fits and row is not None]
+        answers = iter(self._predict(np.stack(kept)) if kept else [])
+        error = {"error": f"a row is an array of {self.features} numbers"}
+        return [next(answers) if fits else error for fits in good]
+
+    def _predict(self, matrix: Matrix) -> list[dict[str, Any]]:
+        # A copy, since torch refuses read-only memory.
+        with torch.no_grad():
+            chances = torch.softmax(self.model(torch.from_numpy(matrix.copy())), dim=1)
+            scores, labels = chances.max(dim=1)
+        pairs = zip(labels.tolist(), scores.tolist())
+        answers: list[dict[str, Any]] = [{"label": label, "score": score} for label, score in pairs]
+        for row in torch.nonzero(~torch.isfinite(scores)).flatten().tolist():
+            answers[row] = {
+                "error": "the answer is not a finite number: check the row for NaN or infinity"
+            }
+        return answers
+
+
+def _bytes(body: Any) -> bytes:
+    if body is None:
+        raise ValueError("the request has no body")
+    return bytes(body) if isinstance(body, (bytes, bytearray)) else str(body).encode()
+
+
+def _parse_json(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"the body is not JSON: {error}") from error
+
+
+def _numbers(value: Any) -> Matrix | None:
+    """`value` as float32 if every element is a number; text and nulls become none."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of unequal length
+        return None
+    return array.astype(np.float32) if array.dtype.kind in "iuf" else None

@@ -1,0 +1,147 @@
+"""One assignment of one partition: its ledger, its order, its objects waiting to be fetched.
+
+Rule: a lane is a generation. When the partition goes away the lane closes and never opens again; what still arrives for it is
+dropped and can neither publish nor commit. Owner: the pipeline, from the event loop; stages reach it through their tickets.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from consumers.budget import Budget
+from consumers.core.blocks import Ticket
+from consumers.core.ledger import Ledger
+from consumers.core.order import Order, Release
+from consumers.ports import Record
+
+Decode = Callable[["Lane", Record], Sequence[Ticket]]
+
+
+class Lane:
+    """`receive` records, hand out `jobs`, `release` what may be published, account for what is delivered."""
+
+    def __init__(
+        self,
+        partition: int,
+        generation: int,
+        next_offset: int,
+        *,
+        budget: Budget,
+        decode: Decode,
+        max_objects: int,
+    ) -> None:
+        self.partition = partition
+        self.generation = generation
+        self.committed = next_offset
+        self.ledger = Ledger(next_offset)
+        self.jobs: deque[Ticket] = deque()
+        self.on_jobs: Callable[[Lane], None] = lambda _: None
+        self.alive = True
+        self._draining = False
+        self._order = Order()
+        self._backlog: deque[Record] = deque()
+        self._budget = budget
+        self._decode = decode
+        self._max_objects = max_objects
+        self._held_bytes = 0
+        self._unconfirmed = 0
+        self._changed = asyncio.Event()
+        self._idle = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return (
+            f"partition {self.partition}, generation {self.generation}: {self.ledger!r}, "
+            f"{len(self._backlog)} not looked at"
+        )
+
+    @property
+    def wants_records(self) -> bool:
+        """Room for more objects, and nobody waiting before them."""
+        return self.alive and not self._draining and not self._backlog and self._has_room
+
+    @property
+    def _has_room(self) -> bool:
+        return self.ledger.owed < self._max_objects
+
+    def receive(self, record: Record) -> None:
+        """Take a record in arrival order. Looked at when there is room; dropped when draining."""
+        if self.alive and not self._draining:
+            self._backlog.append(record)
+            self._admit()
+
+    def _admit(self) -> None:
+        had_jobs = bool(self.jobs)
+        while self._backlog and self._has_room:
+            record = self._backlog.popleft()
+            tickets = self._decode(self, record)
+            self.ledger.open(record.offset, len(tickets))
+            for ticket in tickets:
+                self._order.add(ticket)
+                if not ticket.closed:
+                    self.jobs.append(ticket)
+            if any(ticket.closed for ticket in tickets):
+                self.wake()
+        if self.jobs and not had_jobs:
+            self.on_jobs(self)
+
+    def may_overdraw(self, ticket: Ticket) -> bool:
+        """The head must go on, whatever the budget says; so must a dead lane's reader, to find out."""
+        return not self.alive or self._order.head is ticket
+
+    def hold(self, nbytes: int) -> None:
+        if self.alive:
+            self._held_bytes += nbytes
+            self._budget.spend(nbytes)
+
+    def wake(self) -> None:
+        self._changed.set()
+
+    async def release(self, max_rows: int) -> list[Release]:
+        """What may be published next, in order; waits until there is something. Empty: the lane is closed."""
+        while self.alive and not (releases := self._order.release(max_rows)):
+            self._changed.clear()
+            await self._changed.wait()
+        if not self.alive:
+            return []
+        self._unconfirmed += 1
+        if any(release.finished for release in releases):
+            self._budget.review()
+        return releases
+
+    def delivered(self, releases: Sequence[Release]) -> None:
+        """All records of these releases are on the output topic. Called in the order of `release`."""
+        if not self.alive:
+            return
+        self._unconfirmed -= 1
+        freed = 0
+        for release in releases:
+            freed += sum(block.cost_bytes for block in release.blocks)
+            if release.finished:
+                self.ledger.deliver(release.ticket.record.offset)
+        self._held_bytes -= freed
+        self._budget.refund(freed)
+        self._admit()
+        self._note_idle()
+
+    def drain(self) -> None:
+        """Take nothing new and forget what nobody has begun."""
+        self._draining = True
+        self._backlog.clear()
+        self.jobs.clear()
+        self._order.abandon_unstarted()
+        self._note_idle()
+
+    async def drained(self) -> None:
+        """Return when all that was begun is delivered."""
+        await self._idle.wait()
+
+    def close(self) -> None:
+        """The generation is over; what it held is given back at once."""
+        self.alive = False
+        self._budget.refund(self._held_bytes)
+        self._held_bytes = 0
+        self._changed.set()
+
+    def _note_idle(self) -> None:
+        if self._draining and not len(self._order) and not self._unconfirmed:
+            self._idle.set()

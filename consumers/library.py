@@ -1,0 +1,120 @@
+"""`predict` for Python programs: the pipeline without Kafka.
+
+Rule: an object's rows are answered in order, each once, the last incomplete batch included; whoever stops iterating stops the
+pipeline. Owner: the caller's task.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from urllib.parse import urlsplit
+
+import msgspec
+
+from consumers import config
+from consumers.adapters.urls import ResultSink, UrlSource, references
+from consumers.app import open_model, open_objects, pipeline_settings
+from consumers.clock import SystemClock
+from consumers.errors import EXIT_USAGE, Fatal
+from consumers.pipeline import Adapters, Pipeline
+from consumers.stages.consume import Intake
+from consumers.stages.publish import Labels
+from consumers.telemetry import Telemetry
+from schemas.prediction import Prediction
+
+# How soon the end is noticed after the last answer.
+SETTLE_INTERVAL_S = 0.02
+
+
+async def predict(
+    *urls: str,
+    model: str | None = None,
+    request: str | None = None,
+    cfg: config.Config | None = None,
+) -> AsyncIterator[Prediction]:
+    """Predictions for every row of the objects that `urls` (or globs) name, in order.
+
+    `model` is a TorchServe URL, `http://host:port/predictions/NAME[/VERSION]`; `request` one of `json`, `instances`, `float32`.
+    Everything else comes from `cfg`, or from the environment (`PENSTOCK_...`). A row that was rejected has `error` set.
+    Raises `Fatal` for wrong settings; closing the iterator early stops the work.
+    """
+    settings = cfg or config.load()
+    decoder = msgspec.json.Decoder(Prediction)
+    async for lines in predict_lines(urls, with_model(settings, model, request)):
+        for line in lines:
+            yield decoder.decode(line)
+
+
+def with_model(cfg: config.Config, url: str | None, request: str | None) -> config.Config:
+    """The configuration with the model of a full predictions URL."""
+    changes: dict[str, object] = {"request": request} if request else {}
+    if url:
+        parts = urlsplit(url)
+        path = [part for part in parts.path.split("/") if part]
+        if path[:1] != ["predictions"] or len(path) not in (2, 3):
+            raise Fatal(
+                f"{url} is not a model URL; write http://host:port/predictions/NAME",
+                exit_code=EXIT_USAGE,
+            )
+        changes |= {"url": f"{parts.scheme}://{parts.netloc}", "name": path[1]}
+        changes["version"] = path[2] if len(path) == 3 else None
+    tree = msgspec.to_builtins(cfg)
+    tree["model"] |= changes
+    try:
+        return msgspec.convert(tree, config.Config)
+    except msgspec.ValidationError as error:
+        raise Fatal(f"model settings: {error}", exit_code=EXIT_USAGE) from None
+
+
+async def predict_lines(urls: Sequence[str], cfg: config.Config) -> AsyncIterator[list[bytes]]:
+    """The same as JSON records (CONTRACT: output topic), in lists as they become ready."""
+    objects, model = open_objects(cfg.objects), open_model(cfg.model)
+    sink = ResultSink(cfg.output.topic)
+    telemetry = Telemetry()
+    try:
+        ended = asyncio.Event()
+        adapters = Adapters(
+            UrlSource(references(objects, urls), ended.set), objects, model, sink, SystemClock()
+        )
+        intake = Intake(stream_from=cfg.kafka.stream_from, allow=None, telemetry=telemetry)
+        settings = pipeline_settings(
+            cfg,
+            Labels("predict", cfg.output.topic, cfg.model.name, model.version, cfg.output.markers),
+            dead_letter_partitions=1,
+            commit_interval_s=SETTLE_INTERVAL_S,
+        )
+        pipeline = Pipeline(settings, adapters, intake, lambda _: 0, telemetry)
+        running = asyncio.create_task(_run_until(pipeline, ended))
+        try:
+            async for lines in _until_done(sink.results, running):
+                yield lines
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+    finally:
+        await model.aclose()
+        await objects.aclose()
+
+
+async def _run_until(pipeline: Pipeline, ended: asyncio.Event) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(pipeline.run())
+        waiting = tasks.create_task(ended.wait())
+        await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        pipeline.stop()
+
+
+async def _until_done(
+    results: asyncio.Queue[list[bytes]], running: asyncio.Task[None]
+) -> AsyncIterator[list[bytes]]:
+    """What the queue gives until the task ends; its failure is raised after what came before it."""
+    while not running.done():
+        getting = asyncio.create_task(results.get())
+        await asyncio.wait([getting, running], return_when=asyncio.FIRST_COMPLETED)
+        if getting.done():
+            yield getting.result()
+        else:
+            getting.cancel()
+    while not results.empty():
+        yield results.get_nowait()
+    running.result()

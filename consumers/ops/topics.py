@@ -1,0 +1,40 @@
+"""`penstock topics create`: the three topics, as the configuration names them."""
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import TopicAlreadyExistsError, for_code
+
+from consumers import config
+from consumers.adapters.kafka_client import connection, translated
+from consumers.errors import Fatal
+
+
+async def create_topics(
+    cfg: config.Config, *, partitions: int, replication: int
+) -> list[tuple[str, str]]:
+    """Create what is missing; (topic, "created" or "was there") for each."""
+    topics = (cfg.kafka.input_topic, cfg.output.topic, cfg.output.dead_letter_topic)
+    admin = AIOKafkaAdminClient(**connection(cfg.kafka))
+    done: list[tuple[str, str]] = []
+    with translated("creating topics"):
+        await admin.start()
+        try:
+            for topic in topics:
+                done.append((topic, await _create(admin, topic, partitions, replication)))
+        finally:
+            await admin.close()
+    return done
+
+
+async def _create(admin: AIOKafkaAdminClient, topic: str, partitions: int, replication: int) -> str:
+    try:
+        answer = await admin.create_topics([NewTopic(topic, partitions, replication)])
+    except TopicAlreadyExistsError:
+        return "was there"
+    for _, code, *message in answer.topic_errors:
+        if code == TopicAlreadyExistsError.errno:
+            return "was there"
+        if code:
+            raise Fatal(
+                f"Kafka did not create {topic}: {for_code(code).__name__} {' '.join(map(str, message))}"
+            )
+    return "created"

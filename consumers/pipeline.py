@@ -1,0 +1,201 @@
+"""The wiring, in flow order, and the life of the whole: start, rebalance, drain, stop.
+
+Rule: every task has its parent here (one TaskGroup); the first failure ends all of them and is what `run` raises. Revoke and stop are
+one drain: take nothing new, finish what fits into the budget of time, commit, drop the rest.
+
+    consume → download → expand → microbatch → predict → publish → settle
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from consumers.budget import Budget
+from consumers.core.blocks import Ticket
+from consumers.core.window import Window, WindowLimits
+from consumers.formats.base import RowOptions
+from consumers.lane import Lane
+from consumers.ports import Clock, Commit, Model, Objects, Sink, Source
+from consumers.stages.consume import Consume, Intake
+from consumers.stages.download import Download
+from consumers.stages.expand import Expand, Offload, in_thread
+from consumers.stages.microbatch import Microbatch
+from consumers.stages.predict import Predict
+from consumers.stages.publish import Labels, Publish
+from consumers.stages.reject import Reject
+from consumers.stages.settle import Settle
+from consumers.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the pipeline needs to know, as plain values; `app.py` makes it from the configuration."""
+
+    labels: Labels
+    dead_letter_topic: str
+    dead_letter_partitions: int
+    rows: RowOptions
+    window: WindowLimits
+    fetchers: int
+    callers: int
+    buffer_bytes: int
+    in_flight_objects: int
+    object_bytes: int | None
+    pin: bool
+    wait_for_object_s: float
+    commit_interval_s: float
+    drain_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """One implementation of each port."""
+
+    source: Source
+    objects: Objects
+    model: Model
+    sink: Sink
+    clock: Clock
+
+
+class Pipeline:
+    """`run` until `stop` is called or something fails. Implements `ports.Rebalance`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        adapters: Adapters,
+        intake: Intake,
+        partition_of: Callable[[Ticket], int],
+        telemetry: Telemetry,
+        *,
+        offload: Offload = in_thread,
+    ) -> None:
+        source, objects, model, sink, clock = (
+            adapters.source, adapters.objects, adapters.model, adapters.sink, adapters.clock,
+        )  # fmt: skip
+        self._settings = settings
+        self._source = source
+        self._intake = intake
+        self._telemetry = telemetry
+        self.budget = Budget(settings.buffer_bytes)
+        self.lanes: dict[int, Lane] = {}
+        self._generation = 0
+        self._publishing: dict[Lane, asyncio.Task[None]] = {}
+        self._stopping = asyncio.Event()
+
+        self._consume = Consume(source, self.lanes)
+        self._microbatch = Microbatch(Window(settings.window), clock, telemetry)
+        expand = Expand(settings.rows, self._microbatch, offload)
+        self._download = Download(
+            objects,
+            expand,
+            self.budget,
+            clock,
+            telemetry,
+            pin=settings.pin,
+            wait_for_object_s=settings.wait_for_object_s,
+            object_bytes=settings.object_bytes,
+        )
+        self._predict = Predict(model, self._microbatch, clock, telemetry)
+        reject = Reject(
+            sink,
+            input_topic=settings.labels.input_topic,
+            topic=settings.dead_letter_topic,
+            partitions=settings.dead_letter_partitions,
+            model=settings.labels.model,
+            clock=clock,
+        )
+        self._publish = Publish(sink, reject, settings.labels, partition_of, clock, telemetry)
+        self._settle = Settle(source, self.lanes, telemetry, interval_s=settings.commit_interval_s)
+
+    def __repr__(self) -> str:
+        return f"{len(self.lanes)} partitions; {self._microbatch!r}; {self.budget!r}"
+
+    async def run(self) -> None:
+        """Returns after a drain; raises the first failure of any task."""
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                workers = [
+                    *(self._download.fetch_forever() for _ in range(self._settings.fetchers)),
+                    *(self._predict.call_forever() for _ in range(self._settings.callers)),
+                    self._settle.run(),
+                ]
+                running = [self._tasks.create_task(worker) for worker in workers]
+                await self._source.start(self)
+                consuming = self._tasks.create_task(self._consume.run())
+                await self._stopping.wait()
+                self._consume.stop()
+                await consuming
+                await self.revoked(list(self.lanes))
+                for task in running:
+                    task.cancel()
+        finally:
+            await self._source.stop()
+
+    async def lag(self) -> int:
+        """Records of our partitions that are not committed yet."""
+        ends = await self._source.end_offsets()
+        return sum(
+            max(0, ends[number] - lane.committed)
+            for number, lane in self.lanes.items()
+            if number in ends
+        )
+
+    def stop(self) -> None:
+        """Drain and end. Safe to call from a signal handler of the loop."""
+        self._stopping.set()
+
+    async def assigned(self, starts: Mapping[int, Commit]) -> None:
+        self._generation += 1
+        for partition, start in sorted(starts.items()):
+            lane = Lane(
+                partition,
+                self._generation,
+                start.next_offset,
+                budget=self.budget,
+                decode=self._intake.tickets,
+                max_objects=self._settings.in_flight_objects,
+            )
+            lane.on_jobs = self._download.offer
+            self.lanes[partition] = lane
+            self._publishing[lane] = self._tasks.create_task(self._publish.lane_forever(lane))
+        self._telemetry.partitions.set(len(self.lanes))
+        log.info(
+            "assigned partitions %s as generation %d", sorted(starts) or "none", self._generation
+        )
+
+    async def revoked(self, partitions: Collection[int]) -> None:
+        lanes = [self.lanes[partition] for partition in partitions if partition in self.lanes]
+        if not lanes:
+            return
+        self._microbatch.drain()
+        for lane in lanes:
+            lane.drain()
+        try:
+            async with asyncio.timeout(self._settings.drain_s):
+                for lane in lanes:
+                    await lane.drained()
+        except TimeoutError:
+            log.warning(
+                "the drain took longer than %.1f s; the rest will be repeated",
+                self._settings.drain_s,
+            )
+        await self._settle.commit(lanes)
+        for lane in lanes:
+            await self._close(lane)
+        self._microbatch.discard_dead()
+        if not self._stopping.is_set():
+            self._microbatch.resume()
+        self._telemetry.partitions.set(len(self.lanes))
+
+    async def _close(self, lane: Lane) -> None:
+        log.info("closed %r", lane)
+        lane.close()
+        del self.lanes[lane.partition]
+        publishing = self._publishing.pop(lane)
+        publishing.cancel()
+        await asyncio.wait([publishing])

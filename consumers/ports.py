@@ -1,0 +1,195 @@
+"""The five boundaries of the pipeline, as promises an adapter keeps.
+
+Rule: stages know these and no client library; adapters know these and no stage. Every adapter of a port passes the one contract
+suite in `tests/adapters/`. Only errors of `consumers.errors` cross a port, besides cancellation.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from consumers.core.payload import Payload
+
+
+class Record(NamedTuple):
+    """A Kafka message of the input topic. `timestamp_ms` is the broker's or producer's epoch time."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+
+
+class Commit(NamedTuple):
+    """`next_offset` is the next record to read; `metadata` is ASCII of at most 4,000 characters."""
+
+    next_offset: int
+    metadata: str = ""
+
+
+class Rebalance(Protocol):
+    """Told by the source, in its own task. What these raise ends the worker."""
+
+    async def assigned(self, starts: Mapping[int, Commit]) -> None:
+        """These partitions are ours from the given positions on. Their records follow, none before."""
+        ...
+
+    async def revoked(self, partitions: Collection[int]) -> None:
+        """Hand back: returns when nothing of these partitions will be published or committed any more."""
+        ...
+
+
+class Source(Protocol):
+    """The input topic, as one member of the consumer group. Used by one task, except `commit`."""
+
+    async def start(self, rebalance: Rebalance) -> None:
+        """Join the group. Raises `Unreachable`, or `Fatal` for what waiting cannot mend."""
+        ...
+
+    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+        """Records of these partitions, in offset order each; empty after about `wait_ms` without any.
+
+        An empty `partitions` reads nothing, yet counts as a sign of life for the group.
+        """
+        ...
+
+    async def commit(self, commits: Mapping[int, Commit]) -> None:
+        """One request for all. Raises `Transient`; a partition no longer ours is silently left out."""
+        ...
+
+    async def end_offsets(self) -> Mapping[int, int]:
+        """The next offset to be written, for each assigned partition."""
+        ...
+
+    async def stop(self) -> None:
+        """Leave the group; does not call `revoked`. Safe to call twice."""
+        ...
+
+
+class Location(NamedTuple):
+    """Which bytes: exactly this key, of this version or entity tag when one is given."""
+
+    bucket: str
+    key: str
+    version_id: str | None = None
+    etag: str | None = None
+
+
+class Body(Protocol):
+    """An object being read, pinned to one version. Iterate once; `aclose` in any case."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def etag(self) -> str | None:
+        """As the store gives it, quotes included."""
+        ...
+
+    @property
+    def version_id(self) -> str | None: ...
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Chunks of at most a few MiB. A broken transfer raises `Transient` after own retries."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class Listed(NamedTuple):
+    """An object as a listing names it."""
+
+    location: Location
+    size: int
+
+
+class Objects(Protocol):
+    """The object store. Any number of tasks."""
+
+    async def open(self, location: Location) -> Body:
+        """Start reading. Raises `Poison` (not_found, forbidden, changed), `Transient` or `Unreachable`."""
+        ...
+
+    def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
+        """Objects whose key matches the glob (`*`, `?`, `[...]` within a folder, `**` across), by key."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class Answers(NamedTuple):
+    """What the model said, one entry per row of the batch, in order.
+
+    `values[i]` is prediction i as JSON text; `errors` has the rows the model rejected by themselves (their value is `b"null"`).
+    """
+
+    values: Sequence[bytes]
+    errors: Mapping[int, str]
+
+
+class Model(Protocol):
+    """The model server. Any number of tasks; the caller bounds them."""
+
+    async def predict(self, payloads: Sequence[Payload]) -> Answers:
+        """One request with all rows of `payloads` (equal shape), in order.
+
+        Raises `Rejected`/`Poison` for the rows, `Transient`/`Unreachable` for the server, `Fatal` for settings.
+        """
+        ...
+
+    async def ready(self) -> bool:
+        """Does the model answer? Never raises for a server that is away."""
+        ...
+
+    @property
+    def version(self) -> str | None: ...
+
+    async def aclose(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """Records for one output partition, in order, and the position they complete."""
+
+    topic: str
+    partition: int
+    keys: list[bytes | None]
+    values: list[bytes]
+
+
+class Sink(Protocol):
+    """The output topics. One task per output partition, so that order is the order of the calls."""
+
+    async def start(self) -> None: ...
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions; 0 when there is no such topic. Raises `Unreachable`."""
+        ...
+
+    async def send(self, outgoing: Outgoing) -> Awaitable[None]:
+        """Hand over; returns when accepted, with an awaitable that is done when the broker has it all.
+
+        Blocks while earlier records of that partition are still being handed over: that is the brake.
+        """
+        ...
+
+    def fits(self, key: bytes | None, value: bytes) -> bool:
+        """Would the broker take a record of this size?"""
+        ...
+
+    async def stop(self) -> None:
+        """Deliver what was accepted, within the adapter's deadline; then close."""
+        ...
+
+
+class Clock(Protocol):
+    """Time as an argument of the whole pipeline, so that tests can own it."""
+
+    def now(self) -> float:
+        """Monotonic seconds, the running event loop's own."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Epoch milliseconds."""
+        ...

@@ -1,0 +1,114 @@
+"""Reads records and opens a ticket for every object they name.
+
+Rule: whatever cannot be decoded takes its place in the order as a ticket that is already closed, with the reason; nothing is skipped
+and nothing is waited for here. Partitions without room are not polled, so the rest of their backlog stays in Kafka.
+"""
+
+import fnmatch
+import re
+from collections.abc import Mapping, Sequence
+
+from consumers.core.blocks import Rejection, Ticket
+from consumers.lane import Lane
+from consumers.ports import Record, Source
+from consumers.telemetry import Telemetry
+from schemas.codec import Ignored, Inline, SchemaError, decode
+from schemas.reference import Reference
+
+# Bounds how long a partition that has room again waits for the poll of the others.
+POLL_WAIT_MS = 50
+
+
+class Consume:
+    """The one task that polls; stops when told, between two polls."""
+
+    def __init__(self, source: Source, lanes: Mapping[int, Lane]) -> None:
+        self._source = source
+        self._lanes = lanes
+        self._stopping = False
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    async def run(self) -> None:
+        while not self._stopping:
+            wanted = [lane.partition for lane in self._lanes.values() if lane.wants_records]
+            for record in await self._source.poll(wanted, POLL_WAIT_MS):
+                lane = self._lanes.get(record.partition)
+                if lane is not None:
+                    lane.receive(record)
+
+
+class Intake:
+    """A record's value becomes tickets. `allow`: globs of `bucket/key` that may be read; None allows all."""
+
+    def __init__(
+        self, *, stream_from: str | None, allow: Sequence[str] | None, telemetry: Telemetry
+    ) -> None:
+        self._stream_from = re.compile(stream_from) if stream_from else None
+        self._allow = [re.compile(fnmatch.translate(_whole(glob))) for glob in allow or ()]
+        self._allow_all = allow is None
+        self._telemetry = telemetry
+
+    def tickets(self, lane: Lane, record: Record) -> list[Ticket]:
+        try:
+            message = decode(record.value)
+        except SchemaError as error:
+            self._telemetry.record_read(ignored=False)
+            return [self._not_a_reference(lane, record, str(error))]
+        self._telemetry.record_read(ignored=isinstance(message, Ignored))
+        if isinstance(message, Ignored):
+            return []
+        if isinstance(message, Inline):
+            stream = message.stream or _fallback_stream(record)
+            return [Ticket(lane, record, 0, stream, None, inline=message)]
+        return [
+            self._ticket(lane, record, index, reference)
+            for index, reference in enumerate(message.items)
+        ]
+
+    def _ticket(self, lane: Lane, record: Record, index: int, reference: Reference) -> Ticket:
+        ticket = Ticket(lane, record, index, self._stream(record, reference), reference)
+        if not self._allowed(reference):
+            ticket.close(
+                Rejection(
+                    "not_allowed",
+                    f"{reference.bucket}/{reference.key} is outside objects.allow",
+                    "consume",
+                )
+            )
+        return ticket
+
+    @staticmethod
+    def _not_a_reference(lane: Lane, record: Record, message: str) -> Ticket:
+        ticket = Ticket(lane, record, 0, _fallback_stream(record), None)
+        ticket.close(Rejection("bad_reference", message, "consume"))
+        return ticket
+
+    def _allowed(self, reference: Reference) -> bool:
+        name = f"{reference.bucket}/{reference.key}"
+        return self._allow_all or any(glob.match(name) for glob in self._allow)
+
+    def _stream(self, record: Record, reference: Reference) -> str:
+        if reference.stream:
+            return reference.stream
+        if text := _key_text(record):
+            return text
+        if self._stream_from and (found := self._stream_from.search(reference.key)):
+            return found.group("stream")
+        folder, slash, _ = reference.key.rpartition("/")
+        return f"{reference.bucket}/{folder}{slash}"
+
+
+def _key_text(record: Record) -> str:
+    return record.key.decode("utf-8", "replace") if record.key else ""
+
+
+def _fallback_stream(record: Record) -> str:
+    """Where there is no object to name one."""
+    return _key_text(record) or f"partition-{record.partition}"
+
+
+def _whole(glob: str) -> str:
+    """`bucket` and `bucket/prefix/` allow everything below them."""
+    return f"{glob.rstrip('/')}/*" if "/" not in glob or glob.endswith("/") else glob

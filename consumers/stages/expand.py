@@ -1,0 +1,98 @@
+"""Bytes become blocks of rows, on their ticket's chain and in the window.
+
+Rule: this is the last place that may look at rows one by one, and only at bad ones. Work above 64 KiB leaves the event loop. Rows
+that a former try or assignment already has are decoded and skipped, never predicted again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from consumers.core.blocks import Block, Rejection, Ticket
+from consumers.formats.base import Decoder, RowOptions, Run
+from consumers.formats.registry import open_decoder
+from consumers.stages.microbatch import Microbatch
+
+# Below this a thread costs more (about 0.1 ms) than the decoding.
+OFFLOAD_BYTES = 64 * 1024
+
+# What a row costs besides its payload until it is delivered: its answer and its share of a record.
+ROW_COST_BYTES = 128
+
+Decode = Callable[[bytes], list[Run]]
+Offload = Callable[[Decode, bytes], Awaitable[list[Run]]]
+
+
+async def in_thread(decode: Decode, data: bytes) -> list[Run]:
+    return await asyncio.to_thread(decode, data)
+
+
+class Expand:
+    """`begin` a reading per try."""
+
+    def __init__(
+        self, options: RowOptions, microbatch: Microbatch, offload: Offload = in_thread
+    ) -> None:
+        self._options = options
+        self._microbatch = microbatch
+        self._offload = offload
+
+    def begin(self, ticket: Ticket) -> "Reading":
+        reference = ticket.reference
+        decoder = open_decoder(
+            self._options,
+            key=reference.key if reference else "",
+            format="json" if reference is None else reference.format,
+            compression=reference.compression if reference else "none",
+        )
+        return Reading(ticket, decoder, self._microbatch, self._offload)
+
+
+class Reading:
+    """One try at one object: feed it chunks, then close it. Rows below `ticket.next_row` are skipped."""
+
+    def __init__(
+        self, ticket: Ticket, decoder: Decoder, microbatch: Microbatch, offload: Offload
+    ) -> None:
+        self._ticket = ticket
+        self._decoder = decoder
+        self._microbatch = microbatch
+        self._offload = offload
+        self._row = 0
+
+    async def feed(self, data: bytes) -> None:
+        if len(data) <= OFFLOAD_BYTES:
+            self._emit(self._decoder.feed(data))
+            return
+        step = self._decoder.step_bytes
+        for start in range(0, len(data), step):
+            self._emit(await self._offload(self._decoder.feed, data[start : start + step]))
+
+    async def close(self) -> None:
+        self._emit(self._decoder.close())
+
+    def _emit(self, runs: Sequence[Run]) -> None:
+        ticket = self._ticket
+        if not ticket.owner.alive:
+            return
+        for run in runs:
+            start, self._row = self._row, self._row + run.rows
+            fresh = max(start, ticket.next_row)
+            if fresh < self._row:
+                for first, stop in ticket.wants(fresh, self._row):
+                    self._add(run, start, first, stop)
+                ticket.next_row = self._row
+        if runs:
+            ticket.owner.wake()
+
+    def _add(self, run: Run, start: int, first: int, stop: int) -> None:
+        rows = stop - first
+        if run.payload is None:
+            rejection = Rejection("bad_row", run.error or "the row cannot be read", "expand")
+            self._ticket.add(Block(self._ticket, first, rows, None, run.member, rejection))
+            return
+        payload = run.payload if rows == run.rows else run.payload.cut(first - start, stop - start)
+        block = Block(self._ticket, first, rows, payload, run.member)
+        block.cost_bytes = payload.nbytes + rows * ROW_COST_BYTES
+        self._ticket.owner.hold(block.cost_bytes)
+        self._ticket.add(block)
+        self._microbatch.add(block)

@@ -1,0 +1,87 @@
+"""Hands batches to whoever is free to call the model.
+
+Rule: the window decides, this stage only waits: one timer for the oldest row, one look per turn of the event loop however many
+blocks arrived in it. A batch is closed only when a caller is there to take it, so rows that wait for a caller fill the next batch.
+"""
+
+import asyncio
+from collections import deque
+
+from consumers.core.blocks import Block
+from consumers.core.window import Batch, Window
+from consumers.ports import Clock
+from consumers.telemetry import Telemetry
+
+
+class Microbatch:
+    """Blocks in by `add`, batches out by `take`; callers are served in the order in which they came."""
+
+    def __init__(self, window: Window, clock: Clock, telemetry: Telemetry) -> None:
+        self._window = window
+        self._clock = clock
+        self._telemetry = telemetry
+        self._callers: deque[asyncio.Future[Batch]] = deque()
+        self._look: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"{self._window!r}, {len(self._callers)} callers free"
+
+    def add(self, block: Block) -> None:
+        self._window.add(block, self._clock.now())
+        self._look_soon()
+
+    async def take(self) -> Batch:
+        """The next batch that is due; waits for one."""
+        caller: asyncio.Future[Batch] = asyncio.get_running_loop().create_future()
+        self._callers.append(caller)
+        self._look_soon()
+        return await caller
+
+    def drain(self) -> None:
+        """From now on, until `resume`, nothing waits for company."""
+        self._window.draining = True
+        self._look_soon()
+
+    def resume(self) -> None:
+        """Wait for company again."""
+        self._window.draining = False
+
+    def discard_dead(self) -> None:
+        """Forget the rows of lanes that are closed."""
+        self._window.discard(lambda block: not block.ticket.owner.alive)
+
+    def _look_soon(self) -> None:
+        if self._look is None:
+            self._look = asyncio.get_running_loop().call_soon(self._serve)
+
+    def _serve(self) -> None:
+        self._look = None
+        now_s = self._clock.now()
+        while self._callers:
+            if self._callers[0].done():
+                self._callers.popleft()
+                continue
+            batch = self._window.take(now_s)
+            if batch is None:
+                break
+            self._telemetry.batch_closed(
+                batch.reason, batch.rows, now_s - batch.blocks[0].arrived_s
+            )
+            self._callers.popleft().set_result(batch)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        deadline_s = self._window.deadline_s() if self._callers else None
+        if self._timer is not None:
+            if deadline_s is not None and self._timer.when() <= deadline_s:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline_s is not None:
+            self._timer = asyncio.get_running_loop().call_at(deadline_s, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self._look is None:
+            self._serve()

@@ -1,0 +1,95 @@
+"""Calls the model with batches, a bounded number at a time.
+
+Rule: every row of a batch ends answered, whatever happens: a sick server is waited for and no row is blamed; what the model refuses is
+cut in halves until the bad row is alone and only that one is rejected. Owner: the pipeline runs `call_forever` as often as
+`model.max_in_flight` says.
+"""
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+from consumers.core.bisect import halves
+from consumers.core.blocks import Block, Rejection
+from consumers.core.retry import Backoff
+from consumers.errors import Poison, Transient
+from consumers.ports import Answers, Clock, Model
+from consumers.stages.microbatch import Microbatch
+from consumers.telemetry import Telemetry
+
+# TorchServe needs about 2 s to replace a dead worker process; 5 s between tries spare a server that is down for long.
+RETRY = Backoff(first_s=0.05, most_s=5.0)
+
+
+class Predict:
+    """Takes batches from the window, gives every block its answers."""
+
+    def __init__(
+        self, model: Model, microbatch: Microbatch, clock: Clock, telemetry: Telemetry
+    ) -> None:
+        self._model = model
+        self._microbatch = microbatch
+        self._clock = clock
+        self._telemetry = telemetry
+
+    async def call_forever(self) -> None:
+        while True:
+            batch = await self._microbatch.take()
+            await self._answer(batch.blocks)
+
+    async def _answer(self, blocks: list[Block]) -> None:
+        todo = [blocks]
+        while todo:
+            part = [block for block in todo.pop() if block.ticket.owner.alive]
+            if not part:
+                continue
+            try:
+                answers = await self._call(part)
+            except Poison as error:
+                if sum(block.rows for block in part) > 1:
+                    left, right = halves(part)
+                    todo += [right, left]
+                else:
+                    part[0].reject(Rejection(error.code, str(error), "predict"))
+            else:
+                _distribute(part, answers)
+            _wake_lanes(part)
+
+    async def _call(self, blocks: Sequence[Block]) -> Answers:
+        """Call until the server says something about these rows; waits out every illness of the server."""
+        began_s = self._clock.now()
+        payloads = [block.payload for block in blocks if block.payload is not None]
+        attempt = 0
+        while True:
+            attempt += 1
+            started_s = self._clock.now()
+            try:
+                answers = await self._model.predict(payloads)
+            except Transient as error:
+                self._telemetry.retried("predict")
+                delay_s = RETRY.delay_s(
+                    attempt, started_s - began_s, random.random(), error.retry_after_s
+                )
+                assert delay_s is not None, "predict never gives up"
+                await asyncio.sleep(delay_s)
+            else:
+                self._telemetry.call_answered(self._clock.now() - started_s)
+                return answers
+
+
+def _distribute(blocks: Sequence[Block], answers: Answers) -> None:
+    start = 0
+    for block in blocks:
+        stop = start + block.rows
+        errors = {
+            row - start: Rejection("model_rejected", message, "predict")
+            for row, message in answers.errors.items()
+            if start <= row < stop
+        }
+        block.answer(answers.values[start:stop], errors)
+        start = stop
+
+
+def _wake_lanes(blocks: Sequence[Block]) -> None:
+    for lane in {block.ticket.owner for block in blocks}:
+        lane.wake()

@@ -1,0 +1,177 @@
+"""Publishes a lane's answers in order and reports what the broker has.
+
+Rule: per lane one task hands over and one confirms, both in release order; rows count as delivered when every record of their release
+(dead letters included) was acknowledged. Records are encoded in bulk, the constant part once per object.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from consumers.core.blocks import Block, Rejection, Ticket
+from consumers.core.order import Release
+from consumers.lane import Lane
+from consumers.ports import Clock, Outgoing, Sink
+from consumers.stages.reject import Reject
+from consumers.telemetry import Telemetry
+from schemas.prediction import RecordFrame
+
+# About 1 MB of records, the size of a Kafka batch, and a few ms of the event loop.
+RELEASE_ROWS = 2_500
+
+# One batch is with the broker while the next is handed over; more would only wait in the producer.
+UNCONFIRMED_RELEASES = 4
+
+_Sent = tuple[list[Release], list[Awaitable[None]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What every prediction says about where it comes from."""
+
+    input_topic: str
+    output_topic: str
+    model: str
+    model_version: str | None
+    markers: bool
+
+
+class Publish:
+    """One per pipeline; `lane_forever` runs once per lane and ends with it."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        reject: Reject,
+        labels: Labels,
+        partition_of: Callable[[Ticket], int],
+        clock: Clock,
+        telemetry: Telemetry,
+    ) -> None:
+        self._sink = sink
+        self._reject = reject
+        self._labels = labels
+        self._partition_of = partition_of
+        self._clock = clock
+        self._telemetry = telemetry
+
+    async def lane_forever(self, lane: Lane) -> None:
+        sent: asyncio.Queue[_Sent] = asyncio.Queue(UNCONFIRMED_RELEASES)
+        async with asyncio.TaskGroup() as tasks:
+            confirming = tasks.create_task(self._confirm(lane, sent))
+            while releases := await lane.release(RELEASE_ROWS):
+                await sent.put((releases, await self._hand_over(releases)))
+            confirming.cancel()
+
+    async def _hand_over(self, releases: Sequence[Release]) -> list[Awaitable[None]]:
+        outgoing: dict[int, Outgoing] = {}
+        letters: list[bytes] = []
+        for release in releases:
+            partition = self._partition_of(release.ticket)
+            out = outgoing.get(partition)
+            if out is None:
+                out = outgoing[partition] = Outgoing(self._labels.output_topic, partition, [], [])
+            self._encode(release, out, letters)
+        awaitables = [await self._sink.send(out) for out in outgoing.values() if out.values]
+        if letters:
+            awaitables.append(await self._reject.send(releases[0].ticket.owner.partition, letters))
+        return awaitables
+
+    async def _confirm(self, lane: Lane, sent: asyncio.Queue[_Sent]) -> None:
+        while True:
+            releases, awaitables = await sent.get()
+            for awaitable in awaitables:
+                await awaitable
+            lane.delivered(releases)
+            now_ms = self._clock.wall_ms()
+            for release in releases:
+                self._telemetry.rows_delivered(release.rows)
+                if release.finished:
+                    latency_ms = now_ms - release.ticket.record.timestamp_ms
+                    self._telemetry.object_delivered(max(0, latency_ms) / 1000)
+
+    def _encode(self, release: Release, out: Outgoing, letters: list[bytes]) -> None:
+        ticket = release.ticket
+        frame = ticket.frame = ticket.frame or self._frame(ticket)
+        key = ticket.stream.encode()
+        before = len(out.values)
+        for block in release.blocks:
+            is_last = release.finished and block.next is None and ticket.failure is None
+            self._encode_block(frame, block, ticket.rows if is_last else None, key, out, letters)
+        if release.finished and (ticket.failure is not None or ticket.tail is None):
+            self._encode_end(frame, ticket, out, letters)
+        out.keys += [key] * (len(out.values) - before)
+
+    def _encode_block(
+        self,
+        frame: RecordFrame,
+        block: Block,
+        last_rows: int | None,
+        key: bytes,
+        out: Outgoing,
+        letters: list[bytes],
+    ) -> None:
+        errors = dict(block.errors)
+        if block.rejection is not None:
+            errors = dict.fromkeys(range(block.rows), block.rejection)
+        values = frame.rows(block.first_row, block.answers or [b"null"] * block.rows, block.member)
+        final = block.rows - 1
+        if last_rows is not None and block.answers is not None and final not in errors:
+            row = block.first_row + final
+            values[final] = frame.last_row(row, block.answers[final], block.member, last_rows)
+        if not self._sink.fits(key, max(values, key=len)):
+            errors |= _too_large(values, lambda value: self._sink.fits(key, value))
+        for index, rejection in errors.items():
+            values[index] = frame.rejected(
+                block.first_row + index,
+                rejection.code,
+                rejection.message,
+                block.member,
+                last_rows if index == final else None,
+            )
+            self._telemetry.rejected(rejection.code)
+        letters += self._reject.rows(block, errors)
+        out.values += values
+
+    def _encode_end(
+        self, frame: RecordFrame, ticket: Ticket, out: Outgoing, letters: list[bytes]
+    ) -> None:
+        """The marker of an object without rows, or that could not be read (to its end)."""
+        failure = ticket.failure
+        if self._labels.markers:
+            answered = ticket.rows if failure and ticket.tail is not None else 0
+            out.values.append(
+                frame.marker(answered, (failure.code, failure.message) if failure else None)
+            )
+        if failure is not None:
+            self._telemetry.rejected(failure.code)
+            letters.append(self._reject.rest(ticket, failure))
+
+    def _frame(self, ticket: Ticket) -> RecordFrame:
+        reference, origin = ticket.reference, ticket.reference or ticket.inline
+        return RecordFrame(
+            topic=self._labels.input_topic,
+            partition=ticket.owner.partition,
+            offset=ticket.record.offset,
+            object_index=ticket.index,
+            stream=ticket.stream,
+            bucket=reference.bucket if reference else None,
+            key=reference.key if reference else None,
+            version=ticket.version,
+            event_time=origin.event_time if origin else None,
+            attributes=origin.attributes if origin else None,
+            model=self._labels.model,
+            model_version=self._labels.model_version,
+        )
+
+
+def _too_large(values: Sequence[bytes], fits: Callable[[bytes], bool]) -> dict[int, Rejection]:
+    return {
+        index: Rejection(
+            "result_too_large",
+            f"the prediction's record has {len(value)} bytes, more than the topic takes",
+            "publish",
+        )
+        for index, value in enumerate(values)
+        if not fits(value)
+    }

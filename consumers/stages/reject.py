@@ -1,0 +1,101 @@
+"""Dead letters: what could not be answered, as coordinates, one letter per run of rows with one reason.
+
+Rule: a letter never carries payloads; its reference names exactly the rows that failed, so that it can be published again as it is.
+"""
+
+from base64 import b64encode
+from collections.abc import Awaitable, Iterator, Mapping
+
+from msgspec.structs import replace
+
+from consumers.core.blocks import Block, Rejection, Ticket
+from consumers.ports import Clock, Outgoing, Sink
+from schemas.dead_letter import DeadLetter
+from schemas.prediction import ObjectId, Source, printable
+from schemas.reference import Reference, RowRange
+
+
+class Reject:
+    """Encodes letters for the publish stage and sends them."""
+
+    def __init__(
+        self, sink: Sink, *, input_topic: str, topic: str, partitions: int, model: str, clock: Clock
+    ) -> None:
+        self._sink = sink
+        self._input_topic = input_topic
+        self._topic = topic
+        self._partitions = partitions
+        self._model = model
+        self._clock = clock
+
+    async def send(self, partition: int, letters: list[bytes]) -> Awaitable[None]:
+        keys: list[bytes | None] = [None] * len(letters)
+        return await self._sink.send(
+            Outgoing(self._topic, partition % self._partitions, keys, letters)
+        )
+
+    def rows(self, block: Block, errors: Mapping[int, Rejection]) -> Iterator[bytes]:
+        """Letters for the rejected rows of a block; `errors` by index into it."""
+        for first, stop, rejection in _runs(errors):
+            rows = ((block.first_row + first, block.first_row + stop),)
+            yield self._letter(block.ticket, rejection, rows, block.member)
+
+    def rest(self, ticket: Ticket, failure: Rejection) -> bytes:
+        """The letter for an object that could not be read, from its first missing row on."""
+        rows: tuple[RowRange, ...] | None = None
+        if ticket.next_row:
+            selected = ticket.reference.rows if ticket.reference else None
+            rows = tuple(
+                (max(first, ticket.next_row), stop)
+                for first, stop in selected or ((0, None),)
+                if stop is None or stop > ticket.next_row
+            )
+        return self._letter(ticket, failure, rows, None)
+
+    def _letter(
+        self,
+        ticket: Ticket,
+        rejection: Rejection,
+        rows: tuple[RowRange, ...] | None,
+        member: str | None,
+    ) -> bytes:
+        record, reference = ticket.record, ticket.reference
+        origin = reference or ticket.inline
+        return DeadLetter(
+            code=rejection.code,
+            stage=rejection.stage,
+            message=printable(rejection.message),
+            attempts=rejection.attempts,
+            stream=ticket.stream,
+            source=Source(self._input_topic, ticket.owner.partition, record.offset),
+            object=ObjectId(reference.bucket, reference.key, ticket.version) if reference else None,
+            member=member,
+            rows=rows,
+            event_time=origin.event_time if origin else None,
+            failed_at=self._clock.wall_ms(),
+            model=self._model,
+            reference=_failed_part(ticket, reference, rows) if reference else None,
+            value_b64=None if reference else b64encode(record.value or b"").decode(),
+        ).encode()
+
+
+def _failed_part(
+    ticket: Ticket, reference: Reference, rows: tuple[RowRange, ...] | None
+) -> Reference:
+    """What to publish to have exactly these rows tried again, under the same stream."""
+    return replace(reference, stream=ticket.stream, rows=reference.rows if rows is None else rows)
+
+
+def _runs(errors: Mapping[int, Rejection]) -> Iterator[tuple[int, int, Rejection]]:
+    """Consecutive indices with one and the same reason, as half-open ranges."""
+    first: int | None = None
+    previous: int | None = None
+    for index in sorted(errors):
+        if first is not None and previous is not None:
+            if index == previous + 1 and errors[index] == errors[first]:
+                previous = index
+                continue
+            yield first, previous + 1, errors[first]
+        first = previous = index
+    if first is not None and previous is not None:
+        yield first, previous + 1, errors[first]

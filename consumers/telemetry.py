@@ -1,0 +1,97 @@
+"""What the worker counts, in one place: every metric with its meaning.
+
+Rule: stages tell what happened, once per object, batch or commit and never per row; this file alone knows the metrics library.
+Owner: the application, which makes one per process; nothing here is global.
+"""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+LATENCY_BUCKETS_S = (
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0,
+)  # fmt: skip
+BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+
+
+class Telemetry:
+    """Counters by verb. All times in seconds, all sizes in bytes."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        reg = self.registry
+        self._records = Counter(
+            "penstock_records", "Records read from the input topic", registry=reg
+        )
+        self._ignored = Counter(
+            "penstock_records_ignored", "Notifications that announce no new object", registry=reg
+        )
+        self._objects = Counter("penstock_objects", "Objects read to their end", registry=reg)
+        self._object_bytes = Counter(
+            "penstock_object_bytes", "Bytes received from the store", registry=reg
+        )
+        self._batches = Counter(
+            "penstock_batches", "Batches by the reason they closed for", ["reason"], registry=reg
+        )
+        self._batch_rows = Histogram(
+            "penstock_batch_rows", "Rows in a batch", buckets=BATCH_BUCKETS, registry=reg
+        )
+        self._waits = Histogram(
+            "penstock_batch_wait_seconds",
+            "Wait of a batch's first row",
+            buckets=LATENCY_BUCKETS_S,
+            registry=reg,
+        )
+        self._calls = Histogram(
+            "penstock_model_call_seconds",
+            "Model calls that answered",
+            buckets=LATENCY_BUCKETS_S,
+            registry=reg,
+        )
+        self._retries = Counter(
+            "penstock_retries", "Requests that will be made again", ["stage"], registry=reg
+        )
+        self._rows = Counter("penstock_rows_delivered", "Rows on the output topic", registry=reg)
+        self._rejected = Counter(
+            "penstock_rejected", "Rows and objects answered by an error", ["code"], registry=reg
+        )
+        self._latency = Histogram(
+            "penstock_latency_seconds",
+            "Record's time stamp to its last answer being on the output topic",
+            buckets=LATENCY_BUCKETS_S,
+            registry=reg,
+        )
+        self._commits = Counter("penstock_commits", "Commit requests", registry=reg)
+        self.buffer_bytes = Gauge("penstock_buffer_bytes", "Byte budget in use", registry=reg)
+        self.partitions = Gauge("penstock_partitions", "Partitions assigned", registry=reg)
+        self.lag = Gauge("penstock_lag_records", "Records not committed yet", registry=reg)
+
+    def record_read(self, *, ignored: bool) -> None:
+        self._records.inc()
+        if ignored:
+            self._ignored.inc()
+
+    def object_read(self, nbytes: int) -> None:
+        self._objects.inc()
+        self._object_bytes.inc(nbytes)
+
+    def batch_closed(self, reason: str, rows: int, waited_s: float) -> None:
+        self._batches.labels(reason).inc()
+        self._batch_rows.observe(rows)
+        self._waits.observe(waited_s)
+
+    def call_answered(self, took_s: float) -> None:
+        self._calls.observe(took_s)
+
+    def retried(self, stage: str) -> None:
+        self._retries.labels(stage).inc()
+
+    def rejected(self, code: str) -> None:
+        self._rejected.labels(code).inc()
+
+    def rows_delivered(self, rows: int) -> None:
+        self._rows.inc(rows)
+
+    def object_delivered(self, latency_s: float) -> None:
+        self._latency.observe(latency_s)
+
+    def committed(self) -> None:
+        self._commits.inc()

@@ -1,0 +1,60 @@
+"""The command line of `scripts/stack`: parses, calls, and ends with one line of what happened."""
+
+import argparse
+import json
+import sys
+
+from realstack import stack
+from realstack.errors import StackError
+
+COMMANDS = {
+    "up": "start what is not running; returns when all services answer",
+    "down": "stop all services and forget their data",
+    "status": "tell what runs where; exit 1 unless all do",
+    "env": "print export lines that point Penstock, or any other client, at the services",
+    "restart": "stop one service, if it still runs, and start it again with its data and its ports",
+}
+SERVICES = ("kafka", "minio", "torchserve")
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="scripts/stack",
+        description="Apache Kafka, MinIO and TorchServe: in Docker where an engine answers, else "
+        "as local processes. Every command may be repeated.",
+        epilog='Use it: scripts/stack up && eval "$(scripts/stack env)" && .venv/bin/penstock run. '
+        "Exit code 3: something the machine lacks.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    parsers = {
+        name: commands.add_parser(name, help=text, description=text)
+        for name, text in COMMANDS.items()
+    }
+    parsers["status"].add_argument("--json", action="store_true", help="for programs")
+    parsers["restart"].add_argument("service", choices=SERVICES)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    try:
+        if options.command == "status":
+            report = stack.status()
+            print(json.dumps(report.document(), indent=2) if options.json else report.text())
+            return 0 if report.complete else 1
+        if options.command == "env":
+            print("\n".join(stack.exports()))
+        elif options.command == "up":
+            print(stack.up())
+        elif options.command == "down":
+            print(stack.down())
+        else:
+            print(stack.restart(options.service))
+    except StackError as error:
+        print(f"scripts/stack {options.command}: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

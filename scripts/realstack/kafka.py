@@ -1,0 +1,133 @@
+"""Apache Kafka as one KRaft node: the jars from Maven, the topics made explicitly."""
+
+import asyncio
+import logging
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from hashlib import sha256
+from pathlib import Path
+from string import Template
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError, for_code
+
+from realstack import layout
+from realstack.errors import NotReady
+from realstack.prerequisites import run
+from realstack.service import Launch, Ports
+
+VERSION = "4.1.0"
+# Name and partitions. Four, so that several workers and lanes have something to share.
+TOPICS = {"refs": 4, "predictions": 4, "predictions.dlq": 4}
+TOPIC_ALREADY_EXISTS = 36
+
+POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>penstock</groupId>
+  <artifactId>kafka-libs</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId>
+      <artifactId>kafka_2.13</artifactId>
+      <version>{VERSION}</version>
+    </dependency>
+    <dependency> <!-- without it the broker logs nothing; its version is that of Kafka's log4j -->
+      <groupId>org.apache.logging.log4j</groupId>
+      <artifactId>log4j-slf4j-impl</artifactId>
+      <version>2.24.3</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+# One node: every internal topic has one replica, and few partitions, since each costs files and
+# start-up time. No rebalance delay: a test's group has all its members within milliseconds.
+PROPERTIES = Template("""\
+process.roles=broker,controller
+node.id=1
+listeners=PLAINTEXT://127.0.0.1:$kafka,CONTROLLER://127.0.0.1:$kafka_controller
+advertised.listeners=PLAINTEXT://127.0.0.1:$kafka
+controller.listener.names=CONTROLLER
+controller.quorum.bootstrap.servers=127.0.0.1:$kafka_controller
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs=$folder/data
+auto.create.topics.enable=false
+group.initial.rebalance.delay.ms=0
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+""")
+
+LOGGING = """\
+status = warn
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601} %-5p %c{1} %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+"""
+
+
+class Kafka:
+    name = "kafka"
+
+    @property
+    def jars(self) -> Path:
+        return layout.cache() / f"kafka-{VERSION}-{sha256(POM.encode()).hexdigest()[:8]}"
+
+    def build(self) -> None:
+        if self.jars.exists():
+            return
+        with layout.built(self.jars) as folder:
+            (folder / "pom.xml").write_text(POM)
+            run(
+                ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"],
+                what=f"fetching Apache Kafka {VERSION} with Maven",
+                cwd=folder,
+            )
+
+    def configure(self, folder: Path, ports: Ports) -> Launch:
+        properties = folder / "server.properties"
+        properties.write_text(PROPERTIES.substitute(ports, folder=folder))
+        (folder / "log4j2.properties").write_text(LOGGING)
+        java = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{self.jars}/libs/*"]
+        java.append(f"-Dlog4j2.configurationFile={folder}/log4j2.properties")
+        if not (folder / "data" / "meta.properties").exists():
+            cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            format_storage = ["format", "--standalone", "-t", cluster_id, "-c", str(properties)]
+            subprocess.run(
+                [*java, "kafka.tools.StorageTool", *format_storage], check=True, capture_output=True
+            )
+        return Launch([*java, "kafka.Kafka", str(properties)])
+
+    def probe(self, ports: Ports) -> None:
+        # The client reports every refused connection; here that is the expected answer.
+        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+        asyncio.run(_ensure_topics(f"127.0.0.1:{ports['kafka']}"))
+
+
+async def _ensure_topics(bootstrap_servers: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    try:
+        await admin.start()
+        missing = TOPICS.keys() - set(await admin.list_topics())
+        if missing:
+            answer = await admin.create_topics(
+                [NewTopic(name, TOPICS[name], 1) for name in missing]
+            )
+            for name, code, *_ in answer.topic_errors:
+                if code not in (0, TOPIC_ALREADY_EXISTS):
+                    raise NotReady(f"topic {name} was not created: {for_code(code).__name__}")
+    except (KafkaError, OSError) as error:
+        raise NotReady(f"Kafka does not answer: {error}") from error
+    finally:
+        await admin.close()

@@ -1,0 +1,126 @@
+"""Where things lie, which ports are taken, and the record of what was started.
+
+Rule: builds go to the cache and are shared by every checkout of the user; what runs, with its
+data, logs and ports, goes to the state folder and is gone after `down`. One stack per user.
+"""
+
+import fcntl
+import json
+import os
+import random
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from realstack.processes import Process
+
+ROOT = Path(__file__).resolve().parents[2]
+# Below every system's range of ports for outgoing connections (Linux 32768, macOS 49152): a client
+# that keeps dialling the port of a service that is down would otherwise be connected to itself in
+# the end.
+PORTS = range(20000, 30000)
+How = Literal["docker", "local"]
+PORT_NAMES = (
+    "kafka",
+    "kafka_controller",
+    "minio",
+    "torchserve",
+    "torchserve_management",
+    "torchserve_metrics",
+    "torchserve_grpc",
+    "torchserve_grpc_management",
+    "torchserve_worker",
+)
+
+
+def _xdg(variable: str, default: str) -> Path:
+    return Path(os.environ.get(variable) or Path.home() / default) / "penstock"
+
+
+def cache() -> Path:
+    return _xdg("XDG_CACHE_HOME", ".cache")
+
+
+def home() -> Path:
+    return _xdg("XDG_STATE_HOME", ".local/state") / "stack"
+
+
+@dataclass
+class State:
+    """What `up` started; `archive` is the fingerprint of the archive that TorchServe loaded."""
+
+    how: How
+    ports: dict[str, int]
+    processes: dict[str, Process] = field(default_factory=dict)
+    archive: str = ""
+
+    def save(self) -> None:
+        draft = home() / "state.json.new"
+        draft.write_text(json.dumps(asdict(self), indent=2))
+        draft.rename(home() / "state.json")
+
+
+def load() -> State | None:
+    path = home() / "state.json"
+    if not path.exists():
+        return None
+    document = json.loads(path.read_text())
+    document["processes"] = {
+        name: Process(**process) for name, process in document["processes"].items()
+    }
+    return State(**document)
+
+
+def forget() -> None:
+    """Remove everything but the lock, which somebody may be waiting for."""
+    for path in home().iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "lock":
+            path.unlink()
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """One `up`, `down` or `restart` at a time; a second one waits and then finds the work done."""
+    home().mkdir(parents=True, exist_ok=True)
+    with (home() / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def free_ports() -> dict[str, int]:
+    """A port nobody listens on for each name."""
+    chosen: dict[str, int] = {}
+    candidates = iter(random.sample(PORTS, len(PORTS)))
+    for name in PORT_NAMES:
+        chosen[name] = next(port for port in candidates if _is_free(port))
+    return chosen
+
+
+def _is_free(port: int) -> bool:
+    with closing(socket.socket()) as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+@contextmanager
+def built(target: Path) -> Iterator[Path]:
+    """A folder to build in: becomes `target` at once when the block ends well, else is gone."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
+    try:
+        yield scratch
+        if not target.exists():
+            scratch.chmod(0o755)  # mkdtemp's 0700 would keep it from other users of a shared cache
+            scratch.rename(target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

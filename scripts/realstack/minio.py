@@ -1,0 +1,85 @@
+"""MinIO, built by Go, with Kafka as a target for bucket events: a real producer of references."""
+
+import os
+from pathlib import Path
+
+import botocore.config
+import botocore.exceptions
+import botocore.session
+
+from realstack import layout
+from realstack.errors import NotReady
+from realstack.prerequisites import run
+from realstack.service import Launch, Ports
+
+# The last version that Go can install: the project publishes no binaries of it.
+MODULE = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
+KEY = "penstock"
+SECRET = "penstock-secret"
+REGION = "us-east-1"
+BUCKET = "penstock"
+# A PUT proves that the store writes; in a bucket of its own, so that it announces nothing.
+PROBE_BUCKET = "penstock-probe"
+EVENTS_ARN = "arn:minio:sqs::P:kafka"
+EVENTS_TOPIC = "refs"
+
+
+class Minio:
+    name = "minio"
+
+    @property
+    def binary(self) -> Path:
+        return layout.cache() / f"minio-{MODULE.rpartition('-')[2]}" / "minio"
+
+    def build(self) -> None:
+        if self.binary.exists():
+            return
+        with layout.built(self.binary.parent) as folder:
+            run(
+                ["go", "install", MODULE],
+                what="building MinIO with Go (about 3 minutes, once)",
+                cwd=folder,
+                env={"GOBIN": str(folder)},
+            )
+
+    def configure(self, folder: Path, ports: Ports) -> Launch:
+        (folder / "data").mkdir(exist_ok=True)
+        argv = [str(self.binary), "server", "--quiet", "--address", f"127.0.0.1:{ports['minio']}"]
+        environment = {
+            "MINIO_ROOT_USER": KEY,
+            "MINIO_ROOT_PASSWORD": SECRET,
+            "MINIO_BROWSER": "off",
+            "MINIO_UPDATE": "off",
+            "MINIO_NOTIFY_KAFKA_ENABLE_P": "on",
+            "MINIO_NOTIFY_KAFKA_BROKERS_P": f"127.0.0.1:{ports['kafka']}",
+            "MINIO_NOTIFY_KAFKA_TOPIC_P": EVENTS_TOPIC,
+        }
+        return Launch([*argv, str(folder / "data")], environment)
+
+    def probe(self, ports: Ports) -> None:
+        # One attempt, and not the client's own retries: the caller asks again.
+        client = botocore.session.get_session().create_client(
+            "s3",
+            endpoint_url=f"http://127.0.0.1:{ports['minio']}",
+            region_name=REGION,
+            aws_access_key_id=KEY,
+            aws_secret_access_key=SECRET,
+            config=botocore.config.Config(
+                retries={"total_max_attempts": 1}, connect_timeout=1, read_timeout=5
+            ),
+        )
+        try:
+            buckets = {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}
+            for bucket in {BUCKET, PROBE_BUCKET} - buckets:
+                client.create_bucket(Bucket=bucket)
+            client.put_object(Bucket=PROBE_BUCKET, Key="probe", Body=os.urandom(16))
+            client.put_bucket_notification_configuration(
+                Bucket=BUCKET,
+                NotificationConfiguration={
+                    "QueueConfigurations": [
+                        {"QueueArn": EVENTS_ARN, "Events": ["s3:ObjectCreated:*"]}
+                    ]
+                },
+            )
+        except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError) as error:
+            raise NotReady(f"MinIO does not answer: {error}") from error

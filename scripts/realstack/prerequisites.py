@@ -1,0 +1,116 @@
+"""What the local services need of the machine: found, installed where that is ours to do, or named.
+
+Rule: a system package is installed only as root on Debian or its kin; anything else missing is
+told in one line, with exit code 3, before anything is downloaded.
+"""
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from realstack.errors import Missing, StackError
+
+JAVA_MINIMUM = 17  # Kafka 4 brokers
+GO_MINIMUM = (1, 21)  # from here on Go fetches by itself the newer Go that a module asks for
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something of the machine; `packages` are Debian's, empty where its version will not do."""
+
+    what: str
+    present: bool
+    packages: tuple[str, ...]
+
+
+def ensure(*, kafka_is_built: bool, minio_is_built: bool) -> None:
+    """Install or name what is missing for building and running the services."""
+    needs = [
+        Need(
+            f"Java {JAVA_MINIMUM} or newer", _java() >= JAVA_MINIMUM, ("openjdk-17-jre-headless",)
+        ),
+        Need("Maven (mvn)", kafka_is_built or shutil.which("mvn") is not None, ("maven",)),
+        Need("Go 1.21 or newer", minio_is_built or _go() >= GO_MINIMUM, ()),
+        Need(
+            "a Python with torch and venv",
+            torch_python() != "",
+            ("python3-torch", "python3-venv", "python3-pip"),
+        ),
+    ]
+    missing = [need for need in needs if not need.present]
+    if not missing:
+        return
+    packages = [package for need in missing for package in need.packages]
+    installable = os.getuid() == 0 and shutil.which("apt-get") is not None
+    if not installable or not all(need.packages for need in missing):
+        hint = f" (on Debian: apt-get install {' '.join(packages)})" if packages else ""
+        raise Missing("missing: " + ", ".join(need.what for need in missing) + hint)
+    _apt_install(packages)
+    torch_python.cache_clear()
+
+
+def _apt_install(packages: list[str]) -> None:
+    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+    what = "installing " + " ".join(packages)
+    run(["apt-get", "update"], what="refreshing the package lists", cwd=Path("/"))
+    install = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
+    run(install, what=what, cwd=Path("/"), env=quiet)
+
+
+def _version(command: list[str], pattern: str) -> tuple[int, ...]:
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return (0,)
+    found = re.search(pattern, answer.stdout + answer.stderr)
+    return tuple(int(part) for part in found.groups()) if found else (0,)
+
+
+def _java() -> int:
+    return _version(["java", "-version"], r'version "(\d+)')[0]
+
+
+def _go() -> tuple[int, ...]:
+    return _version(["go", "version"], r"go(\d+)\.(\d+)")
+
+
+@functools.cache
+def torch_python() -> str:
+    """A system Python that has torch and can make environments; empty if there is none."""
+    wanted = "torch", "venv", "ensurepip"
+    check = (
+        "import importlib.util as u, sys;"
+        f"sys.exit(any(u.find_spec(name) is None for name in {wanted}))"
+    )
+    for python in ("/usr/bin/python3", shutil.which("python3"), sys.executable):
+        if python and shutil.which(python):
+            answer = subprocess.run([python, "-c", check], capture_output=True, check=False)
+            if answer.returncode == 0:
+                return python
+    return ""
+
+
+def run(argv: list[str], *, what: str, cwd: Path, env: Mapping[str, str] | None = None) -> None:
+    """A slow step, announced by one line on stderr; its output is shown only if it fails."""
+    print(f"{what} ...", file=sys.stderr, flush=True)
+    with tempfile.TemporaryFile() as output:
+        done = subprocess.run(
+            argv,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        if done.returncode != 0:
+            output.seek(0)
+            last = output.read().decode(errors="replace").splitlines()[-15:]
+            raise StackError(f"{what} failed:\n" + "\n".join(last))

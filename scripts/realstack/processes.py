@@ -1,0 +1,89 @@
+"""Processes that outlive the command which started them.
+
+Rule: a process is known by its id and its start time together, so that an id used again by the
+system is never taken for ours, nor stopped. Each one leads its own session, and is stopped with
+all it started.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import chdir, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+# A broker that closes its log takes a second or two; what has not ended by then is killed.
+STOP_S = 20.0
+POLL_S = 0.05
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    started: str
+
+    @property
+    def running(self) -> bool:
+        return _start_time(self.pid) == self.started
+
+
+def _start_time(pid: int) -> str | None:
+    """When this process began, in the system's own words; None if it is gone or a zombie."""
+    if Path("/proc/self/stat").exists():
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        # proc(5): the name, in brackets, may hold anything; then come state (field 3) and starttime
+        # (22).
+        fields = stat.rpartition(")")[2].split()
+        return None if fields[0] == "Z" else fields[19]
+    answer = subprocess.run(
+        ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return answer.stdout.strip() or None
+
+
+def start(argv: list[str], *, log: Path, cwd: Path, env: Mapping[str, str]) -> Process:
+    """Start in a session of its own, with output appended to `log`."""
+    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    streams = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), append, 0o644),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    # Not Popen, which expects whoever starts a process to wait for its end.
+    with chdir(cwd):
+        return find(
+            os.posix_spawnp(argv[0], argv, {**os.environ, **env}, file_actions=streams, setsid=True)
+        )
+
+
+def find(pid: int) -> Process:
+    """The process that has this id now; one that does not run if there is none."""
+    return Process(pid, _start_time(pid) or "")
+
+
+def stop(process: Process) -> None:
+    """End it and its children: asked first, killed after `STOP_S`."""
+    if not process.running:
+        return
+    _signal_group(process, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_S
+    while time.monotonic() < deadline and process.running:
+        time.sleep(POLL_S)
+    # Also after a clean end: children that ignored the request must not keep ports.
+    _signal_group(process, signal.SIGKILL)
+    while process.running:
+        time.sleep(POLL_S)
+
+
+def _signal_group(process: Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def tail(log: Path, lines: int = 15) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])

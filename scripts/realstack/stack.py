@@ -1,0 +1,223 @@
+"""Up, down, status, env, restart: decides, over services that know only themselves.
+
+Rule: repeating a command does nothing more. Ports and data are kept as long as any service runs;
+they are chosen anew when none does.
+"""
+
+import shlex
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from realstack import compose, layout, minio, prerequisites, processes
+from realstack.errors import NotReady, StackError
+from realstack.kafka import Kafka
+from realstack.layout import How, State
+from realstack.minio import Minio
+from realstack.service import Service
+from realstack.torchserve import MODEL, TorchServe, archive_fingerprint
+
+KAFKA, MINIO, TORCHSERVE = Kafka(), Minio(), TorchServe()
+# In the order of starting: MinIO announces to Kafka, and gives up if it finds no broker.
+SERVICES: tuple[Service, ...] = (KAFKA, MINIO, TORCHSERVE)
+# Kafka needs about 4 s and TorchServe 3 s on two idle cores; ten times that and more for busy ones.
+READY_S = 90.0
+PROBE_PAUSE_S = 0.1
+
+
+@dataclass(frozen=True)
+class Report:
+    state: State | None
+    running: frozenset[str]
+
+    @property
+    def complete(self) -> bool:
+        return len(self.running) == len(SERVICES)
+
+    def document(self) -> dict[str, object]:
+        """For programs: where each service is, and as which process when it is a local one."""
+        if self.state is None:
+            return {"how": None, "services": {}, "torch_python": None}
+        services = {
+            service.name: {
+                "running": service.name in self.running,
+                "address": f"127.0.0.1:{self.state.ports[service.name]}",
+                "pid": process.pid if (process := self.state.processes.get(service.name)) else None,
+                "log": str(layout.home() / f"{service.name}.log"),
+            }
+            for service in SERVICES
+        }
+        local = self.state.how == "local"
+        python = str(TORCHSERVE.python) if local else None
+        return {"how": self.state.how, "services": services, "torch_python": python}
+
+    def text(self) -> str:
+        if self.state is None:
+            return "the stack is down"
+        lines = []
+        for service in SERVICES:
+            running = "up" if service.name in self.running else "down"
+            process = self.state.processes.get(service.name)
+            place = f"pid {process.pid}" if process else "container"
+            port = self.state.ports[service.name]
+            lines.append(f"{service.name:<11} {running:<5} {place:<11} 127.0.0.1:{port}")
+        summary = "is up" if self.complete else "is not complete: scripts/stack up"
+        return "\n".join([*lines, f"the stack ({self.state.how}) {summary}"])
+
+
+def status() -> Report:
+    state = layout.load()
+    return Report(state, frozenset(_running(state) if state else ()))
+
+
+def _running(state: State) -> set[str]:
+    if state.how == "docker":
+        return compose.running(state.ports)
+    return {name for name, process in state.processes.items() if process.running}
+
+
+def up() -> str:
+    with layout.locked():
+        begun = time.monotonic()
+        state = layout.load()
+        if state is None or not _running(state):
+            layout.forget()
+            how: How = "docker" if compose.engine_answers() else "local"
+            state = State(how, layout.free_ports())
+        started = _up_in_docker(state) if state.how == "docker" else _up_locally(state)
+        seconds = time.monotonic() - begun
+        what = f"started {', '.join(started)} in {seconds:.0f} s" if started else "was up already"
+        return f"the stack ({state.how}) is up: {what}"
+
+
+def _up_in_docker(state: State) -> list[str]:
+    state.save()
+    before = compose.running(state.ports)
+    compose.up(state.ports)
+    for service in SERVICES:
+        _wait(service, state)
+    return [service.name for service in SERVICES if service.name not in before]
+
+
+def _up_locally(state: State) -> list[str]:
+    running = _running(state)
+    if state.archive != archive_fingerprint() and "torchserve" in running:
+        print("the model's sources changed: restarting TorchServe", file=sys.stderr)
+        processes.stop(state.processes["torchserve"])
+        running.discard("torchserve")
+    absent = [service for service in SERVICES if service.name not in running]
+    if absent:
+        _build()
+        _start(absent, state)
+    for service in SERVICES:
+        if service not in absent:
+            _wait(service, state)
+    return [service.name for service in absent]
+
+
+def _build() -> None:
+    prerequisites.ensure(kafka_is_built=KAFKA.jars.exists(), minio_is_built=MINIO.binary.exists())
+    # The downloads wait for the network while MinIO's build has the cores.
+    with ThreadPoolExecutor() as pool:
+        for building in [pool.submit(service.build) for service in SERVICES]:
+            building.result()
+
+
+def _start(absent: list[Service], state: State) -> None:
+    """Kafka and TorchServe start side by side; MinIO follows when Kafka answers."""
+    early = [service for service in absent if service is not MINIO]
+    for service in early:
+        _launch(service, state)
+    if MINIO in absent:
+        _wait(KAFKA, state)
+        _launch(MINIO, state)
+    for service in absent:
+        _wait(service, state)
+
+
+def _launch(service: Service, state: State) -> None:
+    folder = layout.home() / service.name
+    folder.mkdir(exist_ok=True)
+    launch = service.configure(folder, state.ports)
+    log = layout.home() / f"{service.name}.log"
+    state.processes[service.name] = processes.start(
+        launch.argv, log=log, cwd=folder, env=launch.env
+    )
+    if service is TORCHSERVE:
+        state.archive = archive_fingerprint()
+    state.save()
+
+
+def _wait(service: Service, state: State) -> None:
+    """Until a real use of the service succeeds."""
+    deadline = time.monotonic() + READY_S
+    log = layout.home() / f"{service.name}.log"
+    while True:
+        try:
+            return service.probe(state.ports)
+        except NotReady as reason:
+            process = state.processes.get(service.name)
+            if process is not None and not process.running:
+                raise StackError(f"{service.name} ended:\n{processes.tail(log)}") from reason
+            if time.monotonic() > deadline:
+                raise StackError(f"{reason} (for {READY_S:.0f} s; its log: {log})") from reason
+        time.sleep(PROBE_PAUSE_S)
+
+
+def down() -> str:
+    with layout.locked():
+        state = layout.load()
+        if state is None:
+            return "the stack is down: nothing was running"
+        if state.how == "docker":
+            compose.down(state.ports)
+        for service in reversed(SERVICES):
+            if service.name in state.processes:
+                processes.stop(state.processes[service.name])
+        layout.forget()
+        return "the stack is down: services stopped, data removed"
+
+
+def restart(name: str) -> str:
+    with layout.locked():
+        state = _required()
+        service = next(service for service in SERVICES if service.name == name)
+        if state.how == "docker":
+            compose.restart(state.ports, name)
+        else:
+            _build()
+            if name in state.processes:
+                processes.stop(state.processes[name])
+            _launch(service, state)
+        _wait(service, state)
+        return f"{name} is up again on 127.0.0.1:{state.ports[name]}"
+
+
+def _required() -> State:
+    state = layout.load()
+    if state is None:
+        raise StackError("the stack is down; start it with scripts/stack up")
+    return state
+
+
+def exports() -> list[str]:
+    """What points a client at the services; names without `__` are no settings of Penstock."""
+    ports = _required().ports
+    values = {
+        "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{ports['kafka']}",
+        "PENSTOCK_KAFKA__INPUT_TOPIC": minio.EVENTS_TOPIC,
+        "PENSTOCK_OBJECTS__ENDPOINT_URL": f"http://127.0.0.1:{ports['minio']}",
+        "PENSTOCK_OBJECTS__KEY": minio.KEY,
+        "PENSTOCK_OBJECTS__SECRET": minio.SECRET,
+        "PENSTOCK_OBJECTS__REGION": minio.REGION,
+        "PENSTOCK_MODEL__URL": f"http://127.0.0.1:{ports['torchserve']}",
+        "PENSTOCK_MODEL__NAME": MODEL,
+        "PENSTOCK_OUTPUT__TOPIC": "predictions",
+        "PENSTOCK_OUTPUT__DLQ_TOPIC": "predictions.dlq",
+        "PENSTOCK_STACK_TORCHSERVE_MANAGEMENT_URL": "http://127.0.0.1:"
+        f"{ports['torchserve_management']}",
+        "PENSTOCK_STACK_BUCKET": minio.BUCKET,
+        "PENSTOCK_STACK_EVENTS_ARN": minio.EVENTS_ARN,
+    }
+    return [f"export {name}={shlex.quote(value)}" for name, value in values.items()]

@@ -1,0 +1,109 @@
+"""TorchServe on a Python that brings torch (Debian's python3-torch), serving the example model.
+
+Rule: Java is started directly, as TorchServe's own command would, because that command leaves the
+process that serves behind under an id it does not tell.
+"""
+
+import hashlib
+import http.client
+import json
+import shutil
+from pathlib import Path
+
+from realstack import layout
+from realstack.errors import NotReady
+from realstack.prerequisites import run, torch_python
+from realstack.service import Launch, Ports
+
+SETTINGS = layout.ROOT / "docker" / "torchserve"
+HANDLERS = layout.ROOT / "consumers" / "handlers"
+REQUIREMENTS = SETTINGS / "requirements.txt"
+MODEL = "rows"
+FEATURES = 16
+
+
+def _fingerprint(*paths: Path) -> str:
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:12]
+
+
+def archive_fingerprint() -> str:
+    """Changes when the handler or the model does; then the running server is out of date."""
+    return _fingerprint(HANDLERS / "rows_handler.py", HANDLERS / "rows_model.py", REQUIREMENTS)
+
+
+class TorchServe:
+    name = "torchserve"
+
+    @property
+    def environment(self) -> Path:
+        return layout.cache() / f"torchserve-{_fingerprint(REQUIREMENTS)}"
+
+    @property
+    def python(self) -> Path:
+        return self.environment / "bin" / "python"
+
+    @property
+    def store(self) -> Path:
+        return layout.cache() / f"archive-{archive_fingerprint()}"
+
+    def build(self) -> None:
+        if not self.environment.exists():
+            # A virtual environment may be moved as long as its scripts are run as modules.
+            with layout.built(self.environment) as folder:
+                venv = [torch_python(), "-m", "venv", "--system-site-packages", "--clear"]
+                run([*venv, str(folder)], what="making an environment for TorchServe", cwd=folder)
+                pip = [f"{folder}/bin/python", "-m", "pip", "install", "--quiet"]
+                run([*pip, "-r", str(REQUIREMENTS)], what="installing TorchServe", cwd=folder)
+        if not self.store.exists():
+            with layout.built(self.store) as folder:
+                builder = [str(self.python), str(HANDLERS / "rows_model.py"), str(folder)]
+                run(builder, what="building the model archive", cwd=folder)
+
+    def configure(self, folder: Path, ports: Ports) -> Launch:
+        temporary = folder / "tmp"  # the workers' sockets are made here
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        addresses = {
+            "inference_address": f"http://127.0.0.1:{ports['torchserve']}",
+            "management_address": f"http://127.0.0.1:{ports['torchserve_management']}",
+            "metrics_address": f"http://127.0.0.1:{ports['torchserve_metrics']}",
+            "grpc_inference_port": ports["torchserve_grpc"],
+            "grpc_management_port": ports["torchserve_grpc_management"],
+            "initial_worker_port": ports["torchserve_worker"],
+            "model_store": self.store,
+        }
+        settings = (SETTINGS / "config.properties").read_text()
+        vmargs = next(
+            line.removeprefix("vmargs=").split()
+            for line in settings.splitlines()
+            if line.startswith("vmargs=")
+        )
+        config = folder / "config.properties"
+        config.write_text(
+            settings + "".join(f"{key}={value}\n" for key, value in addresses.items())
+        )
+        packages = next(self.environment.glob("lib/python3*/site-packages"))
+        argv = ["java", *vmargs, f"-Dmodel_server_home={packages}", f"-Djava.io.tmpdir={temporary}"]
+        argv += [f"-Dlog4j.configurationFile=file://{SETTINGS}/log4j2.xml"]
+        argv += ["-cp", f"{packages}/ts/frontend/*", "org.pytorch.serve.ModelServer"]
+        argv += ["--python", str(self.python), "-f", str(config), "-s", str(self.store), "-ncs"]
+        variables = dict.fromkeys(("TMPDIR", "TEMP"), str(temporary))
+        variables |= dict.fromkeys(("LOG_LOCATION", "METRICS_LOCATION"), str(folder))
+        # The worker must find its own packages, and nobody else's.
+        return Launch(argv, variables | {"PYTHONPATH": ""})
+
+    def probe(self, ports: Ports) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", ports["torchserve"], timeout=5)
+        body = json.dumps([[0.5] * FEATURES])
+        try:
+            connection.request(
+                "POST", f"/predictions/{MODEL}", body, {"Content-Type": "application/json"}
+            )
+            response = connection.getresponse()
+            answer = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise NotReady(f"TorchServe does not answer: {error}") from error
+        finally:
+            connection.close()
+        if response.status != 200 or "label" not in json.loads(answer)[0]:
+            raise NotReady(f"TorchServe answers {response.status}: {answer[:200]!r}")

@@ -1,0 +1,127 @@
+"""What the format tests share: decoding at given cuts, and runs as plain rows to compare."""
+
+import gzip
+import io
+import json
+import tarfile
+from collections.abc import Iterable, Mapping
+from math import isnan
+
+import numpy as np
+
+from consumers.core.payload import JsonRows, Matrix
+from consumers.errors import Poison
+from consumers.formats.base import RowOptions, Run
+from consumers.formats.registry import open_decoder
+
+# One row: its member and its values, or its member and why it could not be read.
+Row = tuple[str | None, object]
+
+
+def decode(
+    data: bytes,
+    key: str = "x.csv",
+    options: RowOptions | None = None,
+    *,
+    cuts: Iterable[int] = (),
+    format: str | None = None,
+    compression: str | None = None,
+) -> list[Run]:
+    """All runs of `data`, fed in the parts between `cuts`; raises what the decoder raises."""
+    runs, failure = decode_until_failure(
+        data, key, options, cuts=cuts, format=format, compression=compression
+    )
+    if failure is not None:
+        raise failure
+    return runs
+
+
+def decode_until_failure(
+    data: bytes,
+    key: str,
+    options: RowOptions | None = None,
+    *,
+    cuts: Iterable[int] = (),
+    format: str | None = None,
+    compression: str | None = None,
+) -> tuple[list[Run], Poison | None]:
+    """The runs that came before the failure, and the failure."""
+    runs: list[Run] = []
+    edges = [0, *sorted(cuts), len(data)]
+    try:
+        decoder = open_decoder(
+            options or RowOptions(), key=key, format=format, compression=compression
+        )
+        for start, stop in zip(edges, edges[1:], strict=False):
+            runs += decoder.feed(data[start:stop])
+        runs += decoder.close()
+    except Poison as failure:
+        return runs, failure
+    return runs, None
+
+
+def rows_of(runs: Iterable[Run]) -> list[Row]:
+    rows: list[Row] = []
+    for run in runs:
+        if run.payload is None:
+            assert run.rows == 1
+            assert run.error is not None
+            rows.append((run.member, run.error))
+            continue
+        assert run.error is None
+        assert run.payload.rows == run.rows
+        rows.extend((run.member, value) for value in _values(run))
+    return rows
+
+
+def _values(run: Run) -> list[object]:
+    if isinstance(run.payload, Matrix):
+        assert run.payload.values.dtype == np.float32
+        assert run.payload.values.flags.c_contiguous
+        return [[_comparable(value) for value in row] for row in run.payload.values.tolist()]
+    assert isinstance(run.payload, JsonRows)
+    whole = json.loads(b"[%b]" % run.payload.body)
+    alone = [run.payload.cut(row, row + 1) for row in range(run.rows)]
+    assert whole == [json.loads(bytes(row.body)) for row in alone]
+    return [bytes(row.body) for row in alone]
+
+
+def _comparable(value: float) -> object:
+    """NaN equals itself here; -0 and 0 are equal, as everywhere."""
+    return "nan" if isnan(value) else value
+
+
+def matrix(runs: Iterable[Run]) -> list[list[float]]:
+    """The values of runs that are all good."""
+    values: list[list[float]] = []
+    for run in runs:
+        assert isinstance(run.payload, Matrix), run
+        values += run.payload.values.tolist()
+    return values
+
+
+def elements(runs: Iterable[Run]) -> list[object]:
+    """The JSON rows of runs that are all good."""
+    rows: list[object] = []
+    for run in runs:
+        assert isinstance(run.payload, JsonRows), run
+        rows += json.loads(b"[%b]" % run.payload.body)
+    return rows
+
+
+def errors(runs: Iterable[Run]) -> list[str]:
+    return [run.error for run in runs if run.error is not None]
+
+
+def tar_of(members: Mapping[str, bytes], *, format: int = tarfile.PAX_FORMAT) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=format) as archive:
+        for path, body in members.items():
+            info = tarfile.TarInfo(path)
+            info.size = len(body)
+            archive.addfile(info, io.BytesIO(body))
+    return out.getvalue()
+
+
+def gzipped(data: bytes) -> bytes:
+    return gzip.compress(data, 6, mtime=0)

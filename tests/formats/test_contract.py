@@ -1,0 +1,165 @@
+"""What every decoder promises, whatever the format: cuts do not matter, and only `Poison` escapes."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from consumers.formats.base import Form, RowOptions
+from tests.formats.support import decode_until_failure, gzipped, rows_of, tar_of
+
+_CSV = (
+    b'a,"b ""x""",c\r\n1,2.5,-3e2\n\n"4","5\n",6\r\n7,8\n9,x,1_0\n+1,.5, 7 \n,,\n'
+    b'"a, b",\xff,0\n1,"2"3,4\n12345678901234567890123,-0,1e400\nnan,inf,1\r,\n1,2,3'
+)
+_LONG_CSV = b"".join(b"%d,%d.5,-%d\n" % (i, i, i) for i in range(150)) + b"x,1,2\n1,2\n3,4,5\n"
+_NDJSON = (
+    b'[1,2.5,3]\n[ 4, 5,6 ]\r\n\n[1,2]\n{"a":1}\n[1,[2],3]\n[true,1,2]\n[1,2,NaN]\n"x\n[1e400,2,3]\n'
+    b'["1","2","3"]\n[-0,1E5,18446744073709551616]\n  [7,8,9]  \nnull\n[]\n[1,2,"\xc3\xbc"]\n[7,8,9]'
+)
+_OBJECTS = b'{"a":1,"b":2}\n{"b":2,"a":1,"c":"x"}\n{"a":1}\n[1,2]\n{"a":"1","b":2}\n{"a":3,"b":4}'
+_ARRAY = rb""" [ [1, 2,3],[4,5,"]\"],["],
+ [7,8,9] , {"a":[1,{"b":"\\"}]},null,[1,2,3]
+ ] """
+_TAR = tar_of(
+    {
+        "a/one.csv": _LONG_CSV,
+        "readme.txt": b"not rows",
+        "b.ndjson.gz": gzipped(_NDJSON),
+        "c.json": _ARRAY,
+        "e.csv": b"",
+        "n" * 150 + ".csv": b"1,2\n3,4",
+    }
+)
+
+OBJECTS: dict[str, tuple[str, bytes]] = {
+    "csv": ("x.csv", _CSV),
+    "csv in bulk": ("x.csv", _LONG_CSV),
+    "csv with a byte order mark": ("x.csv", b"\xef\xbb\xbf" + _LONG_CSV),
+    "csv without a name": ("x", _LONG_CSV * 2),
+    "csv, quote left open": ("x.csv", b'1,2\n3,"4\n5,6\n'),
+    "csv of texts": ("x.csv", b"a,b\nc,d\ne,f\n"),
+    "ndjson": ("x.jsonl", _NDJSON),
+    "ndjson in bulk": ("x.ndjson", b"[1,2,3]\n" * 90 + _NDJSON),
+    "ndjson of objects": ("x.ndjson", _OBJECTS),
+    "json": ("x.json", _ARRAY),
+    "json in bulk": ("x.json", b"[" + b"[1.5, 2],\n" * 90 + b"[3,4]]"),
+    "json, one row broken": ("x.json", b"[[1,2],[3,,4],[5,6]]" + b" " * 600),
+    "json that never ends": ("x.json", b"[[1,2],[3,4],[5" + b" " * 600),
+    "json with more behind": ("x.json", b"[[1,2],[3,4]]" + b" " * 600 + b"]"),
+    "gzip": ("x.csv.gz", gzipped(_LONG_CSV)),
+    "gzip of two members, padded": ("x.csv.gz", gzipped(b"1,2\n3,") + gzipped(b"4\n") + b"\0" * 9),
+    "gzip cut short": ("x.csv.gz", gzipped(_LONG_CSV)[:-9]),
+    "gzip damaged": ("x.csv.gz", gzipped(_LONG_CSV)[:-8] + b"\0" * 8),
+    "gzip with more behind": ("x.csv.gz", gzipped(_LONG_CSV) + b"more"),
+    "tar": ("x.tar", _TAR),
+    "tar, not named so": ("x", _TAR),
+    "tar.gz": ("x.tgz", gzipped(_TAR)),
+    "tar cut short": ("x.tar", _TAR[:3000]),
+    "nothing": ("x.csv", b""),
+}
+FORMS: list[Form] = ["matrix", "json"]
+
+every_object = pytest.mark.parametrize("name", OBJECTS)
+every_form = pytest.mark.parametrize("form", FORMS)
+
+
+def outcome(key: str, data: bytes, options: RowOptions, cuts: list[int]) -> object:
+    runs, failure = decode_until_failure(data, key, options, cuts=cuts)
+    return rows_of(runs), None if failure is None else (failure.code, str(failure))
+
+
+@every_object
+@every_form
+def test_byte_by_byte_gives_the_same_rows_as_all_at_once(name: str, form: Form) -> None:
+    key, data = OBJECTS[name]
+    options = RowOptions(form=form)
+    assert outcome(key, data, options, list(range(len(data)))) == outcome(key, data, options, [])
+
+
+@every_object
+@every_form
+def test_a_row_limit_holds_wherever_the_data_is_cut(name: str, form: Form) -> None:
+    key, data = OBJECTS[name]
+    options = RowOptions(form=form, row_bytes=12)
+    assert outcome(key, data, options, list(range(len(data)))) == outcome(key, data, options, [])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_cuts_do_not_change_rows_or_errors(data: st.DataObject) -> None:
+    key, body = OBJECTS[data.draw(st.sampled_from(sorted(OBJECTS)))]
+    form: Form = data.draw(st.sampled_from(FORMS))
+    options = RowOptions(
+        form=form,
+        row_bytes=data.draw(st.sampled_from([5, 20, 1000])),
+        fail_on_bad_row=data.draw(st.booleans()),
+        columns=data.draw(st.sampled_from([None, (1, 0)])),
+        header=data.draw(st.sampled_from(["auto", "yes", "no"])),
+    )
+    cuts = data.draw(st.lists(st.integers(0, len(body)), max_size=8))
+    assert outcome(key, body, options, cuts) == outcome(key, body, options, [])
+
+
+_csv_like = st.text(alphabet='0123456789.,-e"\n\r ab_[]{}:\\ü', max_size=80).map(str.encode)
+_json_like = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=2), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+_json_lines = st.lists(_json_like, max_size=6).map(
+    lambda rows: "\n".join(json.dumps(row, ensure_ascii=False) for row in rows).encode(
+        "utf-8", "replace"
+    )
+)
+_json_arrays = st.lists(_json_like, max_size=6).map(lambda rows: json.dumps(rows).encode())
+
+
+def _damaged(draw: Callable[..., object], body: bytes) -> bytes:
+    place = draw(st.integers(0, len(body)))
+    extra = draw(st.binary(max_size=3))
+    assert isinstance(place, int)
+    assert isinstance(extra, bytes)
+    return body[:place] + extra + body[place + 1 :]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_any_bytes_give_rows_or_poison_and_never_depend_on_the_cut(data: st.DataObject) -> None:
+    body = data.draw(st.binary(max_size=60) | _csv_like | _json_lines | _json_arrays)
+    key = data.draw(st.sampled_from(["x.csv", "x.jsonl", "x.json", "x.csv.gz", "x.tar", "x"]))
+    form: Form = data.draw(st.sampled_from(FORMS))
+    options = RowOptions(form=form, row_bytes=data.draw(st.sampled_from([7, 1000])))
+    cuts = data.draw(st.lists(st.integers(0, len(body)), max_size=5))
+    assert outcome(key, body, options, cuts) == outcome(key, body, options, [])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_damage_gives_rows_or_poison_and_never_another_error(data: st.DataObject) -> None:
+    key, body = OBJECTS[data.draw(st.sampled_from(sorted(OBJECTS)))]
+    decode_until_failure(_damaged(data.draw, body), key)
+
+
+@every_form
+def test_only_poison_escapes_when_every_bad_row_fails_the_object(form: Form) -> None:
+    runs, failure = decode_until_failure(
+        _LONG_CSV, "x.csv", RowOptions(form=form, fail_on_bad_row=True)
+    )
+    assert failure is not None
+    assert failure.code == "bad_row"
+    assert sum(run.rows for run in runs) == (150 if form == "matrix" else 151)
+    assert str(failure).startswith("row 150: " if form == "matrix" else "row 151: ")
+
+
+@every_object
+def test_the_rows_before_a_failure_are_returned_first(name: str) -> None:
+    key, data = OBJECTS[name]
+    runs, failure = decode_until_failure(data, key)
+    if name in {"gzip with more behind", "json, one row broken", "tar cut short"}:
+        assert failure is not None
+        assert runs

@@ -1,0 +1,113 @@
+"""Fixtures of the tests on real services: the services, fresh topics, a fresh bucket.
+
+Rule: every test in this folder carries the marker `stack`. The services are brought up once, after
+collection and before the first test's clock starts, and only if such a test was chosen.
+"""
+
+import os
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import pytest
+import pytest_asyncio
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from tests.support.services import Services, Topics, Unavailable, find
+
+FOLDER = Path(__file__).parent
+FOUND = pytest.StashKey[Services | Exception]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if FOLDER in item.path.parents:
+            item.add_marker("stack")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    config = session.config
+    chosen = any(item.get_closest_marker("stack") for item in session.items)
+    if not chosen or config.option.collectonly:
+        return
+    cleanup = ExitStack()
+    config.add_cleanup(cleanup.close)
+    # Building the services takes minutes the first time: their progress is to be seen.
+    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        try:
+            config.stash[FOUND] = find(cleanup)
+        except (Unavailable, RuntimeError) as error:
+            config.stash[FOUND] = error
+
+
+@pytest.fixture(scope="session")
+def services(pytestconfig: pytest.Config) -> Services:
+    """The real services; without them the test is skipped, or fails where they are required."""
+    found = pytestconfig.stash[FOUND]
+    if isinstance(found, Services):
+        return found
+    if isinstance(found, Unavailable) and os.environ.get("PENSTOCK_REQUIRE_STACK") != "1":
+        pytest.skip(f"no real services: {found}")
+    pytest.fail(f"no real services: {found}")
+
+
+MakeTopics = Callable[[int], Awaitable[Topics]]
+
+
+@pytest_asyncio.fixture(loop_scope="function")
+async def make_topics(services: Services) -> AsyncIterator[MakeTopics]:
+    """Makes input, output and dead-letter topics of their own, with this many partitions."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=services.bootstrap_servers)
+    await admin.start()
+    made: list[str] = []
+
+    async def make(partitions: int) -> Topics:
+        unique = uuid.uuid4().hex[:12]
+        topics = Topics(f"in-{unique}", f"out-{unique}", f"out-{unique}.dlq")
+        answer = await admin.create_topics([NewTopic(name, partitions, 1) for name in topics])
+        assert all(code == 0 for _, code, *_ in answer.topic_errors), answer
+        made.extend(topics)
+        return topics
+
+    try:
+        yield make
+    finally:
+        if made:
+            await admin.delete_topics(made)
+        await admin.close()
+
+
+@pytest_asyncio.fixture(loop_scope="function")
+async def topics(make_topics: MakeTopics) -> Topics:
+    """Fresh topics of four partitions."""
+    return await make_topics(4)
+
+
+@pytest.fixture
+def s3(services: Services) -> Iterator[Any]:
+    """A client of the object store that is none of ours."""
+    client = botocore.session.get_session().create_client(
+        "s3",
+        endpoint_url=services.endpoint_url,
+        region_name=services.region,
+        aws_access_key_id=services.key,
+        aws_secret_access_key=services.secret,
+    )
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def bucket(s3: Any) -> Iterator[str]:
+    """A fresh bucket, versions and all removed afterwards."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    s3.create_bucket(Bucket=name)
+    yield name
+    for page in s3.get_paginator("list_object_versions").paginate(Bucket=name):
+        for version in page.get("Versions", []) + page.get("DeleteMarkers", []):
+            s3.delete_object(Bucket=name, Key=version["Key"], VersionId=version["VersionId"])
+    s3.delete_bucket(Bucket=name)

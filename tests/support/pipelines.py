@@ -1,0 +1,136 @@
+"""A whole pipeline on memory adapters and virtual time, and short ways to feed it and to look at it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from consumers.adapters.memory import MemoryModel, MemoryObjects, MemorySink, MemorySource
+from consumers.core.window import WindowLimits
+from consumers.formats.base import RowOptions, Run
+from consumers.pipeline import Adapters, Pipeline, Settings
+from consumers.stages.consume import Intake
+from consumers.stages.publish import Labels
+from consumers.telemetry import Telemetry
+from consumers.testing.virtual_time import VirtualClock
+
+BUCKET = "b"
+LABELS = Labels("refs", "predictions", "rows", None, markers=True)
+DEAD_LETTERS = "predictions.dlq"
+
+SETTINGS = Settings(
+    labels=LABELS,
+    dead_letter_topic=DEAD_LETTERS,
+    dead_letter_partitions=4,
+    rows=RowOptions(),
+    window=WindowLimits(max_rows=64, max_bytes=1 << 20, max_wait_s=0.010),
+    fetchers=16,
+    callers=4,
+    buffer_bytes=1 << 20,
+    in_flight_objects=64,
+    object_bytes=None,
+    pin=True,
+    wait_for_object_s=0.0,
+    commit_interval_s=0.5,
+    drain_s=15.0,
+)
+
+
+async def inline(decode: Callable[[bytes], list[Run]], data: bytes) -> list[Run]:
+    """Decoding without threads, for virtual time."""
+    return decode(data)
+
+
+def csv(rows: int, start: int = 0) -> bytes:
+    """Rows of two equal numbers; row i sums to 2 * (start + i)."""
+    return b"".join(b"%d,%d\n" % (start + row, start + row) for row in range(rows))
+
+
+@dataclass
+class World:
+    """The four services in memory. Partition counts of source and sink are equal."""
+
+    partitions: int = 1
+    allow: Sequence[str] | None = None
+    settings: Settings = SETTINGS
+    source: MemorySource = field(init=False)
+    objects: MemoryObjects = field(default_factory=MemoryObjects)
+    model: MemoryModel = field(default_factory=MemoryModel)
+    sink: MemorySink = field(init=False)
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    telemetry: Telemetry = field(default_factory=Telemetry)
+
+    def __post_init__(self) -> None:
+        self.source = MemorySource(self.partitions)
+        self.sink = MemorySink(partitions=self.partitions)
+
+    def with_settings(self, **changes: Any) -> "World":
+        self.settings = replace(self.settings, **changes)
+        return self
+
+    def pipeline(self) -> Pipeline:
+        return Pipeline(
+            self.settings,
+            Adapters(self.source, self.objects, self.model, self.sink, self.clock),
+            Intake(stream_from=None, allow=self.allow, telemetry=self.telemetry),
+            lambda ticket: ticket.owner.partition,
+            self.telemetry,
+            offload=inline,
+        )
+
+    def announce(
+        self,
+        key: str,
+        data: bytes | None = None,
+        *,
+        partition: int = 0,
+        stream: str | None = None,
+        **more: Any,
+    ) -> int:
+        """Store the object (unless `data` is None) and write its reference; the record's offset."""
+        if data is not None:
+            self.objects.put(BUCKET, key, data)
+        value = {"bucket": BUCKET, "key": key, "stream": stream or key, **more}
+        return self.source.append(orjson.dumps(value), partition=partition).offset
+
+    def records(self, partition: int = 0) -> list[dict[str, Any]]:
+        return [orjson.loads(value) for _, value in self.sink.topics["predictions"][partition]]
+
+    def dead_letters(self) -> list[dict[str, Any]]:
+        topic = self.sink.topics[DEAD_LETTERS]
+        return [orjson.loads(value) for number in sorted(topic) for _, value in topic[number]]
+
+    def next_offset(self, partition: int = 0) -> int:
+        return (
+            self.source.committed[partition].next_offset
+            if partition in self.source.committed
+            else 0
+        )
+
+
+@asynccontextmanager
+async def running(world: World) -> AsyncIterator[Pipeline]:
+    """The pipeline runs while the body does; then it drains. Its failure is raised at the end."""
+    pipeline = world.pipeline()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(pipeline.run())
+        await asyncio.sleep(0)
+        yield pipeline
+        pipeline.stop()
+
+
+async def until(condition: Callable[[], bool], *, within_s: float = 60.0) -> None:
+    """Let virtual time pass until the condition holds; looks every ms at first, then ever less often."""
+    began_s = asyncio.get_running_loop().time()
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(max(0.001, (asyncio.get_running_loop().time() - began_s) / 100))
+
+
+async def run_to_end(world: World, records: int, partition: int = 0) -> None:
+    """Run until so many records are committed, then drain."""
+    async with running(world):
+        await until(lambda: world.next_offset(partition) >= records, within_s=600.0)

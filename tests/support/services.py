@@ -1,0 +1,146 @@
+"""Which real services the tests use, and how they come to run.
+
+Rule: the choice is made once a session, in this order: services that the environment names; the
+stack if it is up; containers of this session's own where Docker answers; the stack, started. What
+cannot be had is `Unavailable`, with the reason for the summary.
+"""
+
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from testcontainers.compose import DockerCompose
+
+ROOT = Path(__file__).resolve().parents[2]
+STACK = ROOT / "scripts" / "stack"
+EXIT_MISSING = 3
+EXPORT = re.compile(r"export ([A-Z0-9_]+)=(.*)")
+
+
+class Unavailable(Exception):
+    """The machine lacks what the services need."""
+
+
+@dataclass(frozen=True)
+class Services:
+    """Where the services are; `torch_python` has torch, if the model runs beside us."""
+
+    bootstrap_servers: str
+    endpoint_url: str
+    key: str
+    secret: str
+    region: str
+    model_url: str
+    model_name: str
+    management_url: str | None
+    input_topic: str
+    events_arn: str
+    torch_python: str | None = None
+
+    @classmethod
+    def named_by(cls, environ: Mapping[str, str], torch_python: str | None = None) -> "Services":
+        """From the variables that `scripts/stack env` prints."""
+        return cls(
+            bootstrap_servers=environ["PENSTOCK_KAFKA__BOOTSTRAP_SERVERS"],
+            endpoint_url=environ["PENSTOCK_OBJECTS__ENDPOINT_URL"],
+            key=environ["PENSTOCK_OBJECTS__KEY"],
+            secret=environ["PENSTOCK_OBJECTS__SECRET"],
+            region=environ.get("PENSTOCK_OBJECTS__REGION", "us-east-1"),
+            model_url=environ["PENSTOCK_MODEL__URL"],
+            model_name=environ.get("PENSTOCK_MODEL__NAME", "rows"),
+            management_url=environ.get("PENSTOCK_STACK_TORCHSERVE_MANAGEMENT_URL"),
+            input_topic=environ.get("PENSTOCK_KAFKA__INPUT_TOPIC", "refs"),
+            events_arn=environ.get("PENSTOCK_STACK_EVENTS_ARN", "arn:minio:sqs::P:kafka"),
+            torch_python=torch_python,
+        )
+
+
+class Topics(NamedTuple):
+    """Topics of one test's own."""
+
+    input: str
+    output: str
+    dlq: str
+
+
+def find(cleanup: ExitStack) -> Services:
+    """The services of this session, started if need be; `cleanup` ends what is only ours."""
+    if "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS" in os.environ:
+        return Services.named_by(os.environ, stack_status()["torch_python"])
+    if stack_status()["how"] is None and _docker_answers():
+        return _in_containers(cleanup)
+    up = subprocess.run([STACK, "up"], stderr=subprocess.PIPE, text=True, check=False)
+    if up.returncode == EXIT_MISSING:
+        raise Unavailable(up.stderr.strip().splitlines()[-1])
+    if up.returncode != 0:
+        raise RuntimeError(up.stderr)
+    return Services.named_by(stack_exports(), stack_status()["torch_python"])
+
+
+def stack_status() -> dict[str, Any]:
+    """What `scripts/stack status --json` tells: where each service is, and as which process."""
+    answer = subprocess.run(
+        [STACK, "status", "--json"], capture_output=True, text=True, check=False
+    )
+    document: dict[str, Any] = json.loads(answer.stdout)
+    return document
+
+
+def stack_exports() -> dict[str, str]:
+    answer = subprocess.run([STACK, "env"], capture_output=True, text=True, check=True)
+    pairs = (EXPORT.fullmatch(line) for line in answer.stdout.splitlines())
+    return {pair[1]: shlex.split(pair[2])[0] for pair in pairs if pair}
+
+
+def _docker_answers() -> bool:
+    commands = (["docker", "info"], ["docker", "compose", "version"])
+    try:
+        return all(
+            subprocess.run(command, capture_output=True, check=False).returncode == 0
+            for command in commands
+        )
+    except OSError:
+        return False
+
+
+def _in_containers(cleanup: ExitStack) -> Services:
+    names = ("KAFKA", "MINIO", "TORCHSERVE", "TORCHSERVE_MANAGEMENT")
+    ports = {f"PENSTOCK_{name}_PORT": _free_port() for name in names}
+    settings = {**ports, "COMPOSE_PROJECT_NAME": f"penstock-test-{os.getpid()}"}
+    folder = cleanup.enter_context(tempfile.TemporaryDirectory())
+    env_file = Path(folder, "ports.env")
+    env_file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    compose = DockerCompose(
+        ROOT, build=True, env_file=str(env_file), services=["kafka", "minio", "torchserve"]
+    )
+    # `down` for all, as the services brought their one-shot helpers along.
+    everything = DockerCompose(ROOT, env_file=str(env_file))
+    cleanup.callback(everything.stop)
+    compose.start()
+    kafka, minio, torchserve, management = (f"127.0.0.1:{port}" for port in ports.values())
+    return Services.named_by(
+        {
+            "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS": kafka,
+            "PENSTOCK_OBJECTS__ENDPOINT_URL": f"http://{minio}",
+            "PENSTOCK_OBJECTS__KEY": "penstock",
+            "PENSTOCK_OBJECTS__SECRET": "penstock-secret",
+            "PENSTOCK_MODEL__URL": f"http://{torchserve}",
+            "PENSTOCK_STACK_TORCHSERVE_MANAGEMENT_URL": f"http://{management}",
+        }
+    )
+
+
+def _free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,64 @@
+"""docker-compose.yml, as far as it can be told without an engine."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())[
+    "services"
+]
+ONE_SHOT = {
+    name
+    for service in SERVICES.values()
+    for name, needed in service.get("depends_on", {}).items()
+    if needed["condition"] == "service_completed_successfully"
+}
+COMPOSE_COMMANDS = [["docker", "compose"], ["docker-compose"]]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_image_is_pinned_to_a_version(name: str) -> None:
+    tag = SERVICES[name]["image"].partition(":")[2]
+    assert any(character.isdigit() for character in tag)
+    assert tag != "latest"
+
+
+@pytest.mark.parametrize("dockerfile", sorted((ROOT / "docker").glob("*/Dockerfile")), ids=str)
+def test_every_image_is_built_on_a_pinned_one(dockerfile: Path) -> None:
+    bases = [
+        line.split()[1] for line in dockerfile.read_text().splitlines() if line.startswith("FROM ")
+    ]
+    assert bases
+    assert all(any(digit.isdigit() for digit in base.partition(":")[2]) for base in bases)
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES.keys() - ONE_SHOT))
+def test_every_lasting_service_has_a_health_check(name: str) -> None:
+    assert SERVICES[name]["healthcheck"]["test"]
+
+
+@pytest.mark.parametrize("name", sorted(ONE_SHOT))
+def test_every_one_shot_service_runs_once(name: str) -> None:
+    assert SERVICES[name]["restart"] == "no"
+
+
+def test_the_job_waits_for_its_topics_its_bucket_and_its_model() -> None:
+    assert SERVICES["worker"]["depends_on"].keys() == {"topics", "bucket", "torchserve"}
+    assert {"topics", "bucket", "archive"} == ONE_SHOT
+
+
+@pytest.mark.parametrize("command", COMPOSE_COMMANDS, ids=" ".join)
+def test_compose_itself_accepts_the_file(command: list[str]) -> None:
+    if not shutil.which(command[0]) or run([*command, "version"]).returncode != 0:
+        pytest.skip(f"no {' '.join(command)} on this machine")
+    checked = run([*command, "config", "--quiet"])
+    assert checked.returncode == 0, checked.stderr
+
+
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -1,0 +1,146 @@
+"""Imports go one way, and a client library is known in one place each."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# What each part may import of ours. A part not named here may not be imported by the others either.
+MAY_IMPORT: dict[str, set[str]] = {
+    "schemas": set(),
+    "consumers.errors": set(),
+    "consumers.config": {"consumers.errors"},
+    "consumers.logs": set(),
+    "consumers.clock": set(),
+    "consumers.telemetry": set(),
+    "consumers.budget": set(),
+    "consumers.core": {"consumers.errors", "schemas"},
+    "consumers.formats": {"consumers.core", "consumers.errors"},
+    "consumers.ports": {"consumers.core"},
+    "consumers.lane": {"consumers.core", "consumers.ports", "consumers.budget"},
+    "consumers.stages": {
+        "consumers.core",
+        "consumers.formats",
+        "consumers.ports",
+        "consumers.lane",
+        "consumers.budget",
+        "consumers.errors",
+        "consumers.telemetry",
+        "schemas",
+    },
+    "consumers.pipeline": {
+        "consumers.budget",
+        "consumers.core",
+        "consumers.formats",
+        "consumers.lane",
+        "consumers.ports",
+        "consumers.stages",
+        "consumers.telemetry",
+    },
+    "consumers.adapters": {
+        "consumers.config",
+        "consumers.core",
+        "consumers.errors",
+        "consumers.ports",
+        "schemas",
+    },
+    "consumers.testing": set(),
+    "consumers.handlers": set(),
+}
+
+# Client libraries and the only files that may import them.
+CLIENTS: dict[str, tuple[str, ...]] = {
+    "aiokafka": (
+        "consumers/adapters/kafka_",
+        "consumers/app.py",
+        "consumers/ops/",
+        "consumers/embedded/",
+    ),
+    "obstore": ("consumers/adapters/objects_",),
+    "s3fs": ("consumers/adapters/objects_",),
+    "botocore": ("consumers/adapters/objects_",),
+    "aiobotocore": ("consumers/adapters/objects_",),
+    "aiohttp": ("consumers/adapters/", "consumers/ops/", "consumers/embedded/"),
+    "confluent_kafka": ("consumers/embedded/",),
+    "prometheus_client": ("consumers/telemetry.py", "consumers/ops/"),
+    "click": ("consumers/cli.py", "consumers/commands/"),
+}
+
+
+def files() -> list[Path]:
+    return sorted([*(ROOT / "consumers").rglob("*.py"), *(ROOT / "schemas").rglob("*.py")])
+
+
+def imports(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: imports are absolute"
+            module = node.module or ""
+            if module == "consumers":
+                yield from (f"consumers.{alias.name}" for alias in node.names)
+            else:
+                yield module
+
+
+def part(module: str) -> str:
+    words = module.split(".")
+    return words[0] if words[0] == "schemas" else ".".join(words[:2])
+
+
+@pytest.mark.parametrize("file", files(), ids=lambda file: str(file.relative_to(ROOT)))
+def test_imports_go_one_way(file: Path) -> None:
+    here = part(".".join(file.relative_to(ROOT).with_suffix("").parts))
+    if here not in MAY_IMPORT:
+        return
+    ours = {part(name) for name in imports(file) if name.split(".")[0] in ("consumers", "schemas")}
+    assert ours - {here} <= MAY_IMPORT[here]
+
+
+@pytest.mark.parametrize("file", files(), ids=lambda file: str(file.relative_to(ROOT)))
+def test_a_client_library_is_known_in_one_place(file: Path) -> None:
+    name = str(file.relative_to(ROOT))
+    for module in imports(file):
+        for place in [CLIENTS[module.split(".")[0]]] if module.split(".")[0] in CLIENTS else []:
+            assert name.startswith(place), f"{name} imports {module}"
+
+
+def test_the_core_neither_waits_nor_looks_at_a_clock() -> None:
+    for file in (ROOT / "consumers" / "core").glob("*.py"):
+        tree = ast.parse(file.read_text())
+        assert not {"asyncio", "time", "datetime", "random"} & set(imports(file)), file
+        assert not any(
+            isinstance(node, ast.Await | ast.AsyncFunctionDef) for node in ast.walk(tree)
+        )
+
+
+def test_every_task_has_a_parent() -> None:
+    for file in files():
+        if file.name == "library.py":
+            continue  # a generator cannot hold a TaskGroup across a yield: it awaits its one task itself
+        for node in ast.walk(ast.parse(file.read_text())):
+            is_bare = isinstance(node, ast.Attribute) and node.attr in (
+                "create_task",
+                "ensure_future",
+            )
+            if (
+                is_bare
+                and isinstance(node.value, ast.Name)
+                and node.value.id in ("asyncio", "loop")
+            ):
+                raise AssertionError(f"{file}:{node.lineno} starts a task outside a TaskGroup")
+
+
+def test_stage_files_list_the_flow() -> None:
+    stages = sorted(
+        file.stem
+        for file in (ROOT / "consumers" / "stages").glob("*.py")
+        if file.stem != "__init__"
+    )
+    assert stages == [
+        "consume", "download", "expand", "microbatch", "predict", "publish", "reject", "settle",
+    ]  # fmt: skip

@@ -1,0 +1,76 @@
+"""What `scripts/stack` must never get wrong, whatever the services: whose process, whose build."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from realstack import layout, processes
+from realstack.processes import Process
+
+# Leads a child that ignores SIGTERM; says so when both run.
+FAMILY = """
+import signal, subprocess, sys, time
+child = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);" \\
+        "print('ready', flush=True); time.sleep(600)"
+process = subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE)
+process.stdout.readline()
+print(process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Iterator[tuple[Process, Process]]:
+    """A process, and the child that it started."""
+    log = tmp_path / "log"
+    parent = processes.start([sys.executable, "-c", FAMILY], log=log, cwd=tmp_path, env={})
+    while not log.read_text().endswith("\n"):
+        assert parent.running, log.read_text()
+    yield parent, processes.find(int(log.read_text()))
+    processes.stop(parent)
+
+
+def test_stopping_ends_children_that_ignore_it(family: tuple[Process, Process]) -> None:
+    parent, child = family
+    assert child.running
+    processes.stop(parent)
+    assert not parent.running
+    while child.running:  # a killed process is gone when the system comes round to it
+        pass
+
+
+def test_a_process_id_used_again_is_left_alone(family: tuple[Process, Process]) -> None:
+    parent, _ = family
+    ended_long_ago = Process(parent.pid, "another start time")
+    assert not ended_long_ago.running
+    processes.stop(ended_long_ago)
+    assert parent.running
+
+
+def test_a_build_appears_whole(tmp_path: Path) -> None:
+    target = tmp_path / "cache" / "build"
+    with layout.built(target) as folder:
+        (folder / "part").touch()
+        assert not target.exists()
+    assert [path.name for path in target.iterdir()] == ["part"]
+
+
+def build_badly(target: Path) -> None:
+    with layout.built(target) as folder:
+        (folder / "part").touch()
+        raise ConnectionError("half of it arrived")
+
+
+def test_a_build_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionError):
+        build_badly(tmp_path / "build")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ports_are_distinct_and_below_those_of_outgoing_connections() -> None:
+    ports = layout.free_ports()
+    assert ports.keys() == set(layout.PORT_NAMES)
+    assert len(set(ports.values())) == len(ports)
+    assert max(ports.values()) < 32768
