@@ -18,7 +18,8 @@ Where to look:
     ops/            health page, verify, produce, topics
     testing/        virtual time, for tests of your own
 
-Imports go one way: cli → app → pipeline → lane, stages → core → schemas; adapters → ports. A test holds it.
+Imports go one way: cli → app → pipeline → lane, stages → core → schemas; adapters → ports. A test
+holds it.
 """
 
 from typing import Any
@@ -27,7 +28,9 @@ __all__ = ["predict"]
 
 
 def __getattr__(name: str) -> Any:
-    """`from consumers import predict`, loaded when asked for: the core must not pull in the clients."""
+    """`from consumers import predict`, loaded when asked for: the core must not pull in the
+    clients.
+    """
     if name == "predict":
         from consumers.library import predict
 

@@ -1,7 +1,7 @@
 """From configuration to a running worker: the only place that names concrete adapters.
 
-Rule: nothing here decides anything about rows; it picks adapters, checks that the world fits the configuration, and turns signals into
-a drain.
+Rule: nothing here decides anything about rows; it picks adapters, checks that the world fits the
+configuration, and turns signals into a drain.
 """
 
 import asyncio
@@ -39,8 +39,8 @@ def open_objects(settings: config.Objects) -> Objects:
 def open_model(settings: config.Model) -> Model:
     if settings.protocol != "torchserve" or settings.request in ("arrow", "raw"):
         raise Fatal(
-            f"model.protocol = {settings.protocol!r} with model.request = {settings.request!r} is not built yet; "
-            "use torchserve with json, instances or float32",
+            f"model.protocol = {settings.protocol!r} with model.request = {settings.request!r} "
+            "is not built yet; use torchserve with json, instances or float32",
             exit_code=EXIT_USAGE,
         )
     return TorchServeModel(settings)
@@ -145,7 +145,8 @@ async def _check_topics(cfg: config.Config, sink: Sink) -> int:
     for topic, count in counts.items():
         if not count:
             raise Fatal(
-                f"there is no topic {topic} on {cfg.kafka.bootstrap_servers}; create it: penstock topics create",
+                f"there is no topic {topic} on {cfg.kafka.bootstrap_servers}; "
+                "create it: penstock topics create",
                 exit_code=EXIT_USAGE,
             )
     wanted, found = counts[cfg.kafka.input_topic], counts[cfg.output.topic]

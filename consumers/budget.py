@@ -1,7 +1,8 @@
 """One byte budget for everything that is held: rows waiting, in flight, and answers held back.
 
-Rule: nobody starts a chunk while the budget is spent, except the head of a lane: it must go on, as everything behind it waits for
-it. So the overdraft is one chunk per lane and nothing can lock up. Owner: the pipeline; used from the event loop only.
+Rule: nobody starts a chunk while the budget is spent, except the head of a lane: it must go on, as
+everything behind it waits for it. So the overdraft is one chunk per lane and nothing can lock up.
+Owner: the pipeline; used from the event loop only.
 """
 
 import asyncio
@@ -9,7 +10,9 @@ from collections.abc import Callable
 
 
 class Budget:
-    """`await room(...)` before a chunk, `spend` what it became, `refund` when that is delivered or dropped."""
+    """`await room(...)` before a chunk, `spend` what it became, `refund` when that is delivered or
+    dropped.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes

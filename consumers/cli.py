@@ -1,18 +1,21 @@
 """The `penstock` command: arguments in, exit codes out.
 
-Rule: each command parses, calls one function and prints; what it does lives elsewhere. Errors for people are one to three lines; a
-traceback only with `--debug`.
+Rule: each command parses, calls one function and prints; what it does lives elsewhere. Errors for
+people are one to three lines; a traceback only with `--debug`.
 """
 
 import asyncio
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import click
 import msgspec
 import orjson
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from consumers import config, logs
 from consumers.errors import EXIT_FATAL, EXIT_UNREACHABLE, Fatal, PenstockError, Unreachable
@@ -89,6 +92,111 @@ def show_config(context: Context, schema: bool) -> None:
     click.echo(orjson.dumps(shown, option=orjson.OPT_INDENT_2))
 
 
+@cli.command()
+@click.argument("urls", nargs=-1, required=True, metavar="URL...")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="File for the results."
+)
+@click.option("--model", help="http://host:port/predictions/NAME instead of the configured model.")
+@click.option(
+    "--request", type=click.Choice(["json", "instances", "float32"]), help="Request form."
+)
+@common
+@pass_context
+def predict(
+    context: Context,
+    urls: tuple[str, ...],
+    output: Path | None,
+    model: str | None,
+    request: str | None,
+) -> None:
+    """Predict the rows of objects (or globs) without Kafka: results in order, as JSON lines."""
+    from consumers.library import predict_lines, with_model
+
+    cfg = with_model(context.load(), model, request)
+
+    async def work() -> None:
+        with _result_file(output) as file, counting("rows") as count:
+            rows = 0
+            async for lines in predict_lines(urls, cfg):
+                file.write(b"\n".join(lines) + b"\n")
+                rows += len(lines)
+                count(rows)
+
+    run_async(work())
+
+
+@cli.command()
+@click.argument("urls", nargs=-1, required=True, metavar="URL...")
+@click.option("--stream", help="Stream of all of them; default: bucket/folder of each.")
+@common
+@pass_context
+def produce(context: Context, urls: tuple[str, ...], stream: str | None) -> None:
+    """Announce objects that are in the store (URLs or globs): one reference each."""
+    from consumers.app import open_objects
+    from consumers.ops.produce import produce as announce
+
+    cfg = context.load()
+
+    async def work() -> None:
+        objects = open_objects(cfg.objects)
+        try:
+            with counting("references") as count:
+                sent = await announce(cfg, objects, urls, stream=stream, on_sent=count)
+        finally:
+            await objects.aclose()
+        click.echo(f"announced {sent:,} objects on {cfg.kafka.input_topic}")
+
+    run_async(work())
+
+
+@cli.group()
+def topics() -> None:
+    """The topics of the configuration."""
+
+
+@topics.command()
+@click.option("--partitions", type=click.IntRange(1), default=4, show_default=True)
+@click.option("--replication", type=click.IntRange(1), default=1, show_default=True)
+@common
+@pass_context
+def create(context: Context, partitions: int, replication: int) -> None:
+    """Create the input, output and dead-letter topics where they are missing."""
+    from consumers.ops.topics import create_topics
+
+    cfg = context.load()
+
+    async def work() -> None:
+        for topic, outcome in await create_topics(
+            cfg, partitions=partitions, replication=replication
+        ):
+            click.echo(f"{topic}: {outcome}")
+
+    run_async(work())
+
+
+@contextmanager
+def _result_file(path: Path | None) -> Iterator[BinaryIO]:
+    if path is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with path.open("wb") as file:
+        yield file
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Callable[[int], None]]:
+    """A counter with its rate on standard error, when that is a terminal; silent otherwise."""
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} " + what), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda count: bar.update(task, completed=count)
+
+
 def run_async(work: Coroutine[Any, Any, None]) -> None:
     """Run to the end; an exception group is told by the failure that caused it."""
     try:
@@ -99,9 +207,10 @@ def run_async(work: Coroutine[Any, Any, None]) -> None:
 
 def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The first failure that is not a group itself; failures on purpose before bugs."""
-    flat: list[BaseException] = []
-    for error in group.exceptions:
-        flat.append(_cause(error) if isinstance(error, BaseExceptionGroup) else error)
+    flat = [
+        _cause(error) if isinstance(error, BaseExceptionGroup) else error
+        for error in group.exceptions
+    ]
     return min(flat, key=lambda error: not isinstance(error, PenstockError))
 
 

@@ -1,4 +1,6 @@
-"""The two times of the pipeline: the running loop's own for durations, the system's for time stamps."""
+"""The two times of the pipeline: the running loop's own for durations, the system's for time
+stamps.
+"""
 
 import asyncio
 import time

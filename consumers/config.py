@@ -1,7 +1,8 @@
 """Settings: TOML, overridden by `PENSTOCK_SECTION__KEY` variables.
 
-Rule: every key is declared here with its default and where the number comes from; an unknown key is an error that names the nearest
-valid one. Only `app.py` and the commands read settings; everything else is handed plain values.
+Rule: every key is declared here with its default and where the number comes from; an unknown key is
+an error that names the nearest valid one. Only `app.py` and the commands read settings; everything
+else is handed plain values.
 """
 
 import difflib
@@ -160,7 +161,9 @@ SECTIONS: dict[str, type[Section]] = get_type_hints(Config)
 
 
 def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Config:
-    """Read `path` (if any), then the environment over it. Raises `Fatal` (exit 2) saying which key is wrong."""
+    """Read `path` (if any), then the environment over it. Raises `Fatal` (exit 2) saying which key
+    is wrong.
+    """
     tree = _read(path) if path else {}
     for name, text in sorted((os.environ if environ is None else environ).items()):
         if name.startswith(ENV_PREFIX) and "__" in name:

@@ -1,7 +1,8 @@
 """One assignment of one partition: its ledger, its order, its objects waiting to be fetched.
 
-Rule: a lane is a generation. When the partition goes away the lane closes and never opens again; what still arrives for it is
-dropped and can neither publish nor commit. Owner: the pipeline, from the event loop; stages reach it through their tickets.
+Rule: a lane is a generation. When the partition goes away the lane closes and never opens again;
+what still arrives for it is dropped and can neither publish nor commit. Owner: the pipeline, from
+the event loop; stages reach it through their tickets.
 """
 
 import asyncio
@@ -18,7 +19,9 @@ Decode = Callable[["Lane", Record], Sequence[Ticket]]
 
 
 class Lane:
-    """`receive` records, hand out `jobs`, `release` what may be published, account for what is delivered."""
+    """`receive` records, hand out `jobs`, `release` what may be published, account for what is
+    delivered.
+    """
 
     def __init__(
         self,
@@ -85,7 +88,9 @@ class Lane:
             self.on_jobs(self)
 
     def may_overdraw(self, ticket: Ticket) -> bool:
-        """The head must go on, whatever the budget says; so must a dead lane's reader, to find out."""
+        """The head must go on, whatever the budget says; so must a dead lane's reader, to find
+        out.
+        """
         return not self.alive or self._order.head is ticket
 
     def hold(self, nbytes: int) -> None:
@@ -97,7 +102,9 @@ class Lane:
         self._changed.set()
 
     async def release(self, max_rows: int) -> list[Release]:
-        """What may be published next, in order; waits until there is something. Empty: the lane is closed."""
+        """What may be published next, in order; waits until there is something. Empty: the lane is
+        closed.
+        """
         while self.alive and not (releases := self._order.release(max_rows)):
             self._changed.clear()
             await self._changed.wait()
@@ -109,7 +116,9 @@ class Lane:
         return releases
 
     def delivered(self, releases: Sequence[Release]) -> None:
-        """All records of these releases are on the output topic. Called in the order of `release`."""
+        """All records of these releases are on the output topic. Called in the order of
+        `release`.
+        """
         if not self.alive:
             return
         self._unconfirmed -= 1

@@ -1,7 +1,7 @@
 """`predict` for Python programs: the pipeline without Kafka.
 
-Rule: an object's rows are answered in order, each once, the last incomplete batch included; whoever stops iterating stops the
-pipeline. Owner: the caller's task.
+Rule: an object's rows are answered in order, each once, the last incomplete batch included; whoever
+stops iterating stops the pipeline. Owner: the caller's task.
 """
 
 import asyncio
@@ -33,9 +33,10 @@ async def predict(
 ) -> AsyncIterator[Prediction]:
     """Predictions for every row of the objects that `urls` (or globs) name, in order.
 
-    `model` is a TorchServe URL, `http://host:port/predictions/NAME[/VERSION]`; `request` one of `json`, `instances`, `float32`.
-    Everything else comes from `cfg`, or from the environment (`PENSTOCK_...`). A row that was rejected has `error` set.
-    Raises `Fatal` for wrong settings; closing the iterator early stops the work.
+    `model` is a TorchServe URL, `http://host:port/predictions/NAME[/VERSION]`; `request` one of
+    `json`, `instances`, `float32`. Everything else comes from `cfg`, or from the environment
+    (`PENSTOCK_...`). A row that was rejected has `error` set. Raises `Fatal` for wrong settings;
+    closing the iterator early stops the work.
     """
     settings = cfg or config.load()
     decoder = msgspec.json.Decoder(Prediction)

@@ -1,7 +1,8 @@
 """The wiring, in flow order, and the life of the whole: start, rebalance, drain, stop.
 
-Rule: every task has its parent here (one TaskGroup); the first failure ends all of them and is what `run` raises. Revoke and stop are
-one drain: take nothing new, finish what fits into the budget of time, commit, drop the rest.
+Rule: every task has its parent here (one TaskGroup); the first failure ends all of them and is what
+`run` raises. Revoke and stop are one drain: take nothing new, finish what fits into the budget of
+time, commit, drop the rest.
 
     consume → download → expand → microbatch → predict → publish → settle
 """
@@ -32,7 +33,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the pipeline needs to know, as plain values; `app.py` makes it from the configuration."""
+    """What the pipeline needs to know, as plain values; `app.py` makes it from the
+    configuration.
+    """
 
     labels: Labels
     dead_letter_topic: str

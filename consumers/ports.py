@@ -1,7 +1,8 @@
 """The five boundaries of the pipeline, as promises an adapter keeps.
 
-Rule: stages know these and no client library; adapters know these and no stage. Every adapter of a port passes the one contract
-suite in `tests/adapters/`. Only errors of `consumers.errors` cross a port, besides cancellation.
+Rule: stages know these and no client library; adapters know these and no stage. Every adapter of a
+port passes the one contract suite in `tests/adapters/`. Only errors of `consumers.errors` cross a
+port, besides cancellation.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
@@ -12,7 +13,9 @@ from consumers.core.payload import Payload
 
 
 class Record(NamedTuple):
-    """A Kafka message of the input topic. `timestamp_ms` is the broker's or producer's epoch time."""
+    """A Kafka message of the input topic. `timestamp_ms` is the broker's or producer's epoch
+    time.
+    """
 
     partition: int
     offset: int
@@ -32,11 +35,15 @@ class Rebalance(Protocol):
     """Told by the source, in its own task. What these raise ends the worker."""
 
     async def assigned(self, starts: Mapping[int, Commit]) -> None:
-        """These partitions are ours from the given positions on. Their records follow, none before."""
+        """These partitions are ours from the given positions on. Their records follow, none
+        before.
+        """
         ...
 
     async def revoked(self, partitions: Collection[int]) -> None:
-        """Hand back: returns when nothing of these partitions will be published or committed any more."""
+        """Hand back: returns when nothing of these partitions will be published or committed any
+        more.
+        """
         ...
 
 
@@ -48,14 +55,17 @@ class Source(Protocol):
         ...
 
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
-        """Records of these partitions, in offset order each; empty after about `wait_ms` without any.
+        """Records of these partitions, in offset order each; empty after about `wait_ms` without
+        any.
 
         An empty `partitions` reads nothing, yet counts as a sign of life for the group.
         """
         ...
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
-        """One request for all. Raises `Transient`; a partition no longer ours is silently left out."""
+        """One request for all. Raises `Transient`; a partition no longer ours is silently left
+        out.
+        """
         ...
 
     async def end_offsets(self) -> Mapping[int, int]:
@@ -108,11 +118,15 @@ class Objects(Protocol):
     """The object store. Any number of tasks."""
 
     async def open(self, location: Location) -> Body:
-        """Start reading. Raises `Poison` (not_found, forbidden, changed), `Transient` or `Unreachable`."""
+        """Start reading. Raises `Poison` (not_found, forbidden, changed), `Transient` or
+        `Unreachable`.
+        """
         ...
 
     def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
-        """Objects whose key matches the glob (`*`, `?`, `[...]` within a folder, `**` across), by key."""
+        """Objects whose key matches the glob (`*`, `?`, `[...]` within a folder, `**` across), by
+        key.
+        """
         ...
 
     async def aclose(self) -> None: ...
@@ -121,7 +135,8 @@ class Objects(Protocol):
 class Answers(NamedTuple):
     """What the model said, one entry per row of the batch, in order.
 
-    `values[i]` is prediction i as JSON text; `errors` has the rows the model rejected by themselves (their value is `b"null"`).
+    `values[i]` is prediction i as JSON text; `errors` has the rows the model rejected by themselves
+    (their value is `b"null"`).
     """
 
     values: Sequence[bytes]
@@ -134,7 +149,8 @@ class Model(Protocol):
     async def predict(self, payloads: Sequence[Payload]) -> Answers:
         """One request with all rows of `payloads` (equal shape), in order.
 
-        Raises `Rejected`/`Poison` for the rows, `Transient`/`Unreachable` for the server, `Fatal` for settings.
+        Raises `Rejected`/`Poison` for the rows, `Transient`/`Unreachable` for the server, `Fatal`
+        for settings.
         """
         ...
 
@@ -168,9 +184,11 @@ class Sink(Protocol):
         ...
 
     async def send(self, outgoing: Outgoing) -> Awaitable[None]:
-        """Hand over; returns when accepted, with an awaitable that is done when the broker has it all.
+        """Hand over; returns when accepted, with an awaitable that is done when the broker has it
+        all.
 
-        Blocks while earlier records of that partition are still being handed over: that is the brake.
+        Blocks while earlier records of that partition are still being handed over: that is the
+        brake.
         """
         ...
 

@@ -1,13 +1,14 @@
 """What the worker counts, in one place: every metric with its meaning.
 
-Rule: stages tell what happened, once per object, batch or commit and never per row; this file alone knows the metrics library.
-Owner: the application, which makes one per process; nothing here is global.
+Rule: stages tell what happened, once per object, batch or commit and never per row; this file alone
+knows the metrics library. Owner: the application, which makes one per process; nothing here is
+global.
 """
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 LATENCY_BUCKETS_S = (
-    0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0,
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
 )  # fmt: skip
 BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 

@@ -1,77 +1,139 @@
-"""Bytes of the input topic to what they announce, and back.
+"""The input topic's values, to and from bytes.
 
-Rule: the shape is recognised by its structure, never by a header; `SchemaError` is the only error. The common case, one reference, is
-one typed decode.
+Rule: the shape is recognised by structure alone, never by a header, and `SchemaError` is the only
+exception `decode` lets out. Our own forms take one typed decode; what has none of their fields is
+tried as a notification.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from schemas.errors import SchemaError
-from schemas.notifications import is_notification, references
-from schemas.reference import Incoming, Inline, Reference
+from schemas.notifications import created_objects
+from schemas.reference import EventTime, Inline, Reference, RowRange
 
-__all__ = ["Ignored", "Inline", "References", "SchemaError", "decode", "encode_reference"]
-
-_incoming = msgspec.json.Decoder(Incoming)
-_tree = msgspec.json.Decoder(dict)
-_encoder = msgspec.json.Encoder()
+__all__ = [
+    "Ignored",
+    "Inline",
+    "References",
+    "SchemaError",
+    "decode",
+    "encode_reference",
+    "split_url",
+]
 
 
 class References(NamedTuple):
-    """The objects a message names, in its order; at least one."""
+    """The objects one message names, at least one, in the order in which they are answered."""
 
     items: tuple[Reference, ...]
 
 
 class Ignored(NamedTuple):
-    """A notification that announces no new object."""
+    """A notification that announces no new object: answered by nothing."""
+
+
+class _Fields(Struct):
+    """A reference as it is written: by bucket and key, or by url."""
+
+    bucket: str | None = None
+    key: str | None = None
+    url: str | None = None
+    stream: str | None = None
+    event_time: EventTime | None = None
+    version_id: str | None = None
+    etag: str | None = None
+    size: int | None = None
+    format: str | None = None
+    compression: str | None = None
+    rows: tuple[RowRange, ...] | None = None
+    attributes: dict[str, Any] | None = None
+
+
+class _Message(_Fields):
+    objects: tuple[_Fields, ...] | UnsetType = UNSET
+    inline: tuple[Raw, ...] | UnsetType = UNSET
+
+
+_decoder = msgspec.json.Decoder(_Message)
+_encoder = msgspec.json.Encoder()
 
 
 def decode(value: bytes | None) -> References | Inline | Ignored:
-    """What a record announces. Raises `SchemaError` for everything that is none of the known forms."""
+    """What a value of the input topic asks for. Raises `SchemaError` for everything else."""
     if value is None:
-        raise SchemaError("the record has no value")
+        raise SchemaError("the message has no value (a tombstone)")
     try:
-        message = _incoming.decode(value)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        return _decode_other(value, f"not a reference: {error}")
-    if isinstance(message.bucket, str) or isinstance(message.url, str):
-        return References((message.reference(),))
-    if not isinstance(message.objects, msgspec.UnsetType):
-        return _several(message.objects)
-    if not isinstance(message.inline, msgspec.UnsetType):
-        return Inline(
-            inline=tuple(msgspec.Raw(bytes(row)) for row in message.inline),
-            stream=message.stream,
-            event_time=message.event_time,
-            attributes=message.attributes,
-        )
-    return _decode_other(value, "neither a reference (bucket and key) nor a notification")
+        return _decode(value)
+    except SchemaError:
+        raise
+    except RecursionError:
+        raise SchemaError("the JSON is nested too deeply") from None
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise SchemaError(str(error)) from None
 
 
 def encode_reference(reference: Reference) -> bytes:
-    """The value of a record that announces this object."""
+    """A value for the input topic; `decode` gives the same reference back."""
     return _encoder.encode(reference)
 
 
-def _several(raws: tuple[msgspec.Raw, ...]) -> References:
-    if not raws:
-        raise SchemaError("objects names no object")
-    try:
-        return References(tuple(_incoming.decode(raw).reference() for raw in raws))
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise SchemaError(f"objects: {error}") from None
+def _decode(value: bytes) -> References | Inline | Ignored:
+    message = _decoder.decode(value)
+    names_one = message.bucket is not None or message.key is not None or message.url is not None
+    if names_one + (message.objects is not UNSET) + (message.inline is not UNSET) > 1:
+        raise SchemaError("one message is either a reference, or objects, or inline rows")
+    if names_one:
+        return References((_reference(message),))
+    if message.objects is not UNSET:
+        if not message.objects:
+            raise SchemaError("objects names no object")
+        return References(tuple(map(_reference, message.objects)))
+    if message.inline is not UNSET:
+        return _inline(message, message.inline, value)
+    found = tuple(created_objects(value))
+    return References(found) if found else Ignored()
 
 
-def _decode_other(value: bytes, why_not: str) -> References | Ignored:
-    """Notifications have fields of the names of ours with other types, so they come second."""
-    try:
-        tree = _tree.decode(value)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise SchemaError(why_not) from None
-    if not is_notification(tree):
-        raise SchemaError(why_not)
-    items = tuple(references(tree))
-    return References(items) if items else Ignored()
+def _reference(fields: _Fields) -> Reference:
+    bucket, key = fields.bucket, fields.key
+    if fields.url is not None:
+        if bucket is not None or key is not None:
+            raise SchemaError("a reference has either bucket and key, or url")
+        bucket, key = split_url(fields.url)
+    if bucket is None or key is None:
+        raise SchemaError(f"a reference needs a {'bucket' if bucket is None else 'key'}")
+    return Reference(
+        bucket=bucket,
+        key=key,
+        stream=fields.stream,
+        event_time=fields.event_time,
+        version_id=fields.version_id,
+        etag=fields.etag,
+        size=fields.size,
+        format=fields.format,
+        compression=fields.compression,
+        rows=fields.rows,
+        attributes=fields.attributes,
+    )
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """`s3://bucket/key` as (bucket, key), or `SchemaError`. Keys may hold `?`, `#` and `%`."""
+    scheme, _, rest = url.partition("://")
+    bucket, _, key = rest.partition("/")
+    if scheme != "s3" or not bucket or not key:
+        raise SchemaError(f"url {url[:80]!r} is not of the form s3://bucket/key")
+    return bucket, key
+
+
+def _inline(message: _Message, rows: tuple[Raw, ...], value: bytes) -> Inline:
+    value.decode()  # rows are passed on unread, so that their UTF-8 is not checked by decoding
+    return Inline(
+        rows=rows,
+        stream=message.stream,
+        event_time=message.event_time,
+        attributes=message.attributes,
+    )

@@ -1,39 +1,100 @@
-"""The dead-letter topic: coordinates of what could not be answered, never payloads.
+"""The dead-letter topic's values: what could not be answered, as coordinates.
 
-Rule: `reference` can be published as it is and names exactly the rows that failed; only a value that is no reference is kept itself,
-as `value_b64`.
+Rule: `reference` can be published to the input topic as it is and asks for exactly what failed; the
+bytes of a message are kept only when there is no reference to find them by.
 """
 
-from typing import Any
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
-from schemas.prediction import ObjectId, Source
-from schemas.reference import Reference, RowRange
+from schemas.errors import SchemaError
+from schemas.prediction import ObjectId, Source, printable
+from schemas.reference import EventTime, Reference, RowRange
 
-_encoder = msgspec.json.Encoder()
 
+class DeadLetter(Struct, kw_only=True):
+    """Rows of one object, or a whole object or message, that were answered by an error.
 
-class DeadLetter(Struct, frozen=True, kw_only=True):
-    """One run of rows, or one object, that failed for one reason. `rows` is None for a whole object."""
+    `rows`: half-open ranges; None is all that was asked for. `failed_at`: epoch milliseconds.
+    `attempts` counts all tries. `value_b64` is there only without a `reference`.
+    """
 
+    v: Annotated[int, Meta(ge=1)] = 1
     code: str
     stage: str
     message: str
-    attempts: int
+    attempts: Annotated[int, Meta(ge=1)]
     stream: str
     source: Source
     object: ObjectId | None
     member: str | None
     rows: tuple[RowRange, ...] | None
+    event_time: EventTime | None
     failed_at: int
     model: str
     reference: Reference | None
-    v: int = 1
-    event_time: int | str | None = None
-    attributes: dict[str, Any] | None = None
-    value_b64: str | None = None
+    value_b64: str | UnsetType | None = UNSET
 
-    def encode(self) -> bytes:
-        return _encoder.encode(self)
+
+_decoder = msgspec.json.Decoder(DeadLetter)
+_encoder = msgspec.json.Encoder()
+
+
+def dead_letter(
+    *,
+    code: str,
+    stage: str,
+    message: str,
+    attempts: int,
+    stream: str,
+    source: Source,
+    reference: Reference | None,
+    version: str | None,
+    member: str | None,
+    rows: Sequence[RowRange] | None,
+    event_time: EventTime | None,
+    failed_at: int,
+    model: str,
+    value: bytes | None,
+) -> bytes:
+    """A letter as a record's value. `rows` None: everything the reference asks for.
+
+    `value`, the original message, is only used when `reference` is None. The reference in the
+    letter names its stream, so that it stays in it whatever Kafka key it is published with.
+    """
+    about = None
+    if reference is not None:
+        about = ObjectId(reference.bucket, reference.key, version)
+        failed = reference.rows if rows is None else tuple(rows)
+        reference = structs.replace(reference, rows=failed, stream=stream)
+        rows = failed
+    letter = DeadLetter(
+        code=code,
+        stage=stage,
+        message=printable(message),
+        attempts=attempts,
+        stream=stream,
+        source=source,
+        object=about,
+        member=member,
+        rows=None if rows is None else tuple(rows),
+        event_time=event_time,
+        failed_at=failed_at,
+        model=model,
+        reference=reference,
+    )
+    if reference is None:
+        letter.value_b64 = None if value is None else b64encode(value).decode()
+    return _encoder.encode(letter)
+
+
+def decode_dead_letter(value: bytes) -> DeadLetter:
+    """A record of the dead-letter topic. Raises `SchemaError` if it is none."""
+    try:
+        return _decoder.decode(value)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise SchemaError(f"not a dead letter: {error}") from None

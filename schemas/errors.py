@@ -2,4 +2,4 @@
 
 
 class SchemaError(ValueError):
-    """Bytes that are not what they should be; the message is for whoever wrote them."""
+    """A value has none of the shapes it may have; the text says what is wrong and expected."""

@@ -1,114 +1,142 @@
-"""What stores announce by themselves: S3, MinIO, Ceph and EventBridge events, bare or wrapped by SNS or SQS.
+"""Object stores' own announcements: `Records`, EventBridge, and SNS or SQS around them.
 
-Rule: recognised by structure; only events that made an object become references. Keys of `Records` events are form-encoded, those of
-EventBridge are plain. The version is pinned by `versionId`, else by `eTag`.
+Rule: recognised by structure alone; only "object created" makes a reference. Keys in `Records` are
+form-encoded by their senders (AWS, MinIO, Ceph), in EventBridge they are not.
 """
 
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import unquote_plus
 
-import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec.json import Decoder
 
 from schemas.errors import SchemaError
 from schemas.reference import Reference
 
-# SNS inside SQS inside a Lambda envelope is the deepest that is seen in practice.
+# S3 to SNS to SQS to a function's `Records` is three; every wrapping also doubles the escapes.
 MAX_WRAPPINGS = 4
 
 
-def is_notification(tree: dict[str, Any]) -> bool:
-    """Does this look like an event, or like something that wraps one?"""
-    return (
-        "Records" in tree
-        or "detail-type" in tree
-        or tree.get("Event") == "s3:TestEvent"
-        or isinstance(tree.get("Message"), str)
-        or isinstance(tree.get("body"), str)
-    )
+class _Bucket(Struct):
+    name: str
 
 
-def references(tree: dict[str, Any], wrappings: int = 0) -> Iterator[Reference]:
-    """References to the objects that were created, in the event's order; none for every other event."""
+class _S3Object(Struct, rename="camel"):
+    key: str
+    size: int | None = None
+    e_tag: str | None = None
+    version_id: str | None = None
+
+
+class _S3(Struct):
+    bucket: _Bucket
+    object: _S3Object
+
+
+class _Sns(Struct):
+    message: str = field(name="Message")
+
+
+class _Event(Struct, rename="camel"):
+    """One of `Records`: an S3 event, or what a function gets from SQS (`body`) or SNS (`Sns`)."""
+
+    event_name: str = ""
+    event_time: str | None = None
+    s3: _S3 | UnsetType = UNSET
+    body: str | UnsetType = UNSET
+    sns: _Sns | UnsetType = field(default=UNSET, name="Sns")
+
+
+class _BridgeObject(Struct, rename="kebab"):
+    key: str
+    size: int | None = None
+    etag: str | None = None
+    version_id: str | None = None
+
+
+class _BridgeDetail(Struct):
+    bucket: _Bucket
+    object: _BridgeObject
+
+
+class _Notification(Struct):
+    """Every form's own top-level fields; a message has those of one form."""
+
+    records: list[_Event] | UnsetType = field(default=UNSET, name="Records")
+    detail_type: str | UnsetType = field(default=UNSET, name="detail-type")
+    detail: Raw | UnsetType = UNSET
+    time: str | None = None
+    sns_message: str | UnsetType = field(default=UNSET, name="Message")
+    sqs_body: str | UnsetType = field(default=UNSET, name="body")
+    sqs_api_body: str | UnsetType = field(default=UNSET, name="Body")
+    event: str | UnsetType = field(default=UNSET, name="Event")
+
+
+_decoder = Decoder(_Notification)
+_detail_decoder = Decoder(_BridgeDetail)
+
+
+def created_objects(value: bytes | str, wrappings: int = 0) -> Iterator[Reference]:
+    """References of the objects whose creation `value` announces; none for events of other kinds.
+
+    Raises `SchemaError` or a msgspec error when `value` is no notification.
+    """
     if wrappings > MAX_WRAPPINGS:
-        raise SchemaError(f"the notification is wrapped more than {MAX_WRAPPINGS} times")
-    if "detail-type" in tree:
-        yield from _event_bridge(tree)
-    elif "Records" in tree:
-        records = tree["Records"]
-        if not isinstance(records, list):
-            raise SchemaError("Records must be a list")
-        for record in records:
-            yield from _record(_object(record, "Records[]"), wrappings)
-    elif isinstance(inner := tree.get("Message") or tree.get("body"), str):
-        yield from references(_parse(inner), wrappings + 1)
+        raise SchemaError(f"notifications wrapped more than {MAX_WRAPPINGS} times")
+    message = _decoder.decode(value)
+    if message.records is not UNSET:
+        yield from _from_records(message.records, wrappings)
+    elif message.detail_type is not UNSET and message.detail is not UNSET:
+        if message.detail_type == "Object Created":
+            yield _from_bridge(_detail_decoder.decode(message.detail), message.time)
+    elif (inner := _unwrapped(message)) is not None:
+        yield from created_objects(inner, wrappings + 1)
+    elif message.event != "s3:TestEvent":
+        raise SchemaError(
+            "neither a reference (bucket and key, or url), nor objects, nor inline rows, "
+            "nor an S3 notification"
+        )
 
 
-def _record(record: dict[str, Any], wrappings: int) -> Iterator[Reference]:
-    if isinstance(body := record.get("body"), str):
-        yield from references(_parse(body), wrappings + 1)
-        return
-    if isinstance(sns := record.get("Sns"), dict):
-        yield from references(sns, wrappings + 1)
-        return
-    name = record.get("eventName")
-    if not isinstance(name, str):
-        raise SchemaError("an event has no eventName")
-    if not name.removeprefix("s3:").startswith("ObjectCreated:"):
-        return
-    store = _object(record.get("s3"), "s3")
-    made = _object(store.get("object"), "s3.object")
-    yield _reference(
-        bucket=_object(store.get("bucket"), "s3.bucket").get("name"),
-        key=unquote_plus(_text(made.get("key"), "s3.object.key")),
-        version_id=made.get("versionId"),
-        etag=made.get("eTag"),
-        size=made.get("size"),
-        event_time=record.get("eventTime"),
+def _unwrapped(message: _Notification) -> str | None:
+    for inner in (message.sns_message, message.sqs_body, message.sqs_api_body):
+        if inner is not UNSET:
+            return inner
+    return None
+
+
+def _from_records(events: list[_Event], wrappings: int) -> Iterator[Reference]:
+    if not events:
+        raise SchemaError("Records names no event")
+    for event in events:
+        if event.s3 is not UNSET:
+            if event.event_name.removeprefix("s3:").startswith("ObjectCreated"):
+                yield _from_s3(event.s3, event.event_time)
+        elif event.body is not UNSET:
+            yield from created_objects(event.body, wrappings + 1)
+        elif event.sns is not UNSET:
+            yield from created_objects(event.sns.message, wrappings + 1)
+        else:
+            raise SchemaError("an entry of Records has neither s3, nor body, nor Sns")
+
+
+def _from_s3(s3: _S3, event_time: str | None) -> Reference:
+    return Reference(
+        bucket=s3.bucket.name,
+        key=unquote_plus(s3.object.key),
+        event_time=event_time or None,
+        version_id=s3.object.version_id or None,
+        etag=s3.object.e_tag or None,
+        size=s3.object.size,
     )
 
 
-def _event_bridge(tree: dict[str, Any]) -> Iterator[Reference]:
-    if tree["detail-type"] != "Object Created":
-        return
-    detail = _object(tree.get("detail"), "detail")
-    made = _object(detail.get("object"), "detail.object")
-    yield _reference(
-        bucket=_object(detail.get("bucket"), "detail.bucket").get("name"),
-        key=_text(made.get("key"), "detail.object.key"),
-        version_id=made.get("version-id"),
-        etag=made.get("etag"),
-        size=made.get("size"),
-        event_time=tree.get("time"),
+def _from_bridge(detail: _BridgeDetail, event_time: str | None) -> Reference:
+    return Reference(
+        bucket=detail.bucket.name,
+        key=detail.object.key,
+        event_time=event_time or None,
+        version_id=detail.object.version_id or None,
+        etag=detail.object.etag or None,
+        size=detail.object.size,
     )
-
-
-def _reference(**fields: Any) -> Reference:
-    """Empty strings are what stores write for "none"; `null` is MinIO's version of an unversioned object."""
-    if fields["version_id"] in ("", "null"):
-        fields["version_id"] = None
-    fields["etag"] = fields["etag"] or None
-    try:
-        return msgspec.convert(fields, Reference)
-    except msgspec.ValidationError as error:
-        raise SchemaError(f"notification: {error}") from None
-
-
-def _parse(text: str) -> dict[str, Any]:
-    try:
-        tree = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise SchemaError(f"the wrapped notification is not JSON: {error}") from None
-    return _object(tree, "the wrapped notification")
-
-
-def _object(value: Any, name: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise SchemaError(f"{name} must be an object")
-    return value
-
-
-def _text(value: Any, name: str) -> str:
-    if not isinstance(value, str):
-        raise SchemaError(f"{name} must be text")
-    return value

@@ -1,62 +1,93 @@
-"""The output topic's records, and how they are written by the thousand.
+"""The output topic's values: a Struct for readers, and the frame that writes them in bulk.
 
-Rule: a record's constant part is encoded once per object; a row costs one formatting of bytes. Predictions are JSON text already and are
-put in as they are.
+Rule: what is constant for an object is encoded once; per row only its number and its answer are put
+in. Field order is the contract's. Owner of a frame: the publish stage, one per object.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-import orjson
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Meta, Struct
+
+from schemas.errors import SchemaError
+from schemas.reference import EventTime
+
+# A server may answer a whole traceback; a record must stay far below the topic's largest.
+MAX_MESSAGE_CHARS = 1_000
+
+Count = Annotated[int, Meta(ge=0)]
 
 
 class Source(Struct, frozen=True):
     """The record of the input topic that is answered."""
 
     topic: str
-    partition: int
-    offset: int
+    partition: Count
+    offset: Count
 
 
 class ObjectId(Struct, frozen=True):
-    """The object and the version of it (version id, else entity tag) that was read."""
+    """Which object was read; `version` is its version id or entity tag, None if not known."""
 
     bucket: str
     key: str
-    version: str | None = None
+    version: str | None
 
 
-class RowError(Struct, frozen=True):
-    """Why there is no prediction."""
+class Failure(Struct, frozen=True):
+    """Why there is no prediction: an error code of the contract, and a text for people."""
 
     code: str
     message: str
 
 
-class Prediction(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A record of the output topic: one row's prediction, a rejected row, or a marker (`row` is None)."""
+class Prediction(Struct, kw_only=True):
+    """One record of the output topic: a row's answer, or with `row` None the marker that ends an
+    object.
 
+    `row` counts from 0 over the whole object, `rows` is the object's row count; `last` and `rows`
+    are on its last record only. `object` is None for inline rows and for a message that is no
+    reference.
+    """
+
+    v: Annotated[int, Meta(ge=1)]
     id: str
     stream: str
     source: Source
     object: ObjectId | None
-    row: int | None
+    row: Count | None
     model: str
     prediction: Any
-    v: int = 1
-    member: str | None | UnsetType = UNSET
+    member: str | None = None
     last: bool = False
-    rows: int | UnsetType = UNSET
-    event_time: int | str | UnsetType = UNSET
-    attributes: dict[str, Any] | UnsetType = UNSET
-    model_version: str | UnsetType = UNSET
-    error: RowError | UnsetType = UNSET
+    rows: Count | None = None
+    event_time: EventTime | None = None
+    attributes: dict[str, Any] | None = None
+    model_version: str | None = None
+    error: Failure | None = None
+
+
+_decoder = msgspec.json.Decoder(Prediction)
+_encode = msgspec.json.Encoder().encode
+
+
+def decode_prediction(value: bytes) -> Prediction:
+    """A record of the output topic. Raises `SchemaError` if it is none."""
+    try:
+        return _decoder.decode(value)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise SchemaError(f"not a prediction: {error}") from None
 
 
 class RecordFrame:
-    """Everything of an object's records that does not change from row to row."""
+    """Encodes the records of one object. Answers are JSON text and are spliced in as they are.
+
+    `object_index` counts the objects of one message. `bucket` None: there is no object. A record
+    costs about 0.16 µs.
+    """
+
+    __slots__ = ("_after_row", "_before_row", "_formats", "_id", "_tail")
 
     def __init__(
         self,
@@ -69,82 +100,90 @@ class RecordFrame:
         bucket: str | None,
         key: str | None,
         version: str | None,
-        event_time: int | str | None,
+        event_time: EventTime | None,
         attributes: dict[str, Any] | None,
         model: str,
         model_version: str | None,
     ) -> None:
-        constant: dict[str, Any] = {
-            "stream": stream,
-            "source": {"topic": topic, "partition": partition, "offset": offset},
-            "object": None if key is None else {"bucket": bucket, "key": key, "version": version},
-        }
-        optional = {
+        about = {"bucket": bucket, "key": key, "version": version} if bucket is not None else None
+        # An id ends where its row goes in, so its closing quote comes with what follows.
+        self._id = b'{"v":1,"id":' + _encode(f"{topic}/{partition}/{offset}/{object_index}/")[:-1]
+        self._before_row = b'","stream":%b,"source":%b,"object":%b' % (
+            _encode(stream),
+            _encode({"topic": topic, "partition": partition, "offset": offset}),
+            _encode(about),
+        )
+        tail = {
             "event_time": event_time,
             "attributes": attributes,
             "model": model,
             "model_version": model_version,
         }
-        constant |= {name: value for name, value in optional.items() if value is not None}
-        record_id = orjson.dumps(f"{topic}/{partition}/{offset}/{object_index}/")
-        # {"v":1,"id":"refs/0/1042/0/  and  ","stream":...,  around the row's number.
-        self._before = b'{"v":1,"id":' + record_id[:-1]
-        self._after = b'",' + orjson.dumps(constant)[1:-1]
+        self._tail = b",%b," % _encode({k: v for k, v in tail.items() if v is not None})[1:-1]
+        self._formats: tuple[str | None, bytes] | None = None
 
-    def rows(
-        self, first_row: int, answers: Sequence[bytes], member: str | None = None
-    ) -> list[bytes]:
-        """One record per answer, for consecutive rows."""
-        # The frame is the template of one bytes formatting a row: nothing measured faster.
-        template = b'%b%%d%b%b,"row":%%d,"prediction":%%b}' % (
-            self._before.replace(b"%", b"%%"),
-            self._after.replace(b"%", b"%%"),
-            _member(member).replace(b"%", b"%%"),
-        )
-        return [
-            template % (row, row, answer) for row, answer in enumerate(answers, start=first_row)
-        ]
+    def rows(self, first_row: int, answers: Sequence[bytes], member: str | None) -> list[bytes]:
+        """Records of consecutive rows, none of them the object's last; `answers[i]` is row
+        `first_row + i`'s.
+        """
+        record = self._format(member)
+        return [record % (row, row, answer) for row, answer in enumerate(answers, first_row)]
 
     def last_row(self, row: int, answer: bytes, member: str | None, rows: int) -> bytes:
-        """The record of the object's last row."""
-        return self._one(row, b'"prediction":%b' % answer, member, rows)
+        """The object's last record; `rows` is the object's row count."""
+        return self._record(b"%d" % row, member, b"%d" % row, rows, answer)
 
     def rejected(
-        self,
-        row: int,
-        code: str,
-        message: str,
-        member: str | None = None,
-        last_rows: int | None = None,
+        self, row: int, code: str, message: str, member: str | None, last_rows: int | None
     ) -> bytes:
-        """The record in the place of a row that has no prediction."""
-        return self._one(row, b'"prediction":null,' + _error(code, message), member, last_rows)
+        """A row without prediction, in its place; `last_rows` is the object's row count if it is
+        the last.
+        """
+        return self._record(b"%d" % row, member, b"%d" % row, last_rows, b"null", (code, message))
 
     def marker(self, rows: int, error: tuple[str, str] | None) -> bytes:
-        """The one record of an object without rows, or the last of one that could not be read to its end."""
-        tail = b',"row":null,"last":true,"rows":%d,"prediction":null' % rows
-        tail += b"," + _error(*error) if error else b""
-        return b"%b-%b%b}" % (self._before, self._after, tail)
+        """The end of an object that has no last row to say so; `error` is (code, message) if it
+        failed.
+        """
+        return self._record(b"-", None, b"null", rows, b"null", error)
 
-    def _one(self, row: int, outcome: bytes, member: str | None, last_rows: int | None) -> bytes:
-        last = b"" if last_rows is None else b',"last":true,"rows":%d' % last_rows
-        return b'%b%d%b%b,"row":%d%b,%b}' % (
-            self._before, row, self._after, _member(member), row, last, outcome,
-        )  # fmt: skip
+    def _format(self, member: str | None) -> bytes:
+        """The bulk format of a member's rows, kept until the member changes."""
+        if self._formats is None or self._formats[0] != member:
+            head, between, tail = (
+                part.replace(b"%", b"%%")
+                for part in (self._id, self._until_row(member), self._tail)
+            )
+            whole = b'%b%%d%b%%d%b"prediction":%%b}' % (head, between, tail)
+            self._formats = (member, whole)
+        return self._formats[1]
+
+    def _until_row(self, member: str | None) -> bytes:
+        named = b"" if member is None else b',"member":%b' % _encode(member)
+        return b'%b%b,"row":' % (self._before_row, named)
+
+    def _record(
+        self,
+        id_end: bytes,
+        member: str | None,
+        row: bytes,
+        last_rows: int | None,
+        answer: bytes,
+        error: tuple[str, str] | None = None,
+    ) -> bytes:
+        parts = [self._id, id_end, self._until_row(member), row]
+        if last_rows is not None:
+            parts.append(b',"last":true,"rows":%d' % last_rows)
+        parts += (self._tail, b'"prediction":', answer)
+        if error is not None:
+            code, message = error
+            parts.append(b',"error":%b' % _encode({"code": code, "message": printable(message)}))
+        parts.append(b"}")
+        return b"".join(parts)
 
 
-def _member(member: str | None) -> bytes:
-    return b"" if member is None else b',"member":' + _text(member)
-
-
-def _error(code: str, message: str) -> bytes:
-    return b'"error":' + orjson.dumps({"code": code, "message": printable(message)})
-
-
-def printable(text: str) -> str:
-    """Text that can be written as JSON: lone surrogates become question marks."""
-    return text.encode("utf-8", "replace").decode()
-
-
-def _text(text: str) -> bytes:
-    return msgspec.json.encode(printable(text))
+def printable(message: str) -> str:
+    """A text that always encodes: cut to `MAX_MESSAGE_CHARS`, lone surrogates replaced."""
+    if len(message) > MAX_MESSAGE_CHARS:
+        message = message[: MAX_MESSAGE_CHARS - 1] + "…"
+    return message.encode(errors="replace").decode()

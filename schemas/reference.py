@@ -1,36 +1,49 @@
-"""The input topic's own form: a reference to an object, several of them, or the rows themselves.
+"""What the input topic names: an object, or rows too small to be worth one.
 
-Rule: a value that exists is valid; construction refuses everything else with a message for the person who wrote it. Unknown fields are
-let through, as producers add their own.
+Rule: an instance is always valid; whoever builds one, from JSON or by hand, gets `SchemaError`
+otherwise, with what to mend.
 """
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
-import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Meta, Raw, Struct
 
 from schemas.errors import SchemaError
 
-# S3's own limit on the length of a key, in bytes of UTF-8.
-KEY_BYTES = 1024
-
+# Half open, [start, stop); a stop of None means to the object's end.
 RowRange = tuple[int, int | None]
 
+EventTime = int | str
 
-class Reference(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One object. `rows` are half-open ranges over the whole object; an end of None means to the last row.
+# The years 1 to 9999: what ISO-8601 and `datetime` can say. Microseconds given by mistake lie
+# beyond.
+EARLIEST_MS = -62_135_596_800_000
+LATEST_MS = 253_402_300_799_999
 
-    `event_time` is epoch milliseconds or ISO-8601 text and is passed on as it came, as are `attributes`.
+# Row numbers and sizes stay within what every JSON reader of the output takes as an integer.
+MAX_INTEGER = (1 << 63) - 1
+
+# Far beyond real attributes, and far below where an encoder or a reader runs out of stack.
+MAX_DEPTH = 32
+
+
+class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One object to answer. Raises `SchemaError` for an empty name, a bad time, or rows out of
+    order.
+
+    `event_time`: epoch milliseconds or ISO-8601, kept as it came. `rows`: the half-open ranges
+    wanted, ascending and disjoint; None is all of them. `size` in bytes. `etag` as the sender wrote
+    it, with or without quotes.
     """
 
-    bucket: str
-    key: str
+    bucket: Annotated[str, Meta(min_length=1)]
+    key: Annotated[str, Meta(min_length=1)]
     stream: str | None = None
-    event_time: int | str | None = None
+    event_time: EventTime | None = None
     version_id: str | None = None
     etag: str | None = None
-    size: int | None = None
+    size: Annotated[int, Meta(ge=0)] | None = None
     format: str | None = None
     compression: str | None = None
     rows: tuple[RowRange, ...] | None = None
@@ -38,95 +51,80 @@ class Reference(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not self.bucket or not self.key:
-            raise SchemaError("bucket and key must not be empty")
-        if len(self.key.encode()) > KEY_BYTES:
-            raise SchemaError(f"the key has more than {KEY_BYTES} bytes")
-        if isinstance(self.event_time, str):
-            _check_time(self.event_time)
+            raise SchemaError(
+                f"a reference needs a {'key' if self.bucket else 'bucket'} that is not empty"
+            )
+        if self.event_time is not None:
+            _check_event_time(self.event_time)
+        if self.size is not None and not 0 <= self.size <= MAX_INTEGER:
+            raise SchemaError(f"size {self.size} is not a number of bytes")
         if self.rows is not None:
             _check_rows(self.rows)
+        if self.attributes is not None:
+            _check_depth(self.attributes)
 
 
-class Inline(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Rows in the message itself; each element of `inline` is kept as the JSON text it is."""
+class Inline(Struct, frozen=True, kw_only=True):
+    """Rows carried by the message itself. Each of `rows` is the JSON text of one row, as it came.
 
-    inline: tuple[msgspec.Raw, ...]
+    Raises `SchemaError` for a bad time. `event_time` and `attributes` as in `Reference`.
+    """
+
+    rows: tuple[Raw, ...]
     stream: str | None = None
-    event_time: int | str | None = None
+    event_time: EventTime | None = None
     attributes: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.event_time, str):
-            _check_time(self.event_time)
+        if self.event_time is not None:
+            _check_event_time(self.event_time)
+        if self.attributes is not None:
+            _check_depth(self.attributes)
 
     def body(self) -> bytes:
-        """The rows as one JSON array, the form of a JSON object in the store."""
-        return b"[%b]" % b",".join(bytes(row) for row in self.inline)
+        """The rows as one JSON array, spliced and not encoded again."""
+        return b"[%b]" % b",".join(self.rows)
 
 
-class Incoming(Struct, frozen=True, kw_only=True):
-    """Every field our own forms may have; which are set tells the form."""
-
-    bucket: str | UnsetType = UNSET
-    key: str | UnsetType = UNSET
-    url: str | UnsetType = UNSET
-    objects: tuple[msgspec.Raw, ...] | UnsetType = UNSET
-    inline: tuple[msgspec.Raw, ...] | UnsetType = UNSET
-    stream: str | None = None
-    event_time: int | str | None = None
-    version_id: str | None = None
-    etag: str | None = None
-    size: int | None = None
-    format: str | None = None
-    compression: str | None = None
-    rows: tuple[RowRange, ...] | None = None
-    attributes: dict[str, Any] | None = None
-
-    def reference(self) -> Reference:
-        bucket, key = self.bucket, self.key
-        if isinstance(self.url, str):
-            bucket, key = split_url(self.url)
-        if not isinstance(bucket, str) or not isinstance(key, str):
-            raise SchemaError("a reference needs bucket and key, or url")
-        return Reference(
-            bucket=bucket,
-            key=key,
-            stream=self.stream,
-            event_time=self.event_time,
-            version_id=self.version_id,
-            etag=self.etag,
-            size=self.size,
-            format=self.format,
-            compression=self.compression,
-            rows=self.rows,
-            attributes=self.attributes,
-        )
-
-
-def split_url(url: str) -> tuple[str, str]:
-    """`s3://bucket/key` as (bucket, key)."""
-    scheme, _, rest = url.partition("://")
-    bucket, _, key = rest.partition("/")
-    if scheme != "s3" or not bucket or not key:
-        raise SchemaError(f"url must be s3://bucket/key, not {url[:200]!r}")
-    return bucket, key
-
-
-def _check_time(text: str) -> None:
+def _check_event_time(event_time: EventTime) -> None:
+    if isinstance(event_time, int):
+        if not EARLIEST_MS <= event_time <= LATEST_MS:
+            raise SchemaError("event_time lies beyond the years 1 to 9999; give epoch milliseconds")
+        return
     try:
-        datetime.fromisoformat(text)
+        datetime.fromisoformat(event_time)
     except ValueError:
         raise SchemaError(
-            f"event_time must be epoch milliseconds or ISO-8601, not {text[:100]!r}"
+            f"event_time {event_time[:40]!r} is neither epoch milliseconds nor ISO-8601"
         ) from None
 
 
-def _check_rows(ranges: tuple[RowRange, ...]) -> None:
-    """Ascending and apart, so that every selected row is answered once, in order."""
-    before = 0
-    for start, stop in ranges:
-        if start < before or (stop is not None and stop <= start):
+def _check_rows(rows: tuple[RowRange, ...]) -> None:
+    if not rows:
+        raise SchemaError("rows selects nothing; leave it out to take all rows")
+    last = 0
+    is_open = False
+    for start, stop in rows:
+        if is_open or start < last or (stop is not None and stop <= start):
             raise SchemaError(
-                "rows must be ascending half-open ranges that do not overlap: [[0, 500], [700, 701]]"
+                "rows must be half-open ranges [start, stop) of row numbers, ascending and "
+                "disjoint; a stop of null (to the end) only in the last"
             )
-        before = stop if stop is not None else 2**63
+        last = start if stop is None else stop
+        is_open = stop is None
+    if last > MAX_INTEGER:
+        raise SchemaError(f"rows has a number above {MAX_INTEGER}")
+
+
+def _check_depth(attributes: dict[str, Any]) -> None:
+    level: list[Any] = [attributes]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return
+    raise SchemaError(f"attributes nest deeper than {MAX_DEPTH} levels")

@@ -121,7 +121,7 @@ def test_the_core_neither_waits_nor_looks_at_a_clock() -> None:
 def test_every_task_has_a_parent() -> None:
     for file in files():
         if file.name == "library.py":
-            continue  # a generator cannot hold a TaskGroup across a yield: it awaits its one task itself
+            continue  # a generator cannot hold a TaskGroup across a yield: it awaits its task
         for node in ast.walk(ast.parse(file.read_text())):
             is_bare = isinstance(node, ast.Attribute) and node.attr in (
                 "create_task",

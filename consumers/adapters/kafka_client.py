@@ -1,4 +1,6 @@
-"""What the Kafka source and sink share: connection settings and the translation of aiokafka's errors."""
+"""What the Kafka source and sink share: connection settings and the translation of aiokafka's
+errors.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +12,8 @@ from aiokafka.helpers import create_ssl_context
 from consumers import config
 from consumers.errors import EXIT_USAGE, Fatal, PenstockError, Transient, Unreachable
 
-# Above the broker's answer times and above the rebalance timeout, as JoinGroup is an ordinary request to aiokafka.
+# Above the broker's answer times and above the rebalance timeout, as JoinGroup is an ordinary
+# request to aiokafka.
 REQUEST_TIMEOUT_MS = 40_000
 
 _SETTINGS_ERRORS = (
@@ -61,7 +64,8 @@ def translated(what: str) -> Iterator[None]:
         raise
     except _SETTINGS_ERRORS as error:
         raise Fatal(
-            f"Kafka refused {what}: {error!r}. Check kafka.security_protocol, the sasl_* and ssl_* keys and the ACLs.",
+            f"Kafka refused {what}: {error!r}. "
+            "Check kafka.security_protocol, the sasl_* and ssl_* keys and the ACLs.",
             exit_code=EXIT_USAGE,
         ) from error
     except (kafka_errors.KafkaConnectionError, kafka_errors.NodeNotReadyError) as error:

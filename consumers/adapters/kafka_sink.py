@@ -1,7 +1,8 @@
 """The output topics by aiokafka: an idempotent producer fed with batches of our own making.
 
-Rule: records of one partition leave in the order of the calls; every batch's delivery is awaited by the caller. Any failure of a
-delivery is fatal, because the producer's sequence numbers have a gap from then on. Owner: the publish tasks, one per partition.
+Rule: records of one partition leave in the order of the calls; every batch's delivery is awaited by
+the caller. Any failure of a delivery is fatal, because the producer's sequence numbers have a gap
+from then on. Owner: the publish tasks, one per partition.
 """
 
 import asyncio
@@ -80,7 +81,7 @@ class KafkaSink:
                     )
                     return future
             except Transient:
-                continue  # the partition's queue is full: the broker is slow, and the delivery deadline watches it
+                continue  # the partition's queue is full; the delivery deadline watches the broker
 
     @staticmethod
     async def _delivered(sent: list[asyncio.Future[Any]], topic: str) -> None:

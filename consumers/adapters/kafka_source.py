@@ -1,7 +1,8 @@
 """The input topic by aiokafka: one member of the consumer group.
 
-Rule: nothing is read before `assigned` returned, nothing is committed after `revoked` returned; a listener that fails ends the worker,
-because aiokafka itself would log it and go on. Owner: the consume task polls; commits come from settle.
+Rule: nothing is read before `assigned` returned, nothing is committed after `revoked` returned; a
+listener that fails ends the worker, because aiokafka itself would log it and go on. Owner: the
+consume task polls; commits come from settle.
 """
 
 import asyncio
@@ -18,7 +19,8 @@ from consumers import config
 from consumers.adapters.kafka_client import REQUEST_TIMEOUT_MS, connection, translated
 from consumers.ports import Commit, Rebalance, Record
 
-# A killed worker's partitions move after this; 6 s is the broker's minimum (group.min.session.timeout.ms).
+# A killed worker's partitions move after this; 6 s is the broker's minimum
+# (group.min.session.timeout.ms).
 SESSION_TIMEOUT_MS = 8_000
 HEARTBEAT_INTERVAL_MS = 2_000
 # aiokafka's default of 500 is a latency floor for quiet partitions.
@@ -94,7 +96,7 @@ class KafkaSource:
             try:
                 await self._consumer.commit(offsets)
             except (kafka_errors.CommitFailedError, kafka_errors.IllegalStateError):
-                return  # the group moved on without us: the new owner starts where we last committed
+                return  # the group went on without us: the new owner starts at the last commit
 
     async def end_offsets(self) -> Mapping[int, int]:
         wanted = [TopicPartition(self._topic, number) for number in self._ours]
@@ -109,7 +111,9 @@ class KafkaSource:
                 await self._consumer.stop()
 
     async def committed(self, partitions: Iterable[int]) -> dict[int, Commit]:
-        """Offset and metadata of the group; partitions without a commit start at the earliest record."""
+        """Offset and metadata of the group; partitions without a commit start at the earliest
+        record.
+        """
         wanted = [TopicPartition(self._topic, number) for number in partitions]
         admin = AIOKafkaAdminClient(**connection(self._settings))
         with translated("reading the committed offsets"):

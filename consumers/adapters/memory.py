@@ -1,7 +1,9 @@
-"""Every port in memory: a topic, a bucket, a model and an output topic that a test or a simulation owns.
+"""Every port in memory: a topic, a bucket, a model and an output topic that a test or a simulation
+owns.
 
-Rule: they keep the same promises as the real adapters (one contract suite), hold nothing back by themselves, and do what the test says
-when it says so: delivery reports can be held, calls can be answered by a script. Owner: the test.
+Rule: they keep the same promises as the real adapters (one contract suite), hold nothing back by
+themselves, and do what the test says when it says so: delivery reports can be held, calls can be
+answered by a script. Owner: the test.
 """
 
 import asyncio
@@ -176,7 +178,9 @@ Script = Callable[[Sequence[Payload]], Awaitable[Answers | None]]
 
 @dataclass(slots=True)
 class MemoryModel:
-    """Answers each row with its own sum. `script` may wait, raise, or answer instead; None leaves it to the default."""
+    """Answers each row with its own sum. `script` may wait, raise, or answer instead; None leaves
+    it to the default.
+    """
 
     script: Script | None = None
     calls: list[list[Payload]] = field(default_factory=list)

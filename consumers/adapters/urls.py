@@ -1,7 +1,7 @@
 """The source and sink of `predict`: object URLs in, results out, no Kafka.
 
-Rule: the same pipeline, the same promises: URLs are the records of one partition, the results come in their order, and a reader who
-stops reading stops the transfer. Owner: `library.predict`.
+Rule: the same pipeline, the same promises: URLs are the records of one partition, the results come
+in their order, and a reader who stops reading stops the transfer. Owner: `library.predict`.
 """
 
 import asyncio
@@ -9,9 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.ports import Commit, Objects, Outgoing, Rebalance, Record
-from schemas.codec import encode_reference
-from schemas.errors import SchemaError
-from schemas.reference import Reference, split_url
+from schemas.codec import SchemaError, encode_reference, split_url
+from schemas.reference import Reference
 
 # Records looked at in one poll; listing pages are larger and stay with the store's client.
 POLL_RECORDS = 100
@@ -19,7 +18,9 @@ _MAGIC = frozenset("*?[")
 
 
 async def references(objects: Objects, urls: Sequence[str]) -> AsyncIterator[Reference]:
-    """A reference per object the URLs name, globs listed by key. Raises `Fatal` when a glob matches nothing."""
+    """A reference per object the URLs name, globs listed by key. Raises `Fatal` when a glob matches
+    nothing.
+    """
     for url in urls:
         try:
             bucket, key = split_url(url)
@@ -75,7 +76,9 @@ class UrlSource:
 
 
 class ResultSink:
-    """Hands the records of one topic to whoever reads `results`; those of others (dead letters) are dropped."""
+    """Hands the records of one topic to whoever reads `results`; those of others (dead letters) are
+    dropped.
+    """
 
     def __init__(self, topic: str, *, waiting: int = 4) -> None:
         self._topic = topic

@@ -1,10 +1,14 @@
-"""Cutting a batch in halves, to find the row the model cannot take: log2 extra calls, not one per row."""
+"""Cutting a batch in halves, to find the row the model cannot take: log2 extra calls, not one per
+row.
+"""
 
 from consumers.core.blocks import Block
 
 
 def halves(blocks: list[Block]) -> tuple[list[Block], list[Block]]:
-    """Two lists of about equal rows, cutting the block in the middle; `blocks` has at least two rows."""
+    """Two lists of about equal rows, cutting the block in the middle; `blocks` has at least two
+    rows.
+    """
     half = sum(block.rows for block in blocks) // 2
     left: list[Block] = []
     for index, block in enumerate(blocks):

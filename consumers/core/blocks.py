@@ -1,7 +1,8 @@
 """What travels between the stages: blocks of rows on the chain of their ticket.
 
-Rule: a ticket is the right and duty to answer one object of one record; its blocks form a chain in row order, so that a block can be
-cut in two anywhere without moving the others. Owner: the lane the ticket belongs to; stages change a ticket only from the event loop.
+Rule: a ticket is the right and duty to answer one object of one record; its blocks form a chain in
+row order, so that a block can be cut in two anywhere without moving the others. Owner: the lane the
+ticket belongs to; stages change a ticket only from the event loop.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,7 +61,9 @@ class Rejection(NamedTuple):
 
 
 class Block:
-    """Consecutive rows of one object. Waiting until it has `answers` or a `rejection` for all its rows."""
+    """Consecutive rows of one object. Waiting until it has `answers` or a `rejection` for all its
+    rows.
+    """
 
     __slots__ = (
         "answers",
@@ -104,7 +107,9 @@ class Block:
         return self.answers is not None or self.rejection is not None
 
     def split(self, rows: int) -> "Block":
-        """Keep the first `rows` rows; the rest becomes the next block of the chain and is returned."""
+        """Keep the first `rows` rows; the rest becomes the next block of the chain and is
+        returned.
+        """
         assert self.payload is not None
         assert 0 < rows < self.rows
         rest = Block(
@@ -138,8 +143,9 @@ class Block:
 class Ticket:
     """One object of one record: its identity, its chain of blocks, and how it ended.
 
-    `reference` is None for inline rows and for a record that is no reference. `closed` means: no more blocks will come, `rows` is
-    the object's row count, `failure` tells why if it could not be read to its end.
+    `reference` is None for inline rows and for a record that is no reference. `closed` means: no
+    more blocks will come, `rows` is the object's row count, `failure` tells why if it could not be
+    read to its end.
     """
 
     __slots__ = (

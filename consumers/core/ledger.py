@@ -1,7 +1,8 @@
 """How far may I commit? One account per assignment of a partition.
 
-Rule: it tracks the records that arrived, never what should have arrived (offsets have gaps), and the answer moves only when every
-object of a record is delivered. Everything that leaves is a `next_offset`: the record to read next. Owner: the lane.
+Rule: it tracks the records that arrived, never what should have arrived (offsets have gaps), and
+the answer moves only when every object of a record is delivered. Everything that leaves is a
+`next_offset`: the record to read next. Owner: the lane.
 """
 
 from collections import deque
@@ -41,7 +42,9 @@ class Ledger:
         return self._entries[0].offset if self._entries else self._seen_next
 
     def open(self, offset: int, objects: int) -> None:
-        """A record arrived; `objects` may be 0: a record that needs no answer is delivered at once."""
+        """A record arrived; `objects` may be 0: a record that needs no answer is delivered at
+        once.
+        """
         if offset < self._seen_next:
             raise ValueError(f"offset {offset} arrived after next_offset {self._seen_next}")
         self._seen_next = offset + 1

@@ -1,7 +1,7 @@
 """Which answers may leave a lane now, in input order: offset, then object, then row.
 
-Rule: a block leaves when everything before it has left and it is known whether it is the object's last; so the last block of an
-object that is still being read stays. Owner: the lane.
+Rule: a block leaves when everything before it has left and it is known whether it is the object's
+last; so the last block of an object that is still being read stays. Owner: the lane.
 """
 
 from collections import deque

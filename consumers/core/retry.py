@@ -1,11 +1,15 @@
-"""How long to wait before the next try, and when to stop trying. Pure: the random number is an argument."""
+"""How long to wait before the next try, and when to stop trying. Pure: the random number is an
+argument.
+"""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential with full jitter between half and all of the step, so that workers do not march in step."""
+    """Exponential with full jitter between half and all of the step, so that workers do not march
+    in step.
+    """
 
     first_s: float
     most_s: float
@@ -16,7 +20,8 @@ class Backoff:
     ) -> float | None:
         """Seconds before try `attempt + 1` (`attempt` >= 1 have failed), or None: give up.
 
-        `luck` is a random number in [0, 1); `asked_s` is what the other side asked for, and is honoured.
+        `luck` is a random number in [0, 1); `asked_s` is what the other side asked for, and is
+        honoured.
         """
         if self.give_up_s is not None and waited_s >= self.give_up_s:
             return None

@@ -1,9 +1,10 @@
 """When does a batch close, and what is in it?
 
-Rule: a batch closes for rows, bytes, the deadline of its oldest row, an idle call slot (`eager`) or drain, whichever comes first; the
-deadline counts from the row's own arrival, never from the batch before. Streams share a batch by need: whoever wants no more than an
-equal share gets it whole, the others take turns (deficit round robin), so one huge object cannot fill every batch.
-Owner: the microbatch stage.
+Rule: a batch closes for rows, bytes, the deadline of its oldest row, an idle call slot (`eager`) or
+drain, whichever comes first; the deadline counts from the row's own arrival, never from the batch
+before. Streams share a batch by need: whoever wants no more than an equal share gets it whole, the
+others take turns (deficit round robin), so one huge object cannot fill every batch. Owner: the
+microbatch stage.
 """
 
 from collections import deque
@@ -131,7 +132,9 @@ class Window:
             self._move(stream, filling, self.limits.max_rows)
 
     def _take_turns(self, filling: "_Filling") -> None:
-        """The others take turns, each with a batch's worth of rows a turn; a turn goes on in the next batch."""
+        """The others take turns, each with a batch's worth of rows a turn; a turn goes on in the
+        next batch.
+        """
         skipped = 0
         while self._queues and not filling.is_full and skipped < len(self._queues):
             stream, queue = next(iter(self._queues.items()))
@@ -144,7 +147,9 @@ class Window:
                 self._queues[stream] = self._queues.pop(stream)
 
     def _move(self, stream: str, filling: "_Filling", max_rows: int) -> int:
-        """From the queue's front into the batch, cutting the block that does not fit; rows moved."""
+        """From the queue's front into the batch, cutting the block that does not fit; rows
+        moved.
+        """
         queue = self._queues[stream]
         moved = 0
         while queue.blocks and moved < max_rows:

@@ -20,7 +20,7 @@ _COMMA, _NEWLINE = ord(","), ord("\n")
 def parse_table(text: bytes, columns: int) -> Float32Matrix | None:
     """Lines of exactly `columns` comma-separated numbers, each ended by a newline."""
     flat = text.replace(b"\n", b",")
-    commas = np.flatnonzero(np.frombuffer(flat, np.uint8) == _COMMA)
+    commas = (np.frombuffer(flat, np.uint8) == _COMMA).nonzero()[0]
     # Each row's last comma was its newline, and no other comma was: all rows have `columns` cells.
     bytes_ = np.frombuffer(text, np.uint8)
     rows, odd_cells = divmod(len(commas), columns)
@@ -66,6 +66,9 @@ def parse_columns(text: bytes, columns: int, chosen: Sequence[int]) -> Float32Ma
     matrix = np.empty((table.num_rows, len(chosen)), np.float64)
     for position, index in enumerate(chosen):
         matrix[:, position] = table.column(str(index)).to_numpy()
+    # pyarrow takes "nan(anything)" for a number.
+    if b"(" in text and np.isnan(matrix).any():
+        return None
     return to_float32(matrix)
 
 

@@ -66,10 +66,9 @@ class TarParser:
 
     def close(self) -> Iterator[Run]:
         if self._ended or not (self._started or self._block):
-            return
+            return iter(())
         where = f' in member "{self._member[0]}"' if self._member is not None else ""
         raise Poison("bad_archive", f"the tar archive stops early{where}: no end mark")
-        yield
 
     def _begin(self, block: bytes) -> Iterator[Run]:
         """A header: what follows it?"""

@@ -1,7 +1,7 @@
 """The worker's HTTP page for machines: `/healthz`, `/readyz`, `/metrics`.
 
-Rule: it only looks, and answers at once; what it shows is collected when it is asked for. With a token everything but `/healthz` asks
-for it.
+Rule: it only looks, and answers at once; what it shows is collected when it is asked for. With a
+token everything but `/healthz` asks for it.
 """
 
 import hmac
@@ -61,8 +61,8 @@ async def _bind(site: web.TCPSite, settings: config.Http) -> None:
         await site.start()
     except OSError as error:
         raise Fatal(
-            f"http.host:port {settings.host}:{settings.port} cannot be used: {error.strerror or error}. "
-            "Set http.port to a free one, or to 0.",
+            f"http.host:port {settings.host}:{settings.port} cannot be used: "
+            f"{error.strerror or error}. Set http.port to a free one, or to 0.",
             exit_code=EXIT_USAGE,
         ) from error
 

@@ -1,6 +1,7 @@
 """`penstock produce`: announce objects that are already in the store, one reference each.
 
-Rule: the Kafka key is the stream, so that a stream's objects stay in one partition and in the order of their keys.
+Rule: the Kafka key is the stream, so that a stream's objects stay in one partition and in the order
+of their keys.
 """
 
 from collections import deque
@@ -28,7 +29,9 @@ async def produce(
     stream: str | None,
     on_sent: Callable[[int], None],
 ) -> int:
-    """Publish a reference per object; `on_sent` gets the count so far. Returns how many were acknowledged."""
+    """Publish a reference per object; `on_sent` gets the count so far. Returns how many were
+    acknowledged.
+    """
     producer = AIOKafkaProducer(**connection(cfg.kafka), enable_idempotence=True, linger_ms=5)
     with translated("connecting to announce objects"):
         await producer.start()

@@ -14,15 +14,14 @@ async def create_topics(
     """Create what is missing; (topic, "created" or "was there") for each."""
     topics = (cfg.kafka.input_topic, cfg.output.topic, cfg.output.dead_letter_topic)
     admin = AIOKafkaAdminClient(**connection(cfg.kafka))
-    done: list[tuple[str, str]] = []
     with translated("creating topics"):
         await admin.start()
         try:
-            for topic in topics:
-                done.append((topic, await _create(admin, topic, partitions, replication)))
+            return [
+                (topic, await _create(admin, topic, partitions, replication)) for topic in topics
+            ]
         finally:
             await admin.close()
-    return done
 
 
 async def _create(admin: AIOKafkaAdminClient, topic: str, partitions: int, replication: int) -> str:
@@ -34,7 +33,6 @@ async def _create(admin: AIOKafkaAdminClient, topic: str, partitions: int, repli
         if code == TopicAlreadyExistsError.errno:
             return "was there"
         if code:
-            raise Fatal(
-                f"Kafka did not create {topic}: {for_code(code).__name__} {' '.join(map(str, message))}"
-            )
+            why = " ".join([for_code(code).__name__, *map(str, message)])
+            raise Fatal(f"Kafka did not create {topic}: {why}")
     return "created"

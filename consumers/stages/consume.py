@@ -1,7 +1,8 @@
 """Reads records and opens a ticket for every object they name.
 
-Rule: whatever cannot be decoded takes its place in the order as a ticket that is already closed, with the reason; nothing is skipped
-and nothing is waited for here. Partitions without room are not polled, so the rest of their backlog stays in Kafka.
+Rule: whatever cannot be decoded takes its place in the order as a ticket that is already closed,
+with the reason; nothing is skipped and nothing is waited for here. Partitions without room are not
+polled, so the rest of their backlog stays in Kafka.
 """
 
 import fnmatch
@@ -40,7 +41,9 @@ class Consume:
 
 
 class Intake:
-    """A record's value becomes tickets. `allow`: globs of `bucket/key` that may be read; None allows all."""
+    """A record's value becomes tickets. `allow`: globs of `bucket/key` that may be read; None
+    allows all.
+    """
 
     def __init__(
         self, *, stream_from: str | None, allow: Sequence[str] | None, telemetry: Telemetry

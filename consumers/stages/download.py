@@ -1,8 +1,9 @@
 """Fetches objects: a fixed number of fetchers, lanes in turn, objects of a lane in order.
 
-Rule: one object is one fetcher's from first byte to last, pinned to the version it began with; a try that broke starts again under
-the same pin and skips the rows it already has. A chunk is asked for only when the byte budget has room, so a spent budget stops the
-transfer itself. Owner: the pipeline runs `fetch_forever` as often as `objects.concurrency` says.
+Rule: one object is one fetcher's from first byte to last, pinned to the version it began with; a
+try that broke starts again under the same pin and skips the rows it already has. A chunk is asked
+for only when the byte budget has room, so a spent budget stops the transfer itself. Owner: the
+pipeline runs `fetch_forever` as often as `objects.concurrency` says.
 """
 
 import asyncio
@@ -19,7 +20,8 @@ from consumers.ports import Body, Clock, Location, Objects
 from consumers.stages.expand import Expand, Reading
 from consumers.telemetry import Telemetry
 
-# A store that is restarted is back within seconds; two minutes outlast a rolling update of a cluster.
+# A store that is restarted is back within seconds; two minutes outlast a rolling update of a
+# cluster.
 RETRY = Backoff(first_s=0.1, most_s=5.0, give_up_s=120.0)
 LATE_OBJECT_POLL_S = 0.1
 

@@ -1,7 +1,8 @@
 """Bytes become blocks of rows, on their ticket's chain and in the window.
 
-Rule: this is the last place that may look at rows one by one, and only at bad ones. Work above 64 KiB leaves the event loop. Rows
-that a former try or assignment already has are decoded and skipped, never predicted again.
+Rule: this is the last place that may look at rows one by one, and only at bad ones. Work above 64
+KiB leaves the event loop. Rows that a former try or assignment already has are decoded and skipped,
+never predicted again.
 """
 
 import asyncio
@@ -48,7 +49,9 @@ class Expand:
 
 
 class Reading:
-    """One try at one object: feed it chunks, then close it. Rows below `ticket.next_row` are skipped."""
+    """One try at one object: feed it chunks, then close it. Rows below `ticket.next_row` are
+    skipped.
+    """
 
     def __init__(
         self, ticket: Ticket, decoder: Decoder, microbatch: Microbatch, offload: Offload

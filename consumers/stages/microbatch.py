@@ -1,7 +1,8 @@
 """Hands batches to whoever is free to call the model.
 
-Rule: the window decides, this stage only waits: one timer for the oldest row, one look per turn of the event loop however many
-blocks arrived in it. A batch is closed only when a caller is there to take it, so rows that wait for a caller fill the next batch.
+Rule: the window decides, this stage only waits: one timer for the oldest row, one look per turn of
+the event loop however many blocks arrived in it. A batch is closed only when a caller is there to
+take it, so rows that wait for a caller fill the next batch.
 """
 
 import asyncio
@@ -14,7 +15,9 @@ from consumers.telemetry import Telemetry
 
 
 class Microbatch:
-    """Blocks in by `add`, batches out by `take`; callers are served in the order in which they came."""
+    """Blocks in by `add`, batches out by `take`; callers are served in the order in which they
+    came.
+    """
 
     def __init__(self, window: Window, clock: Clock, telemetry: Telemetry) -> None:
         self._window = window

@@ -1,8 +1,8 @@
 """Calls the model with batches, a bounded number at a time.
 
-Rule: every row of a batch ends answered, whatever happens: a sick server is waited for and no row is blamed; what the model refuses is
-cut in halves until the bad row is alone and only that one is rejected. Owner: the pipeline runs `call_forever` as often as
-`model.max_in_flight` says.
+Rule: every row of a batch ends answered, whatever happens: a sick server is waited for and no row
+is blamed; what the model refuses is cut in halves until the bad row is alone and only that one is
+rejected. Owner: the pipeline runs `call_forever` as often as `model.max_in_flight` says.
 """
 
 import asyncio
@@ -17,7 +17,8 @@ from consumers.ports import Answers, Clock, Model
 from consumers.stages.microbatch import Microbatch
 from consumers.telemetry import Telemetry
 
-# TorchServe needs about 2 s to replace a dead worker process; 5 s between tries spare a server that is down for long.
+# TorchServe needs about 2 s to replace a dead worker process; 5 s between tries spare a server that
+# is down for long.
 RETRY = Backoff(first_s=0.05, most_s=5.0)
 
 
@@ -56,7 +57,9 @@ class Predict:
             _wake_lanes(part)
 
     async def _call(self, blocks: Sequence[Block]) -> Answers:
-        """Call until the server says something about these rows; waits out every illness of the server."""
+        """Call until the server says something about these rows; waits out every illness of the
+        server.
+        """
         began_s = self._clock.now()
         payloads = [block.payload for block in blocks if block.payload is not None]
         attempt = 0

@@ -1,7 +1,8 @@
 """Publishes a lane's answers in order and reports what the broker has.
 
-Rule: per lane one task hands over and one confirms, both in release order; rows count as delivered when every record of their release
-(dead letters included) was acknowledged. Records are encoded in bulk, the constant part once per object.
+Rule: per lane one task hands over and one confirms, both in release order; rows count as delivered
+when every record of their release (dead letters included) was acknowledged. Records are encoded in
+bulk, the constant part once per object.
 """
 
 import asyncio

@@ -1,18 +1,17 @@
-"""Dead letters: what could not be answered, as coordinates, one letter per run of rows with one reason.
+"""Dead letters: what could not be answered, as coordinates, one letter per run of rows with one
+reason.
 
-Rule: a letter never carries payloads; its reference names exactly the rows that failed, so that it can be published again as it is.
+Rule: a letter never carries payloads; its reference names exactly the rows that failed, so that it
+can be published again as it is.
 """
 
-from base64 import b64encode
 from collections.abc import Awaitable, Iterator, Mapping
-
-from msgspec.structs import replace
 
 from consumers.core.blocks import Block, Rejection, Ticket
 from consumers.ports import Clock, Outgoing, Sink
-from schemas.dead_letter import DeadLetter
-from schemas.prediction import ObjectId, Source, printable
-from schemas.reference import Reference, RowRange
+from schemas.dead_letter import dead_letter
+from schemas.prediction import Source
+from schemas.reference import RowRange
 
 
 class Reject:
@@ -49,7 +48,7 @@ class Reject:
                 (max(first, ticket.next_row), stop)
                 for first, stop in selected or ((0, None),)
                 if stop is None or stop > ticket.next_row
-            )
+            ) or ((ticket.next_row, None),)
         return self._letter(ticket, failure, rows, None)
 
     def _letter(
@@ -59,31 +58,24 @@ class Reject:
         rows: tuple[RowRange, ...] | None,
         member: str | None,
     ) -> bytes:
-        record, reference = ticket.record, ticket.reference
+        reference = ticket.reference
         origin = reference or ticket.inline
-        return DeadLetter(
+        return dead_letter(
             code=rejection.code,
             stage=rejection.stage,
-            message=printable(rejection.message),
+            message=rejection.message,
             attempts=rejection.attempts,
             stream=ticket.stream,
-            source=Source(self._input_topic, ticket.owner.partition, record.offset),
-            object=ObjectId(reference.bucket, reference.key, ticket.version) if reference else None,
+            source=Source(self._input_topic, ticket.owner.partition, ticket.record.offset),
+            reference=reference,
+            version=ticket.version,
             member=member,
             rows=rows,
             event_time=origin.event_time if origin else None,
             failed_at=self._clock.wall_ms(),
             model=self._model,
-            reference=_failed_part(ticket, reference, rows) if reference else None,
-            value_b64=None if reference else b64encode(record.value or b"").decode(),
-        ).encode()
-
-
-def _failed_part(
-    ticket: Ticket, reference: Reference, rows: tuple[RowRange, ...] | None
-) -> Reference:
-    """What to publish to have exactly these rows tried again, under the same stream."""
-    return replace(reference, stream=ticket.stream, rows=reference.rows if rows is None else rows)
+            value=ticket.record.value,
+        )
 
 
 def _runs(errors: Mapping[int, Rejection]) -> Iterator[tuple[int, int, Rejection]]:

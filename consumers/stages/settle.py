@@ -1,7 +1,8 @@
 """Turns deliveries into commits.
 
-Rule: what is committed is what the lanes' ledgers say, one request for all partitions; nothing is committed for a lane that is
-closed. A commit that fails is tried again with the next one, as the ledger only moves forward.
+Rule: what is committed is what the lanes' ledgers say, one request for all partitions; nothing is
+committed for a lane that is closed. A commit that fails is tried again with the next one, as the
+ledger only moves forward.
 """
 
 import asyncio

@@ -1,1 +1,3 @@
-"""Tools to test a pipeline without services and without waiting: virtual time. `consumers.adapters.memory` has the ports."""
+"""Tools to test a pipeline without services and without waiting: virtual time.
+`consumers.adapters.memory` has the ports.
+"""

@@ -1,7 +1,8 @@
 """An event loop whose clock jumps to the next timer as soon as nobody can go on.
 
-Rule: no real second passes; a 15 s drain costs nothing. When every task waits and no timer is set, nothing can ever happen again: that
-is raised as `Deadlock` instead of hanging. Work in threads is not for this loop.
+Rule: no real second passes; a 15 s drain costs nothing. When every task waits and no timer is set,
+nothing can ever happen again: that is raised as `Deadlock` instead of hanging. Work in threads is
+not for this loop.
 """
 
 import asyncio

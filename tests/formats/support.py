@@ -5,6 +5,7 @@ import io
 import json
 import tarfile
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from math import isnan
 
 import numpy as np
@@ -52,7 +53,7 @@ def decode_until_failure(
         decoder = open_decoder(
             options or RowOptions(), key=key, format=format, compression=compression
         )
-        for start, stop in zip(edges, edges[1:], strict=False):
+        for start, stop in pairwise(edges):
             runs += decoder.feed(data[start:stop])
         runs += decoder.close()
     except Poison as failure:
@@ -80,7 +81,7 @@ def _values(run: Run) -> list[object]:
         assert run.payload.values.flags.c_contiguous
         return [[_comparable(value) for value in row] for row in run.payload.values.tolist()]
     assert isinstance(run.payload, JsonRows)
-    whole = json.loads(b"[%b]" % run.payload.body)
+    whole = json.loads(b"".join((b"[", run.payload.body, b"]")))
     alone = [run.payload.cut(row, row + 1) for row in range(run.rows)]
     assert whole == [json.loads(bytes(row.body)) for row in alone]
     return [bytes(row.body) for row in alone]
@@ -105,7 +106,7 @@ def elements(runs: Iterable[Run]) -> list[object]:
     rows: list[object] = []
     for run in runs:
         assert isinstance(run.payload, JsonRows), run
-        rows += json.loads(b"[%b]" % run.payload.body)
+        rows += json.loads(b"".join((b"[", run.payload.body, b"]")))
     return rows
 
 

@@ -13,7 +13,7 @@ JSON = RowOptions(form="json")
 
 def test_lines_of_arrays_are_a_matrix() -> None:
     rows = [[i, i + 0.5, -i] for i in range(300)]
-    data = "\n".join(map(json.dumps, rows)).encode()
+    data = "\n".join(map(json.dumps, rows)).encode() + b"\n"
     [run] = decode(data, "x.ndjson")
     assert matrix([run]) == rows
 

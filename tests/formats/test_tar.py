@@ -124,7 +124,7 @@ def test_more_members_than_the_limit_is_too_large() -> None:
 
 
 def test_a_broken_member_is_named() -> None:
-    with pytest.raises(Poison, match='member "a.json": the JSON array ends early') as failure:
+    with pytest.raises(Poison, match=r'member "a\.json": the JSON array ends early') as failure:
         decode(tar_of({"a.json": b"[[1,2],"}), "x.tar")
     assert failure.value.code == "bad_format"
 

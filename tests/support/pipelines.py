@@ -1,4 +1,6 @@
-"""A whole pipeline on memory adapters and virtual time, and short ways to feed it and to look at it."""
+"""A whole pipeline on memory adapters and virtual time, and short ways to feed it and to look at
+it.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -123,7 +125,9 @@ async def running(world: World) -> AsyncIterator[Pipeline]:
 
 
 async def until(condition: Callable[[], bool], *, within_s: float = 60.0) -> None:
-    """Let virtual time pass until the condition holds; looks every ms at first, then ever less often."""
+    """Let virtual time pass until the condition holds; looks every ms at first, then ever less
+    often.
+    """
     began_s = asyncio.get_running_loop().time()
     async with asyncio.timeout(within_s):
         while not condition():

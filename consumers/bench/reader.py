@@ -1,0 +1,140 @@
+"""The reader of the bench's topics, a process of its own: what was answered, when, and whether in
+order.
+
+Rule: it reads after a measurement, not during one. The times are the broker's own, so reading late
+changes none of them and costs the measured processes nothing.
+"""
+
+import re
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import orjson
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from msgspec import Struct
+
+from consumers import config
+from consumers.adapters.kafka_client import connection, translated
+from consumers.bench.children import ask, say, serve
+from consumers.bench.place import PARTITIONS, Topics
+from consumers.errors import Fatal
+
+SILENCE_MS = 10_000
+FETCH_BYTES = 8 << 20
+# The id is the record's second field: topic/partition/offset/object/row.
+_ID = re.compile(rb'\{"v":1,"id":"[^"]*/(\d+)/(\d+)/(\d+)"')
+_ERROR = b',"error":{'
+_LAST = b'"last":true'
+
+
+class ReadTask(Struct):
+    """`ticks`: tell each reference's times as well."""
+
+    kafka: config.Kafka
+    topics: Topics
+    ticks: bool = False
+
+
+class Tick(Struct, array_like=True):
+    """A reference and its answer, in epoch milliseconds; `answered_ms` is its last row's."""
+
+    stream: str
+    due_ms: int
+    appended_ms: int
+    answered_ms: int | None
+
+
+class ReadAnswer(Struct):
+    """`rows_by_ms` is (broker time, rows appended); `disorders` counts steps back in a
+    partition, repeats included.
+    """
+
+    references: int
+    rows: int
+    errors: int
+    disorders: int
+    rows_by_ms: list[tuple[int, int]]
+    ticks: list[Tick]
+
+
+async def read(kafka: config.Kafka, topics: Topics, *, ticks: bool = False) -> ReadAnswer:
+    """In a process of its own."""
+    return await ask("reader", ReadTask(kafka, topics, ticks), ReadAnswer)
+
+
+async def _work(task: ReadTask) -> None:
+    output = _Output()
+    async for record in _records(task.kafka, task.topics.output):
+        output.take(record)
+    references = 0
+    ticks: list[Tick] = []
+    async for record in _records(task.kafka, task.topics.input):
+        references += 1
+        if task.ticks:
+            value = orjson.loads(record.value)
+            answered_ms = output.answered_ms.get((record.partition, record.offset))
+            ticks.append(Tick(value["stream"], value["event_time"], record.timestamp, answered_ms))
+    say(
+        ReadAnswer(
+            references,
+            output.rows,
+            output.errors,
+            output.disorders,
+            sorted(output.rows_by_ms.items()),
+            ticks,
+        )
+    )
+
+
+class _Output:
+    """Counts and checks what comes from the output topic."""
+
+    def __init__(self) -> None:
+        self.rows = self.errors = self.disorders = 0
+        self.rows_by_ms: Counter[int] = Counter()
+        self.answered_ms: dict[tuple[int, int], int] = {}
+        self._positions: dict[int, tuple[int, int, int]] = {}
+
+    def take(self, record: ConsumerRecord) -> None:
+        found = _ID.match(record.value)
+        if found is None:
+            self.errors += 1
+            return
+        position = (int(found[1]), int(found[2]), int(found[3]))
+        if position <= self._positions.get(record.partition, (-1, 0, 0)):
+            self.disorders += 1
+        self._positions[record.partition] = position
+        self.rows += 1
+        self.rows_by_ms[record.timestamp] += 1
+        self.errors += _ERROR in record.value
+        if _LAST in record.value:
+            self.answered_ms.setdefault((record.partition, position[0]), record.timestamp)
+
+
+async def _records(settings: config.Kafka, topic: str) -> AsyncIterator[ConsumerRecord]:
+    """Everything a topic holds now."""
+    consumer = AIOKafkaConsumer(
+        **connection(settings),
+        auto_offset_reset="earliest",
+        max_partition_fetch_bytes=FETCH_BYTES,
+        max_poll_records=None,
+    )
+    partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    try:
+        with translated(f"reading {topic}"):
+            await consumer.start()
+            consumer.assign(partitions)
+            ends = await consumer.end_offsets(partitions)
+            while any([await consumer.position(part) < end for part, end in ends.items()]):
+                found = await consumer.getmany(timeout_ms=SILENCE_MS)
+                if not found:
+                    raise Fatal(f"Kafka stopped sending {topic} before its end")
+                for records in found.values():
+                    for record in records:
+                        yield record
+    finally:
+        await consumer.stop()
+
+
+if __name__ == "__main__":
+    serve(ReadTask, _work)

@@ -1,0 +1,110 @@
+"""The worker under test: `penstock run` as a child process, set up for the measurement by
+environment variables.
+
+Rule: everything a person can configure is taken from the configuration of the bench's caller; only
+what the measurement defines is overridden. What the worker logs below a warning is not shown.
+"""
+
+import asyncio
+import re
+import socket
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import aiohttp
+
+from consumers.bench import load
+from consumers.bench.children import child, stop
+from consumers.bench.place import Topics
+from consumers.bench.usage import Usage, usage
+from consumers.errors import Fatal
+
+READY_S = 30.0
+_SAMPLE = re.compile(r'^(\w+?)(?:\{(?:\w+="([^"]*)")?.*\})? (\S+)$', re.MULTILINE)
+
+
+class Worker:
+    """A running worker."""
+
+    def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
+        self._process = process
+        self._url = url
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def usage(self) -> Usage:
+        return usage(self.pid)
+
+    def check(self) -> None:
+        """Raises `Fatal` if the worker ended by itself."""
+        if self._process.returncode is not None:
+            raise Fatal(f"the worker ended early, with exit code {self._process.returncode}")
+
+    async def stop(self) -> None:
+        """Drain and end; an unclean end spoils the measurement."""
+        code = await stop(self._process)
+        if code:
+            raise Fatal(f"the worker did not end cleanly: exit code {code}")
+
+    async def ready(self) -> None:
+        """Returns when the partitions are assigned and the model answers."""
+        deadline_s = time.monotonic() + READY_S
+        while time.monotonic() < deadline_s:
+            self.check()
+            status, _ = await self._get("/readyz")
+            if status == 200:
+                return
+            await asyncio.sleep(0.1)
+        raise Fatal(f"the worker was not ready within {READY_S:g} s")
+
+    async def metrics(self) -> dict[tuple[str, str], float]:
+        """Samples by name and value of the first label."""
+        status, text = await self._get("/metrics")
+        if status != 200:
+            raise Fatal(f"the worker's /metrics answered {status}")
+        return {
+            (name, label): float(value)
+            for name, label, value in _SAMPLE.findall(text)
+            if not name.endswith("_bucket")
+        }
+
+    async def _get(self, path: str) -> tuple[int, str]:
+        try:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(self._url + path) as response,
+            ):
+                return response.status, await response.text()
+        except aiohttp.ClientConnectionError:
+            return 0, ""
+
+
+@asynccontextmanager
+async def running_worker(
+    config_path: Path | None, topics: Topics, settings: Mapping[str, str]
+) -> AsyncIterator[Worker]:
+    """A worker on these topics; `settings` by SECTION__KEY."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    own = {
+        "KAFKA__INPUT_TOPIC": topics.input,
+        "KAFKA__GROUP": f"bench-{uuid.uuid4().hex[:12]}",
+        "OUTPUT__TOPIC": topics.output,
+        "OUTPUT__DLQ_TOPIC": topics.dead_letters,
+        "MODEL__REQUEST": "float32",
+        "WINDOW__MAX_ROWS": str(load.BATCH_ROWS),
+        "HTTP__HOST": "127.0.0.1",
+        "HTTP__PORT": str(port),
+        "HTTP__TOKEN": "",
+        "LOG__LEVEL": "warning",
+    }
+    arguments = ["consumers", "run", *(["--config", str(config_path)] if config_path else [])]
+    env = {f"PENSTOCK_{name}": value for name, value in {**own, **settings}.items()}
+    async with child(*arguments, env=env) as process:
+        yield Worker(process, f"http://127.0.0.1:{port}")

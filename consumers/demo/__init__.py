@@ -1,0 +1,11 @@
+"""`penstock demo`: the whole job at home, with a view while it runs and a proof at the end.
+
+Where to look:
+
+    main        the order of things: start, stream, drain, prove
+    place       where the services are: a process tree of our own, or the running stack
+    children    child processes that never outlive us; worker: the one a person may kill
+    streams     what the producers write and announce
+    progress    what was sent and answered so far; tail: the reader of the output topic
+    view        the table; proof: the verdict of `ops.verify` in a sentence
+"""

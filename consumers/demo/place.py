@@ -1,0 +1,172 @@
+"""Where the demo plays: on services of its own, or on the running stack.
+
+Rule: a place is settings, written as the environment that a worker takes, and a bucket to write to;
+leaving it leaves nothing behind. What the settings say besides (window, limits, ...) is the user's.
+"""
+
+import asyncio
+import os
+import secrets
+import shlex
+import socket
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from consumers import config
+from consumers.demo.children import running
+from consumers.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal
+from consumers.ops.topics import create_topics, delete_topics
+
+STACK_SCRIPT = Path(__file__).parents[2] / "scripts" / "stack"
+PARTITIONS = 4
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Place:
+    """`environ` makes a worker work here; `folder` is ours, gone afterwards."""
+
+    title: str
+    cfg: config.Config
+    environ: Mapping[str, str]
+    folder: Path
+    bucket: str
+    _write: Callable[[str, bytes], None]
+
+    async def write(self, key: str, body: bytes) -> None:
+        await asyncio.to_thread(self._write, f"{self.bucket}/{key}", body)
+
+    @property
+    def worker_url(self) -> str:
+        return f"http://{self.cfg.http.host}:{self.cfg.http.port}"
+
+
+@asynccontextmanager
+async def embedded(path: Path | None) -> AsyncIterator[Place]:
+    """Broker and model server as children, a folder as the object store."""
+    async with AsyncExitStack() as cleanup:
+        folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="penstock-demo-")))
+        broker, model = [
+            await cleanup.enter_async_context(
+                running(name, module, folder / "services.log", environ=os.environ)
+            )
+            for name, module in (
+                ("the embedded broker", "consumers.embedded.broker"),
+                ("the embedded model server", "consumers.embedded.model_server"),
+            )
+        ]
+        objects = folder / "objects"
+        bucket = "sensors"
+        settings = [
+            config.Kafka(bootstrap_servers=await broker.address(), group="penstock-demo"),
+            config.Objects(endpoint_url=objects.as_uri(), allow=[bucket]),
+            config.Model(url=await model.address()),
+            config.Output(),
+            _http(),
+        ]
+        cfg, environ = _settled(path, as_environment(settings))
+        files = fsspec.filesystem("file", auto_mkdir=True)
+        yield Place(
+            f"librdkafka's mock broker, a folder as bucket, model server {cfg.model.url}",
+            cfg,
+            environ,
+            folder,
+            bucket,
+            lambda name, body: files.pipe_file(objects / name, body),
+        )
+
+
+@asynccontextmanager
+async def on_stack(path: Path | None) -> AsyncIterator[Place]:
+    """The services that the settings name, else those of `scripts/stack`; topics and bucket of our
+    own.
+    """
+    own = f"demo-{secrets.token_hex(4)}"
+    stack = await asyncio.to_thread(_stack_environment) if _names_no_services(path) else {}
+    names = {
+        "PENSTOCK_KAFKA__INPUT_TOPIC": f"{own}-refs",
+        "PENSTOCK_KAFKA__GROUP": own,
+        "PENSTOCK_OUTPUT__TOPIC": f"{own}-predictions",
+        "PENSTOCK_OUTPUT__DLQ_TOPIC": "",
+        "PENSTOCK_OBJECTS__ALLOW": own,
+    }
+    cfg, environ = _settled(path, stack | names | as_environment([_http()]))
+    async with AsyncExitStack() as cleanup:
+        folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="penstock-demo-")))
+        files = fsspec.filesystem(
+            "s3",
+            endpoint_url=cfg.objects.endpoint_url,
+            key=cfg.objects.key,
+            secret=cfg.objects.secret,
+            client_kwargs={"region_name": cfg.objects.region},
+        )
+        await asyncio.to_thread(files.mkdir, own)
+        cleanup.push_async_callback(asyncio.to_thread, partial(files.rm, own, recursive=True))
+        cleanup.push_async_callback(delete_topics, cfg)
+        await create_topics(cfg, partitions=PARTITIONS, replication=1)
+        yield Place(
+            f"Kafka {cfg.kafka.bootstrap_servers}, objects {cfg.objects.endpoint_url}, "
+            f"model server {cfg.model.url}",
+            cfg,
+            environ,
+            folder,
+            own,
+            files.pipe_file,
+        )
+
+
+def as_environment(sections: list[config.Section]) -> dict[str, str]:
+    """Every key of these sections as a variable, so that nothing else can set one of them."""
+    return {
+        f"{config.ENV_PREFIX}{type(section).__name__}__{key}".upper(): _as_text(
+            getattr(section, key)
+        )
+        for section in sections
+        for key in section.__struct_fields__
+    }
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(value)
+    return "" if value is None else str(value)
+
+
+def _settled(
+    path: Path | None, variables: Mapping[str, str]
+) -> tuple[config.Config, dict[str, str]]:
+    environ = {**os.environ, **variables}
+    return config.load(path, environ), environ
+
+
+def _http() -> config.Http:
+    with closing(socket.socket()) as probe:
+        probe.bind((HOST, 0))
+        return config.Http(host=HOST, port=probe.getsockname()[1])
+
+
+def _names_no_services(path: Path | None) -> bool:
+    return path is None and "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS" not in os.environ
+
+
+def _stack_environment() -> dict[str, str]:
+    """What `scripts/stack env` exports."""
+    if not STACK_SCRIPT.exists():
+        raise Fatal(
+            "--stack outside a checkout needs the services' addresses: set "
+            "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS, PENSTOCK_OBJECTS__ENDPOINT_URL and PENSTOCK_MODEL__URL",
+            exit_code=EXIT_USAGE,
+        )
+    answer = subprocess.run([STACK_SCRIPT, "env"], capture_output=True, text=True, check=False)
+    if answer.returncode:
+        raise Fatal(answer.stderr.strip(), exit_code=EXIT_UNREACHABLE)
+    words = (shlex.split(line) for line in answer.stdout.splitlines())
+    return dict(word.split("=", 1) for _, word in words)

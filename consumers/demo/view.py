@@ -1,0 +1,177 @@
+"""The demo's live table on a terminal; elsewhere a line every few seconds.
+
+Rule: it looks at `Progress` and `Worker` and changes neither.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from consumers.demo.progress import Progress
+from consumers.demo.worker import ROWS_IN_ALL, Worker
+
+# Calm, yet alive.
+REFRESH_S = 0.25
+LINE_EVERY_S = 2.0
+RATE_OVER_S = 2.0
+BAR_COLUMNS = 30
+# What is around the streams' lines: header, totals, three lines below and the prompt.
+OTHER_LINES = 11
+
+
+class View:
+    """`show` until cancelled. `phase` is what is going on, in a few words."""
+
+    def __init__(
+        self, console: Console, progress: Progress, worker: Worker, *, title: str, seconds: float
+    ) -> None:
+        self.phase = ""
+        self._console = console
+        self._progress = progress
+        self._worker = worker
+        self._title = title
+        self._seconds = seconds
+        self._started_s = time.monotonic()
+        self._seen: deque[tuple[float, int]] = deque([(self._started_s, 0)])
+
+    def begin(self) -> None:
+        """The streams start now."""
+        self._started_s = time.monotonic()
+
+    async def show(self) -> None:
+        if self._console.is_terminal:
+            await self._show_table()
+        else:
+            await self._show_lines()
+
+    async def _show_table(self) -> None:
+        with Live(console=self._console, auto_refresh=False) as live:
+            try:
+                while True:
+                    await self._look()
+                    live.update(self.table(), refresh=True)
+                    await asyncio.sleep(REFRESH_S)
+            finally:
+                self.phase = "done"
+                live.update(self.table(), refresh=True)
+
+    async def _show_lines(self) -> None:
+        while True:
+            await asyncio.sleep(LINE_EVERY_S)
+            await self._look()
+            self._console.print(self.line(), highlight=False, soft_wrap=True)
+
+    async def _look(self) -> None:
+        await self._worker.look()
+        now_s = time.monotonic()
+        self._seen.append((now_s, self._progress.rows))
+        while self._seen[0][0] < now_s - RATE_OVER_S:
+            self._seen.popleft()
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._started_s
+
+    @property
+    def rows_per_s(self) -> float:
+        (since_s, before), (now_s, now) = self._seen[0], self._seen[-1]
+        return (now - before) / (now_s - since_s) if now_s > since_s else 0.0
+
+    def line(self) -> str:
+        progress = self._progress
+        latencies = [ms for stream in progress.streams for ms in stream.latencies_ms]
+        return ", ".join(
+            (
+                f"{self.elapsed_s:3.0f} s: {progress.rows:,} rows",
+                f"{self.rows_per_s:,.0f} rows/s",
+                f"{progress.waiting} objects waiting",
+                f"p50 {percentile(latencies, 50)}",
+                f"p99 {percentile(latencies, 99)}",
+                self._batches(),
+                self._worker_state(),
+            )
+        )
+
+    def table(self) -> RenderableType:
+        return Group(
+            self._heading(),
+            "",
+            self._streams(),
+            "",
+            Text.assemble("  ", (f"{self.rows_per_s:,.0f}", "bold"), f" rows/s; {self._batches()}"),
+            Text("  " + self._worker_state(), "" if self._worker.ready else "yellow"),
+        )
+
+    def _heading(self) -> RenderableType:
+        heading = Table.grid(padding=(0, 3))
+        heading.add_row(
+            Text("  " + self._title, "bold"),
+            ProgressBar(self._seconds, min(self.elapsed_s, self._seconds), width=BAR_COLUMNS),
+            Text(self.phase or f"{self.elapsed_s:.0f} s of {self._seconds:g} s", "dim"),
+        )
+        return heading
+
+    def _streams(self) -> Table:
+        streams, progress = self._progress.streams, self._progress
+        table = Table(box=None, padding=(0, 2), header_style="dim", footer_style="bold")
+        everything = [ms for stream in streams for ms in stream.latencies_ms]
+        hidden = len(streams) - max(1, self._console.height - OTHER_LINES)
+        totals = (
+            f"all {len(streams)} streams" + (f" ({hidden} not shown)" if hidden > 0 else ""),
+            "",
+            f"{progress.objects:,}",
+            f"{progress.rows:,}",
+            f"{progress.waiting:,}",
+            percentile(everything, 50),
+            percentile(everything, 99),
+        )
+        names = ("stream", "objects as", "answered", "rows", "waiting", "p50", "p99")
+        table.show_footer = True
+        for column, (name, total) in enumerate(zip(names, totals, strict=True)):
+            table.add_column(name, total, justify="right" if column > 1 else "left", no_wrap=True)
+        for stream in streams[: len(streams) - max(0, hidden)]:
+            table.add_row(
+                stream.name,
+                Text(stream.form, "dim"),
+                f"{stream.objects:,}",
+                f"{stream.rows:,}",
+                Text(f"{stream.waiting:,}", "yellow" if stream.waiting > 1 else "dim"),
+                percentile(stream.latencies_ms, 50),
+                percentile(stream.latencies_ms, 99),
+            )
+        return table
+
+    def _batches(self) -> str:
+        closed = self._worker.batches
+        rows = closed.pop(ROWS_IN_ALL, 0)
+        count = closed.total()
+        if not count:
+            return "no batch yet"
+        reasons = ", ".join(f"{reason} {number:,}" for reason, number in closed.most_common())
+        return f"{count:,} batches of {rows / count:.0f} rows, closed by {reasons}"
+
+    def _worker_state(self) -> str:
+        worker = self._worker
+        if worker.pid is None:
+            return "worker ended; it is started again in a moment"
+        if not worker.ready:
+            again = "again " if worker.restarts else ""
+            return f"worker {worker.pid} started {again}and waits for its partitions"
+        times = f", restarted {worker.restarts} times" if worker.restarts else ""
+        return f"worker {worker.pid}{times}; end it in another window: kill -9 {worker.pid}"
+
+
+def percentile(latencies_ms: Sequence[float], rank: int) -> str:
+    """For people: `17 ms`, `9.1 s`, `-` without any."""
+    if not latencies_ms:
+        return "-"
+    ms = float(np.percentile(latencies_ms, rank))
+    return f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1000:.1f} s"

@@ -1,0 +1,83 @@
+"""`python -m schemas`: writes the JSON Schemas from the types; `--print` shows them instead.
+
+Rule: the files are never edited by hand, a test compares them with the types. Owner: whoever
+changes a Struct of this package.
+"""
+
+import sys
+from inspect import cleandoc
+from pathlib import Path
+from typing import Any
+
+import orjson
+from msgspec.json import schema_components
+
+from schemas.dead_letter import DeadLetter
+from schemas.prediction import Prediction
+from schemas.reference import Inline, Reference
+
+FOLDER = Path(__file__).parent
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def documents() -> dict[str, dict[str, Any]]:
+    """File name to JSON Schema, one for each topic."""
+    return {
+        "reference.v1.schema.json": _input(),
+        "prediction.v1.schema.json": _plain(Prediction, "Prediction"),
+        "dead_letter.v1.schema.json": _plain(DeadLetter, "Dead letter"),
+    }
+
+
+def write(folder: Path = FOLDER) -> None:
+    """Put the files into `folder`."""
+    for name, document in documents().items():
+        (folder / name).write_bytes(text(document))
+
+
+def text(document: dict[str, Any]) -> bytes:
+    """As a file holds it."""
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def _components(*kinds: type) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
+    """A `$ref` for each, and the definitions, described by the docstrings."""
+    roots, definitions = schema_components(kinds, ref_template="#/$defs/{name}")
+    for definition in definitions.values():
+        definition["description"] = cleandoc(definition["description"])
+    return roots, definitions
+
+
+def _plain(kind: type, title: str) -> dict[str, Any]:
+    (root,), definitions = _components(kind)
+    return {"$schema": DIALECT, "title": title, **root, "$defs": definitions}
+
+
+def _input() -> dict[str, Any]:
+    """The forms of our own; notifications are described by the stores that send them."""
+    (reference, inline), definitions = _components(Reference, Inline)
+    by_name = definitions["Reference"]
+    by_name["properties"]["url"] = {"type": "string", "pattern": "^s3://[^/]+/.+"}
+    by_name["oneOf"] = [{"required": by_name.pop("required")}, {"required": ["url"]}]
+    of_message = definitions["Inline"]
+    of_message["properties"]["inline"] = of_message["properties"].pop("rows")
+    of_message["required"] = ["inline"]
+    several = {
+        "type": "object",
+        "required": ["objects"],
+        "properties": {"objects": {"type": "array", "minItems": 1, "items": reference}},
+    }
+    return {
+        "$schema": DIALECT,
+        "title": "Reference",
+        "oneOf": [reference, several, inline],
+        "$defs": definitions,
+    }
+
+
+if __name__ == "__main__":
+    if "--print" in sys.argv[1:]:
+        for document in documents().values():
+            sys.stdout.buffer.write(text(document))
+    else:
+        write()
