@@ -15,6 +15,9 @@ from consumers import config
 from consumers.adapters.kafka_sink import KafkaSink
 from consumers.adapters.kafka_source import KafkaSource
 from consumers.adapters.model_torchserve import TorchServeModel
+from consumers.adapters.objects_common import folder_of
+from consumers.adapters.objects_direct import DirectObjects
+from consumers.adapters.objects_folder import FolderObjects
 from consumers.adapters.objects_obstore import ObstoreObjects
 from consumers.adapters.objects_s3fs import S3fsObjects
 from consumers.clock import SystemClock
@@ -33,7 +36,21 @@ log = logging.getLogger(__name__)
 
 
 def open_objects(settings: config.Objects) -> Objects:
-    return S3fsObjects(settings) if settings.client == "s3fs" else ObstoreObjects(settings)
+    folder = folder_of(settings.endpoint_url)
+    if folder is not None:
+        return FolderObjects(folder)
+    if settings.client == "s3fs":
+        return S3fsObjects(settings)
+    objects = ObstoreObjects(settings)
+    if settings.endpoint_url is None or settings.key is None or settings.secret is None:
+        return objects
+    return DirectObjects(
+        objects,
+        endpoint_url=settings.endpoint_url,
+        region=settings.region,
+        key=settings.key,
+        secret=settings.secret,
+    )
 
 
 def open_model(settings: config.Model) -> Model:

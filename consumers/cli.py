@@ -5,6 +5,8 @@ people are one to three lines; a traceback only with `--debug`.
 """
 
 import asyncio
+import logging
+import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -73,6 +75,22 @@ def cli(ctx: click.Context) -> None:
 
 
 @cli.command()
+@click.option("--seconds", type=click.FloatRange(0.1), default=20, show_default=True)
+@click.option("--streams", type=click.IntRange(1, 1_000), default=12, show_default=True)
+@click.option(
+    "--rate", type=click.FloatRange(0.01), default=5, show_default=True, help="Hz, of each stream."
+)
+@click.option("--stack", is_flag=True, help="On the running real services: scripts/stack up.")
+@common
+@pass_context
+def demo(context: Context, seconds: float, streams: int, rate: float, stack: bool) -> None:
+    """The whole job at home: streams, a live view, and a proof that nothing was lost or mixed up."""
+    from consumers.demo.main import Options, run_demo
+
+    run_async(run_demo(Options(seconds, streams, rate, stack, context.path)))
+
+
+@cli.command()
 @common
 @pass_context
 def run(context: Context) -> None:
@@ -80,6 +98,31 @@ def run(context: Context) -> None:
     from consumers.app import run_worker
 
     run_async(run_worker(context.load()))
+
+
+@cli.group()
+def bench() -> None:
+    """Measure a worker on the real services of this machine: scripts/stack up, then its env."""
+
+
+@bench.command()
+@click.option(
+    "--rows-per-object", "sizes", type=click.IntRange(1), multiple=True, default=(5_000, 500, 8)
+)
+@click.option("--rounds", type=click.IntRange(1, 20), default=3, show_default=True)
+@click.option("--rows", type=click.IntRange(1, 5_000_000), default=750_000, show_default=True)
+@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path))
+@common
+@pass_context
+def throughput(
+    context: Context, sizes: tuple[int, ...], rounds: int, rows: int, json_path: Path | None
+) -> None:
+    """Rows per second and CPU per row, beside a client that only posts. About a minute a round."""
+    from consumers.bench.report import run_throughput
+    from consumers.bench.throughput import ThroughputPlan
+
+    plan = ThroughputPlan(sizes=sizes, rounds=rounds, rows=rows)
+    run_async(run_throughput(context.load(), context.path, plan, json_path))
 
 
 @cli.command(name="config")
@@ -232,7 +275,17 @@ def main() -> NoReturn:
         code = 130
     else:
         code = 0
-    sys.exit(code)
+    _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """End at once. Before Python 3.13 obstore's threads, still letting go of their last result, abort
+    an interpreter that finalises under them: about one exit in ten then has code 134.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _exit_code(error: PenstockError) -> int:

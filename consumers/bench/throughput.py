@@ -8,11 +8,10 @@ the first fifth of the rows is not counted.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -48,31 +47,8 @@ WARM_UP_REQUESTS = 10_000
 WARM_UP_LIMIT_S = 20.0
 
 
-class Round(Struct, kw_only=True):
-    """One turn of each, for one object size."""
-
-    rows_per_object: int
-    objects: int
-    rows: int
-    rows_per_s: float
-    cpu_us_per_row: float
-    cpu_ms_per_object: float
-    peak_rss_mb: float
-    direct_rows_per_s: float
-    direct_cpu_us_per_row: float
-    seed_rows_per_s: float
-
-    @property
-    def ratio_to_direct(self) -> float:
-        return self.rows_per_s / self.direct_rows_per_s
-
-    @property
-    def ratio_to_seed(self) -> float:
-        return self.rows_per_s / self.seed_rows_per_s
-
-
 class Summary(Struct, kw_only=True):
-    """Medians over the rounds of one object size."""
+    """What one object size reached: in one round, or the medians over the rounds."""
 
     rows_per_object: int
     ratio_to_direct: float
@@ -84,6 +60,13 @@ class Summary(Struct, kw_only=True):
     direct_rows_per_s: float
     direct_cpu_us_per_row: float
     seed_rows_per_s: float
+
+
+class Round(Summary, kw_only=True):
+    """One turn of each."""
+
+    objects: int
+    rows: int
 
 
 class ThroughputReport(Struct, kw_only=True):
@@ -109,7 +92,9 @@ class ThroughputPlan(Struct, frozen=True, kw_only=True):
         return max(1, min(self.rows // size, ROUND_OBJECTS))
 
 
-class _Sample(NamedTuple):
+class Sample(NamedTuple):
+    """Rows on the output topic, and the worker's CPU time by then."""
+
     rows: int
     cpu_s: float
 
@@ -158,32 +143,95 @@ async def _pipeline(
     cfg: config.Config, config_path: Path | None, bucket: Bucket, size: int, objects: int
 ) -> _Ours:
     rows = size * objects
-    async with fresh_topics(cfg.kafka) as topics, end_watcher(cfg.kafka) as watcher:
-        distinct = min(objects, DISTINCT_OBJECTS)
-        references = (
-            load.reference(
-                bucket.name, f"{size}/{number % distinct}.csv", f"stream-{number % STREAMS:02}"
-            )
-            for number in range(objects)
-        )
-        await publish(
-            cfg.kafka,
-            topics.input,
-            ((number % PARTITIONS, key, value) for number, (key, value) in enumerate(references)),
-        )
-        async with running_worker(config_path, topics, {}) as worker:
-            samples = [
-                _Sample(count, worker.usage().cpu_s)
-                async for count in _progress(
-                    worker, lambda: count_records(watcher, topics.output), rows
-                )
-            ]
-            peak_rss = worker.usage().peak_rss_bytes
+    async with fresh_topics(cfg.kafka) as topics:
+        await publish(cfg.kafka, topics.input, _references(bucket.name, size, objects))
+        async with (
+            end_watcher(cfg.kafka) as watcher,
+            running_worker(config_path, topics, {}) as worker,
+        ):
+            samples = await _watch(worker, watcher, topics.output, rows)
+            peak_rss_bytes = worker.usage().peak_rss_bytes
             await worker.stop()
         answer = await read(cfg.kafka, topics)
     check_answered(answer, rows)
-    return _Ours(steady_rate(answer.rows_by_ms), cpu_s_per_row(samples), peak_rss)
+    return _Ours(steady_rate(answer.rows_by_ms), cpu_s_per_row(samples), peak_rss_bytes)
 
 
-async def _progress(worker: Worker, count: Callable[[], object], rows: int):  # type: ignore[no-untyped-def]
-    raise NotImplementedError
+def _references(bucket: str, size: int, objects: int) -> Iterator[tuple[int, bytes, bytes]]:
+    distinct = min(objects, DISTINCT_OBJECTS)
+    for number in range(objects):
+        key = f"{size}/{number % distinct}.csv"
+        yield number % PARTITIONS, *load.reference(bucket, key, f"stream-{number % STREAMS:02}")
+
+
+async def _watch(worker: Worker, watcher: Any, topic: str, rows: int) -> list[Sample]:
+    """Rows on the topic and CPU time of the worker, until all rows are there."""
+    samples = [Sample(0, 0.0)]
+    deadline_s = time.monotonic() + ROUND_LIMIT_S
+    while samples[-1].rows < rows:
+        if time.monotonic() > deadline_s:
+            raise Fatal(f"only {samples[-1].rows} of {rows} rows came within {ROUND_LIMIT_S:g} s")
+        worker.check()
+        await asyncio.sleep(SAMPLE_S)
+        samples.append(Sample(await count_records(watcher, topic), worker.usage().cpu_s))
+    return samples
+
+
+def check_answered(answer: ReadAnswer, rows: int) -> None:
+    """A rate of rows that are lost, repeated, out of order or rejected is no result."""
+    if answer.rows != rows or answer.disorders or answer.errors:
+        raise Fatal(
+            f"the worker answered {answer.rows} of {rows} rows, {answer.disorders} out of order, "
+            f"{answer.errors} with errors: this is no measurement"
+        )
+
+
+def steady_rate(rows_by_ms: Sequence[tuple[int, int]]) -> float:
+    """Rows per second after the warm-up share, by the broker's time."""
+    skipped = WARM_UP_SHARE * sum(rows for _, rows in rows_by_ms)
+    seen = counted = 0
+    began_ms: int | None = None
+    for ms, rows in rows_by_ms:
+        if began_ms is not None:
+            counted += rows
+        seen += rows
+        if began_ms is None and seen >= skipped:
+            began_ms = ms
+    if began_ms is None or rows_by_ms[-1][0] == began_ms:
+        raise Fatal("too few rows for a rate: all came at once")
+    return counted * 1000 / (rows_by_ms[-1][0] - began_ms)
+
+
+def cpu_s_per_row(samples: Sequence[Sample]) -> float:
+    """Over the same part as the rate; with few samples over all, start-up included."""
+    total = samples[-1].rows
+    begin = next(sample for sample in samples if sample.rows >= WARM_UP_SHARE * total)
+    if begin.rows == total:
+        begin = samples[0]
+    return (samples[-1].cpu_s - begin.cpu_s) / (total - begin.rows)
+
+
+def _round(size: int, objects: int, ours: _Ours, direct: HttpAnswer, seed: HttpAnswer) -> Round:
+    return Round(
+        rows_per_object=size,
+        objects=objects,
+        rows=size * objects,
+        rows_per_s=ours.rows_per_s,
+        cpu_us_per_row=ours.cpu_s_per_row * 1e6,
+        cpu_ms_per_object=ours.cpu_s_per_row * size * 1e3,
+        peak_rss_mb=ours.peak_rss_bytes / 1e6,
+        direct_rows_per_s=direct.rows_per_s,
+        direct_cpu_us_per_row=direct.cpu_s / direct.rows * 1e6,
+        seed_rows_per_s=seed.rows_per_s,
+        ratio_to_direct=ours.rows_per_s / direct.rows_per_s,
+        ratio_to_seed=ours.rows_per_s / seed.rows_per_s,
+    )
+
+
+def summarise(rounds: Sequence[Round]) -> Summary:
+    """Medians of one size's rounds; of the peaks the highest."""
+    middle = {
+        name: median(getattr(entry, name) for entry in rounds) for name in Summary.__struct_fields__
+    }
+    middle["peak_rss_mb"] = max(entry.peak_rss_mb for entry in rounds)
+    return Summary(**middle | {"rows_per_object": rounds[0].rows_per_object})

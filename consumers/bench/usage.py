@@ -50,3 +50,11 @@ def _family(pid: int) -> list[int]:
             except (FileNotFoundError, ProcessLookupError):
                 continue
     return found
+
+
+def machine_cpu_s() -> float:
+    """What all processes of the machine have used so far, the kernel included."""
+    fields = (_PROC / "stat").read_text().partition("\n")[0].split()[1:]
+    # proc(5): user nice system idle iowait irq softirq steal; guest time is within user.
+    user, nice, system, _, _, irq, softirq = map(int, fields[:7])
+    return (user + nice + system + irq + softirq) / _TICKS_PER_S

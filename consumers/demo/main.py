@@ -1,15 +1,12 @@
 """The order of things: start, stream, drain, prove.
 
 Rule: whatever ends the demo, nothing it started is left. The first Ctrl-C (or SIGTERM) ends the
-streams early and the proof follows; the second one, or one before the streams began, ends it at
-once.
+streams early and the proof follows; a second one, or one before the streams began, ends it at once.
 """
 
 import asyncio
-import signal
-import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +14,8 @@ from rich.console import Console
 
 from consumers.adapters.kafka_sink import KafkaSink
 from consumers.clock import SystemClock
-from consumers.demo import place as places
-from consumers.demo.place import Place
+from consumers.demo.interrupts import Interrupts
+from consumers.demo.place import Place, embedded, on_stack
 from consumers.demo.progress import Progress, Stream
 from consumers.demo.proof import prove
 from consumers.demo.streams import Producers, forms, stream_name
@@ -27,28 +24,33 @@ from consumers.demo.view import View
 from consumers.demo.worker import Worker
 from consumers.errors import Fatal
 
-# After a kill the group waits 8 s for the dead member, twice if it rejoins too soon; then the
-# backlog is read. Past this something is lost, and the proof tells what.
+# After a kill the group waits 8 s for the dead member; a worker killed while it joins costs as much
+# again. Past this something is lost, and the proof tells what.
 ANSWERED_WITHIN_S = 60.0
 ANSWERED_POLL_S = 0.05
+# What shells report for a command that Ctrl-C ended.
 EXIT_INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
 class Options:
+    """What a person may choose; `config_path` is for the worker's own settings."""
+
     seconds: float
     streams: int
     rate_hz: float
-    stack: bool
-    config_path: Path | None
+    stack: bool = False
+    config_path: Path | None = None
 
 
 async def run_demo(options: Options) -> None:
     """Raises `Fatal` when something could not start (its own code) or the proof fails (1)."""
     console = Console()
-    interrupts = Interrupts()
     try:
-        async with interrupts, _place(options) as place:
+        async with Interrupts() as interrupts, AsyncExitStack() as cleanup:
+            with console.status("starting"):
+                choose = on_stack if options.stack else embedded
+                place = await cleanup.enter_async_context(choose(options.config_path))
             await _play(options, place, console, interrupts)
     except asyncio.CancelledError:
         raise Fatal(
@@ -56,35 +58,55 @@ async def run_demo(options: Options) -> None:
         ) from None
 
 
-async def _play(options: Options, place: Place, console: Console, interrupts: "Interrupts") -> None:
-    progress = Progress(
-        [Stream(stream_name(index), forms(index)) for index in range(options.streams)]
-    )
-    arguments = ["run", *(["--config", str(options.config_path)] if options.config_path else [])]
-    worker = Worker(place.worker_url, arguments, place.environ, place.folder / "worker.log")
-    async with _producer(place) as (sink, partitions), asyncio.TaskGroup() as tasks:
+async def _play(options: Options, place: Place, console: Console, interrupts: Interrupts) -> None:
+    console.print(place.title, style="dim", highlight=False, soft_wrap=True)
+    names = [Stream(stream_name(index), forms(index)) for index in range(options.streams)]
+    progress = Progress(names)
+    worker = Worker(place, options.config_path)
+    async with (
+        _sink(place) as sink,
+        _tail(place, progress) as tail,
+        asyncio.TaskGroup() as tasks,
+    ):
+        producers = Producers(place, sink, options.streams, options.rate_hz, progress.sent)
+        await producers.create_topics()
         tasks.create_task(worker.keep_running())
         with console.status("the worker joins its group"):
-            tail = Tail(place.cfg, progress.answered)
             await asyncio.gather(tail.start(), worker.until_ready())
-        producers = Producers(
-            place,
-            sink,
-            streams=options.streams,
-            rate_hz=options.rate_hz,
-            partitions=partitions,
-            on_sent=progress.sent,
-        )
-        title = f"{options.streams} streams at {options.rate_hz:g} Hz"
-        view = View(console, progress, worker, title=title, seconds=options.seconds)
+        view = View(console, progress, worker, seconds=options.seconds)
         watching = [tasks.create_task(tail.run()), tasks.create_task(view.show())]
-        interrupts.spare()
+        interrupts.gently = True
         await producers.run(options.seconds, interrupts.stop)
         view.phase = "waiting for the last answers"
         await _all_answered(progress)
-        worker.stop()
         for task in watching:
             task.cancel()
         await asyncio.wait(watching)
-        await tail.stop()
+        worker.stop()
     await prove(place.cfg, progress, worker.restarts, console)
+
+
+@asynccontextmanager
+async def _sink(place: Place) -> AsyncIterator[KafkaSink]:
+    sink = KafkaSink(place.cfg.kafka, SystemClock())
+    try:
+        await sink.start()
+        yield sink
+    finally:
+        await sink.stop()
+
+
+@asynccontextmanager
+async def _tail(place: Place, progress: Progress) -> AsyncIterator[Tail]:
+    tail = Tail(place.cfg, progress.answered)
+    try:
+        yield tail
+    finally:
+        await tail.stop()
+
+
+async def _all_answered(progress: Progress) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ANSWERED_WITHIN_S):
+            while progress.waiting:
+                await asyncio.sleep(ANSWERED_POLL_S)

@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,9 @@ import fsspec
 
 from consumers import config
 from consumers.demo.children import running
-from consumers.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal
-from consumers.ops.topics import create_topics, delete_topics
+from consumers.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Unreachable
+from consumers.demo.topics import delete_topics
+from consumers.ops.topics import create_topics
 
 STACK_SCRIPT = Path(__file__).parents[2] / "scripts" / "stack"
 PARTITIONS = 4
@@ -42,11 +42,7 @@ class Place:
     _write: Callable[[str, bytes], None]
 
     async def write(self, key: str, body: bytes) -> None:
-        await asyncio.to_thread(self._write, f"{self.bucket}/{key}", body)
-
-    @property
-    def worker_url(self) -> str:
-        return f"http://{self.cfg.http.host}:{self.cfg.http.port}"
+        await _in_store(self._write, f"{self.bucket}/{key}", body)
 
 
 @asynccontextmanager
@@ -108,8 +104,8 @@ async def on_stack(path: Path | None) -> AsyncIterator[Place]:
             secret=cfg.objects.secret,
             client_kwargs={"region_name": cfg.objects.region},
         )
-        await asyncio.to_thread(files.mkdir, own)
-        cleanup.push_async_callback(asyncio.to_thread, partial(files.rm, own, recursive=True))
+        await _in_store(files.mkdir, own)
+        cleanup.push_async_callback(_in_store, files.rm, own, recursive=True)
         cleanup.push_async_callback(delete_topics, cfg)
         await create_topics(cfg, partitions=PARTITIONS, replication=1)
         yield Place(
@@ -121,6 +117,13 @@ async def on_stack(path: Path | None) -> AsyncIterator[Place]:
             own,
             files.pipe_file,
         )
+
+
+async def _in_store(action: Callable[..., None], *arguments: Any, **options: Any) -> None:
+    try:
+        await asyncio.to_thread(action, *arguments, **options)
+    except Exception as error:  # what fsspec lets through are the errors of whichever store it is
+        raise Unreachable(f"the object store refused {arguments[0]}: {error!r}") from error
 
 
 def as_environment(sections: list[config.Section]) -> dict[str, str]:

@@ -16,7 +16,6 @@ from typing import Literal
 
 import numpy as np
 
-from consumers.clock import SystemClock
 from consumers.demo.place import Place
 from consumers.ports import Outgoing, Sink
 from schemas.codec import encode_reference
@@ -55,6 +54,11 @@ def form(index: int, number: int) -> Form:
     return "tar.gz" if kind == 0 and number % TAR_EVERY == TAR_EVERY - 1 else _FORMS[kind]
 
 
+def forms(index: int) -> str:
+    """All of a stream's forms, for people."""
+    return ", ".join(dict.fromkeys(form(index, number) for number in range(TAR_EVERY)))
+
+
 def make(index: int, number: int) -> Made:
     kind = form(index, number)
     random = np.random.default_rng([SEED, index, number])
@@ -84,27 +88,26 @@ def _archive(table: list[list[float]]) -> bytes:
 
 
 class Producers:
-    """`run` lets every stream write and announce its objects, until the time is over or `stop` is
+    """After `create_topics`, `run` lets every stream write and announce its objects, until the time is over or `stop` is
     set.
     """
 
     def __init__(
-        self,
-        place: Place,
-        sink: Sink,
-        *,
-        streams: int,
-        rate_hz: float,
-        partitions: int,
-        on_sent: OnSent,
+        self, place: Place, sink: Sink, streams: int, rate_hz: float, on_sent: OnSent
     ) -> None:
         self._place = place
         self._sink = sink
         self._streams = streams
         self._rate_hz = rate_hz
-        self._partitions = partitions
         self._on_sent = on_sent
-        self._clock = SystemClock()
+        self._partitions = 0
+
+    async def create_topics(self) -> None:
+        """Asking for a topic creates it on the embedded broker; the stack's are there."""
+        cfg = self._place.cfg
+        self._partitions = await self._sink.partitions(cfg.kafka.input_topic)
+        for topic in (cfg.output.topic, cfg.output.dead_letter_topic):
+            await self._sink.partitions(topic)
 
     async def run(self, seconds: float, stop: asyncio.Event) -> None:
         started_s = time.time()

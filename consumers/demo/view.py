@@ -28,23 +28,18 @@ OTHER_LINES = 11
 
 
 class View:
-    """`show` until cancelled. `phase` is what is going on, in a few words."""
+    """The clock starts now; `show` until cancelled. `phase` is what is going on, in a few words."""
 
     def __init__(
-        self, console: Console, progress: Progress, worker: Worker, *, title: str, seconds: float
+        self, console: Console, progress: Progress, worker: Worker, *, seconds: float
     ) -> None:
         self.phase = ""
         self._console = console
         self._progress = progress
         self._worker = worker
-        self._title = title
         self._seconds = seconds
         self._started_s = time.monotonic()
         self._seen: deque[tuple[float, int]] = deque([(self._started_s, 0)])
-
-    def begin(self) -> None:
-        """The streams start now."""
-        self._started_s = time.monotonic()
 
     async def show(self) -> None:
         if self._console.is_terminal:
@@ -73,7 +68,7 @@ class View:
         await self._worker.look()
         now_s = time.monotonic()
         self._seen.append((now_s, self._progress.rows))
-        while self._seen[0][0] < now_s - RATE_OVER_S:
+        while len(self._seen) > 2 and self._seen[1][0] < now_s - RATE_OVER_S:
             self._seen.popleft()
 
     @property
@@ -113,8 +108,14 @@ class View:
     def _heading(self) -> RenderableType:
         heading = Table.grid(padding=(0, 3))
         heading.add_row(
-            Text("  " + self._title, "bold"),
-            ProgressBar(self._seconds, min(self.elapsed_s, self._seconds), width=BAR_COLUMNS),
+            Text("  penstock demo", "bold"),
+            ProgressBar(
+                self._seconds,
+                min(self.elapsed_s, self._seconds),
+                width=BAR_COLUMNS,
+                complete_style="cyan",
+                finished_style="green",
+            ),
             Text(self.phase or f"{self.elapsed_s:.0f} s of {self._seconds:g} s", "dim"),
         )
         return heading
@@ -161,12 +162,13 @@ class View:
     def _worker_state(self) -> str:
         worker = self._worker
         if worker.pid is None:
-            return "worker ended; it is started again in a moment"
+            return "the worker is gone; the next one starts in a moment"
+        name = f"worker {worker.pid}"
         if not worker.ready:
-            again = "again " if worker.restarts else ""
-            return f"worker {worker.pid} started {again}and waits for its partitions"
-        times = f", restarted {worker.restarts} times" if worker.restarts else ""
-        return f"worker {worker.pid}{times}; end it in another window: kill -9 {worker.pid}"
+            return f"{name} waits for the partitions of the one before, up to 9 s"
+        if worker.restarts:
+            name += f", the {worker.restarts + 1}. one"
+        return f"{name}; end it any time: kill -9 {worker.pid}" if not self.phase else name
 
 
 def percentile(latencies_ms: Sequence[float], rank: int) -> str:

@@ -8,11 +8,12 @@ import asyncio
 import re
 import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from consumers.demo.children import START_S, Child, last_words, running
+from consumers.demo.place import Place
 from consumers.errors import EXIT_UNREACHABLE, Fatal
 
 # Heartbeats come every 2 s, so the last one of a killed worker is up to 2 s old. Who rejoins sooner
@@ -32,16 +33,14 @@ _SAMPLE = re.compile(
 class Worker:
     """One worker at a time; `look` brings `ready` and `batches` up to date."""
 
-    def __init__(
-        self, url: str, arguments: Sequence[str], environ: Mapping[str, str], log: Path
-    ) -> None:
+    def __init__(self, place: Place, config_path: Path | None) -> None:
         self.pid: int | None = None
         self.ready = False
         self.restarts = 0
-        self._url = url
-        self._arguments = arguments
-        self._environ = environ
-        self._log = log
+        self._place = place
+        self._url = f"http://{place.cfg.http.host}:{place.cfg.http.port}"
+        self._arguments = ["run", *(["--config", str(config_path)] if config_path else [])]
+        self._log = place.folder / "worker.log"
         self._child: Child | None = None
         self._stopping = False
         self._earlier: Counter[str] = Counter()
@@ -74,7 +73,7 @@ class Worker:
             "consumers.demo.leashed",
             self._log,
             arguments=self._arguments,
-            environ=self._environ,
+            environ=self._place.environ,
         ) as self._child:
             self.pid = self._child.pid
             yield self._child

@@ -37,21 +37,25 @@ _TAR = tar_of(
     }
 )
 
+# The first 512 bytes tell the format and are read as one, so let the rows begin after them.
+_SPACES = b" " * 600
+
 OBJECTS: dict[str, tuple[str, bytes]] = {
     "csv": ("x.csv", _CSV),
     "csv in bulk": ("x.csv", _LONG_CSV),
     "csv with a byte order mark": ("x.csv", b"\xef\xbb\xbf" + _LONG_CSV),
     "csv without a name": ("x", _LONG_CSV * 2),
     "csv, quote left open": ("x.csv", b'1,2\n3,"4\n5,6\n'),
+    "csv, a quoted newline at the limit": ("x.csv", b'1,2\n"aaaaaaaaaaa\nbb,b",3\n4,5\n'),
     "csv of texts": ("x.csv", b"a,b\nc,d\ne,f\n"),
     "ndjson": ("x.jsonl", _NDJSON),
     "ndjson in bulk": ("x.ndjson", b"[1,2,3]\n" * 90 + _NDJSON),
     "ndjson of objects": ("x.ndjson", _OBJECTS),
-    "json": ("x.json", _ARRAY),
+    "json": ("x.json", _SPACES + _ARRAY),
     "json in bulk": ("x.json", b"[" + b"[1.5, 2],\n" * 90 + b"[3,4]]"),
-    "json, one row broken": ("x.json", b"[[1,2],[3,,4],[5,6]]" + b" " * 600),
-    "json that never ends": ("x.json", b"[[1,2],[3,4],[5" + b" " * 600),
-    "json with more behind": ("x.json", b"[[1,2],[3,4]]" + b" " * 600 + b"]"),
+    "json, one row broken": ("x.json", _SPACES + b"[[1,2],[3,,4],[5,6]]"),
+    "json that never ends": ("x.json", _SPACES + b"[[1,2],[3,4],[5"),
+    "json with more behind": ("x.json", _SPACES + b"[[1,2],[3,4]]]"),
     "gzip": ("x.csv.gz", gzipped(_LONG_CSV)),
     "gzip of two members, padded": ("x.csv.gz", gzipped(b"1,2\n3,") + gzipped(b"4\n") + b"\0" * 9),
     "gzip cut short": ("x.csv.gz", gzipped(_LONG_CSV)[:-9]),
@@ -130,7 +134,7 @@ def _damaged(draw: Callable[..., object], body: bytes) -> bytes:
     return body[:place] + extra + body[place + 1 :]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(st.data())
 def test_any_bytes_give_rows_or_poison_and_never_depend_on_the_cut(data: st.DataObject) -> None:
     body = data.draw(st.binary(max_size=60) | _csv_like | _json_lines | _json_arrays)
@@ -141,7 +145,7 @@ def test_any_bytes_give_rows_or_poison_and_never_depend_on_the_cut(data: st.Data
     assert outcome(key, body, options, cuts) == outcome(key, body, options, [])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_damage_gives_rows_or_poison_and_never_another_error(data: st.DataObject) -> None:
     key, body = OBJECTS[data.draw(st.sampled_from(sorted(OBJECTS)))]

@@ -55,6 +55,14 @@ def test_a_bad_line_says_what_is_wrong_and_the_next_lines_are_read(
     assert [row for _, row in rows_of(runs)] == expected
 
 
+@pytest.mark.parametrize("line", [b"[]", b"[ ]"])
+def test_an_empty_array_is_no_row_of_one_number(line: bytes) -> None:
+    assert (
+        errors(decode(b"[1]\n" + line + b"\n" + line, "x.ndjson"))
+        == ["row has 0 values, expected 1"] * 2
+    )
+
+
 def test_an_object_without_a_key_names_it() -> None:
     assert errors(decode(b'{"a":1,"b":2}\n{"a":1}\n', "x.ndjson")) == ['row has no "b"']
 

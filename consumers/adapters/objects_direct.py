@@ -1,0 +1,274 @@
+"""Small objects by one signed GET of our own; everything else by the client behind it.
+
+Rule: only a plain 200 with a length up to `WHOLE_BYTES` is used. Any other answer, any trouble with
+the connection, any odd key goes to the client behind, which asks again and says what it means; so
+errors, retries, streams and listings have one home. It is here for its price: a GET of 4 KiB costs
+about 0.06 ms of CPU, obstore's 0.3 ms. Owner of its connections; any number of tasks.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import ssl
+from collections import deque
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+from urllib.parse import quote, urlsplit
+
+from consumers.adapters.objects_common import (
+    CONNECT_TIMEOUT_S,
+    DEFAULT_REGION,
+    READ_TIMEOUT_S,
+    WHOLE_BYTES,
+    check_bucket,
+    is_odd,
+    quoted,
+)
+from consumers.ports import Body, Listed, Location, Objects
+
+HEAD_BYTES: Final = 64 * 1024
+# Stores close idle connections after some ten seconds at the earliest; a stale one costs a retry.
+IDLE_S: Final = 8.0
+MAX_IDLE: Final = 64
+
+
+class DirectObjects:
+    """The port `Objects`. For an http(s) endpoint with a fixed key and secret."""
+
+    def __init__(
+        self, behind: Objects, *, endpoint_url: str, region: str | None, key: str, secret: str
+    ) -> None:
+        parts = urlsplit(endpoint_url)
+        self._behind = behind
+        self._secure = ssl.create_default_context() if parts.scheme == "https" else None
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if self._secure else 80)
+        self._prefix = parts.path.rstrip("/")
+        self._sign = Signer(parts.netloc, region or DEFAULT_REGION, key, secret)
+        self._idle: deque[_Connection] = deque()
+
+    async def open(self, location: Location) -> Body:
+        if not is_odd(location.key):
+            check_bucket(location)
+            answer = await self._get(location)
+            if answer is not None:
+                return WholeBody(answer)
+        return await self._behind.open(location)
+
+    def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
+        return self._behind.list(bucket, pattern)
+
+    async def aclose(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+        await self._behind.aclose()
+
+    async def _get(self, location: Location) -> "Answer | None":
+        path = quote(f"{self._prefix}/{location.bucket}/{location.key}", safe="/-._~")
+        query = f"versionId={quote(location.version_id, safe='')}" if location.version_id else ""
+        pin = b""
+        if location.version_id is None and location.etag is not None:
+            pin = b"If-Match: %b\r\n" % quoted(location.etag).encode("latin-1", "replace")
+        try:
+            connection = self._take() or await self._connect()
+            answer = await connection.ask(self._sign.get(path, query, pin))
+        except (OSError, TimeoutError):
+            return None
+        if connection.is_reusable and len(self._idle) < MAX_IDLE:
+            self._idle.append(connection)
+        else:
+            connection.close()
+        return answer
+
+    def _take(self) -> "_Connection | None":
+        now_s = asyncio.get_running_loop().time()
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_reusable and now_s - connection.used_s < IDLE_S:
+                return connection
+            connection.close()
+        return None
+
+    async def _connect(self) -> "_Connection":
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            _, connection = await asyncio.get_running_loop().create_connection(
+                _Connection, self._host, self._port, ssl=self._secure
+            )
+        return connection
+
+
+class Answer(NamedTuple):
+    """A whole object."""
+
+    data: bytes
+    etag: str | None
+    version_id: str | None
+
+
+class WholeBody:
+    """An object that is here already: one chunk, or none if it is empty."""
+
+    __slots__ = ("_answer",)
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    @property
+    def size(self) -> int:
+        return len(self._answer.data)
+
+    @property
+    def etag(self) -> str | None:
+        return self._answer.etag
+
+    @property
+    def version_id(self) -> str | None:
+        return self._answer.version_id
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if self._answer.data:
+            yield self._answer.data
+
+    async def aclose(self) -> None:
+        return
+
+
+class Signer:
+    """AWS Signature Version 4 of GETs without a body; the day's key is derived once a day."""
+
+    def __init__(self, host: str, region: str, key: str, secret: str) -> None:
+        self._host = host
+        self._region = region
+        self._key = key
+        self._secret = secret
+        self._second = 0
+        self._time = ""
+        self._scope = ""
+        self._day_key = hmac.new(b"", digestmod=hashlib.sha256)
+
+    def get(self, path: str, query: str, more: bytes = b"") -> bytes:
+        """The request, signed for this second. `more`: further header lines, left unsigned."""
+        self._now()
+        headers = f"host:{self._host}\nx-amz-content-sha256:UNSIGNED-PAYLOAD\nx-amz-date:{self._time}\n"
+        names = "host;x-amz-content-sha256;x-amz-date"
+        canonical = f"GET\n{path}\n{query}\n{headers}\n{names}\nUNSIGNED-PAYLOAD"
+        digest = hashlib.sha256(canonical.encode()).hexdigest()
+        signature = self._day_key.copy()
+        signature.update(f"AWS4-HMAC-SHA256\n{self._time}\n{self._scope}\n{digest}".encode())
+        return (
+            f"GET {path}{'?' if query else ''}{query} HTTP/1.1\r\nHost: {self._host}\r\n"
+            f"x-amz-content-sha256: UNSIGNED-PAYLOAD\r\nx-amz-date: {self._time}\r\n"
+            f"Authorization: AWS4-HMAC-SHA256 Credential={self._key}/{self._scope}, "
+            f"SignedHeaders={names}, Signature={signature.hexdigest()}\r\n"
+        ).encode() + b"%b\r\n" % more
+
+    def _now(self) -> None:
+        now = datetime.now(UTC)
+        second = int(now.timestamp())
+        if second == self._second:
+            return
+        self._second = second
+        self._time = now.strftime("%Y%m%dT%H%M%SZ")
+        scope = f"{self._time[:8]}/{self._region}/s3/aws4_request"
+        if scope != self._scope:
+            self._scope = scope
+            key = f"AWS4{self._secret}".encode()
+            for part in scope.split("/"):
+                key = hmac.digest(key, part.encode(), "sha256")
+            self._day_key = hmac.new(key, digestmod=hashlib.sha256)
+
+
+class _Connection(asyncio.Protocol):
+    """One question at a time. Owner: the task that took it, until it is given back."""
+
+    def __init__(self) -> None:
+        self.used_s = 0.0
+        self.is_reusable = False
+        self._transport: asyncio.Transport | None = None
+        self._waiter: asyncio.Future[Answer | None] | None = None
+        self._buffer = bytearray()
+        self._head: _Head | None = None
+
+    async def ask(self, request: bytes) -> Answer | None:
+        """The whole object, or None if the answer is anything else. Raises `OSError`, `TimeoutError`."""
+        loop = asyncio.get_running_loop()
+        if self._transport is None or self._transport.is_closing():
+            raise ConnectionResetError
+        self._waiter = loop.create_future()
+        self._buffer, self._head, self.is_reusable = bytearray(), None, False
+        self._transport.write(request)
+        silence = loop.call_later(READ_TIMEOUT_S, self._fail, TimeoutError())
+        try:
+            return await self._waiter
+        finally:
+            silence.cancel()
+            self.used_s = loop.time()
+            if not self.is_reusable:
+                self.close()
+
+    def close(self) -> None:
+        self.is_reusable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_reusable = False
+        self._fail(exc or ConnectionResetError())
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if self._head is None:
+            end = self._buffer.find(b"\r\n\r\n")
+            if end < 0:
+                if len(self._buffer) > HEAD_BYTES:
+                    self._done(None)
+                return
+            self._head = _Head.parse(bytes(self._buffer[:end]))
+            del self._buffer[: end + 4]
+        head = self._head
+        if head is None or head.length > WHOLE_BYTES:
+            self._done(None)
+        elif len(self._buffer) >= head.length:
+            self.is_reusable = head.keep_alive and len(self._buffer) == head.length
+            self._done(Answer(bytes(self._buffer[: head.length]), head.etag, head.version_id))
+
+    def _done(self, answer: Answer | None) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(answer)
+
+    def _fail(self, error: Exception) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error)
+
+
+class _Head(NamedTuple):
+    length: int
+    etag: str | None
+    version_id: str | None
+    keep_alive: bool
+
+    @classmethod
+    def parse(cls, head: bytes) -> "_Head | None":
+        """None unless it is a 200 with a plain length."""
+        status, *lines = head.decode("latin-1").split("\r\n")
+        if not status.startswith("HTTP/1.1 200"):
+            return None
+        fields: dict[str, str] = {}
+        for line in lines:
+            name, _, value = line.partition(":")
+            fields[name.lower()] = value.strip()
+        length = fields.get("content-length", "")
+        if not length.isdecimal() or "content-encoding" in fields or "transfer-encoding" in fields:
+            return None
+        version_id = fields.get("x-amz-version-id")
+        return cls(
+            int(length),
+            fields.get("etag"),
+            None if version_id == "null" else version_id,
+            fields.get("connection", "").lower() != "close",
+        )

@@ -1,0 +1,144 @@
+"""The load generator of `bench streams`, a process of its own: open loop, one reference per tick.
+
+Rule: tick k of stream s is due at t0 + phase(s) + k/hz, whatever happened before. Late is late: what is due is sent at once and no tick is
+left out. Its own lag (due to handed over) is measured and belongs to the latency.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from aiokafka import AIOKafkaProducer
+from msgspec import Struct
+
+from consumers import config
+from consumers.adapters.kafka_client import connection, translated
+from consumers.bench import load
+from consumers.bench.children import say, serve
+from consumers.bench.place import PARTITIONS
+from consumers.bench.tails import percentile
+
+# Due times lie on a grid, so that ticks of one instant share a request, as those of one gateway do. 25 phases at 20 Hz.
+GRID_MS = 2
+OBJECTS_PER_STREAM = 10
+# From the announcement of t0 to t0: the first request and the broker's answer to it.
+LEAD_MS = 500
+
+
+class GeneratorTask(Struct):
+    """`ticks` of each stream, the first `warm_up_ticks` of them not measured."""
+
+    kafka: config.Kafka
+    topic: str
+    bucket: str
+    rows: int
+    streams: int
+    hz: float
+    ticks: int
+    warm_up_ticks: int
+
+
+class Began(Struct):
+    """The first answer: when tick 0 of phase 0 is due, in epoch milliseconds."""
+
+    t0_ms: int
+
+
+class Sent(Struct):
+    """The second: how late ticks were handed to the producer, and what sending cost."""
+
+    ticks: int
+    lag_mean_ms: float
+    lag_p99_ms: float
+    lag_max_ms: float
+    cpu_s: float
+
+
+class Due(NamedTuple):
+    """Ticks of several streams at one instant, in milliseconds since t0."""
+
+    at_ms: int
+    tick: int
+    streams: range
+
+
+def key_of(rows: int, stream: int, tick: int) -> str:
+    """Ticks of a stream go round its own objects."""
+    return f"tick-{rows}/{stream:03}/{tick % OBJECTS_PER_STREAM}.csv"
+
+
+def stream_of(stream: int) -> str:
+    return f"stream-{stream:03}"
+
+
+def bodies(rows: int, first: int, stop: int) -> Iterator[tuple[str, bytes]]:
+    """The objects of these streams."""
+    for stream in range(first, stop):
+        for tick in range(OBJECTS_PER_STREAM):
+            number = stream * OBJECTS_PER_STREAM + tick
+            yield key_of(rows, stream, tick), load.csv_body(rows, number)
+
+
+def phase_ms(stream: int, streams: int, hz: float) -> int:
+    """Streams are spread evenly over a period, on the grid."""
+    return int(stream * 1000 / hz / streams) // GRID_MS * GRID_MS
+
+
+def schedule(streams: int, hz: float, ticks: int) -> Iterator[Due]:
+    """All ticks in the order in which they are due."""
+    groups: list[tuple[int, range]] = []
+    first = 0
+    for stream in range(1, streams + 1):
+        here = phase_ms(first, streams, hz)
+        if stream == streams or phase_ms(stream, streams, hz) != here:
+            groups.append((here, range(first, stream)))
+            first = stream
+    for tick in range(ticks):
+        for phase, members in groups:
+            yield Due(phase + round(tick * 1000 / hz), tick, members)
+
+
+async def _work(task: GeneratorTask) -> None:
+    producer = AIOKafkaProducer(**connection(task.kafka))
+    try:
+        with translated("connecting the load generator"):
+            await producer.start()
+            await producer.partitions_for(task.topic)
+            say(await _send_all(task, producer))
+    finally:
+        await producer.stop()
+
+
+async def _send_all(task: GeneratorTask, producer: AIOKafkaProducer) -> Sent:
+    t0_ms = int(time.time() * 1000) + LEAD_MS
+    t0_s = time.monotonic() + t0_ms / 1000 - time.time()
+    say(Began(t0_ms))
+    lags_ms: list[float] = []
+    cpu_s = 0.0
+    for due in schedule(task.streams, task.hz, task.ticks):
+        due_s = t0_s + due.at_ms / 1000
+        if (wait_s := due_s - time.monotonic()) > 0:
+            await asyncio.sleep(wait_s)
+        if due.tick >= task.warm_up_ticks:
+            cpu_s = cpu_s or time.process_time()
+            lags_ms += [(time.monotonic() - due_s) * 1000] * len(due.streams)
+        for stream in due.streams:
+            object_key = key_of(task.rows, stream, due.tick)
+            key, value = load.reference(
+                task.bucket, object_key, stream_of(stream), t0_ms + due.at_ms
+            )
+            await producer.send(task.topic, value, key=key, partition=stream % PARTITIONS)
+    cpu_s = time.process_time() - cpu_s
+    await producer.flush()
+    return Sent(
+        len(lags_ms),
+        sum(lags_ms) / len(lags_ms),
+        percentile(lags_ms, 0.99),
+        max(lags_ms),
+        cpu_s,
+    )
+
+
+if __name__ == "__main__":
+    serve(GeneratorTask, _work)

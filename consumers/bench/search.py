@@ -1,0 +1,35 @@
+"""The largest number of streams that holds: found by halving, then proven.
+
+Rule: trials are noisy, so what a short trial found is only a candidate; the result is the largest candidate that a long run proves.
+"""
+
+from collections.abc import Awaitable, Callable
+
+# Of the candidate, for each proof that failed: neighbours are within the noise of a run.
+STEP_DOWN = 0.05
+MAX_PROOFS = 4
+
+Holds = Callable[[int], Awaitable[bool]]
+
+
+async def bisect(holds: Holds, most: int, first: int) -> int:
+    """The largest N of 1..most with `holds(N)`, as far as that is monotone; 0 if none. Begins with `first`."""
+    low, high, trial = 0, most + 1, min(first, most)
+    while high - low > 1:
+        if await holds(trial):
+            low = trial
+        else:
+            high = trial
+        trial = (low + high) // 2
+    return low
+
+
+async def prove(proves: Holds, candidate: int) -> int:
+    """The candidate if it is proven, else the next lower one that is; 0 if none was within a few tries."""
+    for _ in range(MAX_PROOFS):
+        if candidate < 1:
+            break
+        if await proves(candidate):
+            return candidate
+        candidate -= max(1, round(candidate * STEP_DOWN))
+    return 0

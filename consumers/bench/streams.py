@@ -1,0 +1,133 @@
+"""How many streams a worker holds within a latency bound: the search, trial by trial.
+
+Rule: short trials find a candidate, a long one proves it; every trial is in the report, whatever it says.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from consumers import config
+from consumers.bench import generator
+from consumers.bench.http_load import HttpTask, post
+from consumers.bench.place import Bucket, check_local, fresh_bucket
+from consumers.bench.search import bisect, prove
+from consumers.bench.services import service_pids
+from consumers.bench.throughput import WARM_UP_LIMIT_S, WARM_UP_REQUESTS
+from consumers.bench.trial import Trial, TrialTask, run_trial
+
+
+class StreamsPlan(Struct, frozen=True, kw_only=True):
+    """`streams` fixed, or None to search up to `max_streams`."""
+
+    hz: float = 20.0
+    bound_ms: float = 50.0
+    rows: int = 8
+    streams: int | None = None
+    max_streams: int = 100
+    seconds: float = 60.0
+    trial_s: float = 12.0
+    warm_up_requests: int = WARM_UP_REQUESTS
+
+
+class StreamsReport(Struct, kw_only=True):
+    """`streams` is the result: the largest number that was proven, 0 if none was."""
+
+    hz: float
+    bound_ms: float
+    rows: int
+    streams: int
+    proof: Trial | None
+    trials: list[Trial]
+
+
+async def measure(
+    cfg: config.Config,
+    config_path: Path | None,
+    plan: StreamsPlan,
+    settings: Mapping[str, str],
+    tell: Callable[[str], None],
+) -> StreamsReport:
+    check_local(cfg)
+    url = f"{cfg.model.url.rstrip('/')}/predictions/{cfg.model.name}"
+    tell("warming up the model server")
+    await post(HttpTask(url, "direct", WARM_UP_LIMIT_S, rows=8, requests=plan.warm_up_requests))
+    async with fresh_bucket(cfg.objects) as bucket:
+        search = _Search(cfg, config_path, plan, settings, bucket, tell)
+        if plan.streams is not None:
+            proven = plan.streams if await search.proves(plan.streams) else 0
+        else:
+            candidate = await bisect(search.holds, plan.max_streams, plan.max_streams // 2)
+            proven = await prove(search.proves, candidate)
+    return StreamsReport(
+        hz=plan.hz,
+        bound_ms=plan.bound_ms,
+        rows=plan.rows,
+        streams=proven,
+        proof=search.trials[-1] if proven else None,
+        trials=search.trials,
+    )
+
+
+class _Search:
+    """Trials on one bucket, which gets the objects of more streams as they are needed."""
+
+    def __init__(
+        self,
+        cfg: config.Config,
+        config_path: Path | None,
+        plan: StreamsPlan,
+        settings: Mapping[str, str],
+        bucket: Bucket,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._cfg = cfg
+        self._config_path = config_path
+        self._plan = plan
+        self._settings = settings
+        self._bucket = bucket
+        self._tell = tell
+        self._stored_streams = 0
+        self._pids = service_pids(cfg)
+        self.trials: list[Trial] = []
+
+    async def holds(self, streams: int) -> bool:
+        return (await self._try(streams, self._plan.trial_s)).held
+
+    async def proves(self, streams: int) -> bool:
+        return (await self._try(streams, self._plan.seconds)).proven
+
+    async def _try(self, streams: int, seconds: float) -> Trial:
+        plan = self._plan
+        if streams > self._stored_streams:
+            await self._bucket.put(
+                dict(generator.bodies(plan.rows, self._stored_streams, streams))
+            )
+            self._stored_streams = streams
+        task = TrialTask(
+            streams=streams,
+            hz=plan.hz,
+            rows=plan.rows,
+            bound_ms=plan.bound_ms,
+            seconds=seconds,
+            bucket=self._bucket.name,
+            settings=self._settings,
+            pids=self._pids,
+        )
+        trial = await run_trial(self._cfg, self._config_path, task)
+        self.trials.append(trial)
+        self._tell(_told(trial, seconds))
+        return trial
+
+
+def _told(trial: Trial, seconds: float) -> str:
+    def ms(value: float | None) -> str:
+        return "none" if value is None else f"{value:.0f} ms"
+
+    verdict = "proven" if trial.proven else "held" if trial.held else "missed"
+    return (
+        f"{trial.streams:3} streams, {seconds:g} s: {verdict}; p50 {ms(trial.p50_ms)}, "
+        f"p99 {ms(trial.p99_ms)}, worst stream {ms(trial.worst_stream_p99_ms)}, "
+        f"{trial.misses} of {trial.ticks} ticks missed"
+    )

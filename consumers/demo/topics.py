@@ -1,0 +1,19 @@
+"""The demo's topics on a stack, removed when it ends."""
+
+from aiokafka.admin import AIOKafkaAdminClient
+
+from consumers import config
+from consumers.adapters.kafka_client import connection, translated
+
+
+async def delete_topics(cfg: config.Config) -> None:
+    """Input, output and dead-letter topic, as the settings name them."""
+    admin = AIOKafkaAdminClient(**connection(cfg.kafka))
+    with translated("deleting the demo's topics"):
+        await admin.start()
+        try:
+            await admin.delete_topics(
+                [cfg.kafka.input_topic, cfg.output.topic, cfg.output.dead_letter_topic]
+            )
+        finally:
+            await admin.close()

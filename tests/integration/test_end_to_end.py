@@ -1,0 +1,246 @@
+"""The main job on the real services: what is put into a bucket is answered on the output topic."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from consumers import predict
+from tests.support.loads import Load, assert_predicted, csv, places_of, tar_gz
+from tests.support.model_proxy import ModelProxy, proxy_of
+from tests.support.reference_model import Rows, numpy_answers, random_rows, torch_answers
+from tests.support.services import Services, Topics
+from tests.support.topic_tools import Broker, Message, Record, broker_of
+from tests.support.worker import environment, penstock, running_worker
+
+
+@pytest.fixture
+async def broker(services: Services) -> AsyncIterator[Broker]:
+    async with broker_of(services) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def proxy(services: Services) -> AsyncIterator[ModelProxy]:
+    async with proxy_of(services.model_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def load(services: Services) -> Load:
+    """40 archives in 8 streams over 4 partitions."""
+    return Load(40, rows=700)
+
+
+@pytest.fixture(scope="module")
+def answers(load: Load, services: Services) -> list[dict[str, Any]]:
+    """By torch where it is at hand, else by numpy."""
+    python = services.torch_python
+    return torch_answers(load.rows, python) if python else numpy_answers(load.rows)
+
+
+@pytest.mark.parametrize("key", ["a.csv", "site 1/cam+3/ü.csv", "100%/a&b=c/[1].csv"])
+async def test_a_file_put_into_the_bucket_is_predicted_with_no_further_step(
+    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker, key: str
+) -> None:
+    events = [{"QueueArn": services.events_arn, "Events": ["s3:ObjectCreated:*"]}]
+    s3.put_bucket_notification_configuration(
+        Bucket=bucket, NotificationConfiguration={"QueueConfigurations": events}
+    )
+    wired = topics._replace(input=services.input_topic)
+    group = f"events-{uuid.uuid4().hex[:12]}"
+    # The topic is everybody's: only what comes from now on may be ours.
+    await broker.skip_to_the_end(group, services.input_topic)
+    rows = random_rows(3)
+    async with running_worker(environment(services, wired, group)) as worker:
+        await worker.ready()
+        s3.put_object(Bucket=bucket, Key=key, Body=csv(rows))
+        await broker.until_answered(topics.output, 3)
+        assert await worker.stop() == 0
+    documents = [
+        record.document
+        for records in (await broker.records(topics.output)).values()
+        for record in records
+        if record.document["object"]["bucket"] == bucket
+    ]
+    assert [(found["object"]["key"], found["row"]) for found in documents] == [
+        (key, 0), (key, 1), (key, 2)
+    ]  # fmt: skip
+    assert [found["prediction"]["score"] for found in documents] == pytest.approx(
+        [answer["score"] for answer in numpy_answers(rows)], abs=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"MODEL__REQUEST": "float32"},
+        {"MODEL__REQUEST": "json"},
+        {"MODEL__REQUEST": "instances"},
+        {"MODEL__REQUEST": "float32", "OBJECTS__CLIENT": "s3fs"},
+    ],
+    ids=["float32", "json", "instances", "s3fs"],
+)
+async def test_every_row_of_40_archives_is_answered_once_in_order_and_committed(
+    services: Services,
+    topics: Topics,
+    bucket: str,
+    s3: Any,
+    broker: Broker,
+    load: Load,
+    answers: list[dict[str, Any]],
+    changes: dict[str, str],
+) -> None:
+    load.store(s3, bucket)
+    environ = environment(services, topics, **changes)
+    async with running_worker(environ) as worker:
+        await broker.publish(topics.input, load.messages(bucket))
+        await broker.until_committed(topics.input, topics.input, load.ends)
+        assert await worker.stop() == 0
+    output = await broker.records(topics.output)
+    assert places_of(output) == load.places(topics.input)
+    assert_predicted(output, load.answers(topics.input, answers))
+    assert await broker.committed(topics.input, topics.input) == load.ends
+    assert {record.key for record in output[0]} == {b"site-0", b"site-4"}
+    assert sum((await broker.ends(topics.dlq)).values()) == 0
+
+
+async def test_no_offset_is_committed_before_its_answers_are_on_the_topic(
+    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker, load: Load
+) -> None:
+    load.store(s3, bucket)
+    samples: list[tuple[dict[int, int], dict[int, int]]] = []
+
+    async def sample_forever() -> None:
+        async with broker_of(services) as observer:
+            while True:
+                committed = await observer.committed(topics.input, topics.input)
+                samples.append((committed, await observer.ends(topics.output)))
+
+    environ = environment(
+        services, topics, MODEL__REQUEST="float32", DELIVERY__COMMIT_INTERVAL_MS=5
+    )
+    async with running_worker(environ) as worker:
+        sampling = asyncio.create_task(sample_forever())
+        await broker.publish(topics.input, load.messages(bucket))
+        await broker.until_committed(topics.input, topics.input, load.ends)
+        sampling.cancel()
+        with suppress(asyncio.CancelledError):
+            await sampling
+        assert await worker.stop() == 0
+    output = places_of(await broker.records(topics.output))
+    midway = [committed for committed, _ in samples if 0 < sum(committed.values()) < 40]
+    assert midway, "the commits were not seen while the worker ran"
+    for committed, ends in samples:
+        due = load.places(topics.input, below=committed)
+        assert all(output[number][: ends[number]][: len(due[number])] == due[number] for number in due)
+
+
+async def test_rows_of_all_partitions_and_streams_share_one_model_request(
+    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker, proxy: ModelProxy
+) -> None:
+    rows = random_rows(16)
+    messages = []
+    for stream in range(8):
+        key = f"{stream}.csv"
+        s3.put_object(Bucket=bucket, Key=key, Body=csv(rows[2 * stream : 2 * stream + 2]))
+        messages.append(Message({"bucket": bucket, "key": key, "stream": key}, stream % 4))
+    # So long a wait that only the sixteenth row can have closed the batch.
+    environ = environment(
+        services,
+        topics,
+        MODEL__URL=proxy.url,
+        MODEL__REQUEST="float32",
+        WINDOW__MAX_ROWS=16,
+        WINDOW__MAX_WAIT_MS=600_000,
+    )
+    async with running_worker(environ) as worker:
+        await broker.publish(topics.input, messages)
+        await broker.until_committed(topics.input, topics.input, dict.fromkeys(range(4), 2))
+        assert await worker.stop() == 0
+    (request,) = proxy.requests
+    assert sorted(request.tolist()) == sorted(rows.tolist())
+
+
+async def test_a_lone_row_is_answered_without_company(
+    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker, proxy: ModelProxy
+) -> None:
+    row = random_rows(1)
+    s3.put_object(Bucket=bucket, Key="lone.csv", Body=csv(row))
+    environ = environment(services, topics, MODEL__URL=proxy.url, MODEL__REQUEST="float32")
+    async with running_worker(environ) as worker:
+        await worker.ready()
+        await broker.publish(topics.input, [Message({"bucket": bucket, "key": "lone.csv"})])
+        await broker.until_answered(topics.output, 1)
+        assert await worker.stop() == 0
+    (request,) = proxy.requests
+    np.testing.assert_array_equal(request, row)
+
+
+SIZES = (0, 1, 511, 512, 513, 1025)
+
+
+def store_archive(s3: Any, bucket: str, rows: Rows) -> str:
+    parts = np.array_split(rows, 2)
+    data = tar_gz((f"{i}.csv", csv(part)) for i, part in enumerate(parts))
+    s3.put_object(Bucket=bucket, Key=f"{len(rows)}.tar.gz", Body=data)
+    return f"s3://{bucket}/{len(rows)}.tar.gz"
+
+
+def point_at(services: Services, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The library reads the environment; the URL of the model is an argument of its own."""
+    for name in ("endpoint_url", "key", "secret", "region"):
+        monkeypatch.setenv(f"PENSTOCK_OBJECTS__{name.upper()}", getattr(services, name))
+    return f"{services.model_url}/predictions/{services.model_name}"
+
+
+@pytest.mark.parametrize("count", SIZES)
+async def test_the_library_gives_every_row_of_an_archive_in_order(
+    services: Services, bucket: str, s3: Any, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    rows = random_rows(count)
+    url = store_archive(s3, bucket, rows)
+    results = [found async for found in predict(url, model=point_at(services, monkeypatch))]
+    if not count:
+        (marker,) = results
+        assert (marker.row, marker.last, marker.rows, marker.error) == (None, True, 0, None)
+        return
+    assert [result.row for result in results] == list(range(count))
+    assert [result.last for result in results] == [False] * (count - 1) + [True]
+    assert [result.prediction["score"] for result in results] == pytest.approx(
+        [answer["score"] for answer in numpy_answers(rows)], abs=1e-5
+    )
+
+
+async def test_leaving_the_library_call_early_ends_it(
+    services: Services, bucket: str, s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = store_archive(s3, bucket, random_rows(1025))
+    results = predict(url, model=point_at(services, monkeypatch))
+    assert (await anext(results)).row == 0
+    await results.aclose()  # type: ignore[attr-defined]
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_the_predict_command_prints_every_row_of_all_archives_in_order(
+    services: Services, topics: Topics, bucket: str, s3: Any
+) -> None:
+    for count in SIZES:
+        store_archive(s3, bucket, random_rows(count))
+    arguments = ("--model", f"{services.model_url}/predictions/{services.model_name}")
+    done = await penstock(
+        "predict", f"s3://{bucket}/*.tar.gz", *arguments, environ=environment(services, topics)
+    )
+    assert done.code == 0, done.stderr
+    found = [Record(0, None, line).document for line in done.stdout.splitlines()]
+    assert [(line["object"]["key"], line["row"]) for line in found] == [
+        (f"{count}.tar.gz", row)
+        for count in sorted(SIZES, key=str)
+        for row in (range(count) if count else (None,))
+    ]
+    assert orjson.loads(done.stdout.splitlines()[0])["rows"] == 0

@@ -1,0 +1,76 @@
+"""A proxy in front of the model server that keeps the rows of every request and can hold them back.
+
+Rule: changes nothing of what passes. It understands requests of the form float32 only.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import numpy as np
+from aiohttp import web
+
+from tests.support.reference_model import Rows
+
+MAX_BODY_BYTES = 16 << 20
+
+
+class ModelProxy:
+    """`url` is what a worker gets as `model.url`."""
+
+    def __init__(self, target: str) -> None:
+        self.url = ""
+        self.requests: list[Rows] = []
+        self._target = target
+        self._passes: float = float("inf")
+        self._open = asyncio.Event()
+
+    def hold_after(self, requests: int) -> None:
+        """Let so many requests with rows pass; the others wait until `release`."""
+        self._passes = requests
+
+    def release(self) -> None:
+        self._open.set()
+
+    async def forward(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        rows = int(request.headers.get("X-Rows", "0"))
+        if rows:
+            self.requests.append(np.frombuffer(body, "<f4").reshape(rows, -1))
+            if len(self.requests) > self._passes:
+                await self._open.wait()
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(
+                self._target + request.path, data=body, headers=_told(request)
+            ) as answer,
+        ):
+            return web.Response(
+                status=answer.status, body=await answer.read(), content_type=answer.content_type
+            )
+
+
+def _told(request: web.Request) -> dict[str, str]:
+    return {
+        name: request.headers[name]
+        for name in ("Content-Type", "X-Rows")
+        if name in request.headers
+    }
+
+
+@asynccontextmanager
+async def proxy_of(model_url: str) -> AsyncIterator[ModelProxy]:
+    proxy = ModelProxy(model_url)
+    app = web.Application(client_max_size=MAX_BODY_BYTES)
+    app.router.add_post("/{path:.*}", proxy.forward)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0][:2]
+        proxy.url = f"http://{host}:{port}"
+        yield proxy
+    finally:
+        proxy.release()
+        await runner.cleanup()

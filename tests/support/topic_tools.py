@@ -1,0 +1,150 @@
+"""What the broker itself says of topics and groups, by clients that are none of ours.
+
+Rule: reads topics whole, from their beginning to their end; judges nothing.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import orjson
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from tests.support.services import Services
+from tests.support.waiting import until
+
+
+class Message(NamedTuple):
+    """To be published; `value` as it is, or as JSON."""
+
+    value: Any
+    partition: int = 0
+    key: bytes | None = None
+
+    @property
+    def encoded(self) -> bytes | None:
+        value = self.value
+        return value if value is None or isinstance(value, bytes) else orjson.dumps(value)
+
+
+class Record(NamedTuple):
+    """As it stands on a topic."""
+
+    offset: int
+    key: bytes | None
+    value: bytes
+
+    @property
+    def document(self) -> dict[str, Any]:
+        parsed: dict[str, Any] = orjson.loads(self.value)
+        return parsed
+
+
+class Broker:
+    """Made by `broker_of`."""
+
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
+        self._producer = AIOKafkaProducer(bootstrap_servers=servers)
+        self._consumer = AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
+        self._admin = AIOKafkaAdminClient(bootstrap_servers=servers)
+
+    async def start(self) -> None:
+        await self._producer.start()
+        await self._consumer.start()
+        await self._admin.start()
+
+    async def stop(self) -> None:
+        await self._producer.stop()
+        await self._consumer.stop()
+        await self._admin.close()
+
+    async def publish(self, topic: str, messages: Iterable[Message]) -> None:
+        """In this order within a partition; returns when all are acknowledged."""
+        sent = [
+            await self._producer.send(
+                topic, message.encoded, key=message.key, partition=message.partition
+            )
+            for message in messages
+        ]
+        for delivery in sent:
+            await delivery
+
+    async def ends(self, topic: str) -> dict[int, int]:
+        """The offset after the last record of each partition."""
+        (description,) = await self._admin.describe_topics([topic])
+        numbers = [partition["partition"] for partition in description["partitions"]]
+        found = await self._consumer.end_offsets([TopicPartition(topic, n) for n in numbers])
+        return {where.partition: offset for where, offset in sorted(found.items())}
+
+    async def records(self, topic: str) -> dict[int, list[Record]]:
+        """All there is, by partition."""
+        ends = await self.ends(topic)
+        places = {number: TopicPartition(topic, number) for number in ends}
+        self._consumer.assign(list(places.values()))
+        await self._consumer.seek_to_beginning()
+        read: dict[int, list[Record]] = {number: [] for number in ends}
+
+        async def all_read() -> bool:
+            for where, batch in (await self._consumer.getmany(timeout_ms=20)).items():
+                read[where.partition] += [Record(r.offset, r.key, r.value) for r in batch]
+            positions = [await self._consumer.position(where) for where in places.values()]
+            return positions == list(ends.values())
+
+        await until(all_read, lambda: f"{topic} read up to {ends}")
+        return read
+
+    async def committed(self, group: str, topic: str) -> dict[int, int]:
+        """The next offset of each partition that the group has committed."""
+        found = await self._admin.list_consumer_group_offsets(group)
+        return {
+            where.partition: entry.offset
+            for where, entry in found.items()
+            if where.topic == topic and entry.offset >= 0
+        }
+
+    async def skip_to_the_end(self, group: str, topic: str) -> None:
+        """What is on the topic now is not for this group, which has no members yet."""
+        ends = await self.ends(topic)
+        async with AIOKafkaConsumer(
+            bootstrap_servers=self._servers, group_id=group, enable_auto_commit=False
+        ) as consumer:
+            offsets = {TopicPartition(topic, number): end for number, end in ends.items()}
+            consumer.assign(list(offsets))
+            await consumer.commit(offsets)
+
+    async def until_committed(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Until the group has committed (at least) these; partitions without records are none of
+        it.
+        """
+        wanted = {number: offset for number, offset in offsets.items() if offset}
+        seen: dict[int, int] = {}
+
+        async def reached() -> bool:
+            nonlocal seen
+            seen = await self.committed(group, topic)
+            return all(seen.get(number, 0) >= offset for number, offset in wanted.items())
+
+        await until(reached, lambda: f"{wanted} committed by {group}; it has {seen}")
+
+    async def until_answered(self, topic: str, records: int) -> None:
+        """Until so many records are on the topic."""
+        ends: dict[int, int] = {}
+
+        async def reached() -> bool:
+            nonlocal ends
+            ends = await self.ends(topic)
+            return sum(ends.values()) >= records
+
+        await until(reached, lambda: f"{records} records on {topic}; it has {ends}")
+
+
+@asynccontextmanager
+async def broker_of(services: Services) -> AsyncIterator[Broker]:
+    broker = Broker(services.bootstrap_servers)
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.stop()

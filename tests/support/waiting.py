@@ -1,0 +1,22 @@
+"""Waiting for other processes: they tell nobody when they are done, so one looks again and again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+# Twice what the slowest of these waits takes on two busy cores: a killed member's session (8 s),
+# a rebalance and a start of the interpreter.
+DEADLINE_S = 40.0
+LOOK_S = 0.02
+
+
+async def until(
+    condition: Callable[[], Awaitable[bool]], what: Callable[[], str], within_s: float = DEADLINE_S
+) -> None:
+    """Returns when the condition holds; fails with `what` was awaited if it never does."""
+    try:
+        async with asyncio.timeout(within_s):
+            while not await condition():
+                await asyncio.sleep(LOOK_S)
+    except TimeoutError:
+        raise AssertionError(f"not within {within_s:g} s: {what()}") from None

@@ -1,0 +1,156 @@
+"""`penstock run`, and any other command, as child processes pointed at the real services.
+
+Rule: a child is gone when the block that started it is left, and what it said is in the failure of
+whoever waited for it in vain.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import aiohttp
+
+from tests.support.services import ROOT, Services, Topics
+from tests.support.waiting import until
+
+# More than the worker's own drain (15 s) and a start of the interpreter on two busy cores.
+EXIT_S = 40.0
+
+
+class Ended(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    stdout: bytes
+    stderr: str
+
+
+class Worker:
+    """One `penstock run`; made by `running_worker`."""
+
+    def __init__(self, process: asyncio.subprocess.Process, url: str, log: Path) -> None:
+        self.pid = process.pid
+        self._process = process
+        self._url = url
+        self._log = log
+
+    @property
+    def said(self) -> str:
+        """Its log so far."""
+        return self._log.read_text(errors="replace")
+
+    async def ready(self, partitions: int | None = None) -> None:
+        """Until it has partitions (this many, if told) and the model answers."""
+
+        async def is_ready() -> bool:
+            assert self._process.returncode is None, f"the worker ended: {self.said}"
+            try:
+                status, page = await self.get("/readyz")
+            except aiohttp.ClientError:
+                return False
+            return status == 200 and (partitions is None or f" {partitions} partitions" in page)
+
+        await until(is_ready, lambda: f"the worker ready with {partitions}; it says {self.said}")
+
+    async def get(self, path: str) -> tuple[int, str]:
+        async with aiohttp.ClientSession() as session, session.get(self._url + path) as answer:
+            return answer.status, await answer.text()
+
+    def terminate(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+
+    async def stop(self) -> int:
+        """Ask it to drain; its exit code."""
+        self.terminate()
+        return await self.ended()
+
+    async def kill(self) -> None:
+        self._process.kill()
+        await self._process.wait()
+
+    async def ended(self) -> int:
+        """Its exit code, when it has ended."""
+        try:
+            async with asyncio.timeout(EXIT_S):
+                return await self._process.wait()
+        except TimeoutError:
+            raise AssertionError(f"the worker did not end: {self.said}") from None
+
+
+def environment(
+    services: Services, topics: Topics, group: str | None = None, **changes: object
+) -> dict[str, str]:
+    """Variables for these services and topics; `changes` as `SECTION__KEY=value`."""
+    settings: dict[str, object] = {
+        "KAFKA__BOOTSTRAP_SERVERS": services.bootstrap_servers,
+        "KAFKA__INPUT_TOPIC": topics.input,
+        "KAFKA__GROUP": group or topics.input,
+        "OBJECTS__ENDPOINT_URL": services.endpoint_url,
+        "OBJECTS__KEY": services.key,
+        "OBJECTS__SECRET": services.secret,
+        "OBJECTS__REGION": services.region,
+        "MODEL__URL": services.model_url,
+        "MODEL__NAME": services.model_name,
+        "OUTPUT__TOPIC": topics.output,
+        "OUTPUT__DLQ_TOPIC": topics.dlq,
+        "HTTP__PORT": free_port(),
+    } | changes
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+    return inherited | {f"PENSTOCK_{name}": str(value) for name, value in settings.items()}
+
+
+@asynccontextmanager
+async def running_worker(environ: dict[str, str]) -> AsyncIterator[Worker]:
+    """Start it; it may not be ready yet."""
+    with TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        with log.open("wb") as stderr:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "consumers", "run"),
+                cwd=ROOT,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stderr=stderr,
+            )
+        worker = Worker(process, f"http://127.0.0.1:{environ['PENSTOCK_HTTP__PORT']}", log)
+        try:
+            yield worker
+        finally:
+            if process.returncode is None:
+                await worker.kill()
+
+
+async def penstock(*arguments: str, environ: dict[str, str]) -> Ended:
+    """Run a command to its end."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "consumers", *arguments),
+        cwd=ROOT,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(EXIT_S):
+            stdout, stderr = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode is not None
+    return Ended(process.returncode, stdout, stderr.decode())
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
