@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -20,7 +20,14 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from consumers import config, logs
-from consumers.errors import EXIT_FATAL, EXIT_UNREACHABLE, Fatal, PenstockError, Unreachable
+from consumers.errors import (
+    EXIT_DONE,
+    EXIT_FATAL,
+    EXIT_UNREACHABLE,
+    Fatal,
+    PenstockError,
+    Unreachable,
+)
 
 
 class Context:
@@ -84,7 +91,7 @@ def cli(ctx: click.Context) -> None:
 @common
 @pass_context
 def demo(context: Context, seconds: float, streams: int, rate: float, stack: bool) -> None:
-    """The whole job at home: streams, a live view, and a proof that nothing was lost or mixed up."""
+    """The whole job at home: streams, a live view, and at the end a proof of order and loss."""
     from consumers.demo.main import Options, run_demo
 
     run_async(run_demo(Options(seconds, streams, rate, stack, context.path)))
@@ -125,6 +132,46 @@ def throughput(
     run_async(run_throughput(context.load(), context.path, plan, json_path))
 
 
+@bench.command()
+@click.option("--hz", type=click.FloatRange(0.1, 1_000), default=20, show_default=True)
+@click.option("--p99-ms", type=click.FloatRange(1), default=50, show_default=True)
+@click.option("--rows", type=click.IntRange(1), default=8, show_default=True, help="Per tick.")
+@click.option("--streams", "fixed", type=click.IntRange(1, 999), help="Do not search: this many.")
+@click.option("--max-streams", type=click.IntRange(1, 999), default=100, show_default=True)
+@click.option("--seconds", type=click.FloatRange(1, 3_600), default=60, show_default=True)
+@click.option("--trial-seconds", type=click.FloatRange(1, 600), default=12, show_default=True)
+@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--plot", "plot_path", type=click.Path(dir_okay=False, path_type=Path))
+@common
+@pass_context
+def streams(
+    context: Context,
+    hz: float,
+    p99_ms: float,
+    rows: int,
+    fixed: int | None,
+    max_streams: int,
+    seconds: float,
+    trial_seconds: float,
+    json_path: Path | None,
+    plot_path: Path | None,
+) -> None:
+    """How many streams one worker holds within a latency bound. About four minutes."""
+    from consumers.bench.report import run_streams
+    from consumers.bench.streams import StreamsPlan
+
+    plan = StreamsPlan(
+        hz=hz,
+        bound_ms=p99_ms,
+        rows=rows,
+        streams=fixed,
+        max_streams=max_streams,
+        seconds=seconds,
+        trial_s=trial_seconds,
+    )
+    run_async(run_streams(context.load(), context.path, plan, json_path, plot_path))
+
+
 @cli.command(name="config")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of the configuration instead.")
 @common
@@ -161,10 +208,11 @@ def predict(
     async def work() -> None:
         with _result_file(output) as file, counting("rows") as count:
             rows = 0
-            async for lines in predict_lines(urls, cfg):
-                file.write(b"\n".join(lines) + b"\n")
-                rows += len(lines)
-                count(rows)
+            async with aclosing(predict_lines(urls, cfg)) as found:
+                async for lines in found:
+                    file.write(b"\n".join(lines) + b"\n")
+                    rows += len(lines)
+                    count(rows)
 
     run_async(work())
 
@@ -260,7 +308,8 @@ def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
 def main() -> NoReturn:
     context = Context()
     try:
-        cli.main(standalone_mode=False, obj=context)
+        left_with = cli.main(standalone_mode=False, obj=context)
+        code = left_with if isinstance(left_with, int) else 0
     except click.ClickException as error:
         error.show()
         code = error.exit_code
@@ -271,10 +320,13 @@ def main() -> NoReturn:
             raise
         click.echo(f"penstock: {error}", err=True)
         code = _exit_code(error)
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except KeyboardInterrupt:
         code = 130
-    else:
-        code = 0
+    except BrokenPipeError:
+        code = EXIT_DONE  # whoever read our output has seen enough
+        sys.stdout = open(os.devnull, "w")
     _leave(code)
 
 

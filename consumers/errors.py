@@ -31,6 +31,7 @@ ErrorCode = Literal[
     "unavailable",
 ]
 
+EXIT_DONE = 0
 EXIT_CHECK_FAILED = 1
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
@@ -62,11 +63,14 @@ class WorkerDied(Transient):
 
 
 class Poison(PenstockError):
-    """Never worth another try. `code` is the error code of markers and dead letters."""
+    """Never worth another try. `code` is the error code of markers and dead letters, `stage` where
+    it was found, when that is not the stage that catches it.
+    """
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
         self.code = code
+        self.stage: str | None = None
 
 
 class Rejected(Poison):

@@ -5,7 +5,8 @@ stops iterating stops the pipeline. Owner: the caller's task.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from collections.abc import AsyncGenerator, Sequence
 from urllib.parse import urlsplit
 
 import msgspec
@@ -30,7 +31,7 @@ async def predict(
     model: str | None = None,
     request: str | None = None,
     cfg: config.Config | None = None,
-) -> AsyncIterator[Prediction]:
+) -> AsyncGenerator[Prediction]:
     """Predictions for every row of the objects that `urls` (or globs) name, in order.
 
     `model` is a TorchServe URL, `http://host:port/predictions/NAME[/VERSION]`; `request` one of
@@ -40,9 +41,10 @@ async def predict(
     """
     settings = cfg or config.load()
     decoder = msgspec.json.Decoder(Prediction)
-    async for lines in predict_lines(urls, with_model(settings, model, request)):
-        for line in lines:
-            yield decoder.decode(line)
+    async with aclosing(predict_lines(urls, with_model(settings, model, request))) as found:
+        async for lines in found:
+            for line in lines:
+                yield decoder.decode(line)
 
 
 def with_model(cfg: config.Config, url: str | None, request: str | None) -> config.Config:
@@ -66,7 +68,7 @@ def with_model(cfg: config.Config, url: str | None, request: str | None) -> conf
         raise Fatal(f"model settings: {error}", exit_code=EXIT_USAGE) from None
 
 
-async def predict_lines(urls: Sequence[str], cfg: config.Config) -> AsyncIterator[list[bytes]]:
+async def predict_lines(urls: Sequence[str], cfg: config.Config) -> AsyncGenerator[list[bytes]]:
     """The same as JSON records (CONTRACT: output topic), in lists as they become ready."""
     objects, model = open_objects(cfg.objects), open_model(cfg.model)
     sink = ResultSink(cfg.output.topic)
@@ -86,8 +88,9 @@ async def predict_lines(urls: Sequence[str], cfg: config.Config) -> AsyncIterato
         pipeline = Pipeline(settings, adapters, intake, lambda _: 0, telemetry)
         running = asyncio.create_task(_run_until(pipeline, ended))
         try:
-            async for lines in _until_done(sink.results, running):
-                yield lines
+            async with aclosing(_until_done(sink.results, running)) as found:
+                async for lines in found:
+                    yield lines
         finally:
             running.cancel()
             await asyncio.wait([running])
@@ -107,7 +110,7 @@ async def _run_until(pipeline: Pipeline, ended: asyncio.Event) -> None:
 
 async def _until_done(
     results: asyncio.Queue[list[bytes]], running: asyncio.Task[None]
-) -> AsyncIterator[list[bytes]]:
+) -> AsyncGenerator[list[bytes]]:
     """What the queue gives until the task ends; its failure is raised after what came before it."""
     while not running.done():
         getting = asyncio.create_task(results.get())

@@ -6,6 +6,7 @@ calls.
 """
 
 import asyncio
+import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, cast
@@ -23,6 +24,8 @@ from consumers.ports import Answers
 
 # A model that is loading queues the question; readiness is asked again soon anyway.
 READY_TIMEOUT_S: Final = 5.0
+# Above it aiohttp wants a file, to send it in pieces between which the loop can do other work.
+WHOLE_BODY_BYTES: Final = 1 << 20
 # aiohttp would add these to every request; no answer depends on them.
 _NEEDLESS_HEADERS: Final = ("User-Agent", "Accept", "Accept-Encoding")
 
@@ -96,11 +99,13 @@ class TorchServeModel:
         headers = dict(request.headers)
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
+        body = request.body
+        data = body if len(body) <= WHOLE_BODY_BYTES else io.BytesIO(body)
         try:
             async with (
                 asyncio.timeout(timeout_s),
                 self._open_session().post(
-                    self._url, data=request.body, headers=headers, allow_redirects=False
+                    self._url, data=data, headers=headers, allow_redirects=False
                 ) as response,
             ):
                 return Reply(response.status, response.headers, await response.read())

@@ -9,11 +9,12 @@ about 0.06 ms of CPU, obstore's 0.3 ms. Owner of its connections; any number of 
 import asyncio
 import hashlib
 import hmac
+import re
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 from urllib.parse import quote, urlsplit
 
 from consumers.adapters.objects_common import (
@@ -31,6 +32,13 @@ HEAD_BYTES: Final = 64 * 1024
 # Stores close idle connections after some ten seconds at the earliest; a stale one costs a retry.
 IDLE_S: Final = 8.0
 MAX_IDLE: Final = 64
+
+_CODED: Final = frozenset({b"content-encoding", b"transfer-encoding"})
+# Only what is needed: an answer has a dozen more.
+_FIELDS: Final = re.compile(
+    rb"\r\n((?i:content-length|etag|x-amz-version-id|connection|content-encoding|transfer-encoding))"
+    rb":[ \t]*([^\r\n]*?)[ \t]*(?=\r|$)"
+)
 
 
 class DirectObjects:
@@ -150,7 +158,9 @@ class Signer:
     def get(self, path: str, query: str, more: bytes = b"") -> bytes:
         """The request, signed for this second. `more`: further header lines, left unsigned."""
         self._now()
-        headers = f"host:{self._host}\nx-amz-content-sha256:UNSIGNED-PAYLOAD\nx-amz-date:{self._time}\n"
+        headers = (
+            f"host:{self._host}\nx-amz-content-sha256:UNSIGNED-PAYLOAD\nx-amz-date:{self._time}\n"
+        )
         names = "host;x-amz-content-sha256;x-amz-date"
         canonical = f"GET\n{path}\n{query}\n{headers}\n{names}\nUNSIGNED-PAYLOAD"
         digest = hashlib.sha256(canonical.encode()).hexdigest()
@@ -189,6 +199,8 @@ class _Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[Answer | None] | None = None
         self._buffer = bytearray()
         self._head: _Head | None = None
+        self._silent_at_s = 0.0
+        self._watch: asyncio.TimerHandle | None = None
 
     async def ask(self, request: bytes) -> Answer | None:
         """The whole object, or None if the answer is anything else. Raises `OSError`, `TimeoutError`."""
@@ -198,23 +210,36 @@ class _Connection(asyncio.Protocol):
         self._waiter = loop.create_future()
         self._buffer, self._head, self.is_reusable = bytearray(), None, False
         self._transport.write(request)
-        silence = loop.call_later(READ_TIMEOUT_S, self._fail, TimeoutError())
+        self._silent_at_s = loop.time() + READ_TIMEOUT_S
+        if self._watch is None:
+            self._watch = loop.call_at(self._silent_at_s, self._check_silence)
         try:
             return await self._waiter
         finally:
-            silence.cancel()
             self.used_s = loop.time()
             if not self.is_reusable:
                 self.close()
 
+    def _check_silence(self) -> None:
+        """One timer a connection, not one a question: set again while there is a question."""
+        loop = asyncio.get_running_loop()
+        self._watch = None
+        if self._waiter is not None and not self._waiter.done():
+            if loop.time() >= self._silent_at_s:
+                self._fail(TimeoutError())
+            else:
+                self._watch = loop.call_at(self._silent_at_s, self._check_silence)
+
     def close(self) -> None:
         self.is_reusable = False
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
         if self._transport is not None:
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_reusable = False
@@ -255,20 +280,15 @@ class _Head(NamedTuple):
     @classmethod
     def parse(cls, head: bytes) -> "_Head | None":
         """None unless it is a 200 with a plain length."""
-        status, *lines = head.decode("latin-1").split("\r\n")
-        if not status.startswith("HTTP/1.1 200"):
+        fields = {name.lower(): value for name, value in _FIELDS.findall(head)}
+        length = fields.get(b"content-length", b"")
+        if not head.startswith(b"HTTP/1.1 200") or not length.isdigit() or _CODED & fields.keys():
             return None
-        fields: dict[str, str] = {}
-        for line in lines:
-            name, _, value = line.partition(":")
-            fields[name.lower()] = value.strip()
-        length = fields.get("content-length", "")
-        if not length.isdecimal() or "content-encoding" in fields or "transfer-encoding" in fields:
-            return None
-        version_id = fields.get("x-amz-version-id")
+        etag = fields.get(b"etag")
+        version_id = fields.get(b"x-amz-version-id", b"null")
         return cls(
             int(length),
-            fields.get("etag"),
-            None if version_id == "null" else version_id,
-            fields.get("connection", "").lower() != "close",
+            None if etag is None else etag.decode("latin-1"),
+            None if version_id == b"null" else version_id.decode("latin-1"),
+            fields.get(b"connection", b"").lower() != b"close",
         )

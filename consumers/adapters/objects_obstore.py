@@ -7,7 +7,7 @@ are the caller's to repeat.
 
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 MAX_STORES: Final = 128
 # obstore's 30 s for a whole transfer would cut off a body that waits for room; silence is limited.
 WHOLE_TRANSFER: Final = timedelta(days=1)
+# botocore renews credentials that have less left, so whatever it hands out lasts as long.
+CREDENTIALS_LAST: Final = timedelta(minutes=10)
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
@@ -177,7 +179,7 @@ def _credentials(settings: config.Objects, session: Session) -> "Callable[[], S3
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,
             "token": frozen.token,
-            "expires_at": getattr(source, "_expiry_time", None),
+            "expires_at": datetime.now(UTC) + CREDENTIALS_LAST,
         }
 
     return fresh

@@ -1,7 +1,8 @@
 """The load generator of `bench streams`, a process of its own: open loop, one reference per tick.
 
-Rule: tick k of stream s is due at t0 + phase(s) + k/hz, whatever happened before. Late is late: what is due is sent at once and no tick is
-left out. Its own lag (due to handed over) is measured and belongs to the latency.
+Rule: tick k of stream s is due at t0 + phase(s) + k/hz, whatever happened before. Late is late:
+what is due is sent at once and no tick is left out. Its own lag (due to handed over) is measured
+and belongs to the latency.
 """
 
 import asyncio
@@ -19,7 +20,8 @@ from consumers.bench.children import say, serve
 from consumers.bench.place import PARTITIONS
 from consumers.bench.tails import percentile
 
-# Due times lie on a grid, so that ticks of one instant share a request, as those of one gateway do. 25 phases at 20 Hz.
+# Due times lie on a grid, so that ticks of one instant share a request, as those of one gateway
+# do: 25 phases at 20 Hz.
 GRID_MS = 2
 OBJECTS_PER_STREAM = 10
 # From the announcement of t0 to t0: the first request and the broker's answer to it.

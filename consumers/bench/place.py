@@ -7,6 +7,7 @@ somebody's network.
 
 import asyncio
 import ipaddress
+import logging
 import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -67,6 +68,8 @@ def _not_here(why: str) -> Fatal:
 async def fresh_topics(settings: config.Kafka) -> AsyncIterator[Topics]:
     unique = uuid.uuid4().hex[:12]
     topics = Topics(f"bench-{unique}", f"bench-{unique}.out", f"bench-{unique}.dlq")
+    # Clients warn that a topic is not known yet, or no longer: here that is how it begins and ends.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     admin = AIOKafkaAdminClient(**connection(settings))
     try:
         with translated("creating the bench's topics"):

@@ -86,6 +86,15 @@ async def _work(task: ReadTask) -> None:
     )
 
 
+def check_order(answer: ReadAnswer) -> None:
+    """Figures of rows that are out of order, repeated or rejected are no result."""
+    if answer.disorders or answer.errors:
+        raise Fatal(
+            f"{answer.disorders} of {answer.rows} rows came out of order, {answer.errors} with "
+            "errors: this is no measurement"
+        )
+
+
 class _Output:
     """Counts and checks what comes from the output topic."""
 

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from consumers import config
-from consumers.bench import throughput
+from consumers.bench import streams, throughput
+from consumers.bench.plot import p99_plot
+from consumers.bench.streams import StreamsPlan, StreamsReport
 from consumers.bench.throughput import ThroughputPlan, ThroughputReport
+from consumers.bench.trial import Trial
 
 
 async def run_throughput(
@@ -23,6 +27,26 @@ async def run_throughput(
     Console().print(throughput_table(report))
     if json_path is not None:
         write_json(json_path, "throughput", report)
+
+
+async def run_streams(
+    cfg: config.Config,
+    config_path: Path | None,
+    plan: StreamsPlan,
+    json_path: Path | None,
+    plot_path: Path | None,
+) -> None:
+    tell = Console(stderr=True, log_path=False).log
+    report = await streams.measure(cfg, config_path, plan, tell)
+    console = Console()
+    console.print(trials_table(report))
+    console.print(where_table(report.proof or report.trials[-1]))
+    console.print(result_line(report), highlight=False)
+    if json_path is not None:
+        write_json(json_path, "streams", report)
+        plot_path = plot_path or json_path.with_suffix(".svg")
+    if plot_path is not None:
+        plot_path.write_text(p99_plot(report.trials, report.bound_ms))
 
 
 def machine() -> dict[str, Any]:
@@ -62,4 +86,46 @@ def throughput_table(report: ThroughputReport) -> Table:
     for title, name, form in THROUGHPUT_ROWS:
         cells = [form.format(getattr(entry, name)) for entry in report.summaries]
         table.add_row(title, *cells, style="bold" if name.startswith("ratio") else None)
+    return table
+
+
+def result_line(report: StreamsReport) -> str:
+    found = f"[bold]{report.streams} streams[/bold]" if report.streams else "No stream proven"
+    return (
+        f"{found} at {report.hz:g} Hz, {report.rows} rows a tick, "
+        f"p99 within {report.bound_ms:g} ms, worst stream included"
+    )
+
+
+def trials_table(report: StreamsReport) -> Table:
+    table = Table(title=f"Trials, {report.hz:g} Hz, bound {report.bound_ms:g} ms; latencies in ms")
+    for name in ("streams", "ticks", "missed", "p50", "p90", "p99", "worst stream p99", "max"):
+        table.add_column(name, justify="right")
+    table.add_column("verdict")
+    for trial in report.trials:
+        latencies = (
+            trial.p50_ms, trial.p90_ms, trial.p99_ms, trial.worst_stream_p99_ms, trial.max_ms,
+        )  # fmt: skip
+        table.add_row(
+            str(trial.streams),
+            f"{trial.ticks:,}",
+            f"{trial.misses:,}",
+            *("-" if latency is None else f"{latency:.0f}" for latency in latencies),
+            "proven" if trial.proven else "held" if trial.held else "missed",
+        )
+    return table
+
+
+def where_table(trial: Trial) -> Table:
+    """Where the time of a tick goes, and who spends CPU on it."""
+    table = Table(title=f"A tick at {trial.streams} streams: mean time, and CPU by process")
+    for name in ("stage", "ms", "process", "CPU ms per tick", "cores"):
+        table.add_column(name, justify="left" if name in ("stage", "process") else "right")
+    stages = [(name, f"{mean_ms:.2f}") for name, mean_ms in trial.stages_ms.items()]
+    processes = [
+        (name, f"{cpu_ms:.2f}", f"{trial.cores[name]:.2f}")
+        for name, cpu_ms in trial.cpu_ms_per_tick.items()
+    ]
+    for stage, process in zip_longest(stages, processes):
+        table.add_row(*(stage or ("", "")), *(process or ("", "", "")))
     return table

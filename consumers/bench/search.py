@@ -1,6 +1,7 @@
 """The largest number of streams that holds: found by halving, then proven.
 
-Rule: trials are noisy, so what a short trial found is only a candidate; the result is the largest candidate that a long run proves.
+Rule: trials are noisy, so what a short trial found is only a candidate; the result is the largest
+candidate that a long run proves.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,7 +14,7 @@ Holds = Callable[[int], Awaitable[bool]]
 
 
 async def bisect(holds: Holds, most: int, first: int) -> int:
-    """The largest N of 1..most with `holds(N)`, as far as that is monotone; 0 if none. Begins with `first`."""
+    """The largest N up to `most` that holds, as far as holding is monotone; 0 if none."""
     low, high, trial = 0, most + 1, min(first, most)
     while high - low > 1:
         if await holds(trial):
@@ -25,7 +26,7 @@ async def bisect(holds: Holds, most: int, first: int) -> int:
 
 
 async def prove(proves: Holds, candidate: int) -> int:
-    """The candidate if it is proven, else the next lower one that is; 0 if none was within a few tries."""
+    """The candidate if it is proven, else the next lower one that is; 0 after a few tries."""
     for _ in range(MAX_PROOFS):
         if candidate < 1:
             break

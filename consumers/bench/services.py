@@ -1,9 +1,11 @@
 """Which processes of this machine are the services: the stack's own record of what it started.
 
-Rule: a figure that cannot be had (services in containers, or started by somebody else) is left out, never guessed.
+Rule: a figure that cannot be had (services in containers, or started by somebody else) is left out,
+never guessed.
 """
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -39,6 +41,6 @@ def service_pids(cfg: config.Config) -> dict[str, int]:
     return {name: found.pid for name, found in status.services.items() if found.pid is not None}
 
 
-def cpu_by_name(pids: dict[str, int]) -> dict[str, float]:
+def cpu_by_name(pids: Mapping[str, int]) -> dict[str, float]:
     """CPU seconds used so far."""
     return {name: usage(pid).cpu_s for name, pid in pids.items()}

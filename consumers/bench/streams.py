@@ -1,9 +1,10 @@
 """How many streams a worker holds within a latency bound: the search, trial by trial.
 
-Rule: short trials find a candidate, a long one proves it; every trial is in the report, whatever it says.
+Rule: short trials find a candidate, a long one proves it; every trial is in the report, whatever it
+says.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from msgspec import Struct
@@ -46,7 +47,6 @@ async def measure(
     cfg: config.Config,
     config_path: Path | None,
     plan: StreamsPlan,
-    settings: Mapping[str, str],
     tell: Callable[[str], None],
 ) -> StreamsReport:
     check_local(cfg)
@@ -54,7 +54,7 @@ async def measure(
     tell("warming up the model server")
     await post(HttpTask(url, "direct", WARM_UP_LIMIT_S, rows=8, requests=plan.warm_up_requests))
     async with fresh_bucket(cfg.objects) as bucket:
-        search = _Search(cfg, config_path, plan, settings, bucket, tell)
+        search = _Search(cfg, config_path, plan, bucket, tell)
         if plan.streams is not None:
             proven = plan.streams if await search.proves(plan.streams) else 0
         else:
@@ -78,14 +78,12 @@ class _Search:
         cfg: config.Config,
         config_path: Path | None,
         plan: StreamsPlan,
-        settings: Mapping[str, str],
         bucket: Bucket,
         tell: Callable[[str], None],
     ) -> None:
         self._cfg = cfg
         self._config_path = config_path
         self._plan = plan
-        self._settings = settings
         self._bucket = bucket
         self._tell = tell
         self._stored_streams = 0
@@ -101,9 +99,7 @@ class _Search:
     async def _try(self, streams: int, seconds: float) -> Trial:
         plan = self._plan
         if streams > self._stored_streams:
-            await self._bucket.put(
-                dict(generator.bodies(plan.rows, self._stored_streams, streams))
-            )
+            await self._bucket.put(dict(generator.bodies(plan.rows, self._stored_streams, streams)))
             self._stored_streams = streams
         task = TrialTask(
             streams=streams,
@@ -112,7 +108,6 @@ class _Search:
             bound_ms=plan.bound_ms,
             seconds=seconds,
             bucket=self._bucket.name,
-            settings=self._settings,
             pids=self._pids,
         )
         trial = await run_trial(self._cfg, self._config_path, task)

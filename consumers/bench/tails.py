@@ -1,7 +1,8 @@
 """Percentiles in which a miss counts, and how sure a number of ticks makes us of one.
 
-Rule: a tick that was not answered is slower than every bound. The test is the early stopping of MLPerf Inference (rules, appendix):
-with `misses` among n ticks, the percentile holds if a service just failing it would do this well with a chance of at most 1 %.
+Rule: a tick that was not answered is slower than every bound. The test is the early stopping of
+MLPerf Inference (rules, appendix): with so many misses among n ticks the percentile holds, if a
+service just failing it would do this well with a chance of at most 1 %.
 """
 
 import math
@@ -11,13 +12,11 @@ PERCENTILE = 0.99
 CONFIDENCE = 0.99
 
 
-def percentile(values: Sequence[float], share: float, unanswered: int = 0) -> float:
-    """The nearest rank, over the answered and the unanswered; infinite where that is one unanswered."""
-    total = len(values) + unanswered
-    if not total:
-        return math.nan
-    rank = max(1, math.ceil(share * total - 1e-9))
-    return sorted(values)[rank - 1] if rank <= len(values) else math.inf
+def percentile(values: Sequence[float], share: float) -> float:
+    """The nearest rank; a value without an answer is infinite."""
+    # Not one rank too high where the product is whole but for its rounding.
+    rank = max(1, math.ceil(share * len(values) - 1e-9))
+    return sorted(values)[rank - 1]
 
 
 def is_proven(ticks: int, misses: int) -> bool:

@@ -1,7 +1,8 @@
-"""One trial of `bench streams`: N streams for some seconds on a fresh worker, and what became of every tick.
+"""One trial of `bench streams`: N streams on a fresh worker, and what became of every tick.
 
-Rule: latency runs from the instant a tick was due to the broker's time of its last row's record; a tick that was late or is not answered
-when the trial ends is a miss. Nothing of a trial is left for the next one.
+Rule: latency runs from the instant a tick was due to the broker's time of its last row's record; a
+tick that was late, or is not answered when the trial ends, is a miss. Nothing of a trial is left
+for the next one.
 """
 
 import asyncio
@@ -53,12 +54,11 @@ class TrialTask(Struct, frozen=True, kw_only=True):
     bound_ms: float
     seconds: float
     bucket: str
-    settings: Mapping[str, str]
     pids: Mapping[str, int]
 
 
 class Trial(Struct, kw_only=True):
-    """What came out; times in milliseconds, None where the percentile is a tick without an answer."""
+    """What came out; a percentile is None where it is a tick without an answer."""
 
     streams: int
     ticks: int
@@ -82,23 +82,29 @@ class Trial(Struct, kw_only=True):
 
 
 async def run_trial(cfg: config.Config, config_path: Path | None, task: TrialTask) -> Trial:
-    settings = {"DELIVERY__DRAIN_MS": str(DRAIN_MS), **task.settings}
     warm_up_ticks = round(WARM_UP_S * task.hz)
     ticks = warm_up_ticks + round(task.seconds * task.hz)
     async with fresh_topics(cfg.kafka) as topics:
         generating = GeneratorTask(
-            cfg.kafka, topics.input, task.bucket, task.rows, task.streams, task.hz, ticks, warm_up_ticks
-        )  # fmt: skip
+            kafka=cfg.kafka,
+            topic=topics.input,
+            bucket=task.bucket,
+            rows=task.rows,
+            streams=task.streams,
+            hz=task.hz,
+            ticks=ticks,
+            warm_up_ticks=warm_up_ticks,
+        )
         async with (
             end_watcher(cfg.kafka) as watcher,
-            running_worker(config_path, topics, settings) as worker,
+            running_worker(config_path, topics, DELIVERY__DRAIN_MS=DRAIN_MS) as worker,
         ):
             await worker.ready()
             async with child(
                 "consumers.bench.generator", stdin=msgspec.json.encode(generating)
             ) as generator:
                 t0_ms = (await line(generator, Began)).t0_ms
-                begin_ms = t0_ms + 1000 * WARM_UP_S
+                begin_ms = t0_ms + round(1000 * warm_up_ticks / task.hz)
                 await _sleep_until(begin_ms)
                 before, stages_before = _cpu(worker, task.pids), await worker.metrics()
                 await _sleep_until(begin_ms + 1000 * task.seconds)
@@ -114,6 +120,7 @@ async def run_trial(cfg: config.Config, config_path: Path | None, task: TrialTas
         raise Fatal(f"the generator sent {len(measured)} ticks, not all: this is no measurement")
     used = {name: after[name] - before[name] for name in after}
     used["generator"] = sent.cpu_s
+    used["all else"] = 2 * used["machine"] - sum(used.values())
     return judge(task, measured, sent, used, stage_means_ms(stages_before, stages_after))
 
 
@@ -198,10 +205,8 @@ def stage_means_ms(before: Samples, after: Samples) -> dict[str, float]:
     """Mean time in each stage that the worker tells about."""
     means: dict[str, float] = {}
     for stage, (metric, label) in STAGE_METRICS.items():
-        total, count = (
-            after.get((f"{metric}_{part}", label), 0.0) - before.get((f"{metric}_{part}", label), 0.0)
-            for part in ("sum", "count")
-        )  # fmt: skip
+        keys = ((f"{metric}_sum", label), (f"{metric}_count", label))
+        total, count = (after.get(key, 0.0) - before.get(key, 0.0) for key in keys)
         if count:
             means[stage] = 1000 * total / count
     return means

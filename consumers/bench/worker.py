@@ -10,7 +10,7 @@ import re
 import socket
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -86,9 +86,9 @@ class Worker:
 
 @asynccontextmanager
 async def running_worker(
-    config_path: Path | None, topics: Topics, settings: Mapping[str, str]
+    config_path: Path | None, topics: Topics, **settings: object
 ) -> AsyncIterator[Worker]:
-    """A worker on these topics; `settings` by SECTION__KEY."""
+    """A worker on these topics; `settings` are by SECTION__KEY."""
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -98,13 +98,13 @@ async def running_worker(
         "OUTPUT__TOPIC": topics.output,
         "OUTPUT__DLQ_TOPIC": topics.dead_letters,
         "MODEL__REQUEST": "float32",
-        "WINDOW__MAX_ROWS": str(load.BATCH_ROWS),
+        "WINDOW__MAX_ROWS": load.BATCH_ROWS,
         "HTTP__HOST": "127.0.0.1",
-        "HTTP__PORT": str(port),
+        "HTTP__PORT": port,
         "HTTP__TOKEN": "",
         "LOG__LEVEL": "warning",
     }
     arguments = ["consumers", "run", *(["--config", str(config_path)] if config_path else [])]
-    env = {f"PENSTOCK_{name}": value for name, value in {**own, **settings}.items()}
+    env = {f"PENSTOCK_{name}": str(value) for name, value in {**own, **settings}.items()}
     async with child(*arguments, env=env) as process:
         yield Worker(process, f"http://127.0.0.1:{port}")

@@ -27,7 +27,6 @@ from consumers.errors import Fatal
 # After a kill the group waits 8 s for the dead member; a worker killed while it joins costs as much
 # again. Past this something is lost, and the proof tells what.
 ANSWERED_WITHIN_S = 60.0
-ANSWERED_POLL_S = 0.05
 # What shells report for a command that Ctrl-C ended.
 EXIT_INTERRUPTED = 130
 
@@ -108,5 +107,4 @@ async def _tail(place: Place, progress: Progress) -> AsyncIterator[Tail]:
 async def _all_answered(progress: Progress) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(ANSWERED_WITHIN_S):
-            while progress.waiting:
-                await asyncio.sleep(ANSWERED_POLL_S)
+            await progress.none_waits.wait()

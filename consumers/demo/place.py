@@ -21,8 +21,8 @@ import fsspec
 
 from consumers import config
 from consumers.demo.children import running
-from consumers.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Unreachable
 from consumers.demo.topics import delete_topics
+from consumers.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Unreachable
 from consumers.ops.topics import create_topics
 
 STACK_SCRIPT = Path(__file__).parents[2] / "scripts" / "stack"
@@ -164,8 +164,8 @@ def _stack_environment() -> dict[str, str]:
     """What `scripts/stack env` exports."""
     if not STACK_SCRIPT.exists():
         raise Fatal(
-            "--stack outside a checkout needs the services' addresses: set "
-            "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS, PENSTOCK_OBJECTS__ENDPOINT_URL and PENSTOCK_MODEL__URL",
+            "--stack outside a checkout needs the services' addresses: set kafka.bootstrap_servers, "
+            "objects.endpoint_url and model.url (or their PENSTOCK_... variables)",
             exit_code=EXIT_USAGE,
         )
     answer = subprocess.run([STACK_SCRIPT, "env"], capture_output=True, text=True, check=False)

@@ -4,6 +4,7 @@ Rule: an object counts when the last of its rows is seen on the output topic, on
 comes, and its latency runs from when it was due. The proof does not rest on any of this.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ class Progress:
     def __init__(self, streams: Sequence[Stream], wall_s: Callable[[], float] = time.time) -> None:
         self.streams = streams
         self.rows_sent = 0
+        self.none_waits = asyncio.Event()
+        self.none_waits.set()
         self._wall_s = wall_s
         self._due: dict[str, tuple[Stream, float]] = {}
 
@@ -51,6 +54,7 @@ class Progress:
         stream.sent += 1
         self.rows_sent += rows
         self._due[key] = (stream, due_s)
+        self.none_waits.clear()
 
     def answered(self, key: str, rows: int) -> None:
         if (found := self._due.pop(key, None)) is None:
@@ -59,3 +63,5 @@ class Progress:
         stream.objects += 1
         stream.rows += rows
         stream.latencies_ms.append((self._wall_s() - due_s) * 1000)
+        if not self._due:
+            self.none_waits.set()

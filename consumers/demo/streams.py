@@ -88,9 +88,7 @@ def _archive(table: list[list[float]]) -> bytes:
 
 
 class Producers:
-    """After `create_topics`, `run` lets every stream write and announce its objects, until the time is over or `stop` is
-    set.
-    """
+    """`create_topics`, then `run`: every stream writes and announces until the end, or `stop`."""
 
     def __init__(
         self, place: Place, sink: Sink, streams: int, rate_hz: float, on_sent: OnSent

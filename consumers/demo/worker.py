@@ -48,9 +48,7 @@ class Worker:
 
     @property
     def batches(self) -> Counter[str]:
-        """Batches by the reason they closed for, and as ROWS_IN_ALL their rows; of all workers so
-        far.
-        """
+        """How many closed for each reason, of all workers so far; ROWS_IN_ALL is what they held."""
         return self._earlier + self._latest
 
     async def keep_running(self) -> None:
@@ -82,7 +80,9 @@ class Worker:
         """Returns when it has partitions and the model answers."""
         try:
             async with asyncio.timeout(READY_S):
-                while await self._get("/readyz") is None:
+                while True:
+                    if await self._get("/readyz") is not None:
+                        return
                     await asyncio.sleep(READY_POLL_S)
         except TimeoutError:
             raise Fatal(

@@ -8,7 +8,7 @@ import asyncio
 from types import TracebackType
 from typing import Any, Final, Self
 
-from consumers.embedded.child import announce, until_stopped
+from consumers.embedded.child import serve
 from consumers.errors import EXIT_USAGE, Fatal
 
 # librdkafka's default for a topic of its mock cluster; no setting changes it.
@@ -49,8 +49,7 @@ class EmbeddedBroker:
 
 async def _serve() -> None:
     with EmbeddedBroker() as broker:
-        announce(broker.bootstrap_servers)
-        await until_stopped()
+        await serve(broker.bootstrap_servers)
 
 
 if __name__ == "__main__":

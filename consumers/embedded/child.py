@@ -10,13 +10,8 @@ import signal
 import threading
 
 
-def announce(address: str) -> None:
-    """The first line a parent reads: what it was waiting for is there."""
-    print(address, flush=True)  # noqa: T201 (the line is the interface)
-
-
-async def until_stopped() -> None:
-    """Returns when this process is asked to end."""
+async def serve(address: str) -> None:
+    """Announce the service, which is up already; returns when this process is asked to end."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -29,4 +24,6 @@ async def until_stopped() -> None:
 
     # A daemon on the bare descriptor: it must not keep the process, and holds no lock at exit.
     threading.Thread(target=watch_stdin, daemon=True).start()
+    # Last: whoever reads this line may ask for the end at once.
+    print(address, flush=True)  # noqa: T201 (the line is the interface)
     await stop.wait()

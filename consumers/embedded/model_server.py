@@ -16,7 +16,7 @@ import orjson
 from aiohttp import web
 
 from consumers.core.payload import Float32Matrix
-from consumers.embedded.child import announce, until_stopped
+from consumers.embedded.child import serve
 from consumers.handlers import rows_model
 
 HOST: Final = "127.0.0.1"
@@ -213,8 +213,7 @@ async def _cut_short(request: web.Request, document: Any) -> web.StreamResponse:
 
 async def _serve(port: int) -> None:
     async with EmbeddedModelServer(port=port) as server:
-        announce(server.url)
-        await until_stopped()
+        await serve(server.url)
 
 
 if __name__ == "__main__":

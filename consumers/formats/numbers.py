@@ -16,20 +16,16 @@ from consumers.core.payload import Float32Matrix
 
 _COMMA, _NEWLINE = ord(","), ord("\n")
 
+# Some fifty rows: where looking at each line costs as much as looking at all at once.
+SMALL_BYTES = 8 << 10
+
 
 def parse_table(text: bytes, columns: int) -> Float32Matrix | None:
     """Lines of exactly `columns` comma-separated numbers, each ended by a newline."""
     flat = text.replace(b"\n", b",")
-    commas = (np.frombuffer(flat, np.uint8) == _COMMA).nonzero()[0]
-    # Each row's last comma was its newline, and no other comma was: all rows have `columns` cells.
-    bytes_ = np.frombuffer(text, np.uint8)
-    rows, odd_cells = divmod(len(commas), columns)
-    if odd_cells or np.count_nonzero(bytes_ == _NEWLINE) != rows:
-        return None
-    if not (bytes_[commas[columns - 1 :: columns]] == _NEWLINE).all():
-        return None
+    is_table = _is_small_table if len(text) <= SMALL_BYTES else _is_large_table
     # A bracket would nest: the parser flattens `[1,[2]]`, and accepts it.
-    if b"[" in text:
+    if not is_table(text, flat, columns) or b"[" in text:
         return None
     try:
         array = simdjson.Parser().parse(b"".join((b"[", memoryview(flat)[:-1], b"]")))
@@ -38,9 +34,24 @@ def parse_table(text: bytes, columns: int) -> Float32Matrix | None:
     except (ValueError, TypeError, RuntimeError):  # not JSON; not numbers; integers beyond 64 bits
         return None
     values = np.frombuffer(numbers, np.float64)
-    if len(values) != len(commas):  # one blank cell: an array without elements
+    if len(values) != flat.count(b","):  # one blank cell: an array without elements
         return None
-    return to_float32(values).reshape(rows, columns)
+    return to_float32(values).reshape(-1, columns)
+
+
+def _is_small_table(text: bytes, _: bytes, columns: int) -> bool:
+    """Line by line: 0.1 us a line, without the 5 us that numpy takes to begin."""
+    return all(line.count(b",") == columns - 1 for line in text[:-1].split(b"\n"))
+
+
+def _is_large_table(text: bytes, flat: bytes, columns: int) -> bool:
+    """Each row's last comma was its newline, and no other comma was: all rows have `columns`."""
+    commas = (np.frombuffer(flat, np.uint8) == _COMMA).nonzero()[0]
+    bytes_ = np.frombuffer(text, np.uint8)
+    rows, odd_cells = divmod(len(commas), columns)
+    if odd_cells or np.count_nonzero(bytes_ == _NEWLINE) != rows:
+        return False
+    return bool((bytes_[commas[columns - 1 :: columns]] == _NEWLINE).all())
 
 
 def parse_columns(text: bytes, columns: int, chosen: Sequence[int]) -> Float32Matrix | None:

@@ -50,7 +50,7 @@ class Violation(Struct, frozen=True):
 
 
 class Counts(Struct):
-    """How much was looked at. `unproven`: objects without any answer while markers are turned off."""
+    """How much was read. `unproven`: objects without an answer while markers are off."""
 
     references: int = 0
     ignored: int = 0
@@ -94,7 +94,9 @@ def render(report: Report) -> RenderableType:
     for name, number in msgspec.structs.asdict(report.counts).items():
         counts.add_row(name.replace("_", " "), Text(f"{number:,}", justify="right"))
     if report.ok:
-        return Group(counts, Text("verified: every reference answered, in order", style="bold green"))
+        return Group(
+            counts, Text("verified: every reference answered, in order", style="bold green")
+        )
     total = sum(report.violations.values())
     found = Table(title=f"{total:,} violations", title_style="bold red", title_justify="left")
     for heading in ("kind", "count", "first at", "expected", "found"):

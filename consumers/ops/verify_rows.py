@@ -1,7 +1,7 @@
 """Which rows of an object were seen, as runs, with four bytes a row to recognise the same answer.
 
-Rule: an object costs memory by its runs and four bytes a row, never a Python object a row; ranges are
-half open, ascending and disjoint.
+Rule: an object costs memory by its runs and four bytes a row, never a Python object a row; ranges
+are half open, ascending and disjoint.
 """
 
 from array import array
@@ -82,7 +82,7 @@ class Runs:
         self._digests: list[array[int]] = []
 
     def add(self, row: int, digest: int) -> int | None:
-        """Note a row (digest of 32 bits). None if it is new, else the digest it had the first time."""
+        """Note a row. None if it is new, else the digest (32 bits) it had the first time."""
         starts = self._starts
         if starts and row == starts[-1] + len(self._digests[-1]):
             self._digests[-1].append(digest)
@@ -105,10 +105,10 @@ class Runs:
     def _close_gap(self, place: int) -> None:
         """Join a run with the next one where they now touch."""
         following = place + 1
-        if following < len(self._starts):
-            if self._starts[place] + len(self._digests[place]) == self._starts[following]:
-                self._digests[place].extend(self._digests.pop(following))
-                del self._starts[following]
+        stop = self._starts[place] + len(self._digests[place])
+        if following < len(self._starts) and stop == self._starts[following]:
+            self._digests[place].extend(self._digests.pop(following))
+            del self._starts[following]
 
     @property
     def ranges(self) -> Ranges:

@@ -100,7 +100,9 @@ class Download:
                     error.code != "not_found"
                     or self._clock.now() - began_s >= self._wait_for_object_s
                 ):
-                    ticket.close(Rejection(error.code, str(error), "download", attempt))
+                    ticket.close(
+                        Rejection(error.code, str(error), error.stage or "download", attempt)
+                    )
                     return
                 await asyncio.sleep(LATE_OBJECT_POLL_S)
             except Transient as error:

@@ -6,9 +6,11 @@ never predicted again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from consumers.core.blocks import Block, Rejection, Ticket
+from consumers.errors import Poison
 from consumers.formats.base import Decoder, RowOptions, Run
 from consumers.formats.registry import open_decoder
 from consumers.stages.microbatch import Microbatch
@@ -25,6 +27,15 @@ Offload = Callable[[Decode, bytes], Awaitable[list[Run]]]
 
 async def in_thread(decode: Decode, data: bytes) -> list[Run]:
     return await asyncio.to_thread(decode, data)
+
+
+@contextmanager
+def _in_this_stage() -> Iterator[None]:
+    try:
+        yield
+    except Poison as error:
+        error.stage = "expand"
+        raise
 
 
 class Expand:
@@ -63,15 +74,20 @@ class Reading:
         self._row = 0
 
     async def feed(self, data: bytes) -> None:
-        if len(data) <= OFFLOAD_BYTES:
-            self._emit(self._decoder.feed(data))
-            return
-        step = self._decoder.step_bytes
-        for start in range(0, len(data), step):
-            self._emit(await self._offload(self._decoder.feed, data[start : start + step]))
+        with _in_this_stage():
+            if len(data) <= OFFLOAD_BYTES:
+                self._emit(self._decoder.feed(data))
+                return
+            start = 0
+            while start < len(data):
+                # Asked for every time: sniffing may find that the bytes expand.
+                stop = start + self._decoder.step_bytes
+                self._emit(await self._offload(self._decoder.feed, data[start:stop]))
+                start = stop
 
     async def close(self) -> None:
-        self._emit(self._decoder.close())
+        with _in_this_stage():
+            self._emit(self._decoder.close())
 
     def _emit(self, runs: Sequence[Run]) -> None:
         ticket = self._ticket

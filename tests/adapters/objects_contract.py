@@ -31,8 +31,11 @@ PLAIN_KEYS = [
 class Shelf(Protocol):
     """A bucket; `put` returns the ETag as an event would name it, without quotes."""
 
-    bucket: str
-    objects: Objects
+    @property
+    def bucket(self) -> str: ...
+
+    @property
+    def objects(self) -> Objects: ...
 
     def put(self, key: str, data: bytes) -> str: ...
 

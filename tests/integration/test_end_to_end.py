@@ -138,7 +138,8 @@ async def test_no_offset_is_committed_before_its_answers_are_on_the_topic(
     assert midway, "the commits were not seen while the worker ran"
     for committed, ends in samples:
         due = load.places(topics.input, below=committed)
-        assert all(output[number][: ends[number]][: len(due[number])] == due[number] for number in due)
+        for number, places in due.items():
+            assert output[number][: ends[number]][: len(places)] == places
 
 
 async def test_rows_of_all_partitions_and_streams_share_one_model_request(
@@ -223,7 +224,7 @@ async def test_leaving_the_library_call_early_ends_it(
     url = store_archive(s3, bucket, random_rows(1025))
     results = predict(url, model=point_at(services, monkeypatch))
     assert (await anext(results)).row == 0
-    await results.aclose()  # type: ignore[attr-defined]
+    await results.aclose()
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 

@@ -34,7 +34,7 @@ def settings(services: Services) -> config.Objects:
     )
 
 
-@pytest.fixture(params=CLIENTS.values(), ids=CLIENTS.keys())
+@pytest.fixture(params=CLIENTS.values(), ids=list(CLIENTS))
 async def shelf(
     request: pytest.FixtureRequest, services: Services, s3: Any, bucket: str
 ) -> AsyncIterator[S3Shelf]:
@@ -90,7 +90,7 @@ class TestMinio(ObjectsContract):
         "wrong",
         [{"secret": "wrong"}, {"key": "nobody"}, {"key": None, "secret": None, "anon": True}],
     )
-    @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS.keys())
+    @pytest.mark.parametrize("client", CLIENTS.values(), ids=list(CLIENTS))
     async def test_without_the_right_to_read_it_is_forbidden(
         self, services: Services, s3: Any, bucket: str, client: Any, wrong: dict[str, Any]
     ) -> None:

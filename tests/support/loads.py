@@ -67,9 +67,7 @@ class Place(NamedTuple):
 class Load:
     """So many archives of up to about `rows` rows, dealt to partitions and streams in turn."""
 
-    def __init__(
-        self, archives: int, *, rows: int, partitions: int = 4, streams: int = 8
-    ) -> None:
+    def __init__(self, archives: int, *, rows: int, partitions: int = 4, streams: int = 8) -> None:
         self.archives: list[Archive] = []
         for number in range(archives):
             total = 1 + number * 37 % rows

@@ -42,9 +42,7 @@ class ModelProxy:
                 await self._open.wait()
         async with (
             aiohttp.ClientSession() as session,
-            session.post(
-                self._target + request.path, data=body, headers=_told(request)
-            ) as answer,
+            session.post(self._target + request.path, data=body, headers=_told(request)) as answer,
         ):
             return web.Response(
                 status=answer.status, body=await answer.read(), content_type=answer.content_type

@@ -71,6 +71,12 @@ class Broker:
         for delivery in sent:
             await delivery
 
+    async def topics(self) -> set[str]:
+        return set(await self._admin.list_topics())
+
+    async def delete(self, topics: Iterable[str]) -> None:
+        await self._admin.delete_topics(list(topics))
+
     async def ends(self, topic: str) -> dict[int, int]:
         """The offset after the last record of each partition."""
         (description,) = await self._admin.describe_topics([topic])

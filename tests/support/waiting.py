@@ -1,5 +1,4 @@
-"""Waiting for other processes: they tell nobody when they are done, so one looks again and again.
-"""
+"""Waiting for other processes, which tell nobody when they are done: by looking again and again."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,7 +15,7 @@ async def until(
     """Returns when the condition holds; fails with `what` was awaited if it never does."""
     try:
         async with asyncio.timeout(within_s):
-            while not await condition():
+            while not await condition():  # noqa: ASYNC110  (another process has no Event)
                 await asyncio.sleep(LOOK_S)
     except TimeoutError:
         raise AssertionError(f"not within {within_s:g} s: {what()}") from None

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import aiohttp
 
@@ -112,7 +112,7 @@ async def running_worker(environ: dict[str, str]) -> AsyncIterator[Worker]:
     """Start it; it may not be ready yet."""
     with TemporaryDirectory() as folder:
         log = Path(folder, "log")
-        with log.open("wb") as stderr:
+        with open_log(log) as stderr:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "consumers", "run"),
                 cwd=ROOT,
@@ -147,6 +147,10 @@ async def penstock(*arguments: str, environ: dict[str, str]) -> Ended:
             await process.wait()
     assert process.returncode is not None
     return Ended(process.returncode, stdout, stderr.decode())
+
+
+def open_log(path: Path) -> BinaryIO:
+    return path.open("wb")
 
 
 def free_port() -> int:

@@ -1,0 +1,111 @@
+"""`penstock verify`: reads input, output and dead letters, and has them judged.
+
+Rule: no worker is asked. The committed offsets are looked up first and the ends of the topics
+afterwards, output after input: what was committed then is answered within what is read.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Literal
+
+from aiokafka.partitioner import murmur2
+
+from consumers import config
+from consumers.ops.verify_findings import Report, render
+from consumers.ops.verify_judge import Judge, Scope
+from consumers.ops.verify_reader import Reader, Spans, offsets, open_reader
+
+__all__ = ["Isolation", "Report", "Until", "render", "verify"]
+
+Isolation = Literal["read_uncommitted", "read_committed"]
+Until = Literal["end", "committed"]
+
+# Called with (offsets passed, offsets in all); the second grows when repeats are compared.
+OnRead = Callable[[int, int], None]
+
+
+async def verify(
+    cfg: config.Config,
+    *,
+    isolation: Isolation = "read_uncommitted",
+    until: Until = "end",
+    progress: OnRead = lambda _done, _total: None,
+) -> Report:
+    """Judge everything up to `until`: what the input topic holds now, or what the group has
+    committed of it.
+    """
+    async with open_reader(cfg.kafka, isolation) as reader:
+        committed = await reader.committed()
+        asked = await reader.spans(cfg.kafka.input_topic)
+        answers = await reader.spans(cfg.output.topic)
+        letters = await reader.spans(cfg.output.dead_letter_topic)
+        judge = Judge(_scope(cfg, asked, committed, until, len(answers)))
+        reading = _Reading(reader, progress)
+        reading.expect(asked, answers, letters)
+        await reading.each(cfg.kafka.input_topic, asked, lambda p, o, _, v: judge.reference(p, o, v))
+        await reading.each(cfg.output.topic, answers, judge.answer)
+        await reading.each(
+            cfg.output.dead_letter_topic, letters, lambda p, o, _, v: judge.dead_letter(p, o, v)
+        )
+        again = {partition: answers[partition] for partition in judge.repeated}
+        reading.expect(again)
+        await reading.each(cfg.output.topic, again, lambda p, o, _, v: judge.compare(p, o, v))
+        return judge.report()
+
+
+class _Reading:
+    """Feeds records and tells how far it is."""
+
+    def __init__(self, reader: Reader, progress: OnRead) -> None:
+        self._reader = reader
+        self._progress = progress
+        self._done = self._total = 0
+
+    def expect(self, *spans: Spans) -> None:
+        self._total += sum(offsets(one.values()) for one in spans)
+
+    async def each(
+        self,
+        topic: str,
+        spans: Spans,
+        take: Callable[[int, int, bytes | None, bytes | None], None],
+    ) -> None:
+        async for records in self._reader.records(topic, spans, self._passed):
+            for record in records:
+                take(record.partition, record.offset, record.key, record.value)
+
+    def _passed(self, number: int) -> None:
+        self._done += number
+        self._progress(self._done, self._total)
+
+
+def _scope(
+    cfg: config.Config, asked: Spans, committed: dict[int, int], until: Until, partitions: int
+) -> Scope:
+    ends = {partition: end for partition, (_, end) in asked.items()}
+    by_hash = cfg.output.partitioning == "stream"
+    return Scope(
+        input_topic=cfg.kafka.input_topic,
+        output_topic=cfg.output.topic,
+        dead_letter_topic=cfg.output.dead_letter_topic,
+        spans=asked,
+        until=(
+            ends
+            if until == "end"
+            else {partition: min(end, committed.get(partition, 0)) for partition, end in ends.items()}
+        ),
+        committed=committed,
+        partition_of=_hashed(partitions) if by_hash else lambda partition, _: partition,
+        by_stream=by_hash or cfg.output.order == "stream",
+        markers=cfg.output.markers,
+    )
+
+
+def _hashed(partitions: int) -> Callable[[int, str], int]:
+    """As Java's default partitioner."""
+
+    @lru_cache(maxsize=100_000)
+    def of_stream(stream: str) -> int:
+        return int((murmur2(stream.encode()) & 0x7FFFFFFF) % partitions)
+
+    return lambda _, stream: of_stream(stream)

@@ -1,0 +1,262 @@
+"""The output topic: is every record in its place, and is every object answered to its end?
+
+Rule: of an object that is complete only its offset stays, in a range; an open one keeps its rows as
+ranges. Records of one block pass by the few lines of `take`; whatever is not "the next row of the
+same object" takes the long way. Owner: the judge, which feeds records in offset order.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from msgspec import Raw
+
+from consumers.ops.verify_asked import Asked, Want
+from consumers.ops.verify_findings import Findings, Kind
+from consumers.ops.verify_letters import About, Letters, Name
+from consumers.ops.verify_ranges import END, Ranges
+from consumers.ops.verify_records import (
+    NOT_JSON,
+    Answer,
+    Open,
+    Sequence,
+    decode_answer,
+    identify,
+    wrong_end,
+)
+from consumers.ops.verify_repeats import ObjectAt, Repeats, row_text
+
+
+class Answers:
+    """`take` every record once; afterwards `undone` tells what is left."""
+
+    def __init__(
+        self,
+        input_topic: str,
+        topic: str,
+        asked: Mapping[int, Asked],
+        partition_of: Callable[[int, str], int],
+        by_stream: bool,
+        letters: Letters,
+        findings: Findings,
+    ) -> None:
+        self.rows = self.markers = self.rejected = self.outside = 0
+        self.streams: set[str] = set()
+        self.repeats = Repeats()
+        self._input_topic = input_topic
+        self._topic = topic
+        self._asked = asked
+        self._partition_of = partition_of
+        self._by_stream = by_stream
+        self._letters = letters
+        self._findings = findings
+        self._sequences: dict[tuple[int, str], Sequence] = {}
+        self._current: dict[int, Open] = {}
+        self._open: dict[ObjectAt, Open] = {}
+        self._done = {partition: Ranges() for partition in asked}
+        self._partly: dict[tuple[int, int], set[int]] = {}
+
+    def take(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
+        try:
+            answer = decode_answer(value or b"")
+        except NOT_JSON as error:
+            self._tell("malformed", partition, offset, f"not a prediction: {error}")
+            return
+        current = self._current.get(partition)
+        row = answer.row
+        if (
+            current is not None
+            and row is not None
+            and row == current.seen.stops[-1]
+            and row < current.limit
+            and not answer.last
+            and answer.rows is None
+            and answer.error is None
+            and answer.source == current.source
+            and answer.stream == current.stream
+            and key == current.key
+            and answer.id == f"{current.prefix}{row}"
+        ):
+            current.seen.stops[-1] = row + 1
+            current.sequence.row = row
+            self.rows += 1
+            return
+        self._place(partition, offset, key, answer)
+
+    def _place(self, partition: int, offset: int, key: bytes | None, answer: Answer) -> None:
+        """The long way: find the object, judge where the record came, note it."""
+        self._current.pop(partition, None)
+        try:
+            identity = identify(answer)
+            name = answer.name
+        except NOT_JSON as error:
+            self._tell("malformed", partition, offset, f"not a prediction: {error}")
+            return
+        if isinstance(identity, str):
+            self._tell("bad_id", partition, offset, identity)
+            return
+        at, topic = identity
+        asked = self._asked.get(at.partition)
+        if topic != self._input_topic or (asked and not asked.begin <= at.offset < asked.end):
+            self.outside += 1
+            return
+        wants = asked.at(at.offset) if asked else ()
+        if at.index >= len(wants):
+            text = f"answers object {at.index} of a message that asks for {len(wants)} objects"
+            self._tell("not_asked", partition, offset, text)
+            return
+        if key != answer.stream.encode():
+            self._tell("bad_key", partition, offset, f"the key is not its stream {answer.stream!r}")
+        self._note(partition, offset, key, answer, at, name, wants[at.index])
+
+    def _note(
+        self,
+        partition: int,
+        offset: int,
+        key: bytes | None,
+        answer: Answer,
+        at: ObjectAt,
+        name: Name,
+        want: Want,
+    ) -> None:
+        self.streams.add(answer.stream)
+        about = About(at.partition, at.offset, name)
+        sequence = self._sequences.setdefault(
+            (at.partition, answer.stream if self._by_stream else ""), Sequence()
+        )
+        if answer.error is not None:
+            if answer.row is not None:
+                self._letters.rejected(about, answer.row)
+            else:
+                self._letters.failed(about, want, answer.rows or 0)
+        row = END if answer.row is None else answer.row
+        known = self._open.get(at)
+        if self.is_done(at) or (
+            known and (row in known.seen or (row == END and known.end is not None))
+        ):
+            self._repeated(partition, offset, sequence, at, row, want)
+            return
+        home = self._partition_of(at.partition, answer.stream)
+        in_order = home == partition and self._in_order(partition, offset, sequence, at, row)
+        if home != partition:
+            text = f"{answer.id} belongs into partition {home}"
+            self._tell("foreign_partition", partition, offset, text)
+        if known is None:
+            prefix = answer.id[: answer.id.rindex("/") + 1]
+            source = Raw(bytes(answer.source))
+            known = Open(at, about, want, prefix, source, answer.stream, key, sequence)
+            self._open[at] = known
+        self._add(partition, offset, known, answer)
+        if in_order and known.end is None:
+            self._current[partition] = known
+
+    def _in_order(
+        self, partition: int, offset: int, sequence: Sequence, at: ObjectAt, row: int
+    ) -> bool:
+        sequence.again = None
+        place = (at.offset, at.index)
+        if (*place, row) < (*sequence.top, sequence.row):
+            (top_offset, top_index), top = sequence.top, sequence.row
+            text = (
+                f"{row_text(row)} of object {at.index} of offset {at.offset} comes after "
+                f"{row_text(top)} of object {top_index} of offset {top_offset}"
+            )
+            self._tell("disorder", partition, offset, text)
+            return False
+        sequence.top, sequence.row = place, row
+        return True
+
+    def _repeated(
+        self,
+        partition: int,
+        offset: int,
+        sequence: Sequence,
+        at: ObjectAt,
+        row: int,
+        want: Want,
+    ) -> None:
+        """Repeats begin anywhere, and go on from there without leaving out rows of an object."""
+        before, sequence.again = sequence.again, (at.offset, at.index, row)
+        if before is not None and before[:2] == (at.offset, at.index) and before[2] + 1 < row < END:
+            left_out = want.rows.within(before[2] + 1, row)
+            if left_out:
+                text = f"a repeat goes on at row {row} and leaves out row {left_out}"
+                self._tell("disorder", partition, offset, text)
+        self.repeats.note(partition, at, row)
+
+    def _add(self, partition: int, offset: int, known: Open, answer: Answer) -> None:
+        row = answer.row
+        if row is not None:
+            self.rows += 1
+            self.rejected += answer.error is not None
+            if wrong := self._unwanted(known, row):
+                self._tell("not_asked", partition, offset, f"row {row} of {known.about}: {wrong}")
+            selected = known.want.rows.within(row, END)
+            known.seen.add(row, row + 1)
+            known.limit = selected.stops[0] if selected else 0
+        else:
+            self.markers += 1
+        if answer.last or answer.rows is not None or row is None:
+            if wrong := wrong_end(known, answer):
+                self._tell("bad_end", partition, offset, f"{known.about}: {wrong}")
+            known.end = answer.rows if answer.rows is not None else known.seen.stop
+        if known.end is not None and not known.missing:
+            self._finish(known.at)
+
+    @staticmethod
+    def _unwanted(known: Open, row: int) -> str | None:
+        if not known.want.is_reference:
+            return "the message is no reference, a marker should answer it"
+        if row not in known.want.rows:
+            return f"only row {known.want.rows} was asked for"
+        if known.end is not None and row >= known.end:
+            return f"its last record said that it has {known.end} rows"
+        return None
+
+    def _finish(self, at: ObjectAt) -> None:
+        del self._open[at]
+        message = (at.partition, at.offset)
+        objects = len(self._asked[at.partition].at(at.offset))
+        if objects > 1:
+            finished = self._partly.setdefault(message, set())
+            finished.add(at.index)
+            if len(finished) < objects:
+                return
+            del self._partly[message]
+        self._done[at.partition].add(at.offset, at.offset + 1)
+
+    def is_done(self, at: ObjectAt) -> bool:
+        if at.offset in self._done[at.partition]:
+            return True
+        return at.index in self._partly.get((at.partition, at.offset), ())
+
+    def is_message_done(self, partition: int, offset: int) -> bool:
+        return offset in self._done[partition]
+
+    def undone(self, partition: int) -> Iterator[tuple[ObjectAt, Want, Open | None]]:
+        """Objects without a complete answer, in order; None for those without any."""
+        done = self._done[partition]
+        for start, stop, wants in self._asked[partition].spans():
+            for low, high in Ranges([(start, stop)]).minus(done):
+                for offset in range(low, high):
+                    for index, want in enumerate(wants):
+                        at = ObjectAt(partition, offset, index)
+                        if not self.is_done(at):
+                            yield at, want, self._open.get(at)
+
+    def compare(self, partition: int, offset: int, value: bytes | None) -> None:
+        """A record of the second reading."""
+        try:
+            answer = decode_answer(value or b"")
+            identity = identify(answer)
+        except NOT_JSON:
+            return
+        if isinstance(identity, str) or identity[1] != self._input_topic:
+            return
+        row = END if answer.row is None else answer.row
+        if self.repeats.includes(identity[0], row) and not self.repeats.compare(
+            identity[0], row, answer.told()
+        ):
+            text = f"{answer.id} was answered before, but not like this"
+            self._tell("differs", partition, offset, text)
+
+    def _tell(self, kind: Kind, partition: int, offset: int, text: str) -> None:
+        self._findings.tell(kind, self._topic, partition, offset, text)

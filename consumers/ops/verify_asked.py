@@ -1,0 +1,86 @@
+"""What the input topic asks for, per partition and offset.
+
+Rule: neighbours that ask for the same are one entry, so that a million plain references take no
+more memory than one. Owner: the judge; filled before the first answer is looked at.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from consumers.ops.verify_ranges import Ranges
+from schemas.codec import Ignored, Inline, SchemaError, decode
+from schemas.reference import RowRange
+
+
+class Want(NamedTuple):
+    """One object: which rows (None: all), or for inline rows how many there are."""
+
+    selection: tuple[RowRange, ...] | None = None
+    inline_rows: int | None = None
+    is_reference: bool = True
+
+    @property
+    def rows(self) -> Ranges:
+        return Ranges.of(self.selection)
+
+    def rest_from(self, row: int) -> Ranges:
+        """What a dead letter asks for again when an object broke off at `row`."""
+        rows = self.rows
+        return rows.within(row, rows.stops[-1]) or Ranges.of([(row, None)])
+
+
+Wants = tuple[Want, ...]
+
+PLAIN = Want()
+NO_REFERENCE = Want(is_reference=False)
+
+
+def wants(value: bytes | None) -> Wants:
+    """Objects a message asks for; none if it asks for nothing."""
+    try:
+        message = decode(value)
+    except SchemaError:
+        return (NO_REFERENCE,)
+    if isinstance(message, Ignored):
+        return ()
+    if isinstance(message, Inline):
+        return (Want(inline_rows=len(message.rows)),)
+    return tuple(
+        PLAIN if reference.rows is None else Want(reference.rows) for reference in message.items
+    )
+
+
+class Asked:
+    """One input partition from `begin` up to `end`."""
+
+    def __init__(self, begin: int, end: int) -> None:
+        self.begin = begin
+        self.end = end
+        self._next = begin
+        self._starts = [begin]
+        self._wants: list[Wants] = [()]
+
+    def add(self, offset: int, wanted: Wants) -> None:
+        """In offset order; offsets that are left out ask for nothing."""
+        if offset > self._next:
+            self._change(self._next, ())
+        self._change(offset, wanted)
+        self._next = offset + 1
+
+    def _change(self, offset: int, wanted: Wants) -> None:
+        if wanted != self._wants[-1]:
+            self._starts.append(offset)
+            self._wants.append(wanted)
+
+    def at(self, offset: int) -> Wants:
+        if offset >= self._next:
+            return ()
+        return self._wants[bisect_right(self._starts, offset) - 1]
+
+    def spans(self) -> Iterator[tuple[int, int, Wants]]:
+        """(first offset, stop, what each of them asks for), where something is asked for."""
+        stops = [*self._starts[1:], self._next]
+        for start, stop, wanted in zip(self._starts, stops, self._wants, strict=True):
+            if wanted and start < stop:
+                yield start, stop, wanted

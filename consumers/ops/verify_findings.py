@@ -1,0 +1,134 @@
+"""What the judge found: counts, violations, the verdict in a sentence.
+
+Rule: every violation is counted, the first few of each kind are kept with their place and in words.
+Owner: the judge while it works, then whoever asked for the report.
+"""
+
+from collections import Counter
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+# Enough to see a pattern; a topic in disorder may hold millions.
+KEPT_PER_KIND = 5
+
+Kind = Literal[
+    "malformed",
+    "bad_id",
+    "bad_key",
+    "foreign_partition",
+    "not_asked",
+    "disorder",
+    "lost",
+    "bad_end",
+    "differs",
+    "missing_dead_letter",
+    "stray_dead_letter",
+    "bad_dead_letter",
+    "commit_ahead",
+]
+
+
+class Violation(Struct, frozen=True):
+    """A broken promise at the record `topic`/`partition`/`offset`."""
+
+    kind: Kind
+    topic: str
+    partition: int
+    offset: int
+    text: str
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """`outside`: records about references that are not between begin and end of what was read.
+    `unproven`: objects with neither rows nor dead letter while `output.markers` is off.
+    `violated` by kind; `violations` holds the first few of each.
+    """
+
+    references: int
+    ignored: int
+    objects: int
+    rows: int
+    streams: int
+    duplicates: int
+    markers: int
+    rejected: int
+    dead_letters: int
+    outside: int
+    unproven: int
+    violated: dict[str, int]
+    violations: tuple[Violation, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.violated
+
+    def as_json(self) -> str:
+        return msgspec.json.encode({"ok": self.ok, **msgspec.structs.asdict(self)}).decode()
+
+    def sentence(self) -> str:
+        """The verdict, for people."""
+        told = (
+            f"{_count(self.rows, 'row')} of {_count(self.streams, 'stream')} "
+            f"in {_count(self.objects, 'object')}"
+        )
+        if not self.ok:
+            kinds = ", ".join(
+                f"{number:,} {kind.replace('_', ' ')}" for kind, number in self.violated.items()
+            )
+            return f"{told}: VIOLATED: {kinds}."
+        repeated = (
+            f"{self.duplicates:,} answered twice (same id, same answer)"
+            if self.duplicates
+            else "none twice"
+        )
+        unproven = (
+            f" {_count(self.unproven, 'object')} left no trace: without rows, or lost "
+            "(output.markers is off)."
+            if self.unproven
+            else ""
+        )
+        return f"{told}: in order, none lost, {repeated}.{unproven}"
+
+
+class Findings:
+    """Where violations are told."""
+
+    def __init__(self) -> None:
+        self.violated: Counter[str] = Counter()
+        self.violations: list[Violation] = []
+
+    def tell(self, kind: Kind, topic: str, partition: int, offset: int, text: str) -> None:
+        self.violated[kind] += 1
+        if self.violated[kind] <= KEPT_PER_KIND:
+            self.violations.append(Violation(kind, topic, partition, offset, text))
+
+
+def render(report: Report) -> RenderableType:
+    """For `rich`: counts, violations if any, and the sentence."""
+    counts = Table(show_header=False, box=None, pad_edge=False)
+    counts.add_column()
+    counts.add_column(justify="right")
+    for name in report.__struct_fields__:
+        number = getattr(report, name)
+        if isinstance(number, int):
+            counts.add_row(name.replace("_", " "), f"{number:,}")
+    verdict = Text(report.sentence(), style="bold green" if report.ok else "bold red")
+    if report.ok:
+        return Group(counts, verdict)
+    found = Table(title="the first of each kind", title_justify="left", show_lines=False)
+    found.add_column("violation", no_wrap=True)
+    found.add_column("at", overflow="fold")
+    found.add_column("what is wrong", overflow="fold")
+    for one in report.violations:
+        where = f"{one.topic}/{one.partition}/{one.offset}"
+        found.add_row(one.kind.replace("_", " "), Text(where), Text(one.text))
+    return Group(counts, found, verdict)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,166 @@
+"""The judge: from the records of three topics alone, is every promise kept?
+
+Rule: no I/O and no clock. It is fed the input topic, then the output topic, then the dead letters,
+each partition in offset order; while `repeated` names partitions of the output topic, they are read
+once more by `compare`. Memory grows with open objects, gaps, rejections and repeats, not with rows.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from consumers.ops.verify_answers import Answers
+from consumers.ops.verify_asked import Asked, wants
+from consumers.ops.verify_findings import Findings, Report
+from consumers.ops.verify_letters import About, Letters
+from consumers.ops.verify_ranges import END
+from consumers.ops.verify_records import Open
+from consumers.ops.verify_repeats import ObjectAt
+from schemas.codec import SchemaError
+from schemas.dead_letter import decode_dead_letter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What is judged, and by which promises. By input partition: `spans` from the first to behind
+    the last offset, `until` where completeness ends, `committed` the group's next offset (if any).
+    """
+
+    input_topic: str
+    output_topic: str
+    dead_letter_topic: str
+    spans: Mapping[int, tuple[int, int]]
+    until: Mapping[int, int]
+    committed: Mapping[int, int]
+    partition_of: Callable[[int, str], int]
+    by_stream: bool
+    markers: bool
+
+
+class Judge:
+    """`reference`, `answer`, `dead_letter`, then `compare` where `repeated` says so, then `report`
+    once.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._findings = Findings()
+        self._asked = {
+            partition: Asked(begin, end) for partition, (begin, end) in scope.spans.items()
+        }
+        self._letters = Letters(scope.input_topic, scope.dead_letter_topic, self._findings)
+        self._answers = Answers(
+            scope.input_topic,
+            scope.output_topic,
+            self._asked,
+            scope.partition_of,
+            scope.by_stream,
+            self._letters,
+            self._findings,
+        )
+        self._references = self._ignored = self._objects = 0
+        self._dead_letters = self._unproven = 0
+        self.answer = self._answers.take
+        self.compare = self._answers.compare
+
+    @property
+    def repeated(self) -> set[int]:
+        """Partitions of the output topic in which rows came more than once."""
+        return self._answers.repeats.partitions
+
+    def reference(self, partition: int, offset: int, value: bytes | None) -> None:
+        wanted = wants(value)
+        self._references += bool(wanted)
+        self._ignored += not wanted
+        self._objects += len(wanted)
+        self._asked[partition].add(offset, wanted)
+
+    def dead_letter(self, partition: int, offset: int, value: bytes | None) -> None:
+        topic = self._scope.dead_letter_topic
+        try:
+            letter = decode_dead_letter(value or b"")
+        except SchemaError as error:
+            self._findings.tell("malformed", topic, partition, offset, str(error))
+            return
+        source = letter.source
+        asked = self._asked.get(source.partition)
+        if source.topic != self._scope.input_topic or (
+            asked and not asked.begin <= source.offset < asked.end
+        ):
+            self._answers.outside += 1
+        elif asked is None or not asked.at(source.offset):
+            text = f"nothing was asked for at {source.topic}/{source.partition}/{source.offset}"
+            self._findings.tell("stray_dead_letter", topic, partition, offset, text)
+        else:
+            self._dead_letters += 1
+            self._letters.take(partition, offset, letter)
+
+    def report(self) -> Report:
+        for partition in self._asked:
+            self._settle(partition)
+        self._tell_late_rows()
+        self._letters.settle(self._is_judged, self._may_be_silent)
+        answers = self._answers
+        return Report(
+            references=self._references,
+            ignored=self._ignored,
+            objects=self._objects,
+            rows=answers.rows,
+            streams=len(answers.streams),
+            duplicates=answers.repeats.count,
+            markers=answers.markers,
+            rejected=answers.rejected,
+            dead_letters=self._dead_letters,
+            outside=answers.outside,
+            unproven=self._unproven,
+            violated=dict(self._findings.violated),
+            violations=tuple(self._findings.violations),
+        )
+
+    def _settle(self, partition: int) -> None:
+        """Completeness of a partition, and its committed offset."""
+        topic, until = self._scope.input_topic, self._scope.until[partition]
+        first: ObjectAt | None = None
+        for at, known in self._answers.undone(partition):
+            if not self._scope.markers and self._is_silent(at, known):
+                self._unproven += known is None and not self._letters.any_about(*at[:2])
+                continue
+            first = first or at
+            if at.offset < until:
+                self._findings.tell("lost", topic, partition, at.offset, _what_is_lost(at, known))
+        committed = self._scope.committed.get(partition)
+        if first is not None and committed is not None and committed > first.offset:
+            text = f"{committed} is committed, but this message is not completely answered"
+            self._findings.tell("commit_ahead", topic, partition, first.offset, text)
+
+    def _is_silent(self, at: ObjectAt, known: Open | None) -> bool:
+        """Without markers: an object may end without saying so, if it is empty or has a letter."""
+        if known is None:
+            return True
+        if known.end is not None:
+            return False
+        return not known.missing and self._letters.ends_at(
+            known.about, known.want, known.seen.stop
+        )
+
+    def _tell_late_rows(self) -> None:
+        for at, rows in self._answers.repeats.once():
+            what = "a marker" if rows.starts[0] == END else f"row {rows}"
+            text = f"object {at.index}: {what} came after its end, and only once"
+            self._findings.tell("bad_end", self._scope.input_topic, at.partition, at.offset, text)
+
+    def _is_judged(self, partition: int, offset: int) -> bool:
+        return offset < self._scope.until[partition]
+
+    def _may_be_silent(self, about: About) -> bool:
+        return not self._scope.markers and not self._answers.is_message_done(
+            about.partition, about.offset
+        )
+
+
+def _what_is_lost(at: ObjectAt, known: Open | None) -> str:
+    if known is None:
+        return f"object {at.index} of this message is not answered at all"
+    if known.end is None:
+        rest = f"row {known.missing} and " if known.missing else ""
+        return f"{known.about}: {rest}everything after row {known.seen.stop - 1} is missing"
+    return f"{known.about}: row {known.missing} of {known.end} is missing"

@@ -1,0 +1,106 @@
+"""Rejections of the output topic against letters of the dead-letter topic.
+
+Rule: what was answered by an error has a letter that asks for it again, and every letter stands for
+such an answer. Owner: the judge; memory grows with the rejections only.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from consumers.ops.verify_asked import Want
+from consumers.ops.verify_findings import Findings
+from consumers.ops.verify_ranges import END, Ranges
+from schemas.dead_letter import DeadLetter
+
+# (bucket, key) of an object; None for inline rows and for what is no reference.
+Name = tuple[str, str] | None
+
+
+class About(NamedTuple):
+    """An object of a message, as a dead letter names it."""
+
+    partition: int
+    offset: int
+    name: Name
+
+    def __str__(self) -> str:
+        return "the message" if self.name is None else "/".join(self.name)
+
+
+class Letters:
+    """`rejected` and `failed` say what needs a letter, `take` what has one, `settle` compares."""
+
+    def __init__(self, input_topic: str, topic: str, findings: Findings) -> None:
+        self._input_topic = input_topic
+        self._topic = topic
+        self._findings = findings
+        self._owed: dict[About, Ranges] = {}
+        self._sent: dict[About, Ranges] = {}
+        self._places: dict[About, tuple[int, int]] = {}
+
+    def rejected(self, about: About, row: int) -> None:
+        self._owed.setdefault(about, Ranges()).add(row, row + 1)
+
+    def failed(self, about: About, want: Want, row: int) -> None:
+        """The object could not be read from `row` on."""
+        owed = self._owed.setdefault(about, Ranges())
+        for start, stop in want.rest_from(row):
+            owed.add(start, stop)
+
+    def take(self, partition: int, offset: int, letter: DeadLetter) -> None:
+        name = (letter.object.bucket, letter.object.key) if letter.object else None
+        about = About(letter.source.partition, letter.source.offset, name)
+        again = letter.reference
+        if (again is None) != (name is None):
+            self._bad(partition, offset, "a letter about an object, and only that, has a reference")
+        elif again is not None and ((again.bucket, again.key), again.rows) != (name, letter.rows):
+            self._bad(partition, offset, "its reference does not ask for the rows that failed")
+        sent = self._sent.setdefault(about, Ranges())
+        for start, stop in Ranges.of(letter.rows):
+            sent.add(start, stop)
+        self._places.setdefault(about, (partition, offset))
+
+    def _bad(self, partition: int, offset: int, text: str) -> None:
+        self._findings.tell("bad_dead_letter", self._topic, partition, offset, text)
+
+    def any_about(self, partition: int, offset: int) -> bool:
+        return any(about[:2] == (partition, offset) for about in self._sent)
+
+    def ends_at(self, about: About, want: Want, row: int) -> bool:
+        """Does a letter ask for all that is wanted from `row` on?"""
+        sent = self._sent.get(about)
+        return sent is not None and not want.rest_from(row).minus(sent)
+
+    def settle(
+        self, is_judged: Callable[[int, int], bool], may_be_silent: Callable[[int, int], bool]
+    ) -> None:
+        """Tell what does not match, of the judged messages (partition, offset). A letter alone is
+        right where the failure itself is not told: `may_be_silent`.
+        """
+        nothing = Ranges()
+        for about, owed in self._owed.items():
+            missing = owed.minus(self._sent.get(about, nothing))
+            if missing and is_judged(about.partition, about.offset):
+                self._findings.tell(
+                    "missing_dead_letter",
+                    self._input_topic,
+                    about.partition,
+                    about.offset,
+                    f"{about}: {_rows(missing)} answered by an error, and no letter in "
+                    f"{self._topic} asks for it again",
+                )
+        for about, sent in self._sent.items():
+            stray = sent.minus(self._owed.get(about, nothing))
+            where = about.partition, about.offset
+            if stray and is_judged(*where) and not may_be_silent(*where):
+                self._findings.tell(
+                    "stray_dead_letter",
+                    self._topic,
+                    *self._places[about],
+                    f"{about} of {self._input_topic}/{about.partition}/{about.offset}: "
+                    f"{_rows(stray)} has a letter, but no error in the output",
+                )
+
+
+def _rows(rows: Ranges) -> str:
+    return "all of it" if list(rows) == [(0, END)] else f"row {rows}"

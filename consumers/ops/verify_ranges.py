@@ -1,0 +1,90 @@
+"""Sets of numbers as ascending, disjoint, half-open ranges.
+
+Rule: what is complete is one range, however long; memory grows with the gaps only. Used for rows of
+an object and for offsets of a partition.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Self
+
+# Beyond every row number and offset: "to the end", and the place of a marker after all rows.
+END = 1 << 63
+
+
+class Ranges:
+    """Iterates as (start, stop); false when empty."""
+
+    __slots__ = ("starts", "stops")
+
+    def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
+        self.starts: list[int] = []
+        self.stops: list[int] = []
+        for start, stop in pairs:
+            self.add(start, stop)
+
+    @classmethod
+    def of(cls, selection: Iterable[tuple[int, int | None]] | None) -> Self:
+        """A reference's or letter's `rows`: an open stop is `END`, None is everything."""
+        if selection is None:
+            return cls([(0, END)])
+        return cls((start, END if stop is None else stop) for start, stop in selection)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self.starts, self.stops, strict=True)
+
+    def __bool__(self) -> bool:
+        return bool(self.starts)
+
+    @property
+    def stop(self) -> int:
+        """Behind the last number."""
+        return self.stops[-1] if self.stops else 0
+
+    def __contains__(self, number: int) -> bool:
+        place = bisect_right(self.starts, number) - 1
+        return place >= 0 and number < self.stops[place]
+
+    def __str__(self) -> str:
+        """For people, inclusive: `5-7, 12 and 3 more ranges`."""
+        shown = [_text(start, stop) for start, stop in list(self)[:3]]
+        more = len(self.starts) - len(shown)
+        return ", ".join(shown) + (f" and {more} more ranges" if more else "")
+
+    def add(self, start: int, stop: int) -> None:
+        """Join with whatever it touches. `stop` > `start`."""
+        starts, stops = self.starts, self.stops
+        if not stops or start > stops[-1]:
+            starts.append(start)
+            stops.append(stop)
+            return
+        low, high = bisect_left(stops, start), bisect_right(starts, stop)
+        if low < high:
+            start, stop = min(start, starts[low]), max(stop, stops[high - 1])
+        starts[low:high], stops[low:high] = [start], [stop]
+
+    def within(self, start: int, stop: int) -> "Ranges":
+        """What of it lies in [start, stop)."""
+        low, high = bisect_right(self.stops, start), bisect_left(self.starts, stop)
+        return Ranges(
+            (max(start, self.starts[place]), min(stop, self.stops[place]))
+            for place in range(low, high)
+        )
+
+    def minus(self, other: "Ranges") -> "Ranges":
+        """What of it is not in `other`."""
+        left = Ranges()
+        for start, stop in self:
+            for taken_start, taken_stop in other.within(start, stop):
+                if start < taken_start:
+                    left.add(start, taken_start)
+                start = taken_stop
+            if start < stop:
+                left.add(start, stop)
+        return left
+
+
+def _text(start: int, stop: int) -> str:
+    if stop >= END:
+        return f"{start} to the end"
+    return str(start) if stop == start + 1 else f"{start}-{stop - 1}"

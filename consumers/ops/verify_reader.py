@@ -1,0 +1,136 @@
+"""Reads whole topics for the judge: without a group, from the beginning to the end they had when
+asked.
+
+Rule: nothing is committed and nobody is disturbed. Progress is told by positions, not by records,
+as offsets have gaps.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from consumers import config
+from consumers.adapters.kafka_client import connection, translated
+from consumers.errors import EXIT_USAGE, Fatal, Unreachable
+
+# A few ms of judging between two looks at the network.
+MAX_RECORDS = 2_000
+FETCH_BYTES = 4 << 20
+# Longer than the longest pause of a broker that moves a partition's leader.
+SILENCE_MS = 30_000
+
+# First and behind the last offset, by partition.
+Spans = Mapping[int, tuple[int, int]]
+
+
+class Reader:
+    """Get one from `open_reader`."""
+
+    def __init__(self, settings: config.Kafka, isolation: str) -> None:
+        self._settings = settings
+        self._isolation = isolation
+        self._admin = AIOKafkaAdminClient(**connection(settings))
+
+    async def start(self) -> None:
+        with translated("connecting to verify"):
+            await self._admin.start()
+
+    async def close(self) -> None:
+        await self._admin.close()
+
+    async def committed(self) -> dict[int, int]:
+        """The group's next offset by input partition, where it has one."""
+        with translated("reading the committed offsets"):
+            found = await self._admin.list_consumer_group_offsets(self._settings.group)
+        return {
+            where.partition: entry.offset
+            for where, entry in found.items()
+            if where.topic == self._settings.input_topic and entry.offset >= 0
+        }
+
+    async def spans(self, topic: str) -> Spans:
+        """What a topic holds now."""
+        with translated(f"asking for topic {topic}"):
+            (found,) = await self._admin.describe_topics([topic])
+            parts = [TopicPartition(topic, one["partition"]) for one in found["partitions"]]
+            if not parts:
+                raise Fatal(
+                    f"there is no topic {topic} on {self._settings.bootstrap_servers}; "
+                    "create it: penstock topics create",
+                    exit_code=EXIT_USAGE,
+                )
+            async with self._consumer() as consumer:
+                begins = await consumer.beginning_offsets(parts)
+                ends = await consumer.end_offsets(parts)
+        return {part.partition: (begins[part], ends[part]) for part in parts}
+
+    async def records(
+        self, topic: str, spans: Spans, read: Callable[[int], None]
+    ) -> AsyncIterator[list[ConsumerRecord]]:
+        """Records of one partition in offset order, some at a time; `read` is told how many
+        offsets were passed since it was last told.
+        """
+        ends = {
+            TopicPartition(topic, number): end for number, (begin, end) in spans.items() if begin < end
+        }
+        at = {part: spans[part.partition][0] for part in ends}
+        if not ends:
+            return
+        with translated(f"reading {topic}"):
+            async with self._consumer() as consumer:
+                consumer.assign(list(ends))
+                for part, begin in at.items():
+                    consumer.seek(part, begin)
+                while at:
+                    found = await consumer.getmany(
+                        *at, timeout_ms=SILENCE_MS, max_records=MAX_RECORDS
+                    )
+                    for part, records in found.items():
+                        yield _until(records, ends[part])
+                    positions = {part: await consumer.position(part) for part in at}
+                    passed = sum(
+                        min(positions[part], ends[part]) - before for part, before in at.items()
+                    )
+                    if not found and not passed:
+                        raise Unreachable(f"Kafka stopped sending {topic} before its end")
+                    read(passed)
+                    at = {part: now for part, now in positions.items() if now < ends[part]}
+
+    @asynccontextmanager
+    async def _consumer(self) -> AsyncIterator[Any]:
+        consumer = AIOKafkaConsumer(
+            **connection(self._settings),
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level=self._isolation,
+            max_partition_fetch_bytes=FETCH_BYTES,
+        )
+        try:
+            await consumer.start()
+            yield consumer
+        finally:
+            await consumer.stop()
+
+
+@asynccontextmanager
+async def open_reader(settings: config.Kafka, isolation: str) -> AsyncIterator[Reader]:
+    reader = Reader(settings, isolation)
+    try:
+        await reader.start()
+        yield reader
+    finally:
+        await reader.close()
+
+
+def _until(records: list[ConsumerRecord], end: int) -> list[ConsumerRecord]:
+    if records[-1].offset < end:
+        return records
+    return [record for record in records if record.offset < end]
+
+
+def offsets(spans: Iterable[tuple[int, int]]) -> int:
+    """How many offsets are to be passed."""
+    return sum(end - begin for begin, end in spans)

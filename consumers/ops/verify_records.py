@@ -1,0 +1,116 @@
+"""Records of the output topic as the judge sees them, and the objects they belong to.
+
+Rule: of a record only what is judged is decoded; what is the same for a whole object stays unread
+text. Of an object that is not complete its rows are kept as ranges. Owner: `verify_answers`.
+"""
+
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import Raw, Struct
+
+from consumers.ops.verify_asked import Want
+from consumers.ops.verify_letters import About, Name
+from consumers.ops.verify_ranges import Ranges
+from consumers.ops.verify_repeats import ObjectAt, Told
+from schemas.prediction import Failure, ObjectId, Source
+
+
+class Answer(Struct, gc=False):
+    """A prediction as far as it is judged; what is the same for a whole object stays unread."""
+
+    id: str
+    stream: str
+    source: Raw
+    object: Raw
+    row: int | None
+    prediction: Raw
+    last: bool = False
+    rows: int | None = None
+    error: Failure | None = None
+
+    @property
+    def name(self) -> Name:
+        named = _decode_object(self.object)
+        return (named.bucket, named.key) if named else None
+
+    def told(self) -> Told:
+        return Told(
+            bytes(self.prediction),
+            self.error.code if self.error else None,
+            self.rows if self.last else None,
+        )
+
+
+decode_answer = msgspec.json.Decoder(Answer).decode
+_decode_source = msgspec.json.Decoder(Source).decode
+_decode_object = msgspec.json.Decoder(ObjectId | None).decode
+
+NOT_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+def identify(answer: Answer) -> tuple[ObjectAt, str] | str:
+    """Which object it answers, and its topic; or what is wrong with its id."""
+    source = _decode_source(answer.source)
+    whole, _, row = answer.id.rpartition("/")
+    start, _, index = whole.rpartition("/")
+    if (
+        start != f"{source.topic}/{source.partition}/{source.offset}"
+        or row != ("-" if answer.row is None else str(answer.row))
+        or not index.isdecimal()
+        or str(int(index)) != index
+    ):
+        return f"its id {answer.id!r} is not source/object/row of source and row"
+    return ObjectAt(source.partition, source.offset, int(index)), source.topic
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """What must ascend: a partition, or a stream of it. `top` is the furthest place so far, `again`
+    the last repeat since the last record that came for the first time.
+    """
+
+    top: tuple[int, int] = (-1, -1)
+    row: int = -1
+    again: tuple[int, int, int] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Open:
+    """An object that is not complete. `limit`: up to where rows may follow without a gap."""
+
+    at: ObjectAt
+    about: About
+    want: Want
+    prefix: str
+    source: Raw
+    stream: str
+    key: bytes | None
+    sequence: Sequence
+    limit: int = 0
+    seen: Ranges = field(default_factory=Ranges)
+    end: int | None = None
+
+    @property
+    def missing(self) -> Ranges:
+        """Of the rows that are known to be there."""
+        stop = self.seen.stops[-1] if self.seen and self.end is None else self.end or 0
+        return self.want.rows.within(0, stop).minus(self.seen)
+
+
+def wrong_end(known: Open, answer: Answer) -> str | None:
+    """`known` has the record's row already."""
+    if not answer.last or answer.rows is None:
+        return "an object's end has both last and rows"
+    rows, want = answer.rows, known.want
+    if answer.row is None:
+        if answer.error is None and (rows or known.seen or want.inline_rows):
+            return "a marker without error ends an object without rows"
+        return None if answer.error or want.is_reference else "no reference, but no error either"
+    if want.inline_rows not in (None, rows):
+        return f"{rows} rows, but the message has {want.inline_rows}"
+    selected = want.rows.within(0, rows)
+    final = selected.stops[-1] - 1 if selected else None
+    if final != answer.row:
+        return f"last is on row {answer.row}, but with {rows} rows it is row {final}"
+    return None

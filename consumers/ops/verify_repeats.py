@@ -1,0 +1,93 @@
+"""Was what came twice the same answer? Told by a second reading of the output topic.
+
+Rule: the first reading only notes which rows came again; so nothing is kept of rows that came once.
+Numbers count as the same when they are within float32's rounding, because a batch of another size
+adds them up in another order. Owner: the judge.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import orjson
+
+from consumers.ops.verify_ranges import END, Ranges
+
+# float32 has 24 bits, 6e-8; sums of some hundred terms lose two to three digits of it.
+RELATIVE = 1e-5
+ABSOLUTE = 1e-6
+
+
+class ObjectAt(NamedTuple):
+    """The `index`-th object of a message of the input topic."""
+
+    partition: int
+    offset: int
+    index: int
+
+
+class Told(NamedTuple):
+    """What one record says about its row."""
+
+    prediction: bytes
+    error: str | None = None
+    rows: int | None = None
+
+    def agrees(self, other: "Told") -> bool:
+        if self.error != other.error or self.rows != other.rows:
+            return False
+        return self.prediction == other.prediction or _close(
+            orjson.loads(self.prediction), orjson.loads(other.prediction)
+        )
+
+
+class Repeats:
+    """`note` in the first reading; `compare` in the second; `once` is what had no first."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.partitions: set[int] = set()
+        self._rows: dict[ObjectAt, Ranges] = {}
+        self._first: dict[ObjectAt, dict[int, Told]] = {}
+        self._again: dict[ObjectAt, Ranges] = {}
+
+    def note(self, output_partition: int, where: ObjectAt, row: int) -> None:
+        self.count += 1
+        self.partitions.add(output_partition)
+        self._rows.setdefault(where, Ranges()).add(row, row + 1)
+
+    def includes(self, where: ObjectAt, row: int) -> bool:
+        rows = self._rows.get(where)
+        return rows is not None and row in rows
+
+    def compare(self, where: ObjectAt, row: int, told: Told) -> bool:
+        """Does it say what the row's first record says?"""
+        known = self._first.setdefault(where, {})
+        first = known.setdefault(row, told)
+        if first is told:
+            return True
+        self._again.setdefault(where, Ranges()).add(row, row + 1)
+        return first.agrees(told)
+
+    def once(self) -> Iterator[tuple[ObjectAt, Ranges]]:
+        """Rows that were taken for repeats, since their object was complete, and came once."""
+        for where, rows in self._rows.items():
+            alone = rows.minus(self._again.get(where, Ranges()))
+            if alone:
+                yield where, alone
+
+
+def _close(one: Any, other: Any) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_close(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_close, one, other))
+    if isinstance(one, float) and isinstance(other, float | int):
+        return math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+    if isinstance(one, int) and isinstance(other, float):
+        return _close(other, one)
+    return type(one) is type(other) and bool(one == other)
+
+
+def row_text(row: int) -> str:
+    return "the marker" if row == END else f"row {row}"

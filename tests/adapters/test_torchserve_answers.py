@@ -1,0 +1,134 @@
+"""How answers are cut into predictions, and how refusals are told apart."""
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumers.adapters.torchserve_answers import parse, refusal
+from consumers.errors import (
+    Fatal,
+    Overloaded,
+    PenstockError,
+    Poison,
+    Rejected,
+    Transient,
+    WorkerDied,
+)
+
+# Text full of what separates elements, so that a careless cut falls into it.
+TEXT = st.text(st.sampled_from('},{][":, \\\n\'a"é'), max_size=12)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXT,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(TEXT.filter(lambda key: key != "error"), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+ENCODERS = [
+    orjson.dumps,
+    lambda document: json.dumps(document).encode(),
+    lambda document: json.dumps(document, indent=2, ensure_ascii=False).encode(),
+    lambda document: json.dumps(document, separators=(",", ": ")).encode(),
+]
+
+
+@given(
+    values=st.lists(VALUES, max_size=6),
+    encode=st.sampled_from(ENCODERS),
+    wrapped=st.booleans(),
+)
+def test_every_prediction_is_cut_whole_whatever_it_holds(
+    values: list[Any], encode: Any, *, wrapped: bool
+) -> None:
+    answers = parse(encode({"predictions": values} if wrapped else values), len(values))
+    assert [orjson.loads(text) for text in answers.values] == values
+    assert answers.errors == {}
+
+
+@given(st.lists(TEXT.map(lambda text: {"a": text}) | st.just({}), min_size=1, max_size=6))
+def test_objects_of_compact_answers_are_cut_from_the_text_as_it_stands(values: list[Any]) -> None:
+    raw = orjson.dumps(values)
+    assert b"[" + b",".join(parse(raw, len(values)).values) + b"]" == raw
+
+
+def test_other_members_beside_the_predictions_are_left_out() -> None:
+    raw = b'{"predictions":[{"a":1},{"b":2}],"took_ms":3}'
+    assert parse(raw, 2).values == [b'{"a":1}', b'{"b":2}']
+
+
+def test_an_element_with_an_error_rejects_its_row_alone() -> None:
+    raw = b'[{"a":1},{"error":"too cold"},{"error":{"code":7}},{"a":2}]'
+    answers = parse(raw, 4)
+    assert answers.values == [b'{"a":1}', b"null", b"null", b'{"a":2}']
+    assert answers.errors == {1: "too cold", 2: '{"code":7}'}
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"[1]", b"[1,2,3]", b"{}", b'"text"', b'{"predictions":1}'])
+def test_anything_but_one_element_for_each_row_is_a_mismatch(raw: bytes) -> None:
+    with pytest.raises(Poison, match="2 rows") as caught:
+        parse(raw, 2)
+    assert caught.value.code == "model_mismatch"
+
+
+@pytest.mark.parametrize("raw", [b"", b"[NaN]", b"[Infinity]", b"[1", b"<html>"])
+def test_an_answer_that_is_no_json_is_rejected(raw: bytes) -> None:
+    with pytest.raises(Rejected, match="JSON") as caught:
+        parse(raw, 1)
+    assert caught.value.code == "model_rejected"
+
+
+def torchserve(code: int, kind: str, message: str) -> bytes:
+    return orjson.dumps({"code": code, "type": kind, "message": message})
+
+
+INTERNAL = "InternalServerException"
+
+
+@pytest.mark.parametrize(
+    ("status", "raw", "expected"),
+    [
+        (503, torchserve(503, "ServiceUnavailableException", "has no worker"), Overloaded),
+        (503, b"<html>upstream is busy</html>", Overloaded),
+        (429, b"", Overloaded),
+        (500, torchserve(500, INTERNAL, "Worker died."), WorkerDied),
+        (507, torchserve(507, INTERNAL, "Worker died."), WorkerDied),
+        (503, torchserve(503, INTERNAL, "Prediction failed"), Rejected),
+        (503, torchserve(503, INTERNAL, "number of batch response mismatched"), Rejected),
+        (500, torchserve(500, INTERNAL, "what the handler said"), Rejected),
+        (507, torchserve(507, INTERNAL, "Out of resources"), Rejected),
+        (400, b'{"error":"row 3"}', Rejected),
+        (422, b"", Rejected),
+        (413, b"", Poison),
+        (500, b"", Transient),
+        (502, b"<html>", Transient),
+        (504, b"", Transient),
+        (408, b"", Transient),
+        (404, torchserve(404, "ModelNotFoundException", "Model not found: x"), Fatal),
+        (400, torchserve(400, "InvalidKeyException", "Token Authorization failed"), Fatal),
+        (401, b"", Fatal),
+        (403, b"", Fatal),
+        (405, b"", Fatal),
+        (302, b"", Fatal),
+    ],
+)
+def test_a_refusal_is_told_by_what_the_server_said(
+    status: int, raw: bytes, expected: type[PenstockError]
+) -> None:
+    error = refusal(status, {}, raw, "http://model/predictions/rows")
+    assert type(error) is expected
+    assert f"http://model/predictions/rows answered {status}" in str(error)
+
+
+def test_the_servers_wish_to_be_left_alone_is_kept() -> None:
+    error = refusal(503, {"Retry-After": "7"}, b"", "http://model")
+    assert isinstance(error, Transient)
+    assert error.retry_after_s == 7
+
+
+def test_a_long_refusal_is_shortened_for_the_reader() -> None:
+    assert len(str(refusal(400, {}, b"x" * 100_000, "http://model"))) < 500

@@ -1,0 +1,123 @@
+"""`penstock demo` as a person runs it: in a process of its own, whole, on the embedded services."""
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+PROOF = re.compile(r"([\d,]+) rows of (\d+) streams in ([\d,]+) objects: in order, none lost")
+ENDS_WITHIN_S = 90
+
+
+@contextmanager
+def demo(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A running demo that keeps its files in `folder`. Its children carry the folder's name, too."""
+    environ = {name: text for name, text in os.environ.items() if not name.startswith("PENSTOCK_")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "consumers", "demo", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environ | {"TMPDIR": str(folder)},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Exit code and what is still to be read."""
+    out, err = process.communicate(timeout=ENDS_WITHIN_S)
+    return process.returncode, out, err
+
+
+def lines_until(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if found := re.search(pattern, line):
+            return found
+    raise AssertionError(f"no line like {pattern}: {finish(process)}")
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Every process that was started with this folder for its temporary files."""
+    marker = f"TMPDIR={folder}\0".encode()
+    return [int(entry.parent.name) for entry in Path("/proc").glob("[0-9]*/environ") if marker in _read(entry)]
+
+
+def _read(entry: Path) -> bytes:
+    try:
+        return entry.read_bytes()
+    except OSError:  # it ended meanwhile, or is somebody else's
+        return b""
+
+
+def assert_nothing_is_left(folder: Path) -> None:
+    assert processes_of(folder) == []
+    assert list(folder.iterdir()) == []
+
+
+def test_it_proves_that_nothing_is_lost_and_leaves_nothing(tmp_path: Path) -> None:
+    with demo(tmp_path, "--seconds", "2", "--streams", "3") as process:
+        code, out, err = finish(process)
+        assert (code, err) == (0, ""), out
+        proof = PROOF.search(out)
+        assert proof is not None, out
+        # 3 streams, 2 s, 5 Hz.
+        assert (proof[2], proof[3]) == ("3", "30")
+        assert "none twice" in out
+        assert_nothing_is_left(tmp_path)
+
+
+def test_a_killed_worker_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
+    with demo(tmp_path, "--seconds", "3", "--streams", "3") as process:
+        worker = lines_until(process, r"kill -9 (\d+)")[1]
+        os.kill(int(worker), signal.SIGKILL)
+        code, out, err = finish(process)
+        assert (code, err) == (0, ""), out
+        proof = PROOF.search(out)
+        assert proof is not None, out
+        assert proof[3] == "45"
+        assert_nothing_is_left(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_streams_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    with demo(tmp_path, "--streams", "3") as process:
+        lines_until(process, "model server")
+        process.send_signal(number)
+        code, _, err = finish(process)
+        assert code == 130
+        assert "stopped before the proof" in err
+        assert_nothing_is_left(tmp_path)
+
+
+def test_ctrl_c_ends_the_streams_early_and_the_proof_follows(tmp_path: Path) -> None:
+    with demo(tmp_path, "--seconds", "60", "--streams", "3") as process:
+        lines_until(process, "rows/s")
+        process.send_signal(signal.SIGINT)
+        code, out, err = finish(process)
+        assert (code, err) == (0, ""), out
+        assert PROOF.search(out), out
+        assert_nothing_is_left(tmp_path)
+
+
+def test_a_demo_that_is_killed_takes_its_children_along(tmp_path: Path) -> None:
+    with demo(tmp_path, "--seconds", "60", "--streams", "3") as process:
+        lines_until(process, "rows/s")
+        children = set(processes_of(tmp_path)) - {process.pid}
+        assert len(children) == 3
+        ends = [os.pidfd_open(pid) for pid in children]
+        process.kill()
+        for end in ends:
+            assert select.select([end], [], [], ENDS_WITHIN_S)[0]
+            os.close(end)

@@ -1,0 +1,19 @@
+"""What the demo reads off its worker's metrics."""
+
+from prometheus_client import generate_latest
+
+from consumers.demo.worker import ROWS_IN_ALL, batches
+from consumers.telemetry import Telemetry
+
+
+def test_batches_are_read_by_the_reason_they_closed_for() -> None:
+    telemetry = Telemetry()
+    telemetry.batch_closed("deadline", rows=30, waited_s=0.01)
+    telemetry.batch_closed("deadline", rows=20, waited_s=0.01)
+    telemetry.batch_closed("rows", rows=512, waited_s=0.001)
+    page = generate_latest(telemetry.registry)
+    assert batches(page) == {"deadline": 2, "rows": 1, ROWS_IN_ALL: 562}
+
+
+def test_a_worker_that_has_closed_no_batch_has_none() -> None:
+    assert batches(generate_latest(Telemetry().registry)).total() == 0
