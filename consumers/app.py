@@ -7,7 +7,9 @@ configuration, and turns signals into a drain.
 import asyncio
 import gc
 import logging
+import random
 import signal
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 
 from aiokafka.partitioner import murmur2
@@ -23,8 +25,9 @@ from consumers.adapters.objects_obstore import ObstoreObjects
 from consumers.adapters.objects_s3fs import S3fsObjects
 from consumers.clock import SystemClock
 from consumers.core.blocks import Ticket
+from consumers.core.retry import Backoff
 from consumers.core.window import WindowLimits
-from consumers.errors import EXIT_USAGE, Fatal
+from consumers.errors import EXIT_USAGE, Fatal, Unreachable
 from consumers.formats.base import RowOptions
 from consumers.ops.health import serve_health
 from consumers.pipeline import Adapters, Pipeline, Settings
@@ -34,6 +37,9 @@ from consumers.stages.publish import Labels
 from consumers.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
+
+# Containers that start together are all up within a minute.
+START_RETRY = Backoff(first_s=0.2, most_s=3.0, give_up_s=60.0)
 
 
 def open_objects(settings: config.Objects) -> Objects:
@@ -97,6 +103,7 @@ def pipeline_settings(
         dead_letter_partitions=dead_letter_partitions,
         rows=row_options(cfg),
         window=window_limits(cfg.window),
+        target_p99_s=cfg.window.target_p99_ms / 1000 if cfg.window.target_p99_ms else None,
         fetchers=cfg.objects.concurrency,
         callers=cfg.model.max_in_flight,
         buffer_bytes=cfg.limits.buffer_bytes,
@@ -112,41 +119,73 @@ def pipeline_settings(
 async def run_worker(cfg: config.Config) -> None:
     """One worker until SIGTERM or SIGINT, then a drain. Raises the first failure."""
     _refuse_unbuilt(cfg)
+    stop = StopSignal()
     clock, telemetry = SystemClock(), Telemetry()
     objects, model = open_objects(cfg.objects), open_model(cfg.model)
     sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
     try:
-        await sink.start()
-        source = KafkaSource(cfg.kafka, drain_ms=cfg.delivery.drain_ms)
-        output_partitions = await _check_topics(cfg, sink)
-        labels = Labels(
-            cfg.kafka.input_topic,
-            cfg.output.topic,
-            cfg.model.name,
-            model.version,
-            cfg.output.markers,
+        await _until_reachable(sink.start)
+        pipeline = await _pipeline(
+            cfg, Adapters(_source(cfg), objects, model, sink, clock), telemetry
         )
-        settings = pipeline_settings(
-            cfg,
-            labels,
-            dead_letter_partitions=await sink.partitions(cfg.output.dead_letter_topic),
-            commit_interval_s=cfg.delivery.commit_interval_ms / 1000,
-        )
-        pipeline = Pipeline(
-            settings,
-            Adapters(source, objects, model, sink, clock),
-            Intake(stream_from=cfg.kafka.stream_from, allow=cfg.objects.allow, telemetry=telemetry),
-            _partition_rule(cfg, output_partitions),
-            telemetry,
-        )
-        stop_on_signals(pipeline)
         _calm_garbage_collector()
-        async with serve_health(cfg.http, pipeline, model, telemetry):
+        async with serve_health(cfg.http, pipeline, model, telemetry) as url:
+            log.info("healthz, readyz and metrics at %s", url)
+            stop.then(pipeline.stop)
             await pipeline.run()
+    except asyncio.CancelledError:
+        if not stop.asked:
+            raise
     finally:
         await sink.stop()
         await model.aclose()
         await objects.aclose()
+
+
+async def _pipeline(cfg: config.Config, adapters: Adapters, telemetry: Telemetry) -> Pipeline:
+    partitions = await _check_topics(cfg, adapters.sink)
+    labels = Labels(
+        cfg.kafka.input_topic,
+        cfg.output.topic,
+        cfg.model.name,
+        adapters.model.version,
+        cfg.output.markers,
+    )
+    settings = pipeline_settings(
+        cfg,
+        labels,
+        dead_letter_partitions=partitions[cfg.output.dead_letter_topic],
+        commit_interval_s=cfg.delivery.commit_interval_ms / 1000,
+    )
+    return Pipeline(
+        settings,
+        adapters,
+        Intake(stream_from=cfg.kafka.stream_from, allow=cfg.objects.allow, telemetry=telemetry),
+        _partition_rule(cfg, partitions[cfg.output.topic]),
+        telemetry,
+    )
+
+
+def _source(cfg: config.Config) -> KafkaSource:
+    return KafkaSource(cfg.kafka, drain_ms=cfg.delivery.drain_ms)
+
+
+async def _until_reachable(start: Callable[[], Awaitable[None]]) -> None:
+    """Services that start together find each other; past the deadline the failure is raised."""
+    began_s = asyncio.get_running_loop().time()
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            return await start()
+        except Unreachable as error:
+            waited_s = asyncio.get_running_loop().time() - began_s
+            delay_s = START_RETRY.delay_s(attempt, waited_s, random.random())
+            if delay_s is None:
+                raise
+            if attempt == 1:
+                log.warning("waiting up to %.0f s: %s", START_RETRY.give_up_s, error)
+            await asyncio.sleep(delay_s)
 
 
 def _calm_garbage_collector() -> None:
@@ -157,14 +196,30 @@ def _calm_garbage_collector() -> None:
     gc.freeze()
 
 
-def stop_on_signals(pipeline: Pipeline) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, pipeline.stop)
+class StopSignal:
+    """SIGTERM and SIGINT, from the first moment on: end the start, or drain what runs."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._task = asyncio.current_task()
+        self._stop: Callable[[], None] | None = None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._ask)
+
+    def then(self, stop: Callable[[], None]) -> None:
+        """From now on a signal calls this instead of cancelling the task."""
+        self._stop = stop
+
+    def _ask(self) -> None:
+        self.asked = True
+        if self._stop is not None:
+            self._stop()
+        elif self._task is not None:
+            self._task.cancel()
 
 
-async def _check_topics(cfg: config.Config, sink: Sink) -> int:
-    """The output topic's partitions; raises `Fatal` where answers would have no place to go."""
+async def _check_topics(cfg: config.Config, sink: Sink) -> dict[str, int]:
+    """Partitions of each topic; raises `Fatal` where answers would have no place to go."""
     counts = {
         topic: await sink.partitions(topic)
         for topic in (cfg.kafka.input_topic, cfg.output.topic, cfg.output.dead_letter_topic)
@@ -183,10 +238,10 @@ async def _check_topics(cfg: config.Config, sink: Sink) -> int:
             "add partitions, or set output.partitioning = 'stream'",
             exit_code=EXIT_USAGE,
         )
-    return found
+    return counts
 
 
-def _partition_rule(cfg: config.Config, output_partitions: int):  # type: ignore[no-untyped-def]
+def _partition_rule(cfg: config.Config, output_partitions: int) -> Callable[[Ticket], int]:
     if cfg.output.partitioning == "same":
         return lambda ticket: ticket.owner.partition
 
@@ -205,7 +260,6 @@ def _refuse_unbuilt(cfg: config.Config) -> None:
     asked = {
         "delivery.guarantee": cfg.delivery.guarantee == "exactly_once",
         "output.order": cfg.output.order == "stream",
-        "window.target_p99_ms": cfg.window.target_p99_ms is not None,
     }
     for key in (key for key, is_asked in asked.items() if is_asked):
         raise Fatal(f"{key}: this value is not built yet", exit_code=EXIT_USAGE)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, Literal, NoReturn
 
 import click
 import msgspec
@@ -21,6 +21,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from consumers import config, logs
 from consumers.errors import (
+    EXIT_CHECK_FAILED,
     EXIT_DONE,
     EXIT_FATAL,
     EXIT_UNREACHABLE,
@@ -241,6 +242,45 @@ def produce(context: Context, urls: tuple[str, ...], stream: str | None) -> None
     run_async(work())
 
 
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--read-committed", is_flag=True, help="Leave out what transactions took back.")
+@click.option(
+    "--until",
+    type=click.Choice(["end", "committed"]),
+    default="end",
+    show_default=True,
+    help="Everything on the input topic, or what the group has committed of it.",
+)
+@common
+@pass_context
+def verify(
+    context: Context, as_json: bool, read_committed: bool, until: Literal["end", "committed"]
+) -> None:
+    """Prove order, no loss and the number of duplicates from the topics alone; exit 1 if broken."""
+    from consumers.ops.verify import render
+    from consumers.ops.verify import verify as judge
+
+    cfg = context.load()
+
+    async def work() -> None:
+        with reading("reading the topics") as progress:
+            report = await judge(
+                cfg,
+                isolation="read_committed" if read_committed else "read_uncommitted",
+                until=until,
+                progress=progress,
+            )
+        if as_json:
+            click.echo(report.as_json())
+        else:
+            Console().print(render(report))
+        if not report.ok:
+            raise SystemExit(EXIT_CHECK_FAILED)
+
+    run_async(work())
+
+
 @cli.group()
 def topics() -> None:
     """The topics of the configuration."""
@@ -288,6 +328,15 @@ def counting(what: str) -> Iterator[Callable[[int], None]]:
         yield lambda count: bar.update(task, completed=count)
 
 
+@contextmanager
+def reading(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar of (done, total) on standard error, when that is a terminal; silent otherwise."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
 def run_async(work: Coroutine[Any, Any, None]) -> None:
     """Run to the end; an exception group is told by the failure that caused it."""
     try:
@@ -331,8 +380,8 @@ def main() -> NoReturn:
 
 
 def _leave(code: int) -> NoReturn:
-    """End at once. Before Python 3.13 obstore's threads, still letting go of their last result, abort
-    an interpreter that finalises under them: about one exit in ten then has code 134.
+    """End at once. Before Python 3.13 obstore's threads, still letting go of their last result,
+    abort an interpreter that finalises under them: about one exit in ten then has code 134.
     """
     logging.shutdown()
     sys.stdout.flush()

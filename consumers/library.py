@@ -5,8 +5,8 @@ stops iterating stops the pipeline. Owner: the caller's task.
 """
 
 import asyncio
-from contextlib import aclosing
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from urllib.parse import urlsplit
 
 import msgspec

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from consumers.budget import Budget
 from consumers.core.blocks import Ticket
+from consumers.core.pace import Pace, Setting
 from consumers.core.window import Window, WindowLimits
 from consumers.formats.base import RowOptions
 from consumers.lane import Lane
@@ -42,6 +43,7 @@ class Settings:
     dead_letter_partitions: int
     rows: RowOptions
     window: WindowLimits
+    target_p99_s: float | None
     fetchers: int
     callers: int
     buffer_bytes: int
@@ -62,6 +64,14 @@ class Adapters:
     model: Model
     sink: Sink
     clock: Clock
+
+
+def _pace(settings: Settings) -> Pace | None:
+    if settings.target_p99_s is None:
+        return None
+    window = settings.window
+    fixed = Setting(window.max_rows, window.max_wait_s, settings.callers)
+    return Pace(fixed, settings.target_p99_s)
 
 
 class Pipeline:
@@ -91,7 +101,10 @@ class Pipeline:
         self._stopping = asyncio.Event()
 
         self._consume = Consume(source, self.lanes)
-        self._microbatch = Microbatch(Window(settings.window), clock, telemetry)
+        pace = _pace(settings)
+        self._microbatch = Microbatch(
+            Window(settings.window), clock, telemetry, calls=settings.callers
+        )
         expand = Expand(settings.rows, self._microbatch, offload)
         self._download = Download(
             objects,
@@ -103,7 +116,7 @@ class Pipeline:
             wait_for_object_s=settings.wait_for_object_s,
             object_bytes=settings.object_bytes,
         )
-        self._predict = Predict(model, self._microbatch, clock, telemetry)
+        self._predict = Predict(model, self._microbatch, pace, clock, telemetry)
         reject = Reject(
             sink,
             input_topic=settings.labels.input_topic,
@@ -112,7 +125,7 @@ class Pipeline:
             model=settings.labels.model,
             clock=clock,
         )
-        self._publish = Publish(sink, reject, settings.labels, partition_of, clock, telemetry)
+        self._publish = Publish(sink, reject, settings.labels, partition_of, pace, clock, telemetry)
         self._settle = Settle(source, self.lanes, telemetry, interval_s=settings.commit_interval_s)
 
     def __repr__(self) -> str:

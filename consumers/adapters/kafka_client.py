@@ -69,7 +69,10 @@ def translated(what: str) -> Iterator[None]:
             exit_code=EXIT_USAGE,
         ) from error
     except (kafka_errors.KafkaConnectionError, kafka_errors.NodeNotReadyError) as error:
-        raise Unreachable(f"Kafka did not answer {what}: {error!r}") from error
+        raise Unreachable(
+            f"Kafka did not answer {what}: {error!r}. "
+            "Is the broker of kafka.bootstrap_servers running?"
+        ) from error
     except kafka_errors.KafkaError as error:
         if error.retriable or isinstance(error, kafka_errors.KafkaTimeoutError):
             raise Transient(f"Kafka could not do {what} now: {error!r}") from error

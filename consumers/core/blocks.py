@@ -66,6 +66,7 @@ class Block:
     """
 
     __slots__ = (
+        "answered_s",
         "answers",
         "arrived_s",
         "cost_bytes",
@@ -98,6 +99,7 @@ class Block:
         self.answers: Sequence[bytes] | None = None
         self.errors: Mapping[int, Rejection] = {}
         self.arrived_s = 0.0
+        self.answered_s = 0.0
         self.cost_bytes = 0
         self.waiting = False
         self.next: Block | None = None

@@ -45,7 +45,9 @@ class _Queue:
 
 
 class Window:
-    """`add` blocks, ask `reason` whether a batch is due, `take` it."""
+    """`limits` may be replaced at any time. `add` blocks, ask `reason` whether a batch is due,
+    `take` it.
+    """
 
     def __init__(self, limits: WindowLimits) -> None:
         self.limits = limits

@@ -105,8 +105,8 @@ async def on_stack(path: Path | None) -> AsyncIterator[Place]:
             client_kwargs={"region_name": cfg.objects.region},
         )
         await _in_store(files.mkdir, own)
-        cleanup.push_async_callback(_in_store, files.rm, own, recursive=True)
-        cleanup.push_async_callback(delete_topics, cfg)
+        cleanup.push_async_callback(_tidy, _in_store(files.rm, own, recursive=True))
+        cleanup.push_async_callback(_tidy, delete_topics(cfg))
         await create_topics(cfg, partitions=PARTITIONS, replication=1)
         yield Place(
             f"Kafka {cfg.kafka.bootstrap_servers}, objects {cfg.objects.endpoint_url}, "
@@ -164,8 +164,8 @@ def _stack_environment() -> dict[str, str]:
     """What `scripts/stack env` exports."""
     if not STACK_SCRIPT.exists():
         raise Fatal(
-            "--stack outside a checkout needs the services' addresses: set kafka.bootstrap_servers, "
-            "objects.endpoint_url and model.url (or their PENSTOCK_... variables)",
+            "--stack outside a checkout needs to be told the services' addresses: set "
+            "kafka.bootstrap_servers, objects.endpoint_url and model.url",
             exit_code=EXIT_USAGE,
         )
     answer = subprocess.run([STACK_SCRIPT, "env"], capture_output=True, text=True, check=False)

@@ -1,5 +1,57 @@
-"""stub"""
+"""The end of the demo: what the topics prove.
+
+Rule: the verdict is `ops.verify`'s, from the topics alone; added to it is only what the producers
+know, and that a worker which was never ended has no reason to answer anything twice.
+"""
+
+from rich.console import Console
+from rich.markup import escape
+
+from consumers import config
+from consumers.demo.progress import Progress
+from consumers.errors import EXIT_CHECK_FAILED, Fatal
+from consumers.ops.verify import Report, render, verify
 
 
-async def prove(cfg, progress, restarts, console):
-    console.print("stub", progress.rows, progress.rows_sent, restarts)
+async def prove(cfg: config.Config, progress: Progress, restarts: int, console: Console) -> None:
+    """Print the verdict. Raises `Fatal` (exit 1) if a promise was broken."""
+    with console.status("verifying"):
+        report = await verify(cfg)
+    faults = broken(report, progress, restarts)
+    if faults:
+        console.print(render(report))
+        raise Fatal(f"the proof failed: {'; '.join(faults)}", exit_code=EXIT_CHECK_FAILED)
+    topics = f"{cfg.kafka.input_topic}, {cfg.output.topic} and {cfg.output.dead_letter_topic}"
+    console.print(f"[bold green]✔ {escape(report.sentence())}[/]", highlight=False, soft_wrap=True)
+    console.print(
+        f"  Proved from the topics {escape(topics)} alone{_takeovers(restarts)}.",
+        style="dim",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def broken(report: Report, progress: Progress, restarts: int) -> list[str]:
+    """What is wrong, in words; nothing if all is well."""
+    sent = sum(stream.sent for stream in progress.streams)
+    checks = {
+        "the topics break a promise": report.ok,
+        f"{sent:,} objects were announced, the topics know {report.objects:,}": (
+            report.objects == sent
+        ),
+        f"{progress.rows_sent:,} rows were written, {report.rows:,} were answered": (
+            report.rows == progress.rows_sent
+        ),
+        f"{report.rejected:,} good rows were rejected": report.rejected == 0,
+        f"{report.duplicates:,} rows were answered twice, by one and the same worker": (
+            restarts > 0 or report.duplicates == 0
+        ),
+    }
+    return [fault for fault, is_well in checks.items() if not is_well]
+
+
+def _takeovers(restarts: int) -> str:
+    if not restarts:
+        return ""
+    times = "once" if restarts == 1 else f"{restarts} times"
+    return f"; the worker was ended {times} and the next one took over"

@@ -13,7 +13,7 @@ from aiokafka.partitioner import murmur2
 from consumers import config
 from consumers.ops.verify_findings import Report, render
 from consumers.ops.verify_judge import Judge, Scope
-from consumers.ops.verify_reader import Reader, Spans, offsets, open_reader
+from consumers.ops.verify_reader import Reader, Spans, Take, offsets, open_reader
 
 __all__ = ["Isolation", "Report", "Until", "render", "verify"]
 
@@ -42,14 +42,12 @@ async def verify(
         judge = Judge(_scope(cfg, asked, committed, until, len(answers)))
         reading = _Reading(reader, progress)
         reading.expect(asked, answers, letters)
-        await reading.each(cfg.kafka.input_topic, asked, lambda p, o, _, v: judge.reference(p, o, v))
+        await reading.each(cfg.kafka.input_topic, asked, judge.reference)
         await reading.each(cfg.output.topic, answers, judge.answer)
-        await reading.each(
-            cfg.output.dead_letter_topic, letters, lambda p, o, _, v: judge.dead_letter(p, o, v)
-        )
+        await reading.each(cfg.output.dead_letter_topic, letters, judge.dead_letter)
         again = {partition: answers[partition] for partition in judge.repeated}
         reading.expect(again)
-        await reading.each(cfg.output.topic, again, lambda p, o, _, v: judge.compare(p, o, v))
+        await reading.each(cfg.output.topic, again, judge.compare)
         return judge.report()
 
 
@@ -64,15 +62,8 @@ class _Reading:
     def expect(self, *spans: Spans) -> None:
         self._total += sum(offsets(one.values()) for one in spans)
 
-    async def each(
-        self,
-        topic: str,
-        spans: Spans,
-        take: Callable[[int, int, bytes | None, bytes | None], None],
-    ) -> None:
-        async for records in self._reader.records(topic, spans, self._passed):
-            for record in records:
-                take(record.partition, record.offset, record.key, record.value)
+    async def each(self, topic: str, spans: Spans, take: Take) -> None:
+        await self._reader.read(topic, spans, take, self._passed)
 
     def _passed(self, number: int) -> None:
         self._done += number
@@ -83,17 +74,14 @@ def _scope(
     cfg: config.Config, asked: Spans, committed: dict[int, int], until: Until, partitions: int
 ) -> Scope:
     ends = {partition: end for partition, (_, end) in asked.items()}
+    answered = {partition: min(end, committed.get(partition, 0)) for partition, end in ends.items()}
     by_hash = cfg.output.partitioning == "stream"
     return Scope(
         input_topic=cfg.kafka.input_topic,
         output_topic=cfg.output.topic,
         dead_letter_topic=cfg.output.dead_letter_topic,
         spans=asked,
-        until=(
-            ends
-            if until == "end"
-            else {partition: min(end, committed.get(partition, 0)) for partition, end in ends.items()}
-        ),
+        until=ends if until == "end" else answered,
         committed=committed,
         partition_of=_hashed(partitions) if by_hash else lambda partition, _: partition,
         by_stream=by_hash or cfg.output.order == "stream",

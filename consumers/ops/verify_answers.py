@@ -99,13 +99,13 @@ class Answers:
             self.outside += 1
             return
         wants = asked.at(at.offset) if asked else ()
-        if at.index >= len(wants):
-            text = f"answers object {at.index} of a message that asks for {len(wants)} objects"
+        if at.object_index >= len(wants):
+            text = f"{answer.id} answers a message that asks for {len(wants)} objects"
             self._tell("not_asked", partition, offset, text)
             return
         if key != answer.stream.encode():
             self._tell("bad_key", partition, offset, f"the key is not its stream {answer.stream!r}")
-        self._note(partition, offset, key, answer, at, name, wants[at.index])
+        self._note(partition, offset, key, answer, at, name, wants[at.object_index])
 
     def _note(
         self,
@@ -152,11 +152,11 @@ class Answers:
         self, partition: int, offset: int, sequence: Sequence, at: ObjectAt, row: int
     ) -> bool:
         sequence.again = None
-        place = (at.offset, at.index)
+        place = (at.offset, at.object_index)
         if (*place, row) < (*sequence.top, sequence.row):
             (top_offset, top_index), top = sequence.top, sequence.row
             text = (
-                f"{row_text(row)} of object {at.index} of offset {at.offset} comes after "
+                f"{row_text(row)} of object {at.object_index} of offset {at.offset} comes after "
                 f"{row_text(top)} of object {top_index} of offset {top_offset}"
             )
             self._tell("disorder", partition, offset, text)
@@ -174,8 +174,8 @@ class Answers:
         want: Want,
     ) -> None:
         """Repeats begin anywhere, and go on from there without leaving out rows of an object."""
-        before, sequence.again = sequence.again, (at.offset, at.index, row)
-        if before is not None and before[:2] == (at.offset, at.index) and before[2] + 1 < row < END:
+        before, sequence.again = sequence.again, (at.offset, at.object_index, row)
+        if before is not None and before[:2] == sequence.again[:2] and before[2] < row < END:
             left_out = want.rows.within(before[2] + 1, row)
             if left_out:
                 text = f"a repeat goes on at row {row} and leaves out row {left_out}"
@@ -217,7 +217,7 @@ class Answers:
         objects = len(self._asked[at.partition].at(at.offset))
         if objects > 1:
             finished = self._partly.setdefault(message, set())
-            finished.add(at.index)
+            finished.add(at.object_index)
             if len(finished) < objects:
                 return
             del self._partly[message]
@@ -226,23 +226,23 @@ class Answers:
     def is_done(self, at: ObjectAt) -> bool:
         if at.offset in self._done[at.partition]:
             return True
-        return at.index in self._partly.get((at.partition, at.offset), ())
+        return at.object_index in self._partly.get((at.partition, at.offset), ())
 
     def is_message_done(self, partition: int, offset: int) -> bool:
         return offset in self._done[partition]
 
-    def undone(self, partition: int) -> Iterator[tuple[ObjectAt, Want, Open | None]]:
+    def undone(self, partition: int) -> Iterator[tuple[ObjectAt, Open | None]]:
         """Objects without a complete answer, in order; None for those without any."""
         done = self._done[partition]
         for start, stop, wants in self._asked[partition].spans():
             for low, high in Ranges([(start, stop)]).minus(done):
                 for offset in range(low, high):
-                    for index, want in enumerate(wants):
-                        at = ObjectAt(partition, offset, index)
+                    for object_index in range(len(wants)):
+                        at = ObjectAt(partition, offset, object_index)
                         if not self.is_done(at):
-                            yield at, want, self._open.get(at)
+                            yield at, self._open.get(at)
 
-    def compare(self, partition: int, offset: int, value: bytes | None) -> None:
+    def compare(self, partition: int, offset: int, _key: bytes | None, value: bytes | None) -> None:
         """A record of the second reading."""
         try:
             answer = decode_answer(value or b"")

@@ -117,7 +117,8 @@ def render(report: Report) -> RenderableType:
         number = getattr(report, name)
         if isinstance(number, int):
             counts.add_row(name.replace("_", " "), f"{number:,}")
-    verdict = Text(report.sentence(), style="bold green" if report.ok else "bold red")
+    style = "bold green" if report.ok else "bold red"
+    verdict = Text(report.sentence(), style=style, no_wrap=True, overflow="ignore")
     if report.ok:
         return Group(counts, verdict)
     found = Table(title="the first of each kind", title_justify="left", show_lines=False)

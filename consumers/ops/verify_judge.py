@@ -59,7 +59,7 @@ class Judge:
         )
         self._references = self._ignored = self._objects = 0
         self._dead_letters = self._unproven = 0
-        self.answer = self._answers.take
+        self.answer = self._answers.take  # no call of its own: it comes once per row
         self.compare = self._answers.compare
 
     @property
@@ -67,14 +67,18 @@ class Judge:
         """Partitions of the output topic in which rows came more than once."""
         return self._answers.repeats.partitions
 
-    def reference(self, partition: int, offset: int, value: bytes | None) -> None:
+    def reference(
+        self, partition: int, offset: int, _key: bytes | None, value: bytes | None
+    ) -> None:
         wanted = wants(value)
         self._references += bool(wanted)
         self._ignored += not wanted
         self._objects += len(wanted)
         self._asked[partition].add(offset, wanted)
 
-    def dead_letter(self, partition: int, offset: int, value: bytes | None) -> None:
+    def dead_letter(
+        self, partition: int, offset: int, _key: bytes | None, value: bytes | None
+    ) -> None:
         topic = self._scope.dead_letter_topic
         try:
             letter = decode_dead_letter(value or b"")
@@ -121,8 +125,8 @@ class Judge:
         topic, until = self._scope.input_topic, self._scope.until[partition]
         first: ObjectAt | None = None
         for at, known in self._answers.undone(partition):
-            if not self._scope.markers and self._is_silent(at, known):
-                self._unproven += known is None and not self._letters.any_about(*at[:2])
+            if not self._scope.markers and self._is_silent(known):
+                self._unproven += known is None and not self._letters.any_about(at)
                 continue
             first = first or at
             if at.offset < until:
@@ -132,24 +136,22 @@ class Judge:
             text = f"{committed} is committed, but this message is not completely answered"
             self._findings.tell("commit_ahead", topic, partition, first.offset, text)
 
-    def _is_silent(self, at: ObjectAt, known: Open | None) -> bool:
+    def _is_silent(self, known: Open | None) -> bool:
         """Without markers: an object may end without saying so, if it is empty or has a letter."""
         if known is None:
             return True
         if known.end is not None:
             return False
-        return not known.missing and self._letters.ends_at(
-            known.about, known.want, known.seen.stop
-        )
+        return not known.missing and self._letters.ends_at(known.about, known.want, known.seen.stop)
 
     def _tell_late_rows(self) -> None:
         for at, rows in self._answers.repeats.once():
             what = "a marker" if rows.starts[0] == END else f"row {rows}"
-            text = f"object {at.index}: {what} came after its end, and only once"
+            text = f"object {at.object_index}: {what} came after its end, and only once"
             self._findings.tell("bad_end", self._scope.input_topic, at.partition, at.offset, text)
 
-    def _is_judged(self, partition: int, offset: int) -> bool:
-        return offset < self._scope.until[partition]
+    def _is_judged(self, about: About) -> bool:
+        return about.offset < self._scope.until[about.partition]
 
     def _may_be_silent(self, about: About) -> bool:
         return not self._scope.markers and not self._answers.is_message_done(
@@ -159,7 +161,7 @@ class Judge:
 
 def _what_is_lost(at: ObjectAt, known: Open | None) -> str:
     if known is None:
-        return f"object {at.index} of this message is not answered at all"
+        return f"no row and no marker answers object {at.object_index} of this message"
     if known.end is None:
         rest = f"row {known.missing} and " if known.missing else ""
         return f"{known.about}: {rest}everything after row {known.seen.stop - 1} is missing"

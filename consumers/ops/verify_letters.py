@@ -10,6 +10,7 @@ from typing import NamedTuple
 from consumers.ops.verify_asked import Want
 from consumers.ops.verify_findings import Findings
 from consumers.ops.verify_ranges import END, Ranges
+from consumers.ops.verify_repeats import ObjectAt
 from schemas.dead_letter import DeadLetter
 
 # (bucket, key) of an object; None for inline rows and for what is no reference.
@@ -37,6 +38,7 @@ class Letters:
         self._owed: dict[About, Ranges] = {}
         self._sent: dict[About, Ranges] = {}
         self._places: dict[About, tuple[int, int]] = {}
+        self._messages: set[tuple[int, int]] = set()
 
     def rejected(self, about: About, row: int) -> None:
         self._owed.setdefault(about, Ranges()).add(row, row + 1)
@@ -59,12 +61,14 @@ class Letters:
         for start, stop in Ranges.of(letter.rows):
             sent.add(start, stop)
         self._places.setdefault(about, (partition, offset))
+        self._messages.add(about[:2])
 
     def _bad(self, partition: int, offset: int, text: str) -> None:
         self._findings.tell("bad_dead_letter", self._topic, partition, offset, text)
 
-    def any_about(self, partition: int, offset: int) -> bool:
-        return any(about[:2] == (partition, offset) for about in self._sent)
+    def any_about(self, at: ObjectAt) -> bool:
+        """Is there a letter about any object of this message?"""
+        return (at.partition, at.offset) in self._messages
 
     def ends_at(self, about: About, want: Want, row: int) -> bool:
         """Does a letter ask for all that is wanted from `row` on?"""
@@ -72,15 +76,15 @@ class Letters:
         return sent is not None and not want.rest_from(row).minus(sent)
 
     def settle(
-        self, is_judged: Callable[[int, int], bool], may_be_silent: Callable[[int, int], bool]
+        self, is_judged: Callable[[About], bool], may_be_silent: Callable[[About], bool]
     ) -> None:
-        """Tell what does not match, of the judged messages (partition, offset). A letter alone is
-        right where the failure itself is not told: `may_be_silent`.
+        """Tell what does not match, of the messages that are judged. A letter alone is right where
+        the failure itself is not told: `may_be_silent`.
         """
         nothing = Ranges()
         for about, owed in self._owed.items():
             missing = owed.minus(self._sent.get(about, nothing))
-            if missing and is_judged(about.partition, about.offset):
+            if missing and is_judged(about):
                 self._findings.tell(
                     "missing_dead_letter",
                     self._input_topic,
@@ -91,8 +95,7 @@ class Letters:
                 )
         for about, sent in self._sent.items():
             stray = sent.minus(self._owed.get(about, nothing))
-            where = about.partition, about.offset
-            if stray and is_judged(*where) and not may_be_silent(*where):
+            if stray and is_judged(about) and not may_be_silent(about):
                 self._findings.tell(
                     "stray_dead_letter",
                     self._topic,

@@ -65,6 +65,8 @@ class Ranges:
 
     def within(self, start: int, stop: int) -> "Ranges":
         """What of it lies in [start, stop)."""
+        if start >= stop:
+            return Ranges()
         low, high = bisect_right(self.stops, start), bisect_left(self.starts, stop)
         return Ranges(
             (max(start, self.starts[place]), min(stop, self.stops[place]))
@@ -75,12 +77,13 @@ class Ranges:
         """What of it is not in `other`."""
         left = Ranges()
         for start, stop in self:
+            free = start
             for taken_start, taken_stop in other.within(start, stop):
-                if start < taken_start:
-                    left.add(start, taken_start)
-                start = taken_stop
-            if start < stop:
-                left.add(start, stop)
+                if free < taken_start:
+                    left.add(free, taken_start)
+                free = taken_stop
+            if free < stop:
+                left.add(free, stop)
         return left
 
 

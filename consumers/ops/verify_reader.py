@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from consumers import config
@@ -24,6 +24,9 @@ SILENCE_MS = 30_000
 
 # First and behind the last offset, by partition.
 Spans = Mapping[int, tuple[int, int]]
+
+# Partition, offset, key and value of a record.
+Take = Callable[[int, int, bytes | None, bytes | None], None]
 
 
 class Reader:
@@ -67,37 +70,50 @@ class Reader:
                 ends = await consumer.end_offsets(parts)
         return {part.partition: (begins[part], ends[part]) for part in parts}
 
-    async def records(
-        self, topic: str, spans: Spans, read: Callable[[int], None]
-    ) -> AsyncIterator[list[ConsumerRecord]]:
-        """Records of one partition in offset order, some at a time; `read` is told how many
-        offsets were passed since it was last told.
+    async def read(
+        self, topic: str, spans: Spans, take: Take, passed: Callable[[int], None]
+    ) -> None:
+        """Hand over every record, each partition in offset order; `passed` gets the number of
+        offsets since its last call.
         """
-        ends = {
-            TopicPartition(topic, number): end for number, (begin, end) in spans.items() if begin < end
+        at = {
+            TopicPartition(topic, number): begin
+            for number, (begin, end) in spans.items()
+            if begin < end
         }
-        at = {part: spans[part.partition][0] for part in ends}
-        if not ends:
+        if not at:
             return
         with translated(f"reading {topic}"):
             async with self._consumer() as consumer:
-                consumer.assign(list(ends))
+                consumer.assign(list(at))
                 for part, begin in at.items():
                     consumer.seek(part, begin)
                 while at:
-                    found = await consumer.getmany(
-                        *at, timeout_ms=SILENCE_MS, max_records=MAX_RECORDS
-                    )
-                    for part, records in found.items():
-                        yield _until(records, ends[part])
-                    positions = {part: await consumer.position(part) for part in at}
-                    passed = sum(
-                        min(positions[part], ends[part]) - before for part, before in at.items()
-                    )
-                    if not found and not passed:
-                        raise Unreachable(f"Kafka stopped sending {topic} before its end")
-                    read(passed)
-                    at = {part: now for part, now in positions.items() if now < ends[part]}
+                    at = await self._read_some(consumer, at, spans, take, passed)
+
+    @staticmethod
+    async def _read_some(
+        consumer: Any,
+        at: dict[TopicPartition, int],
+        spans: Spans,
+        take: Take,
+        passed: Callable[[int], None],
+    ) -> dict[TopicPartition, int]:
+        """`at`: positions of partitions that are not read to their end. Returns the new ones."""
+        found = await consumer.getmany(*at, timeout_ms=SILENCE_MS, max_records=MAX_RECORDS)
+        for part, records in found.items():
+            end = spans[part.partition][1]
+            for record in records:
+                if record.offset < end:
+                    take(part.partition, record.offset, record.key, record.value)
+        after = {part: await consumer.position(part) for part in at}
+        ends = {part: spans[part.partition][1] for part in at}
+        new = sum(min(after[part], ends[part]) - before for part, before in at.items())
+        if not found and not new:
+            topic = next(iter(at)).topic
+            raise Unreachable(f"Kafka stopped sending {topic} before its end. Is the broker up?")
+        passed(new)
+        return {part: now for part, now in after.items() if now < ends[part]}
 
     @asynccontextmanager
     async def _consumer(self) -> AsyncIterator[Any]:
@@ -123,12 +139,6 @@ async def open_reader(settings: config.Kafka, isolation: str) -> AsyncIterator[R
         yield reader
     finally:
         await reader.close()
-
-
-def _until(records: list[ConsumerRecord], end: int) -> list[ConsumerRecord]:
-    if records[-1].offset < end:
-        return records
-    return [record for record in records if record.offset < end]
 
 
 def offsets(spans: Iterable[tuple[int, int]]) -> int:

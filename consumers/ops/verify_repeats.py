@@ -23,7 +23,7 @@ class ObjectAt(NamedTuple):
 
     partition: int
     offset: int
-    index: int
+    object_index: int
 
 
 class Told(NamedTuple):

@@ -7,8 +7,10 @@ take it, so rows that wait for a caller fill the next batch.
 
 import asyncio
 from collections import deque
+from dataclasses import replace
 
 from consumers.core.blocks import Block
+from consumers.core.pace import Setting
 from consumers.core.window import Batch, Window
 from consumers.ports import Clock
 from consumers.telemetry import Telemetry
@@ -19,8 +21,10 @@ class Microbatch:
     came.
     """
 
-    def __init__(self, window: Window, clock: Clock, telemetry: Telemetry) -> None:
+    def __init__(self, window: Window, clock: Clock, telemetry: Telemetry, *, calls: int) -> None:
         self._window = window
+        self._calls = calls
+        self._busy = 0
         self._clock = clock
         self._telemetry = telemetry
         self._callers: deque[asyncio.Future[Batch]] = deque()
@@ -34,8 +38,21 @@ class Microbatch:
         self._window.add(block, self._clock.now())
         self._look_soon()
 
+    def pace(self, setting: Setting) -> None:
+        """Go by these limits from now on."""
+        limits = self._window.limits
+        if setting != Setting(limits.max_rows, limits.max_wait_s, self._calls):
+            self._calls = setting.calls
+            self._window.limits = replace(
+                limits, max_rows=setting.max_rows, max_wait_s=setting.max_wait_s
+            )
+
+    def done(self) -> None:
+        """A caller has done with its batch."""
+        self._busy -= 1
+
     async def take(self) -> Batch:
-        """The next batch that is due; waits for one."""
+        """The next batch that is due; waits for one. Say `done` when it is answered."""
         caller: asyncio.Future[Batch] = asyncio.get_running_loop().create_future()
         self._callers.append(caller)
         self._look_soon()
@@ -61,7 +78,7 @@ class Microbatch:
     def _serve(self) -> None:
         self._look = None
         now_s = self._clock.now()
-        while self._callers:
+        while self._callers and self._busy < self._calls:
             if self._callers[0].done():
                 self._callers.popleft()
                 continue
@@ -71,11 +88,13 @@ class Microbatch:
             self._telemetry.batch_closed(
                 batch.reason, batch.rows, now_s - batch.blocks[0].arrived_s
             )
+            self._busy += 1
             self._callers.popleft().set_result(batch)
         self._set_timer()
 
     def _set_timer(self) -> None:
-        deadline_s = self._window.deadline_s() if self._callers else None
+        is_free = self._callers and self._busy < self._calls
+        deadline_s = self._window.deadline_s() if is_free else None
         if self._timer is not None:
             if deadline_s is not None and self._timer.when() <= deadline_s:
                 return

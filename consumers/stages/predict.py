@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from consumers.core.bisect import halves
 from consumers.core.blocks import Block, Rejection
+from consumers.core.pace import Pace
 from consumers.core.retry import Backoff
 from consumers.errors import Poison, Transient
 from consumers.ports import Answers, Clock, Model
@@ -26,9 +27,15 @@ class Predict:
     """Takes batches from the window, gives every block its answers."""
 
     def __init__(
-        self, model: Model, microbatch: Microbatch, clock: Clock, telemetry: Telemetry
+        self,
+        model: Model,
+        microbatch: Microbatch,
+        pace: Pace | None,
+        clock: Clock,
+        telemetry: Telemetry,
     ) -> None:
         self._model = model
+        self._pace = pace
         self._microbatch = microbatch
         self._clock = clock
         self._telemetry = telemetry
@@ -36,7 +43,10 @@ class Predict:
     async def call_forever(self) -> None:
         while True:
             batch = await self._microbatch.take()
-            await self._answer(batch.blocks)
+            try:
+                await self._answer(batch.blocks)
+            finally:
+                self._microbatch.done()
 
     async def _answer(self, blocks: list[Block]) -> None:
         todo = [blocks]
@@ -76,8 +86,17 @@ class Predict:
                 assert delay_s is not None, "predict never gives up"
                 await asyncio.sleep(delay_s)
             else:
-                self._telemetry.call_answered(self._clock.now() - started_s)
+                self._answered(blocks, self._clock.now(), started_s)
                 return answers
+
+    def _answered(self, blocks: Sequence[Block], now_s: float, started_s: float) -> None:
+        took_s = now_s - started_s
+        self._telemetry.call_answered(took_s)
+        for block in blocks:
+            block.answered_s = now_s
+        if self._pace is not None:
+            self._pace.answered(sum(block.rows for block in blocks), took_s)
+            self._microbatch.pace(self._pace.setting())
 
 
 def _distribute(blocks: Sequence[Block], answers: Answers) -> None:

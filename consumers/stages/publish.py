@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from consumers.core.blocks import Block, Rejection, Ticket
 from consumers.core.order import Release
+from consumers.core.pace import Pace
 from consumers.lane import Lane
 from consumers.ports import Clock, Outgoing, Sink
 from consumers.stages.reject import Reject
@@ -46,10 +47,12 @@ class Publish:
         reject: Reject,
         labels: Labels,
         partition_of: Callable[[Ticket], int],
+        pace: Pace | None,
         clock: Clock,
         telemetry: Telemetry,
     ) -> None:
         self._sink = sink
+        self._pace = pace
         self._reject = reject
         self._labels = labels
         self._partition_of = partition_of
@@ -84,12 +87,18 @@ class Publish:
             for awaitable in awaitables:
                 await awaitable
             lane.delivered(releases)
+            self._telemetry.rows_delivered(sum(release.rows for release in releases))
             now_ms = self._clock.wall_ms()
             for release in releases:
-                self._telemetry.rows_delivered(release.rows)
                 if release.finished:
                     latency_ms = now_ms - release.ticket.record.timestamp_ms
-                    self._telemetry.object_delivered(max(0, latency_ms) / 1000)
+                    self._object_delivered(release.blocks, max(0, latency_ms) / 1000)
+
+    def _object_delivered(self, blocks: Sequence[Block], latency_s: float) -> None:
+        self._telemetry.object_delivered(latency_s)
+        if self._pace is not None and blocks:
+            last = blocks[-1]
+            self._pace.elsewhere(latency_s - (last.answered_s - last.arrived_s))
 
     def _encode(self, release: Release, out: Outgoing, letters: list[bytes]) -> None:
         ticket = release.ticket

@@ -18,7 +18,7 @@ ENDS_WITHIN_S = 90
 
 @contextmanager
 def demo(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """A running demo that keeps its files in `folder`. Its children carry the folder's name, too."""
+    """A running demo that keeps its files in `folder`; its children know the folder, too."""
     environ = {name: text for name, text in os.environ.items() if not name.startswith("PENSTOCK_")}
     process = subprocess.Popen(
         [sys.executable, "-m", "consumers", "demo", *options],
@@ -51,7 +51,8 @@ def lines_until(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
 def processes_of(folder: Path) -> list[int]:
     """Every process that was started with this folder for its temporary files."""
     marker = f"TMPDIR={folder}\0".encode()
-    return [int(entry.parent.name) for entry in Path("/proc").glob("[0-9]*/environ") if marker in _read(entry)]
+    found = Path("/proc").glob("[0-9]*/environ")
+    return [int(entry.parent.name) for entry in found if marker in _read(entry)]
 
 
 def _read(entry: Path) -> bytes:

@@ -1,10 +1,7 @@
 """Settings on their way to the demo's worker."""
 
-import pytest
-
 from consumers import config
-from consumers.demo.place import as_environment, on_stack
-from consumers.errors import Fatal
+from consumers.demo.place import as_environment
 
 SECTIONS = [
     config.Kafka(bootstrap_servers="127.0.0.1:1", group="g"),

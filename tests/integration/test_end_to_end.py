@@ -183,6 +183,26 @@ async def test_a_lone_row_is_answered_without_company(
     np.testing.assert_array_equal(request, row)
 
 
+async def test_several_objects_in_one_message_and_rows_inside_a_message_are_answered_in_order(
+    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker
+) -> None:
+    rows = random_rows(4)
+    for name, part in {"a.csv": rows[:1], "b.csv": rows[1:3]}.items():
+        s3.put_object(Bucket=bucket, Key=name, Body=csv(part))
+    objects = [{"bucket": bucket, "key": "a.csv"}, {"url": f"s3://{bucket}/b.csv"}]
+    messages = [{"objects": objects}, {"stream": "cam-1", "inline": rows[3:].tolist()}]
+    async with running_worker(environment(services, topics)) as worker:
+        await broker.publish(topics.input, [Message(message) for message in messages])
+        await broker.until_committed(topics.input, topics.input, {0: 2})
+        assert await worker.stop() == 0
+    found = [record.document for record in (await broker.records(topics.output))[0]]
+    ends = ["0/0/0", "0/1/0", "0/1/1", "1/0/0"]
+    assert [answer["id"] for answer in found] == [f"{topics.input}/0/{end}" for end in ends]
+    assert [answer["prediction"]["score"] for answer in found] == pytest.approx(
+        [answer["score"] for answer in numpy_answers(rows)], abs=1e-5
+    )
+
+
 SIZES = (0, 1, 511, 512, 513, 1025)
 
 

@@ -1,6 +1,6 @@
 """The worker as a process on the real services: how it stops, dies, shares, and what it tells."""
 
-import json
+import signal
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,7 +18,7 @@ from tests.support.reference_model import numpy_answers, random_rows
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message, broker_of
 from tests.support.waiting import until
-from tests.support.worker import Worker, environment, penstock, running_worker
+from tests.support.worker import Worker, environment, running_worker
 
 # About half of the 40 archives' requests; the rest is held back.
 PASSED_REQUESTS = 60
@@ -95,7 +95,7 @@ async def test_a_stop_in_the_middle_delivers_what_was_begun_and_the_next_worker_
     environ = slowly(services, topics, proxy)
     async with running_worker(environ) as worker:
         await held_in_the_middle(worker, proxy, broker, topics)
-        worker.terminate()
+        worker.send(signal.SIGTERM)
         proxy.release()
         assert await worker.ended() == 0, worker.said
     stopped_at = await broker.committed(topics.input, topics.input)
@@ -163,7 +163,7 @@ async def test_when_one_of_two_workers_stops_the_other_takes_over_its_partitions
         await staying.ready(partitions=2)
         await broker.publish(topics.input, load.messages(bucket))
         await held_in_the_middle(leaving, proxy, broker, topics)
-        leaving.terminate()
+        leaving.send(signal.SIGTERM)
         proxy.release()
         assert await leaving.ended() == 0, leaving.said
         await staying.ready(partitions=4)
@@ -205,76 +205,63 @@ async def test_a_worker_whose_model_does_not_answer_is_alive_but_not_ready(
         assert await worker.stop() == 0
 
 
-async def test_topics_are_created_once_however_often_one_asks(
-    services: Services, topics: Topics, broker: Broker
+async def test_a_stop_whose_model_never_answers_ends_after_the_drain_and_loses_nothing(
+    services: Services,
+    topics: Topics,
+    bucket: str,
+    s3: Any,
+    broker: Broker,
+    proxy: ModelProxy,
+    load: Load,
 ) -> None:
-    fresh = Topics(*(f"{name}-more" for name in topics))
-    environ = environment(services, fresh)
-    first = await penstock("topics", "create", "--partitions", "3", environ=environ)
-    again = await penstock("topics", "create", "--partitions", "3", environ=environ)
-    try:
-        assert first.stdout.decode().splitlines() == [f"{name}: created" for name in fresh]
-        assert again.stdout.decode().splitlines() == [f"{name}: was there" for name in fresh]
-        assert first.code == again.code == 0
-        assert [len(await broker.ends(name)) for name in fresh] == [3, 3, 3]
-    finally:
-        await broker.delete(fresh)
+    load.store(s3, bucket)
+    await broker.publish(topics.input, load.messages(bucket))
+    proxy.hold_after(PASSED_REQUESTS)
+    environ = slowly(services, topics, proxy) | {"PENSTOCK_DELIVERY__DRAIN_MS": "200"}
+    async with running_worker(environ) as worker:
+        await held_in_the_middle(worker, proxy, broker, topics)
+        assert await worker.stop() == 0, worker.said
+    proxy.release()
+    await finish(environ, load, broker, topics)
+    output = places_of(await broker.records(topics.output))
+    assert first_of_each(output) == load.places(topics.input)
 
 
-async def test_the_configuration_is_shown_without_its_secrets(
-    services: Services, topics: Topics
+async def test_a_worker_that_joins_in_the_middle_of_a_load_changes_nothing_of_the_output(
+    services: Services,
+    topics: Topics,
+    bucket: str,
+    s3: Any,
+    broker: Broker,
+    proxy: ModelProxy,
+    load: Load,
 ) -> None:
-    environ = environment(services, topics, KAFKA__SASL_PASSWORD="open sesame")
-    shown = await penstock("config", environ=environ)
-    assert shown.code == 0
-    document = json.loads(shown.stdout)
-    assert document["kafka"]["input_topic"] == topics.input
-    assert document["objects"]["endpoint_url"] == services.endpoint_url
-    for secret in (services.secret, "open sesame"):
-        assert secret not in shown.stdout.decode() + shown.stderr
+    load.store(s3, bucket)
+    proxy.hold_after(PASSED_REQUESTS)
+    environ = slowly(services, topics, proxy)
+    other = environment(services, topics)["PENSTOCK_HTTP__PORT"]
+    async with running_worker(environ) as first:
+        await first.ready(partitions=4)
+        await broker.publish(topics.input, load.messages(bucket))
+        await held_in_the_middle(first, proxy, broker, topics)
+        async with running_worker(environ | {"PENSTOCK_HTTP__PORT": other}) as second:
+            await second.alive()
+            proxy.release()
+            await first.ready(partitions=2)
+            await second.ready(partitions=2)
+            await broker.until_committed(topics.input, topics.input, load.ends)
+            assert await second.stop() == 0, second.said
+        assert await first.stop() == 0, first.said
+    records = await broker.records(topics.output)
+    assert places_of(records) == load.places(topics.input)
+    assert_all_predicted(load, topics, records)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ({"OUTPUT__TOPIC": "no-such-topic"}, ["no-such-topic", "penstock topics create"]),
-        ({"OUTPUT__DLQ_TOPIC": "no-such-topic"}, ["no-such-topic", "penstock topics create"]),
-        ({"KAFKA__INPUT_TOPIC": "no-such-topic"}, ["no-such-topic", "penstock topics create"]),
-        ({"KAFKA__INPUTTOPIC": "refs"}, ["kafka.inputtopic", "did you mean input_topic?"]),
-        ({"WINDOW__MAX_ROWS": "many"}, ["max_rows"]),
-        ({"MODEL__URL": "localhost"}, ["model.url", "http://"]),
-    ],
-)
-async def test_a_wrong_setting_ends_the_start_with_the_mend(
-    services: Services, topics: Topics, broker: Broker, wrong: dict[str, str], says: list[str]
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_an_idle_worker_ends_at_once_by_either_signal(
+    services: Services, topics: Topics, number: signal.Signals
 ) -> None:
-    ended = await penstock("run", environ=environment(services, topics, **wrong))
-    assert ended.code == 2
-    assert all(text in ended.stderr for text in says), ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert "no-such-topic" not in await broker.topics()
-
-
-async def test_an_output_topic_with_fewer_partitions_than_the_input_is_refused(
-    services: Services, topics: Topics, make_topics: Any
-) -> None:
-    narrow = await make_topics(2)
-    ended = await penstock(
-        "run", environ=environment(services, topics, OUTPUT__TOPIC=narrow.output)
-    )
-    assert ended.code == 2
-    assert f"{narrow.output} has 2 partitions, {topics.input} has 4" in ended.stderr
-
-
-async def test_a_model_that_is_not_there_stops_the_worker_with_its_name_and_place(
-    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker
-) -> None:
-    s3.put_object(Bucket=bucket, Key="a.csv", Body=csv(random_rows(5)))
-    await broker.publish(topics.input, [Message({"bucket": bucket, "key": "a.csv"})])
-    ended = await penstock("run", environ=environment(services, topics, MODEL__NAME="rose"))
-    assert ended.code == 2
-    assert f"{services.model_url}/predictions/rose" in ended.stderr
-    assert "model.name" in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert await broker.committed(topics.input, topics.input) == {}
-    assert sum((await broker.ends(topics.output)).values()) == 0
+    async with running_worker(environment(services, topics)) as worker:
+        await worker.ready()
+        worker.send(number)
+        assert await worker.ended() == 0, worker.said

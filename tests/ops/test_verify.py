@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from consumers.ops.verify_report import render
+from consumers.ops.verify_findings import render
 from tests.ops.verify_world import Topics, changed, frame, rows_of
 
 
@@ -82,7 +82,7 @@ def test_swapped_objects_of_two_streams_are_in_order_where_only_streams_are_orde
     output = topics.output[0]
     output[0:2], output[2:4] = output[2:4], output[0:2]
     assert topics.kinds() == {"out_of_order": 2}
-    topics.promise(order="stream")
+    topics.promise(by_stream=True)
     assert topics.kinds() == {}
 
 

@@ -5,33 +5,45 @@ from typing import Any
 
 import msgspec
 
-from consumers.ops.verify import Judge, Rules
-from consumers.ops.verify_report import Kind, Report
+from consumers.ops.verify_findings import Report
+from consumers.ops.verify_judge import Judge, Scope
 from schemas.codec import encode_reference
 from schemas.dead_letter import dead_letter
 from schemas.prediction import RecordFrame, Source
 from schemas.reference import Reference, RowRange
 
-RULES = Rules("refs", "predictions", "predictions.dlq", scope={})
+SCOPE = Scope(
+    input_topic="refs",
+    output_topic="predictions",
+    dead_letter_topic="predictions.dlq",
+    spans={},
+    until={},
+    committed={},
+    partition_of=lambda partition, _: partition,
+    by_stream=False,
+    markers=True,
+)
 
 
 @dataclass
 class Topics:
-    """`output[p]` holds values in order; their offsets are their places. Likewise the others."""
+    """`output[p]` holds values in order; their offsets are their places. Likewise the others.
+    `key`: the Kafka key of all output records, where it shall not be their stream."""
 
     partitions: int = 1
-    rules: Rules = RULES
+    scope: Scope = SCOPE
     input: dict[int, list[bytes | None]] = field(init=False)
     output: dict[int, list[bytes]] = field(init=False)
     letters: list[bytes] = field(default_factory=list)
     committed: dict[int, int] = field(default_factory=dict)
+    key: bytes | None = None
 
     def __post_init__(self) -> None:
         self.input = {number: [] for number in range(self.partitions)}
         self.output = {number: [] for number in range(self.partitions)}
 
-    def promise(self, **rules: Any) -> None:
-        self.rules = replace(self.rules, **rules)
+    def promise(self, **changes: Any) -> None:
+        self.scope = replace(self.scope, **changes)
 
     def refer(
         self, *, partition: int = 0, stream: str = "s", rows: tuple[RowRange, ...] | None = None
@@ -75,20 +87,33 @@ class Topics:
 
     def report(self) -> Report:
         """Judge everything, in the order the judge asks for."""
-        ends = {number: (0, len(values)) for number, values in self.input.items()}
-        judge = Judge(replace(self.rules, scope=self.rules.scope or ends))
-        for number, inputs in self.input.items():
-            for offset, value in enumerate(inputs):
-                judge.read_input(number, offset, value)
+        spans = self.scope.spans or {number: (0, len(log)) for number, log in self.input.items()}
+        until = self.scope.until or {number: end for number, (_, end) in spans.items()}
+        judge = Judge(replace(self.scope, spans=spans, until=until, committed=self.committed))
+        for number, (start, end) in spans.items():
+            for offset in range(start, end):
+                judge.reference(number, offset, None, self.input[number][offset])
+        for number, values in self.output.items():
+            for offset, value in enumerate(values):
+                judge.answer(number, offset, self.key or key_of(value), value)
         for offset, letter in enumerate(self.letters):
-            judge.read_dead_letter(0, offset, letter)
-        for number, outputs in self.output.items():
-            for offset, output in enumerate(outputs):
-                judge.read_output(number, offset, output)
-        return judge.verdict(self.committed)
+            judge.dead_letter(0, offset, None, letter)
+        for number in judge.repeated:
+            for offset, value in enumerate(self.output[number]):
+                judge.compare(number, offset, key_of(value), value)
+        return judge.report()
 
-    def kinds(self) -> dict[Kind, int]:
-        return self.report().violations
+    def kinds(self) -> dict[str, int]:
+        return self.report().violated
+
+
+def key_of(value: bytes) -> bytes | None:
+    """The Kafka key a worker gives the record: its stream."""
+    try:
+        stream: str = msgspec.json.decode(value)["stream"]
+    except (msgspec.MsgspecError, TypeError, KeyError, ValueError, RecursionError):
+        return None
+    return stream.encode()
 
 
 def frame(offset: int, *, partition: int = 0, index: int = 0, stream: str = "s") -> RecordFrame:

@@ -29,6 +29,7 @@ SETTINGS = Settings(
     dead_letter_partitions=4,
     rows=RowOptions(),
     window=WindowLimits(max_rows=64, max_bytes=1 << 20, max_wait_s=0.010),
+    target_p99_s=None,
     fetchers=16,
     callers=4,
     buffer_bytes=1 << 20,

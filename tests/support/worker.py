@@ -41,6 +41,7 @@ class Worker:
         self._process = process
         self._url = url
         self._log = log
+        self._may_end = False
 
     @property
     def said(self) -> str:
@@ -50,31 +51,45 @@ class Worker:
     async def ready(self, partitions: int | None = None) -> None:
         """Until it has partitions (this many, if told) and the model answers."""
 
-        async def is_ready() -> bool:
-            assert self._process.returncode is None, f"the worker ended: {self.said}"
+        wanted = "ready" if partitions is None else f"ready: {partitions} partitions"
+        await self._until_it_says("/readyz", wanted)
+
+    async def _until_it_says(self, path: str, wanted: str) -> None:
+        async def says() -> bool:
             try:
-                status, page = await self.get("/readyz")
+                status, page = await self.get(path)
             except aiohttp.ClientError:
                 return False
-            return status == 200 and (partitions is None or f" {partitions} partitions" in page)
+            return status == 200 and page.startswith(wanted)
 
-        await until(is_ready, lambda: f"the worker ready with {partitions}; it says {self.said}")
+        await until(says, lambda: f"{wanted!r} from {path}; the worker says {self.said}")
 
     async def get(self, path: str) -> tuple[int, str]:
         async with aiohttp.ClientSession() as session, session.get(self._url + path) as answer:
             return answer.status, await answer.text()
 
-    def terminate(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
+    async def alive(self) -> None:
+        """Until it answers at all."""
+        await self._until_it_says("/healthz", "ok")
+
+    def send(self, number: signal.Signals) -> None:
+        self._may_end = True
+        self._process.send_signal(number)
 
     async def stop(self) -> int:
         """Ask it to drain; its exit code."""
-        self.terminate()
+        self.send(signal.SIGTERM)
         return await self.ended()
 
     async def kill(self) -> None:
+        self._may_end = True
         self._process.kill()
         await self._process.wait()
+
+    async def watch(self) -> None:
+        """Fails, with what it said, if it ends before it was asked to."""
+        code = await self._process.wait()
+        assert self._may_end, f"the worker ended by itself with {code}: {self.said}"
 
     async def ended(self) -> int:
         """Its exit code, when it has ended."""
@@ -109,7 +124,7 @@ def environment(
 
 @asynccontextmanager
 async def running_worker(environ: dict[str, str]) -> AsyncIterator[Worker]:
-    """Start it; it may not be ready yet."""
+    """Start it; it may not be ready yet. The block fails if the worker ends by itself."""
     with TemporaryDirectory() as folder:
         log = Path(folder, "log")
         with open_log(log) as stderr:
@@ -122,7 +137,11 @@ async def running_worker(environ: dict[str, str]) -> AsyncIterator[Worker]:
             )
         worker = Worker(process, f"http://127.0.0.1:{environ['PENSTOCK_HTTP__PORT']}", log)
         try:
-            yield worker
+            # A body that waits for a worker that is dead is cancelled.
+            async with asyncio.TaskGroup() as tasks:
+                watching = tasks.create_task(worker.watch())
+                yield worker
+                watching.cancel()
         finally:
             if process.returncode is None:
                 await worker.kill()

@@ -1,0 +1,109 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumers.core.pace import CallFit, Pace, Setting
+
+FIXED = Setting(max_rows=512, max_wait_s=0.010, calls=4)
+
+
+def pace(target_ms: float = 50.0) -> Pace:
+    return Pace(FIXED, target_ms / 1000)
+
+
+def feed(of: Pace, calls: int, *, base_s: float, per_row_s: float) -> None:
+    for number in range(calls):
+        rows = 8 + 40 * (number % 8)
+        of.answered(rows, base_s + per_row_s * rows)
+
+
+def test_without_data_the_fixed_values_hold() -> None:
+    young = pace()
+    assert young.setting() == FIXED
+    feed(young, 19, base_s=0.001, per_row_s=0.0)
+    assert young.setting() == FIXED
+
+
+@given(st.floats(0.0, 0.05), st.floats(0.0, 0.001))
+def test_the_fit_finds_the_line_that_the_calls_follow(base_s: float, per_row_s: float) -> None:
+    fit = CallFit()
+    for number in range(200):
+        rows = 1 + 37 * number % 512
+        fit.add(rows, base_s + per_row_s * rows)
+    found_base_s, found_per_row_s = fit.line()
+    for rows in (1, 100, 512):
+        expected = base_s + per_row_s * rows
+        assert found_base_s + found_per_row_s * rows == pytest.approx(expected, rel=0.01, abs=1e-6)
+
+
+def test_calls_of_one_size_are_all_base() -> None:
+    fit = CallFit()
+    for _ in range(50):
+        fit.add(64, 0.004)
+    assert fit.line() == pytest.approx((0.004, 0.0))
+
+
+def test_the_largest_batch_is_the_one_whose_call_still_fits() -> None:
+    slow = pace(target_ms=50)
+    feed(slow, 100, base_s=0.005, per_row_s=0.0001)
+    # Half of 50 ms, less the base of 5 ms, at 0.1 ms a row.
+    assert slow.setting().max_rows == pytest.approx(200, abs=2)
+
+
+def test_a_fast_server_is_asked_sooner_than_a_slow_one() -> None:
+    fast, slow = pace(), pace()
+    feed(fast, 100, base_s=0.001, per_row_s=0.0)
+    feed(slow, 100, base_s=0.008, per_row_s=0.0)
+    assert fast.setting().max_wait_s == pytest.approx(0.001, rel=0.05)
+    assert slow.setting().max_wait_s == pytest.approx(0.008, rel=0.05)
+
+
+def test_time_lost_elsewhere_shortens_what_a_batch_may_take() -> None:
+    near, far = pace(), pace()
+    for one, elsewhere_s in ((near, 0.001), (far, 0.030)):
+        feed(one, 100, base_s=0.002, per_row_s=0.0001)
+        for _ in range(500):
+            one.elsewhere(elsewhere_s)
+    assert far.setting().max_rows < near.setting().max_rows
+
+
+def test_a_backlog_is_worked_off_with_the_fixed_values() -> None:
+    late = pace()
+    feed(late, 100, base_s=0.002, per_row_s=0.0001)
+    for _ in range(500):
+        late.elsewhere(10.0)
+    assert late.setting() == FIXED
+    for _ in range(5_000):
+        late.elsewhere(0.001)
+    assert late.setting() != FIXED
+
+
+def test_late_answers_halve_the_calls_in_flight_and_good_ones_bring_them_back() -> None:
+    one = pace()
+    feed(one, 100, base_s=0.002, per_row_s=0.0)
+    one.answered(8, 0.200)
+    assert one.setting().calls == 2
+    one.answered(8, 0.400)
+    assert one.setting().calls == 1
+    one.answered(8, 0.800)
+    assert one.setting().calls == 1
+    feed(one, 1_000, base_s=0.002, per_row_s=0.0)
+    assert one.setting().calls == 4
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 512), st.floats(0.0, 5.0)), max_size=200),
+    st.lists(st.floats(0.0, 100.0), max_size=50),
+)
+def test_the_setting_stays_within_its_bounds_whatever_happens(
+    calls: list[tuple[int, float]], elsewhere: list[float]
+) -> None:
+    any_pace = pace()
+    for rows, took_s in calls:
+        any_pace.answered(rows, took_s)
+    for spent_s in elsewhere:
+        any_pace.elsewhere(spent_s)
+    setting = any_pace.setting()
+    assert 1 <= setting.max_rows <= 512
+    assert 0.0 <= setting.max_wait_s <= 0.050
+    assert 1 <= setting.calls <= 4

@@ -1,0 +1,114 @@
+"""What the commands tell on the real services: exit codes, messages, and what they leave alone."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.support.loads import csv
+from tests.support.reference_model import random_rows
+from tests.support.services import Services, Topics
+from tests.support.topic_tools import Broker, Message, broker_of
+from tests.support.worker import environment, penstock, running_worker
+
+
+@pytest.fixture
+async def broker(services: Services) -> AsyncIterator[Broker]:
+    async with broker_of(services) as broker:
+        yield broker
+
+
+async def test_topics_are_created_once_however_often_one_asks(
+    services: Services, topics: Topics, broker: Broker
+) -> None:
+    fresh = Topics(*(f"{name}-more" for name in topics))
+    environ = environment(services, fresh)
+    first = await penstock("topics", "create", "--partitions", "3", environ=environ)
+    again = await penstock("topics", "create", "--partitions", "3", environ=environ)
+    try:
+        assert first.stdout.decode().splitlines() == [f"{name}: created" for name in fresh]
+        assert again.stdout.decode().splitlines() == [f"{name}: was there" for name in fresh]
+        assert first.code == again.code == 0
+        assert [len(await broker.ends(name)) for name in fresh] == [3, 3, 3]
+    finally:
+        await broker.delete(fresh)
+
+
+async def test_the_configuration_is_shown_without_its_secrets(
+    services: Services, topics: Topics
+) -> None:
+    environ = environment(services, topics, KAFKA__SASL_PASSWORD="open sesame")
+    shown = await penstock("config", environ=environ)
+    assert shown.code == 0
+    document = json.loads(shown.stdout)
+    assert document["kafka"]["input_topic"] == topics.input
+    assert document["objects"]["endpoint_url"] == services.endpoint_url
+    for secret in (services.secret, "open sesame"):
+        assert secret not in shown.stdout.decode() + shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"OUTPUT__TOPIC": "no-such-topic"}, ["no-such-topic", "penstock topics create"]),
+        ({"OUTPUT__DLQ_TOPIC": "no-such-topic"}, ["no-such-topic", "penstock topics create"]),
+        ({"KAFKA__INPUT_TOPIC": "no-such-topic"}, ["no-such-topic", "penstock topics create"]),
+        ({"KAFKA__INPUTTOPIC": "refs"}, ["kafka.inputtopic", "did you mean input_topic?"]),
+        ({"WINDOW__MAX_ROWS": "many"}, ["max_rows"]),
+        ({"MODEL__URL": "localhost"}, ["model.url", "http://"]),
+    ],
+)
+async def test_a_wrong_setting_ends_the_start_with_the_mend(
+    services: Services, topics: Topics, broker: Broker, wrong: dict[str, str], says: list[str]
+) -> None:
+    ended = await penstock("run", environ=environment(services, topics, **wrong))
+    assert ended.code == 2
+    assert all(text in ended.stderr for text in says), ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "no-such-topic" not in await broker.topics()
+
+
+async def test_an_output_topic_with_fewer_partitions_than_the_input_is_refused(
+    services: Services, topics: Topics, make_topics: Any
+) -> None:
+    narrow = await make_topics(2)
+    ended = await penstock(
+        "run", environ=environment(services, topics, OUTPUT__TOPIC=narrow.output)
+    )
+    assert ended.code == 2
+    assert f"{narrow.output} has 2 partitions, {topics.input} has 4" in ended.stderr
+
+
+async def test_a_model_that_is_not_there_stops_the_worker_with_its_name_and_place(
+    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker
+) -> None:
+    s3.put_object(Bucket=bucket, Key="a.csv", Body=csv(random_rows(5)))
+    await broker.publish(topics.input, [Message({"bucket": bucket, "key": "a.csv"})])
+    ended = await penstock("run", environ=environment(services, topics, MODEL__NAME="rose"))
+    assert ended.code == 2
+    assert f"{services.model_url}/predictions/rose" in ended.stderr
+    assert "model.name" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert await broker.committed(topics.input, topics.input) == {}
+    assert sum((await broker.ends(topics.output)).values()) == 0
+
+
+async def test_a_port_that_is_in_use_is_told(services: Services, topics: Topics) -> None:
+    environ = environment(services, topics)
+    async with running_worker(environ) as worker:
+        await worker.alive()
+        ended = await penstock("run", environ=environ)
+    assert ended.code == 2
+    assert f"127.0.0.1:{environ['PENSTOCK_HTTP__PORT']}" in ended.stderr
+    assert "http.port" in ended.stderr
+
+
+async def test_a_broker_that_is_not_there_is_exit_code_3(
+    services: Services, topics: Topics
+) -> None:
+    environ = environment(services, topics, KAFKA__BOOTSTRAP_SERVERS="127.0.0.1:1")
+    ended = await penstock("run", environ=environ)
+    assert ended.code == 3
+    assert "127.0.0.1" in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,177 @@
+"""Three topics in memory, written with the encoders of the pipeline, and a judge to read them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from consumers.ops.verify_findings import Report
+from consumers.ops.verify_judge import Judge, Scope
+from schemas.codec import encode_reference
+from schemas.dead_letter import dead_letter
+from schemas.prediction import RecordFrame, Source
+from schemas.reference import Reference, RowRange
+
+STREAM = "cam"
+BUCKET = "b"
+REFUSED = ("model_rejected", "refused")
+UNREADABLE = ("not_found", "no such object")
+
+Log = list[tuple[bytes | None, bytes | None]]
+
+
+def answer_of(row: int) -> bytes:
+    return b'{"score":%d.5}' % row
+
+
+@dataclass
+class Topics:
+    """Append to `refs`, `predictions` and `letters` (by partition), change them, have them
+    judged.
+    """
+
+    partitions: int = 1
+    markers: bool = True
+    by_stream: bool = False
+    partition_of: Callable[[int, str], int] = lambda partition, _: partition
+    committed: dict[int, int] = field(default_factory=dict)
+    until: dict[int, int] | None = None
+    refs: dict[int, Log] = field(init=False)
+    predictions: dict[int, Log] = field(init=False)
+    letters: dict[int, Log] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.refs, self.predictions, self.letters = (
+            {number: [] for number in range(self.partitions)} for _ in range(3)
+        )
+
+    @property
+    def out(self) -> Log:
+        return self.predictions[0]
+
+    def ask(
+        self, name: str = "a", rows: Sequence[RowRange] | None = None, partition: int = 0
+    ) -> int:
+        """A reference; its offset."""
+        selected = None if rows is None else tuple(rows)
+        reference = Reference(bucket=BUCKET, key=name, stream=STREAM, rows=selected)
+        return self.ask_raw(encode_reference(reference), partition)
+
+    def ask_raw(self, value: Any, partition: int = 0) -> int:
+        text = value if isinstance(value, bytes | None) else orjson.dumps(value)
+        self.refs[partition].append((None, text))
+        return len(self.refs[partition]) - 1
+
+    def frame(
+        self, offset: int, name: str | None = "a", index: int = 0, partition: int = 0, **more: Any
+    ) -> RecordFrame:
+        fields: dict[str, Any] = {
+            "topic": "refs",
+            "stream": STREAM,
+            "version": '"1"',
+            "event_time": None,
+            "attributes": None,
+            "model": "rows",
+            "model_version": None,
+            **more,
+        }
+        return RecordFrame(
+            partition=partition,
+            offset=offset,
+            object_index=index,
+            bucket=None if name is None else BUCKET,
+            key=name,
+            **fields,
+        )
+
+    def put(self, *values: bytes, partition: int = 0, stream: str = STREAM) -> None:
+        self.predictions[partition] += [(stream.encode(), value) for value in values]
+
+    def answer(
+        self,
+        offset: int,
+        rows: Sequence[int],
+        count: int | None = None,
+        name: str | None = "a",
+        index: int = 0,
+        partition: int = 0,
+        rejected: Sequence[int] = (),
+        **more: Any,
+    ) -> None:
+        """Rows of an object; the last of them ends it (unless `count`, its row count, is None)."""
+        frame = self.frame(offset, name, index, partition, **more)
+        for row in rows:
+            last = count if row == rows[-1] else None
+            if row in rejected:
+                value = frame.rejected(row, *REFUSED, None, last)
+            elif last is not None:
+                value = frame.last_row(row, answer_of(row), None, last)
+            else:
+                (value,) = frame.rows(row, [answer_of(row)], None)
+            self.put(value, partition=partition, stream=more.get("stream", STREAM))
+
+    def mark(
+        self,
+        offset: int,
+        rows: int = 0,
+        error: tuple[str, str] | None = None,
+        name: str | None = "a",
+        index: int = 0,
+    ) -> None:
+        self.put(self.frame(offset, name, index).marker(rows, error))
+
+    def letter(
+        self, offset: int, rows: Sequence[RowRange] | None, name: str | None = "a", **more: Any
+    ) -> None:
+        reference = None if name is None else Reference(bucket=BUCKET, key=name)
+        fields: dict[str, Any] = {
+            "code": "model_rejected",
+            "stage": "predict",
+            "message": "refused",
+            "attempts": 1,
+            "stream": STREAM,
+            "source": Source("refs", 0, offset),
+            "reference": reference,
+            "version": None,
+            "member": None,
+            "rows": rows,
+            "event_time": None,
+            "failed_at": 1,
+            "model": "rows",
+            "value": b"junk",
+        }
+        self.letters[0].append((None, dead_letter(**(fields | more))))
+
+    def judge(self) -> Judge:
+        """Everything is read, the second time too."""
+        ends = {number: len(log) for number, log in self.refs.items()}
+        judge = Judge(
+            Scope(
+                input_topic="refs",
+                output_topic="predictions",
+                dead_letter_topic="predictions.dlq",
+                spans={number: (0, end) for number, end in ends.items()},
+                until=ends if self.until is None else self.until,
+                committed=self.committed,
+                partition_of=self.partition_of,
+                by_stream=self.by_stream,
+                markers=self.markers,
+            )
+        )
+        feed(judge.reference, self.refs)
+        feed(judge.answer, self.predictions)
+        feed(judge.dead_letter, self.letters)
+        feed(judge.compare, {number: self.predictions[number] for number in judge.repeated})
+        return judge
+
+    def report(self) -> Report:
+        return self.judge().report()
+
+
+def feed(
+    take: Callable[[int, int, bytes | None, bytes | None], None], logs: dict[int, Log]
+) -> None:
+    for partition, log in logs.items():
+        for offset, (key, value) in enumerate(log):
+            take(partition, offset, key, value)

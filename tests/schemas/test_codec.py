@@ -1,0 +1,230 @@
+"""Whatever is on the input topic becomes references, inline rows, nothing, or one error."""
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.codec import Ignored, Inline, References, decode, encode_reference, split_url
+from schemas.errors import SchemaError
+from schemas.reference import MAX_DEPTH, Reference
+
+FULL = {
+    "bucket": "sensors",
+    "key": "site-1/cam-3/000042.csv.gz",
+    "stream": "site-1/cam-3",
+    "event_time": 1795208217412,
+    "version_id": "v",
+    "etag": '"e"',
+    "size": 1234,
+    "format": "csv",
+    "compression": "gzip",
+    "rows": [[0, 500], [700, None]],
+    "attributes": {"line": "A"},
+}
+NAMES = st.text(min_size=1, max_size=20)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+FIELDS = st.sampled_from(
+    [
+        *FULL,
+        *("url", "objects", "inline", "Records", "detail", "detail-type", "time", "Message"),
+        *("body", "Body", "Event"),
+    ]
+)
+
+
+def decode_json(document: Any) -> References | Inline | Ignored:
+    return decode(orjson.dumps(document))
+
+
+def reference_of(document: Any) -> Reference:
+    message = decode_json(document)
+    assert isinstance(message, References)
+    (reference,) = message.items
+    return reference
+
+
+def test_a_reference_keeps_all_its_fields() -> None:
+    reference = reference_of(FULL)
+    assert reference.rows == ((0, 500), (700, None))
+    assert orjson.loads(encode_reference(reference)) == FULL
+
+
+def test_a_reference_needs_bucket_and_key_alone() -> None:
+    assert reference_of({"bucket": "b", "key": "k"}) == Reference(bucket="b", key="k")
+
+
+def test_fields_that_are_null_or_not_ours_are_as_if_left_out() -> None:
+    document = dict.fromkeys(FULL, None) | {"bucket": "b", "key": "k", "detail": 7, "body": "x"}
+    assert reference_of(document) == Reference(bucket="b", key="k")
+
+
+@pytest.mark.parametrize("key", ["a", "a/b", "a//b?c#d%20e+f", "ü/日"])
+def test_a_url_names_bucket_and_key_exactly(key: str) -> None:
+    assert reference_of({"url": f"s3://bucket/{key}"}) == Reference(bucket="bucket", key=key)
+    assert split_url(f"s3://bucket/{key}") == ("bucket", key)
+
+
+def test_several_objects_keep_their_order() -> None:
+    message = decode_json({"objects": [{"bucket": "b", "key": "2"}, {"url": "s3://b/1"}]})
+    assert message == References((Reference(bucket="b", key="2"), Reference(bucket="b", key="1")))
+
+
+def test_inline_rows_are_spliced_byte_for_byte() -> None:
+    message = decode(b'{"stream": "s", "event_time": 7, "inline": [[1, 2.50], {"a" : 1e2}]}')
+    assert isinstance(message, Inline)
+    assert (message.stream, message.event_time) == ("s", 7)
+    assert message.body() == b'[[1, 2.50],{"a" : 1e2}]'
+
+
+@pytest.mark.parametrize(
+    ("event_time", "is_good"),
+    [
+        (0, True),
+        (-1, True),
+        ("2026-11-21T00:00:00Z", True),
+        ("2026-11-21T00:00:00.123456789+01:00", True),
+        ("2026-11-21", True),
+        (1795208217412000, False),
+        (10**30, False),
+        ("yesterday", False),
+        ("", False),
+        (1.5, False),
+        (True, False),
+    ],
+)
+def test_event_time_is_epoch_milliseconds_or_iso(event_time: Any, is_good: bool) -> None:
+    document = {"bucket": "b", "key": "k", "event_time": event_time}
+    value = str(document).replace("'", '"').replace("True", "true").encode()
+    if is_good:
+        message = decode(value)
+        assert isinstance(message, References)
+        assert message.items[0].event_time == event_time
+    else:
+        with pytest.raises(SchemaError, match="event_time"):
+            decode(value)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [[], [[0, 0]], [[5, 3]], [[-1, 3]], [[0, 5], [4, 9]], [[0, None], [5, 9]], [[1 << 63, None]]],
+)
+def test_rows_are_ascending_disjoint_ranges(rows: Any) -> None:
+    with pytest.raises(SchemaError, match="rows"):
+        decode_json({"bucket": "b", "key": "k", "rows": rows})
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        ({"bucket": "b"}, "needs a key"),
+        ({"key": "k"}, "needs a bucket"),
+        ({"bucket": "", "key": "k"}, "bucket that is not empty"),
+        ({"bucket": "b", "key": ""}, "key that is not empty"),
+        ({"bucket": 1, "key": "k"}, r"\$\.bucket"),
+        ({"bucket": "b", "key": "k", "size": -1}, "size"),
+        ({"bucket": "b", "key": "k", "url": "s3://b/k"}, "either bucket and key, or url"),
+        ({"bucket": "b", "key": "k", "inline": [1]}, "either a reference, or"),
+        ({"objects": [], "inline": []}, "either a reference, or"),
+        ({"url": "http://b/k"}, "s3://bucket/key"),
+        ({"url": "s3://b"}, "s3://bucket/key"),
+        ({"objects": []}, "names no object"),
+        ({"objects": [{"bucket": "b"}]}, "needs a key"),
+        ({"objects": "b/k"}, r"\$\.objects"),
+        ({"inline": 5}, r"\$\.inline"),
+        ({}, "neither a reference"),
+        ([], "object"),
+        ("s3://b/k", "object"),
+        (None, "object"),
+    ],
+)
+def test_what_is_wrong_is_told(document: Any, told: str) -> None:
+    with pytest.raises(SchemaError, match=told):
+        decode_json(document)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        b"",
+        b"hello",
+        b"\xff\xfe",
+        b'{"bucket": "b", "key": "\xff"}',
+        b'{"inline": ["\xff"]}',
+        b'{"bucket": "b", "key": "\\ud800"}',
+        b'{"bucket": "b", "key": "k"} trailing',
+        b"[" * 100_000,
+        b'{"attributes":' + b'{"a":' * 100_000,
+        b'{"bucket": "b", "key": "k", "attributes": {"a": 1e999}}',
+        b'{"bucket": "b", "key": "k", "size": 1' + b"0" * 5_000 + b"}",
+    ],
+)
+def test_broken_values_are_one_kind_of_error(value: bytes | None) -> None:
+    with pytest.raises(SchemaError):
+        decode(value)
+
+
+def test_attributes_that_no_encoder_would_survive_are_refused() -> None:
+    nested: Any = {}
+    for _ in range(MAX_DEPTH):
+        nested = {"a": [nested]}
+    with pytest.raises(SchemaError, match="deeper"):
+        decode_json({"bucket": "b", "key": "k", "attributes": nested})
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_raise_anything_else(value: bytes) -> None:
+    decode_or_refuse(value)
+
+
+@given(st.dictionaries(FIELDS, JSON | st.sampled_from(list(FULL.values())), max_size=6))
+def test_no_document_raises_anything_else(document: dict[str, Any]) -> None:
+    try:
+        value = orjson.dumps(document)
+    except TypeError:  # an integer beyond 64 bits
+        value = str(document).replace("'", '"').encode(errors="replace")
+    decode_or_refuse(value)
+
+
+def decode_or_refuse(value: bytes) -> None:
+    """What is decoded can be encoded again; all else is a `SchemaError`."""
+    try:
+        message = decode(value)
+    except SchemaError:
+        return
+    if isinstance(message, References):
+        assert message.items
+        for reference in message.items:
+            assert decode(encode_reference(reference)) == References((reference,))
+    elif isinstance(message, Inline):
+        assert isinstance(orjson.loads(message.body()), list)
+
+
+@given(
+    bucket=NAMES,
+    key=NAMES,
+    stream=st.none() | st.text(max_size=9),
+    size=st.none() | st.integers(0, 1 << 62),
+    bounds=st.none() | st.sets(st.integers(0, 99), min_size=2, max_size=2),
+    attributes=st.none() | st.dictionaries(st.text(max_size=5), st.integers() | st.text()),
+)
+def test_every_valid_reference_survives_the_wire(
+    bucket: str,
+    key: str,
+    stream: str | None,
+    size: int | None,
+    bounds: set[int] | None,
+    attributes: dict[str, Any] | None,
+) -> None:
+    rows = None if bounds is None else ((min(bounds), max(bounds)),)
+    reference = Reference(
+        bucket=bucket, key=key, stream=stream, size=size, rows=rows, attributes=attributes
+    )
+    assert decode(encode_reference(reference)) == References((reference,))

@@ -1,0 +1,120 @@
+"""The JSON Schemas in the repository are those of the types, and real messages satisfy them."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from jsonschema import Draft202012Validator
+
+from schemas.__main__ import FOLDER, documents, text, write
+from schemas.codec import decode
+from schemas.dead_letter import dead_letter
+from schemas.errors import SchemaError
+from schemas.prediction import RecordFrame, Source
+from schemas.reference import Reference
+
+
+def validator(name: str) -> Any:
+    document = orjson.loads((FOLDER / f"{name}.v1.schema.json").read_bytes())
+    Draft202012Validator.check_schema(document)
+    return Draft202012Validator(document)
+
+
+@pytest.mark.parametrize("name", documents())
+def test_the_file_equals_the_type(name: str) -> None:
+    assert (FOLDER / name).read_bytes() == text(documents()[name]), "run python -m schemas"
+
+
+def test_the_generator_writes_every_file(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        path.name for path in FOLDER.glob("*.schema.json")
+    }
+
+
+REFERENCES: list[Any] = [
+    {"bucket": "b", "key": "k"},
+    {"url": "s3://b/k"},
+    {"bucket": "b", "key": "k", "event_time": "2026-11-21", "rows": [[0, 5], [7, None]]},
+    {"objects": [{"bucket": "b", "key": "k"}, {"url": "s3://b/k"}]},
+    {"stream": "s", "inline": [[1, 2], {"a": 1}], "event_time": 7},
+]
+NO_REFERENCES: list[Any] = [
+    {},
+    [],
+    {"bucket": "b"},
+    {"bucket": "", "key": "k"},
+    {"url": "http://b/k"},
+    {"bucket": "b", "key": "k", "url": "s3://b/k"},
+    {"objects": []},
+    {"inline": 1},
+    {"bucket": "b", "key": "k", "rows": [[1]]},
+]
+
+
+@pytest.mark.parametrize("document", REFERENCES)
+def test_what_the_codec_takes_is_valid(document: Any) -> None:
+    decode(orjson.dumps(document))
+    validator("reference").validate(document)
+
+
+@pytest.mark.parametrize("document", NO_REFERENCES)
+def test_what_the_codec_refuses_is_invalid(document: Any) -> None:
+    with pytest.raises(SchemaError):
+        decode(orjson.dumps(document))
+    assert not validator("reference").is_valid(document)
+
+
+def frames() -> list[RecordFrame]:
+    most: dict[str, Any] = {
+        "topic": "refs",
+        "partition": 0,
+        "offset": 1,
+        "object_index": 0,
+        "stream": "s",
+        "bucket": "b",
+        "key": "k",
+        "version": "v",
+        "event_time": 7,
+        "attributes": {"a": 1},
+        "model": "m",
+        "model_version": "1.0",
+    }
+    absent = ("bucket", "key", "version", "event_time", "attributes", "model_version")
+    return [RecordFrame(**most), RecordFrame(**most | dict.fromkeys(absent))]
+
+
+@pytest.mark.parametrize("frame", frames())
+def test_every_record_of_a_frame_is_a_valid_prediction(frame: RecordFrame) -> None:
+    records = [
+        *frame.rows(0, [b"1", b'{"label":1}', b"null"], "m.csv"),
+        frame.last_row(3, b"[1]", None, 4),
+        frame.rejected(0, "bad_row", "no", None, None),
+        frame.rejected(3, "bad_row", "no", "m.csv", 4),
+        frame.marker(0, None),
+        frame.marker(3, ("bad_format", "cut")),
+    ]
+    for record in records:
+        validator("prediction").validate(orjson.loads(record))
+
+
+@pytest.mark.parametrize("reference", [None, Reference(bucket="b", key="k", size=5)])
+def test_every_letter_is_a_valid_dead_letter(reference: Reference | None) -> None:
+    value = dead_letter(
+        code="bad_row",
+        stage="expand",
+        message="no",
+        attempts=1,
+        stream="s",
+        source=Source("refs", 0, 1),
+        reference=reference,
+        version=None,
+        member=None,
+        rows=((3, 5), (7, None)),
+        event_time=None,
+        failed_at=1,
+        model="m",
+        value=b"x",
+    )
+    validator("dead_letter").validate(orjson.loads(value))
