@@ -49,15 +49,7 @@ def open_objects(settings: config.Objects) -> Objects:
     if settings.client == "s3fs":
         return S3fsObjects(settings)
     objects = ObstoreObjects(settings)
-    if settings.endpoint_url is None or settings.key is None or settings.secret is None:
-        return objects
-    return DirectObjects(
-        objects,
-        endpoint_url=settings.endpoint_url,
-        region=settings.region,
-        key=settings.key,
-        secret=settings.secret,
-    )
+    return DirectObjects(objects, settings) if DirectObjects.is_for(settings) else objects
 
 
 def open_model(settings: config.Model) -> Model:
@@ -74,6 +66,7 @@ def row_options(cfg: config.Config) -> RowOptions:
     header = cfg.rows.header
     return RowOptions(
         form="matrix" if cfg.model.request == "float32" else "json",
+        format=cfg.rows.format,
         header=header if isinstance(header, str) else "yes" if header else "no",
         columns=cfg.rows.columns,
         member=cfg.rows.member,

@@ -5,6 +5,7 @@ people are one to three lines; a traceback only with `--debug`.
 """
 
 import asyncio
+import io
 import logging
 import os
 import sys
@@ -375,7 +376,7 @@ def main() -> NoReturn:
         code = 130
     except BrokenPipeError:
         code = EXIT_DONE  # whoever read our output has seen enough
-        sys.stdout = open(os.devnull, "w")
+        sys.stdout = io.StringIO()
     _leave(code)
 
 

@@ -65,6 +65,7 @@ def dead_letter(
 
     `value`, the original message, is only used when `reference` is None. The reference in the
     letter names its stream, so that it stays in it whatever Kafka key it is published with.
+    Raises `SchemaError` for rows that no reference may have.
     """
     about = None
     if reference is not None:

@@ -43,12 +43,11 @@ class Failure(Struct, frozen=True):
 
 
 class Prediction(Struct, kw_only=True):
-    """One record of the output topic: a row's answer, or with `row` None the marker that ends an
-    object.
+    """One record of the output topic: a row's answer, or the marker (`row` None) of an object.
 
     `row` counts from 0 over the whole object, `rows` is the object's row count; `last` and `rows`
     are on its last record only. `object` is None for inline rows and for a message that is no
-    reference.
+    reference. `prediction` is any JSON; None together with `error` is a rejected row.
     """
 
     v: Annotated[int, Meta(ge=1)]
@@ -83,11 +82,11 @@ def decode_prediction(value: bytes) -> Prediction:
 class RecordFrame:
     """Encodes the records of one object. Answers are JSON text and are spliced in as they are.
 
-    `object_index` counts the objects of one message. `bucket` None: there is no object. A record
-    costs about 0.16 µs.
+    `object_index` counts the objects of one message; `bucket` None: there is no object. A row costs
+    0.16 µs: joining its parts costs the same, f-strings and formatting whole blocks 2.5 times that.
     """
 
-    __slots__ = ("_after_row", "_before_row", "_formats", "_id", "_tail")
+    __slots__ = ("_before_row", "_bulk", "_id", "_tail")
 
     def __init__(
         self,
@@ -120,12 +119,10 @@ class RecordFrame:
             "model_version": model_version,
         }
         self._tail = b",%b," % _encode({k: v for k, v in tail.items() if v is not None})[1:-1]
-        self._formats: tuple[str | None, bytes] | None = None
+        self._bulk: tuple[str | None, bytes] | None = None
 
     def rows(self, first_row: int, answers: Sequence[bytes], member: str | None) -> list[bytes]:
-        """Records of consecutive rows, none of them the object's last; `answers[i]` is row
-        `first_row + i`'s.
-        """
+        """Records of rows that are not the object's last; `answers[i]` is of `first_row + i`."""
         record = self._format(member)
         return [record % (row, row, answer) for row, answer in enumerate(answers, first_row)]
 
@@ -136,9 +133,7 @@ class RecordFrame:
     def rejected(
         self, row: int, code: str, message: str, member: str | None, last_rows: int | None
     ) -> bytes:
-        """A row without prediction, in its place; `last_rows` is the object's row count if it is
-        the last.
-        """
+        """A row without prediction; `last_rows` is the object's row count if it is the last."""
         return self._record(b"%d" % row, member, b"%d" % row, last_rows, b"null", (code, message))
 
     def marker(self, rows: int, error: tuple[str, str] | None) -> bytes:
@@ -149,14 +144,14 @@ class RecordFrame:
 
     def _format(self, member: str | None) -> bytes:
         """The bulk format of a member's rows, kept until the member changes."""
-        if self._formats is None or self._formats[0] != member:
+        if self._bulk is None or self._bulk[0] != member:
             head, between, tail = (
                 part.replace(b"%", b"%%")
                 for part in (self._id, self._until_row(member), self._tail)
             )
             whole = b'%b%%d%b%%d%b"prediction":%%b}' % (head, between, tail)
-            self._formats = (member, whole)
-        return self._formats[1]
+            self._bulk = (member, whole)
+        return self._bulk[1]
 
     def _until_row(self, member: str | None) -> bytes:
         named = b"" if member is None else b',"member":%b' % _encode(member)

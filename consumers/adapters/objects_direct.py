@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple, cast
 from urllib.parse import quote, urlsplit
 
+from consumers import config
 from consumers.adapters.objects_common import (
     CONNECT_TIMEOUT_S,
     DEFAULT_REGION,
@@ -44,17 +45,24 @@ _FIELDS: Final = re.compile(
 class DirectObjects:
     """The port `Objects`. For an http(s) endpoint with a fixed key and secret."""
 
-    def __init__(
-        self, behind: Objects, *, endpoint_url: str, region: str | None, key: str, secret: str
-    ) -> None:
-        parts = urlsplit(endpoint_url)
+    def __init__(self, behind: Objects, settings: config.Objects) -> None:
+        assert settings.endpoint_url is not None
+        assert settings.key is not None
+        assert settings.secret is not None
+        parts = urlsplit(settings.endpoint_url)
         self._behind = behind
         self._secure = ssl.create_default_context() if parts.scheme == "https" else None
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if self._secure else 80)
         self._prefix = parts.path.rstrip("/")
-        self._sign = Signer(parts.netloc, region or DEFAULT_REGION, key, secret)
+        region = settings.region or DEFAULT_REGION
+        self._sign = Signer(parts.netloc, region, settings.key, settings.secret)
         self._idle: deque[_Connection] = deque()
+
+    @staticmethod
+    def is_for(settings: config.Objects) -> bool:
+        """Elsewhere addresses and credentials are found by rules that the client behind knows."""
+        return None not in (settings.endpoint_url, settings.key, settings.secret)
 
     async def open(self, location: Location) -> Body:
         if not is_odd(location.key):

@@ -7,7 +7,7 @@ holds; a percentile that is a tick without an answer lies on the upper edge.
 import math
 from collections.abc import Iterator, Sequence
 
-from consumers.bench.trial import Trial
+from consumers.bench.verdict import Trial
 
 WIDTH, HEIGHT = 640, 400
 LEFT, RIGHT, TOP, BOTTOM = 60, 20, 40, 50

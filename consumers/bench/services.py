@@ -1,20 +1,26 @@
-"""Which processes of this machine are the services: the stack's own record of what it started.
+"""Whose CPU time is whose: the worker, each service, the bench, and everybody else on the machine.
 
-Rule: a figure that cannot be had (services in containers, or started by somebody else) is left out,
-never guessed.
+Rule: the services' processes come from the stack's own record of what it started. A figure that
+cannot be had (services in containers, or started by somebody else) is left out, never guessed.
 """
 
+import asyncio
 import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from consumers import config
-from consumers.bench.usage import usage
+from consumers.bench.usage import machine_cpu_s, usage
 
 _STACK = Path(__file__).parents[2] / "scripts" / "stack"
+# Of whole cores. The kernel, and the services while they have nothing to do, take about 0.1.
+QUIET_CORES = 0.25
+QUIET_LOOK_S = 1.0
+QUIET_WAIT_S = 60.0
 
 
 class _Service(Struct):
@@ -42,5 +48,29 @@ def service_pids(cfg: config.Config) -> dict[str, int]:
 
 
 def cpu_by_name(pids: Mapping[str, int]) -> dict[str, float]:
-    """CPU seconds used so far."""
-    return {name: usage(pid).cpu_s for name, pid in pids.items()}
+    """CPU seconds used so far, and the whole machine's."""
+    return {name: usage(pid).cpu_s for name, pid in pids.items()} | {"machine": machine_cpu_s()}
+
+
+def others_s(used_s: Mapping[str, float]) -> float:
+    """What is the machine's, and nobody's whom we know."""
+    return 2 * used_s["machine"] - sum(used_s.values())
+
+
+async def quiet(pids: Mapping[str, int], tell: Callable[[str], None]) -> None:
+    """Wait until nobody else works on this machine; go on after a while all the same, saying so."""
+    if not pids:
+        return
+    deadline_s = time.monotonic() + QUIET_WAIT_S
+    while True:
+        before = cpu_by_name(pids)
+        await asyncio.sleep(QUIET_LOOK_S)
+        after = cpu_by_name(pids)
+        others = others_s({name: after[name] - before[name] for name in after}) / QUIET_LOOK_S
+        if others <= QUIET_CORES:
+            return
+        if time.monotonic() > deadline_s:
+            tell(
+                f"other processes use {others:.1f} cores: figures will be worse than they could be"
+            )
+            return

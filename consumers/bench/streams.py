@@ -14,9 +14,13 @@ from consumers.bench import generator
 from consumers.bench.http_load import HttpTask, post
 from consumers.bench.place import Bucket, check_local, fresh_bucket
 from consumers.bench.search import bisect, prove
-from consumers.bench.services import service_pids
+from consumers.bench.services import QUIET_CORES, quiet, service_pids
 from consumers.bench.throughput import WARM_UP_LIMIT_S, WARM_UP_REQUESTS
-from consumers.bench.trial import Trial, TrialTask, run_trial
+from consumers.bench.trial import TrialTask, run_trial
+from consumers.bench.verdict import Trial
+
+# More would let a machine that is always busy run for ever.
+DISTURBED_TRIALS = 3
 
 
 class StreamsPlan(Struct, frozen=True, kw_only=True):
@@ -91,10 +95,23 @@ class _Search:
         self.trials: list[Trial] = []
 
     async def holds(self, streams: int) -> bool:
-        return (await self._try(streams, self._plan.trial_s)).held
+        return (await self._undisturbed(streams, self._plan.trial_s, lambda trial: trial.held)).held
 
     async def proves(self, streams: int) -> bool:
-        return (await self._try(streams, self._plan.seconds)).proven
+        return (
+            await self._undisturbed(streams, self._plan.seconds, lambda trial: trial.proven)
+        ).proven
+
+    async def _undisturbed(
+        self, streams: int, seconds: float, passed: Callable[[Trial], bool]
+    ) -> Trial:
+        """A trial that failed while other processes took the machine says nothing: once more."""
+        for _ in range(DISTURBED_TRIALS):
+            await quiet(self._pids, self._tell)
+            trial = await self._try(streams, seconds)
+            if passed(trial) or trial.others_cores <= QUIET_CORES:
+                break
+        return trial
 
     async def _try(self, streams: int, seconds: float) -> Trial:
         plan = self._plan
@@ -124,5 +141,5 @@ def _told(trial: Trial, seconds: float) -> str:
     return (
         f"{trial.streams:3} streams, {seconds:g} s: {verdict}; p50 {ms(trial.p50_ms)}, "
         f"p99 {ms(trial.p99_ms)}, worst stream {ms(trial.worst_stream_p99_ms)}, "
-        f"{trial.misses} of {trial.ticks} ticks missed"
+        f"{trial.misses} of {trial.ticks} ticks missed; others {trial.others_cores:.2f} cores"
     )

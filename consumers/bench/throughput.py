@@ -29,6 +29,7 @@ from consumers.bench.place import (
     publish,
 )
 from consumers.bench.reader import ReadAnswer, check_order, read
+from consumers.bench.services import quiet, service_pids
 from consumers.bench.worker import Worker, running_worker
 from consumers.errors import Fatal
 
@@ -107,6 +108,7 @@ async def measure(
     tell("warming up the model server")
     await post(HttpTask(url, "direct", WARM_UP_LIMIT_S, rows=8, requests=plan.warm_up_requests))
     rounds: list[Round] = []
+    pids = service_pids(cfg)
     async with fresh_bucket(cfg.objects) as bucket:
         for size in plan.sizes:
             count = min(plan.objects(size), DISTINCT_OBJECTS)
@@ -116,6 +118,7 @@ async def measure(
         for number in range(plan.rounds):
             for size in plan.sizes:
                 tell(f"round {number + 1} of {plan.rounds}: objects of {size} rows")
+                await quiet(pids, tell)
                 direct = await post(HttpTask(url, "direct", plan.direct_s, warm_up_s=0.5))
                 ours = await _pipeline(cfg, config_path, bucket, size, plan.objects(size))
                 seed = await post(HttpTask(url, "seed", plan.seed_s))

@@ -5,6 +5,7 @@ streams early and the proof follows; a second one, or one before the streams beg
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ class Options:
 
 async def run_demo(options: Options) -> None:
     """Raises `Fatal` when something could not start (its own code) or the proof fails (1)."""
+    # What the client logs it raises as well; its lines would tear the table.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     console = Console()
     try:
         async with Interrupts() as interrupts, AsyncExitStack() as cleanup:

@@ -11,8 +11,8 @@ import shlex
 import socket
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,8 +105,8 @@ async def on_stack(path: Path | None) -> AsyncIterator[Place]:
             client_kwargs={"region_name": cfg.objects.region},
         )
         await _in_store(files.mkdir, own)
-        cleanup.push_async_callback(_tidy, _in_store(files.rm, own, recursive=True))
-        cleanup.push_async_callback(_tidy, delete_topics(cfg))
+        cleanup.push_async_callback(_tidy, _in_store, files.rm, own, recursive=True)
+        cleanup.push_async_callback(_tidy, delete_topics, cfg)
         await create_topics(cfg, partitions=PARTITIONS, replication=1)
         yield Place(
             f"Kafka {cfg.kafka.bootstrap_servers}, objects {cfg.objects.endpoint_url}, "
@@ -124,6 +124,12 @@ async def _in_store(action: Callable[..., None], *arguments: Any, **options: Any
         await asyncio.to_thread(action, *arguments, **options)
     except Exception as error:  # what fsspec lets through are the errors of whichever store it is
         raise Unreachable(f"the object store refused {arguments[0]}: {error!r}") from error
+
+
+async def _tidy(remove: Callable[..., Awaitable[None]], *arguments: Any, **options: Any) -> None:
+    """What a service that is gone still holds, nobody can remove; the news is that it is gone."""
+    with suppress(Unreachable):
+        await remove(*arguments, **options)
 
 
 def as_environment(sections: list[config.Section]) -> dict[str, str]:

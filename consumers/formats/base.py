@@ -45,6 +45,7 @@ class RowOptions:
     """How bytes become rows; from the `rows` and `limits` sections of the configuration."""
 
     form: Form = "matrix"
+    format: str = "auto"
     header: Literal["auto", "yes", "no"] = "auto"
     columns: Sequence[str | int] | None = None
     member: str | None = None

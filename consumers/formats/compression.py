@@ -7,7 +7,7 @@ bounded by `expansion_ratio`. Many members and zero padding are read as `gzip` r
 import zlib
 from collections.abc import Iterator
 
-from consumers.errors import Poison
+from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.push import EXPANDING_STEP_BYTES, Parser
 
@@ -24,6 +24,7 @@ class GzipParser:
     """Hands the inflated bytes to the parser of what is inside."""
 
     step_bytes = EXPANDING_STEP_BYTES
+    damage: ErrorCode = "bad_format"
 
     def __init__(self, inner: Parser, options: RowOptions) -> None:
         self._inner = inner
@@ -39,7 +40,7 @@ class GzipParser:
 
     def close(self) -> Iterator[Run]:
         if self._member is not None:
-            raise Poison("bad_format", f"gzip data ends early, after {self._taken_bytes} bytes")
+            raise self._broken(f"gzip data ends early, after {self._taken_bytes} bytes")
         return self._inner.close()
 
     def _inflate(self, data: bytes) -> Iterator[bytes]:
@@ -57,7 +58,7 @@ class GzipParser:
                 piece = self._member.decompress(data, room)
             except zlib.error as error:
                 if len(data) <= 1:
-                    raise Poison("bad_format", f"gzip data is damaged: {error}") from error
+                    raise self._broken(f"gzip data is damaged: {error}") from error
                 # What came before the damage is lost with the call: try again in halves.
                 self._member = before
                 yield from self._inflate(data[: len(data) // 2])
@@ -83,11 +84,15 @@ class GzipParser:
             data = data.lstrip(b"\0")
             self._taken_bytes -= len(data)
             if data and data[0] != GZIP_MAGIC[0]:
-                raise Poison("bad_format", "gzip data is followed by something that is not gzip")
+                raise self._broken("gzip data is followed by something that is not gzip")
         if data:
             self._members += 1
             self._member = zlib.decompressobj(_GZIP_WBITS)
         return data
+
+    def _broken(self, message: str) -> Poison:
+        """The wrapper's damage is what is inside's: a cut tar.gz is a bad archive."""
+        return Poison(self._inner.damage, message)
 
     def _check_ratio(self) -> None:
         if self._made_bytes % _PIECE_BYTES or self._made_bytes < _RATIO_FREE_BYTES:

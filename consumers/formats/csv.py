@@ -13,7 +13,7 @@ from json.encoder import encode_basestring as json_string
 import numpy as np
 
 from consumers.core.payload import JsonRows, Matrix
-from consumers.errors import Poison
+from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.numbers import parse_columns, parse_table
 from consumers.formats.push import PLAIN_STEP_BYTES
@@ -42,6 +42,7 @@ class CsvParser:
     """Push parser of one file."""
 
     step_bytes = PLAIN_STEP_BYTES
+    damage: ErrorCode = "bad_format"
 
     def __init__(self, options: RowOptions) -> None:
         self._options = options

@@ -10,7 +10,7 @@ from itertools import pairwise, takewhile
 
 import numpy as np
 
-from consumers.errors import Poison
+from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.json_rows import JsonRowReader
 from consumers.formats.push import PLAIN_STEP_BYTES
@@ -32,6 +32,7 @@ class JsonArrayParser:
     """Push parser of one array."""
 
     step_bytes = PLAIN_STEP_BYTES
+    damage: ErrorCode = "bad_format"
 
     def __init__(self, options: RowOptions) -> None:
         self._limit_bytes = options.row_bytes

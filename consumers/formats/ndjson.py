@@ -5,6 +5,7 @@ Rule: a line that is not JSON is one bad row; the lines after it are read.
 
 from collections.abc import Iterator
 
+from consumers.errors import ErrorCode
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.json_rows import JsonRowReader
 from consumers.formats.push import PLAIN_STEP_BYTES
@@ -15,6 +16,7 @@ class NdjsonParser:
     """Push parser of one file."""
 
     step_bytes = PLAIN_STEP_BYTES
+    damage: ErrorCode = "bad_format"
 
     def __init__(self, options: RowOptions) -> None:
         self._too_long = too_long(options.row_bytes)

@@ -9,7 +9,7 @@ objects, one decoder per object.
 from collections.abc import Iterator
 from typing import Protocol
 
-from consumers.errors import Poison
+from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import Run
 
 # One feed stays near 100 ms: text is read at 100-400 MB/s.
@@ -22,6 +22,8 @@ class Parser(Protocol):
     """A lazy decoder: `feed` must be exhausted before the next call."""
 
     step_bytes: int
+    damage: ErrorCode
+    """What it is called when the bytes break off or the wrapper around them is broken."""
 
     def feed(self, data: bytes) -> Iterator[Run]:
         """Take the next bytes; yield the rows now complete."""

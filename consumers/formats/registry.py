@@ -80,6 +80,7 @@ def _open(
         head_bytes=head_bytes,
         gzip=gzip,
         step_bytes=PLAIN_STEP_BYTES if plain else EXPANDING_STEP_BYTES,
+        damage="bad_archive" if named == _TAR else "bad_format",
     )
 
 

@@ -7,7 +7,7 @@ comes from the caller, else from the content. Until it is settled at most one ta
 import re
 from collections.abc import Callable, Iterator
 
-from consumers.errors import Poison
+from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.compression import GZIP_MAGIC, GzipParser
 from consumers.formats.push import Parser
@@ -28,9 +28,11 @@ class SniffingParser:
         head_bytes: int,
         gzip: bool,
         step_bytes: int,
+        damage: ErrorCode,
     ) -> None:
-        """`step_bytes` holds until the content is known."""
+        """`step_bytes` and `damage` hold until the content is known."""
         self.step_bytes = step_bytes
+        self.damage: ErrorCode = damage
         self._options = options
         self._choose = choose
         self._head_bytes = head_bytes
@@ -65,12 +67,13 @@ class SniffingParser:
                 head_bytes=self._head_bytes,
                 gzip=False,
                 step_bytes=self.step_bytes,
+                damage=self.damage,
             )
             self._parser = GzipParser(inside, self._options)
         else:
             head = head.removeprefix(_BOM)
             self._parser = self._choose(head)
-        self.step_bytes = self._parser.step_bytes
+        self.step_bytes, self.damage = self._parser.step_bytes, self._parser.damage
         return head
 
 

@@ -8,7 +8,7 @@ is written anywhere. An archive that stops before its end mark, or whose headers
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 
-from consumers.errors import Poison
+from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.push import EXPANDING_STEP_BYTES, Parser
 from consumers.formats.tar_header import (
@@ -30,6 +30,7 @@ class TarParser:
     """Push parser of one archive."""
 
     step_bytes = EXPANDING_STEP_BYTES
+    damage: ErrorCode = "bad_archive"
 
     def __init__(self, options: RowOptions, open_member: OpenMember) -> None:
         self._options = options

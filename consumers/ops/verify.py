@@ -1,7 +1,7 @@
 """`penstock verify`: reads input, output and dead letters, and has them judged.
 
-Rule: no worker is asked. The committed offsets are looked up first and the ends of the topics
-afterwards, output after input: what was committed then is answered within what is read.
+Rule: no worker is asked. The ends of the output topics are looked up after the committed offsets:
+what was committed then is answered within what is read.
 """
 
 from collections.abc import Callable
@@ -35,8 +35,8 @@ async def verify(
     committed of it.
     """
     async with open_reader(cfg.kafka, isolation) as reader:
-        committed = await reader.committed()
         asked = await reader.spans(cfg.kafka.input_topic)
+        committed = await reader.committed(asked)
         answers = await reader.spans(cfg.output.topic)
         letters = await reader.spans(cfg.output.dead_letter_topic)
         judge = Judge(_scope(cfg, asked, committed, until, len(answers)))

@@ -44,15 +44,13 @@ class Reader:
     async def close(self) -> None:
         await self._admin.close()
 
-    async def committed(self) -> dict[int, int]:
+    async def committed(self, partitions: Iterable[int]) -> dict[int, int]:
         """The group's next offset by input partition, where it has one."""
+        topic, group = self._settings.input_topic, self._settings.group
+        parts = [TopicPartition(topic, number) for number in partitions]
         with translated("reading the committed offsets"):
-            found = await self._admin.list_consumer_group_offsets(self._settings.group)
-        return {
-            where.partition: entry.offset
-            for where, entry in found.items()
-            if where.topic == self._settings.input_topic and entry.offset >= 0
-        }
+            found = await self._admin.list_consumer_group_offsets(group, partitions=parts)
+        return {part.partition: entry.offset for part, entry in found.items() if entry.offset >= 0}
 
     async def spans(self, topic: str) -> Spans:
         """What a topic holds now."""

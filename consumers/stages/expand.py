@@ -53,7 +53,7 @@ class Expand:
         decoder = open_decoder(
             self._options,
             key=reference.key if reference else "",
-            format="json" if reference is None else reference.format,
+            format="json" if reference is None else reference.format or self._options.format,
             compression=reference.compression if reference else "none",
         )
         return Reading(ticket, decoder, self._microbatch, self._offload)

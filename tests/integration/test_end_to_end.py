@@ -16,6 +16,7 @@ from tests.support.model_proxy import ModelProxy, proxy_of
 from tests.support.reference_model import Rows, numpy_answers, random_rows, torch_answers
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message, Record, broker_of
+from tests.support.waiting import until
 from tests.support.worker import environment, penstock, running_worker
 
 
@@ -111,7 +112,13 @@ async def test_every_row_of_40_archives_is_answered_once_in_order_and_committed(
 
 
 async def test_no_offset_is_committed_before_its_answers_are_on_the_topic(
-    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker, load: Load
+    services: Services,
+    topics: Topics,
+    bucket: str,
+    s3: Any,
+    broker: Broker,
+    proxy: ModelProxy,
+    load: Load,
 ) -> None:
     load.store(s3, bucket)
     samples: list[tuple[dict[int, int], dict[int, int]]] = []
@@ -122,23 +129,32 @@ async def test_no_offset_is_committed_before_its_answers_are_on_the_topic(
                 committed = await observer.committed(topics.input, topics.input)
                 samples.append((committed, await observer.ends(topics.output)))
 
+    async def seen_in_the_middle() -> bool:
+        return any(0 < sum(committed.values()) < 40 for committed, _ in samples)
+
+    # Half of the requests pass until the commits in the middle are seen.
+    proxy.hold_after(len(load.rows) // 64 // 2)
     environ = environment(
-        services, topics, MODEL__REQUEST="float32", DELIVERY__COMMIT_INTERVAL_MS=5
+        services,
+        topics,
+        MODEL__URL=proxy.url,
+        MODEL__REQUEST="float32",
+        WINDOW__MAX_ROWS=64,
+        DELIVERY__COMMIT_INTERVAL_MS=5,
     )
     async with running_worker(environ) as worker:
         sampling = asyncio.create_task(sample_forever())
         await broker.publish(topics.input, load.messages(bucket))
+        await until(seen_in_the_middle, lambda: f"commits in the middle: {samples[-1:]}")
+        proxy.release()
         await broker.until_committed(topics.input, topics.input, load.ends)
         sampling.cancel()
         with suppress(asyncio.CancelledError):
             await sampling
         assert await worker.stop() == 0
     output = places_of(await broker.records(topics.output))
-    midway = [committed for committed, _ in samples if 0 < sum(committed.values()) < 40]
-    assert midway, "the commits were not seen while the worker ran"
     for committed, ends in samples:
-        due = load.places(topics.input, below=committed)
-        for number, places in due.items():
+        for number, places in load.places(topics.input, below=committed).items():
             assert output[number][: ends[number]][: len(places)] == places
 
 

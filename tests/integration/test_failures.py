@@ -177,7 +177,7 @@ async def test_each_fault_is_answered_in_its_place_and_what_follows_is_predicted
 
 BROKEN = {
     "truncated.csv.gz": (gzip.compress(TEXT)[:-2000], "bad_format"),
-    "truncated.tar.gz": (ARCHIVE[:-2000], "bad_format"),
+    "truncated.tar.gz": (ARCHIVE[:-2000], "bad_archive"),
     "truncated.tar": (gzip.decompress(ARCHIVE)[: len(TEXT) + 4000], "bad_archive"),
     # A second gzip member whose first block is of a kind that does not exist.
     "corrupt.csv.gz": (gzip.compress(TEXT) + gzip.compress(b"")[:10] + b"\xff" * 100, "bad_format"),

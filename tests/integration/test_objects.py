@@ -1,6 +1,6 @@
 """The contract of object stores over MinIO, by both clients, and what only a real store does."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -8,11 +8,17 @@ import pytest
 from consumers import config
 from consumers.adapters.objects_obstore import ObstoreObjects
 from consumers.adapters.objects_s3fs import S3fsObjects
+from consumers.app import open_objects
 from consumers.ports import Location, Objects
 from tests.adapters.objects_contract import ObjectsContract, code_of, keys_of, read
 from tests.support.services import Services
 
-CLIENTS = {"obstore": ObstoreObjects, "s3fs": S3fsObjects}
+
+CLIENTS: dict[str, Callable[[config.Objects], Objects]] = {
+    "default": open_objects,
+    "obstore": ObstoreObjects,
+    "s3fs": S3fsObjects,
+}
 
 
 class S3Shelf(NamedTuple):

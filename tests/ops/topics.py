@@ -145,6 +145,13 @@ class Topics:
 
     def judge(self) -> Judge:
         """Everything is read, the second time too."""
+        judge = self.fed_with_references()
+        feed(judge.answer, self.predictions)
+        feed(judge.dead_letter, self.letters)
+        feed(judge.compare, {number: self.predictions[number] for number in judge.repeated})
+        return judge
+
+    def fed_with_references(self) -> Judge:
         ends = {number: len(log) for number, log in self.refs.items()}
         judge = Judge(
             Scope(
@@ -160,9 +167,6 @@ class Topics:
             )
         )
         feed(judge.reference, self.refs)
-        feed(judge.answer, self.predictions)
-        feed(judge.dead_letter, self.letters)
-        feed(judge.compare, {number: self.predictions[number] for number in judge.repeated})
         return judge
 
     def report(self) -> Report:

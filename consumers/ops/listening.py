@@ -1,0 +1,77 @@
+"""A small HTTP page for machines: where it listens, and who may ask.
+
+Rule: light to import, because a supervisor serves such a page and does nothing else. With a token
+every path but `/healthz` asks for it. Owner of the server: whoever entered the context.
+"""
+
+import hmac
+import os
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from consumers import config
+from consumers.errors import EXIT_USAGE, Fatal
+
+# Names a socket that listens already and was inherited; without `__` it is no configuration key.
+HTTP_FD: Final = "PENSTOCK_HTTP_FD"
+# What `/readyz` says of a member of the group to whom no partition fell; a supervisor knows it.
+NO_PARTITION: Final = "no partition is assigned yet\n"
+
+
+def inherited_listener() -> socket.socket | None:
+    """The socket a supervisor bound for this process, if one did."""
+    number = os.environ.get(HTTP_FD)
+    return socket.socket(fileno=int(number)) if number else None
+
+
+@asynccontextmanager
+async def serving(
+    settings: config.Http, pages: Mapping[str, Handler], listener: socket.socket | None = None
+) -> AsyncIterator[str]:
+    """Serve while the body runs, on `listener` if there is one; yields the URL. Port 0 takes a free
+    one.
+    """
+    app = web.Application(middlewares=[_token_check(settings.token)])
+    for path, page in pages.items():
+        app.router.add_get(path, page)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        if listener is not None:
+            await web.SockSite(runner, listener).start()
+        else:
+            await _bind(web.TCPSite(runner, settings.host, settings.port), settings)
+        yield f"http://{settings.host}:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def _bind(site: web.TCPSite, settings: config.Http) -> None:
+    try:
+        await site.start()
+    except OSError as error:
+        raise Fatal(
+            f"http.host:port {settings.host}:{settings.port} cannot be used: "
+            f"{error.strerror or error}. Set http.port to a free one, or to 0.",
+            exit_code=EXIT_USAGE,
+        ) from error
+
+
+def _token_check(token: str | None) -> Middleware:
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if (
+            token
+            and request.path != "/healthz"
+            and not hmac.compare_digest(given.encode(), token.encode())
+        ):
+            return web.Response(status=401, text="give the token: Authorization: Bearer ...\n")
+        return await handler(request)
+
+    return check

@@ -1,0 +1,140 @@
+"""The judge against the plain definition, on thousands of small deliveries; and what it keeps."""
+
+import gc
+import sys
+from collections.abc import Iterator
+from types import FunctionType, ModuleType
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.prediction import RecordFrame
+from tests.ops.topics import STREAM, Topics
+
+ROWS = (3, 1, 2, 3)
+SEQUENCE = [(offset, row) for offset, rows in enumerate(ROWS) for row in range(rows)]
+
+crashes = st.lists(
+    st.tuples(st.integers(0, len(SEQUENCE)), st.integers(0, len(SEQUENCE))), max_size=4
+)
+deliveries = st.lists(st.sampled_from(SEQUENCE), max_size=14)
+
+
+def deliver(places: list[tuple[int, int]]) -> Topics:
+    topics = Topics()
+    for _ in ROWS:
+        topics.ask()
+    for offset, row in places:
+        topics.answer(offset, [row], ROWS[offset] if row == ROWS[offset] - 1 else None)
+    return topics
+
+
+def with_crashes(stops: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Run up to `stop`, go back to `start` (not beyond what was delivered), go on; at last to the
+    end.
+    """
+    delivered: list[tuple[int, int]] = []
+    start = furthest = 0
+    for stop, back in stops:
+        delivered += SEQUENCE[start : max(start, stop)]
+        furthest = max(furthest, stop)
+        start = min(back, furthest)
+    return delivered + SEQUENCE[start:]
+
+
+@given(crashes)
+def test_crashes_and_returns_are_never_a_violation(stops: list[tuple[int, int]]) -> None:
+    places = with_crashes(stops)
+    report = deliver(places).report()
+    assert report.violations == ()
+    assert report.rows == len(SEQUENCE)
+    assert report.duplicates == len(places) - len(SEQUENCE)
+
+
+@given(deliveries)
+def test_a_delivery_is_clean_only_if_its_first_occurrences_are_the_sequence(
+    places: list[tuple[int, int]],
+) -> None:
+    first = list(dict.fromkeys(places))
+    violated = deliver(places).report().violated
+    assert ("lost" in violated) == (set(first) != set(SEQUENCE))
+    if first != sorted(first):
+        assert "disorder" in violated
+    if not violated:
+        assert first == SEQUENCE
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["drop", "swap", "insert"]), *[st.integers(0, 8)] * 2),
+        min_size=1,
+        max_size=2,
+    )
+)
+def test_whatever_is_done_to_a_clean_delivery_is_found(changes: list[tuple[str, int, int]]) -> None:
+    places = list(SEQUENCE)
+    for change, one, other in changes:
+        one, other = one % len(places), other % len(places)
+        if change == "drop":
+            del places[one]
+        elif change == "swap":
+            places[one], places[other] = places[other], places[one]
+        else:
+            places.insert(one, places[other])
+    is_sound = list(dict.fromkeys(places)) == SEQUENCE
+    violated = deliver(places).report().violated
+    assert is_sound or violated
+    assert violated.keys() <= {"lost", "disorder"}
+    if is_sound:  # a repeat of its own making may still leave out a row
+        assert violated.keys() <= {"disorder"}
+
+
+ROWS_EACH = 333_334
+
+
+def many_rows(frame: RecordFrame) -> Iterator[bytes]:
+    for first in range(0, ROWS_EACH - 1, 1000):
+        yield from frame.rows(first, [b"1"] * min(1000, ROWS_EACH - 1 - first), None)
+    yield frame.last_row(ROWS_EACH - 1, b"1", None, ROWS_EACH)
+
+
+def held_bytes(root: object) -> int:
+    """Everything that can be reached from it, but no code."""
+    seen: dict[int, object] = {}
+    waiting = [root]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or isinstance(one, type | ModuleType | FunctionType):
+            continue
+        seen[id(one)] = one
+        waiting += gc.get_referents(one)
+    return sum(map(sys.getsizeof, seen.values()))
+
+
+def test_a_million_rows_of_three_objects_leave_nothing_but_a_range() -> None:
+    topics = Topics()
+    for _ in range(3):
+        topics.ask()
+    judge = topics.fed_with_references()
+    number, held = 0, []
+    for offset in range(3):
+        for value in many_rows(topics.frame(offset)):
+            judge.answer(0, number, STREAM.encode(), value)
+            number += 1
+            if number % 100_000 == 0:
+                held.append(held_bytes(judge))
+    assert max(held) - min(held) < 1_000
+    report = judge.report()
+    assert (report.rows, report.ok) == (3 * ROWS_EACH, True)
+
+
+def test_ten_thousand_answered_objects_leave_one_range() -> None:
+    topics = Topics()
+    for offset in range(10_000):
+        topics.ask()
+        topics.answer(offset, [0], 1)
+    nothing = held_bytes(Topics().judge())
+    judge = topics.judge()
+    assert held_bytes(judge) - nothing < 2_000
+    assert judge.report().ok
