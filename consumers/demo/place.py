@@ -71,7 +71,7 @@ async def embedded(path: Path | None) -> AsyncIterator[Place]:
         cfg, environ = _settled(path, as_environment(settings))
         files = fsspec.filesystem("file", auto_mkdir=True)
         yield Place(
-            f"librdkafka's mock broker, a folder as bucket, model server {cfg.model.url}",
+            "librdkafka's mock broker, a folder as bucket, an embedded model server",
             cfg,
             environ,
             folder,

@@ -101,14 +101,14 @@ class View:
             "",
             self._streams(),
             "",
-            Text.assemble("  ", (f"{self.rows_per_s:,.0f}", "bold"), f" rows/s; {self._batches()}"),
-            Text("  " + self._worker_state(), "" if self._worker.ready else "yellow"),
+            Text.assemble(" ", (f"{self.rows_per_s:,.0f}", "bold"), f" rows/s; {self._batches()}"),
+            Text(" " + self._worker_state(), "" if self._worker.ready else "yellow"),
         )
 
     def _heading(self) -> RenderableType:
         heading = Table.grid(padding=(0, 3))
         heading.add_row(
-            Text("  penstock demo", "bold"),
+            Text(" penstock demo", "bold"),
             ProgressBar(
                 self._seconds,
                 min(self.elapsed_s, self._seconds),
@@ -122,7 +122,7 @@ class View:
 
     def _streams(self) -> Table:
         streams, progress = self._progress.streams, self._progress
-        table = Table(box=None, padding=(0, 2), header_style="dim", footer_style="bold")
+        table = Table(box=None, padding=(0, 1), header_style="dim", footer_style="bold")
         everything = [ms for stream in streams for ms in stream.latencies_ms]
         hidden = len(streams) - max(1, self._console.height - OTHER_LINES)
         totals = (
@@ -134,7 +134,7 @@ class View:
             percentile(everything, 50),
             percentile(everything, 99),
         )
-        names = ("stream", "objects as", "answered", "rows", "waiting", "p50", "p99")
+        names = ("stream", "objects", "answered", "rows", "waiting", "p50", "p99")
         table.show_footer = True
         for column, (name, total) in enumerate(zip(names, totals, strict=True)):
             table.add_column(name, total, justify="right" if column > 1 else "left", no_wrap=True)
@@ -167,7 +167,7 @@ class View:
         if not worker.ready:
             return f"{name} waits for the partitions of the one before, up to 9 s"
         if worker.restarts:
-            name += f", the {worker.restarts + 1}. one"
+            name += f" (number {worker.restarts + 1})"
         return f"{name}; end it any time: kill -9 {worker.pid}" if not self.phase else name
 
 

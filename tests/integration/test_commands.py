@@ -10,6 +10,7 @@ from tests.support.loads import csv
 from tests.support.reference_model import random_rows
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message, broker_of
+from tests.support.waiting import until
 from tests.support.worker import environment, penstock, running_worker
 
 
@@ -108,7 +109,20 @@ async def test_a_broker_that_is_not_there_is_exit_code_3(
     services: Services, topics: Topics
 ) -> None:
     environ = environment(services, topics, KAFKA__BOOTSTRAP_SERVERS="127.0.0.1:1")
-    ended = await penstock("run", environ=environ)
+    ended = await penstock("topics", "create", environ=environ)
     assert ended.code == 3
-    assert "127.0.0.1" in ended.stderr
+    assert "kafka.bootstrap_servers" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+async def test_a_worker_waits_for_its_broker_and_may_be_stopped_meanwhile(
+    services: Services, topics: Topics
+) -> None:
+    environ = environment(services, topics, KAFKA__BOOTSTRAP_SERVERS="127.0.0.1:1")
+    async with running_worker(environ) as worker:
+
+        async def is_waiting() -> bool:
+            return "waiting up to" in worker.said
+
+        await until(is_waiting, lambda: worker.said)
+        assert await worker.stop() == 0
