@@ -153,7 +153,12 @@ async def _pipeline(cfg: config.Config, adapters: Adapters, telemetry: Telemetry
     return Pipeline(
         settings,
         adapters,
-        Intake(stream_from=cfg.kafka.stream_from, allow=cfg.objects.allow, telemetry=telemetry),
+        Intake(
+            stream_from=cfg.kafka.stream_from,
+            allow=cfg.objects.allow,
+            clock=adapters.clock,
+            telemetry=telemetry,
+        ),
         _partition_rule(cfg, partitions[cfg.output.topic]),
         telemetry,
     )

@@ -100,50 +100,122 @@ def demo(context: Context, seconds: float, streams: int, rate: float, stack: boo
 
 
 @cli.command()
+@click.option(
+    "--processes",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Members of the group, one event loop each: one per core.",
+)
 @common
 @pass_context
-def run(context: Context) -> None:
+def run(context: Context, processes: int) -> None:
     """One worker: consume, fetch, batch, predict, publish, commit. SIGTERM and Ctrl-C drain."""
+    cfg = context.load()
+    if processes > 1:
+        from consumers.ops.supervisor import run_processes
+
+        run_async(run_processes(cfg, context.path, processes, debug=context.debug))
+        return
     from consumers.app import run_worker
 
-    run_async(run_worker(context.load()))
+    run_async(run_worker(cfg))
+
+
+def measuring(command: Any) -> Any:
+    """Options of the measuring commands."""
+    for option in (
+        click.option(
+            "--warm-up",
+            type=click.IntRange(0, 100_000),
+            default=10_000,
+            show_default=True,
+            help="Requests to the model server before anything is measured.",
+        ),
+        click.option(
+            "--wait-for-quiet",
+            type=click.FloatRange(0, 600),
+            default=60,
+            show_default=True,
+            help="Seconds to wait for unrelated processes; 0 measures at once, and once only.",
+        ),
+        click.option(
+            "--json",
+            "json_path",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="Write the report here, too.",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 @cli.group()
 def bench() -> None:
-    """Measure a worker on the real services of this machine: scripts/stack up, then its env."""
+    """Measure a worker on real services of this machine: scripts/stack up, then its env."""
 
 
 @bench.command()
 @click.option(
-    "--rows-per-object", "sizes", type=click.IntRange(1), multiple=True, default=(5_000, 500, 8)
+    "--rows-per-object",
+    "sizes",
+    type=click.IntRange(1, 100_000),
+    multiple=True,
+    default=(5_000, 500, 8),
+    show_default=True,
+    help="May be given several times.",
 )
 @click.option("--rounds", type=click.IntRange(1, 20), default=3, show_default=True)
-@click.option("--rows", type=click.IntRange(1, 5_000_000), default=750_000, show_default=True)
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--rows", type=click.IntRange(1, 5_000_000), default=750_000, show_default=True,
+    help="At most, of each size in each round.",
+)  # fmt: skip
+@measuring
 @common
 @pass_context
 def throughput(
-    context: Context, sizes: tuple[int, ...], rounds: int, rows: int, json_path: Path | None
+    context: Context,
+    sizes: tuple[int, ...],
+    rounds: int,
+    rows: int,
+    warm_up: int,
+    wait_for_quiet: float,
+    json_path: Path | None,
 ) -> None:
     """Rows per second and CPU per row, beside a client that only posts. About a minute a round."""
     from consumers.bench.report import run_throughput
     from consumers.bench.throughput import ThroughputPlan
 
-    plan = ThroughputPlan(sizes=sizes, rounds=rounds, rows=rows)
+    plan = ThroughputPlan(
+        sizes=sizes,
+        rounds=rounds,
+        rows=rows,
+        warm_up_requests=warm_up,
+        quiet_wait_s=wait_for_quiet,
+    )
     run_async(run_throughput(context.load(), context.path, plan, json_path))
 
 
 @bench.command()
 @click.option("--hz", type=click.FloatRange(0.1, 1_000), default=20, show_default=True)
 @click.option("--p99-ms", type=click.FloatRange(1), default=50, show_default=True)
-@click.option("--rows", type=click.IntRange(1), default=8, show_default=True, help="Per tick.")
+@click.option("--rows", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Per tick.")
 @click.option("--streams", "fixed", type=click.IntRange(1, 999), help="Do not search: this many.")
 @click.option("--max-streams", type=click.IntRange(1, 999), default=100, show_default=True)
-@click.option("--seconds", type=click.FloatRange(1, 3_600), default=60, show_default=True)
-@click.option("--trial-seconds", type=click.FloatRange(1, 600), default=12, show_default=True)
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--plot", "plot_path", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--seconds", type=click.FloatRange(1, 3_600), default=60, show_default=True, help="Of the proof."
+)
+@click.option(
+    "--trial-seconds", type=click.FloatRange(1, 600), default=12, show_default=True,
+    help="Of each trial of the search.",
+)  # fmt: skip
+@click.option(
+    "--plot",
+    "plot_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write p99 against streams as SVG; default: beside the JSON.",
+)
+@measuring
 @common
 @pass_context
 def streams(
@@ -155,10 +227,12 @@ def streams(
     max_streams: int,
     seconds: float,
     trial_seconds: float,
-    json_path: Path | None,
     plot_path: Path | None,
+    warm_up: int,
+    wait_for_quiet: float,
+    json_path: Path | None,
 ) -> None:
-    """How many streams one worker holds within a latency bound. About four minutes."""
+    """How many streams one worker holds within a latency bound. About five minutes."""
     from consumers.bench.report import run_streams
     from consumers.bench.streams import StreamsPlan
 
@@ -170,6 +244,8 @@ def streams(
         max_streams=max_streams,
         seconds=seconds,
         trial_s=trial_seconds,
+        warm_up_requests=warm_up,
+        quiet_wait_s=wait_for_quiet,
     )
     run_async(run_streams(context.load(), context.path, plan, json_path, plot_path))
 
@@ -275,7 +351,7 @@ def verify(
         if as_json:
             click.echo(report.as_json())
         else:
-            Console().print(render(report))
+            Console().print(render(report), crop=False)
         if not report.ok:
             raise SystemExit(EXIT_CHECK_FAILED)
 

@@ -78,7 +78,12 @@ async def predict_lines(urls: Sequence[str], cfg: config.Config) -> AsyncGenerat
         adapters = Adapters(
             UrlSource(references(objects, urls), ended.set), objects, model, sink, SystemClock()
         )
-        intake = Intake(stream_from=cfg.kafka.stream_from, allow=None, telemetry=telemetry)
+        intake = Intake(
+            stream_from=cfg.kafka.stream_from,
+            allow=None,
+            clock=adapters.clock,
+            telemetry=telemetry,
+        )
         settings = pipeline_settings(
             cfg,
             Labels("predict", cfg.output.topic, cfg.model.name, model.version, cfg.output.markers),

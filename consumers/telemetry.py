@@ -5,12 +5,27 @@ knows the metrics library. Owner: the application, which makes one per process; 
 global.
 """
 
+from typing import NamedTuple
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 LATENCY_BUCKETS_S = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
 )  # fmt: skip
 BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+
+
+class Way(NamedTuple):
+    """Where an object's time went, in seconds; `kafka_in` is by the record's own time stamp."""
+
+    kafka_in: float = 0.0
+    queue: float = 0.0
+    fetch: float = 0.0
+    decode: float = 0.0
+    wait: float = 0.0
+    call: float = 0.0
+    hold_back: float = 0.0
+    publish: float = 0.0
 
 
 class Telemetry:
@@ -60,6 +75,13 @@ class Telemetry:
             buckets=LATENCY_BUCKETS_S,
             registry=reg,
         )
+        stages = Counter(
+            "penstock_way_seconds",
+            "Time that delivered objects spent, by part of their way",
+            ["part"],
+            registry=reg,
+        )
+        self._way = [stages.labels(part) for part in Way._fields]
         self._commits = Counter("penstock_commits", "Commit requests", registry=reg)
         self.buffer_bytes = Gauge("penstock_buffer_bytes", "Byte budget in use", registry=reg)
         self.partitions = Gauge("penstock_partitions", "Partitions assigned", registry=reg)
@@ -91,8 +113,10 @@ class Telemetry:
     def rows_delivered(self, rows: int) -> None:
         self._rows.inc(rows)
 
-    def object_delivered(self, latency_s: float) -> None:
+    def object_delivered(self, latency_s: float, way: Way) -> None:
         self._latency.observe(latency_s)
+        for part, spent_s in zip(self._way, way, strict=True):
+            part.inc(max(0.0, spent_s))
 
     def committed(self) -> None:
         self._commits.inc()

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from schemas.errors import SchemaError
-from schemas.prediction import ObjectId, Source, printable
+from schemas.prediction import ObjectId, Source, encodable, printable
 from schemas.reference import EventTime, Reference, RowRange
 
 
@@ -68,6 +68,7 @@ def dead_letter(
     Raises `SchemaError` for rows that no reference may have.
     """
     about = None
+    stream = encodable(stream)
     if reference is not None:
         about = ObjectId(reference.bucket, reference.key, version)
         failed = reference.rows if rows is None else tuple(rows)
@@ -81,7 +82,7 @@ def dead_letter(
         stream=stream,
         source=source,
         object=about,
-        member=member,
+        member=None if member is None else encodable(member),
         rows=None if rows is None else tuple(rows),
         event_time=event_time,
         failed_at=failed_at,

@@ -11,12 +11,10 @@ import msgspec
 from msgspec import Meta, Struct
 
 from schemas.errors import SchemaError
-from schemas.reference import EventTime
+from schemas.reference import Count, EventTime
 
 # A server may answer a whole traceback; a record must stay far below the topic's largest.
 MAX_MESSAGE_CHARS = 1_000
-
-Count = Annotated[int, Meta(ge=0)]
 
 
 class Source(Struct, frozen=True):
@@ -104,11 +102,13 @@ class RecordFrame:
         model: str,
         model_version: str | None,
     ) -> None:
-        about = {"bucket": bucket, "key": key, "version": version} if bucket is not None else None
+        about = None
+        if bucket is not None and key is not None:
+            about = {"bucket": encodable(bucket), "key": encodable(key), "version": version}
         # An id ends where its row goes in, so its closing quote comes with what follows.
         self._id = b'{"v":1,"id":' + _encode(f"{topic}/{partition}/{offset}/{object_index}/")[:-1]
         self._before_row = b'","stream":%b,"source":%b,"object":%b' % (
-            _encode(stream),
+            _encode(encodable(stream)),
             _encode({"topic": topic, "partition": partition, "offset": offset}),
             _encode(about),
         )
@@ -154,7 +154,7 @@ class RecordFrame:
         return self._bulk[1]
 
     def _until_row(self, member: str | None) -> bytes:
-        named = b"" if member is None else b',"member":%b' % _encode(member)
+        named = b"" if member is None else b',"member":%b' % _encode(encodable(member))
         return b'%b%b,"row":' % (self._before_row, named)
 
     def _record(
@@ -178,7 +178,12 @@ class RecordFrame:
 
 
 def printable(message: str) -> str:
-    """A text that always encodes: cut to `MAX_MESSAGE_CHARS`, lone surrogates replaced."""
+    """A text that always encodes, cut to `MAX_MESSAGE_CHARS`."""
     if len(message) > MAX_MESSAGE_CHARS:
         message = message[: MAX_MESSAGE_CHARS - 1] + "…"
-    return message.encode(errors="replace").decode()
+    return encodable(message)
+
+
+def encodable(text: str) -> str:
+    """Lone surrogates, as names that are no UTF-8 come with, replaced."""
+    return text if text.isascii() else text.encode(errors="replace").decode()

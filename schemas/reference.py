@@ -24,6 +24,10 @@ LATEST_MS = 253_402_300_799_999
 # Row numbers and sizes stay within what every JSON reader of the output takes as an integer.
 MAX_INTEGER = (1 << 63) - 1
 
+Milliseconds = Annotated[int, Meta(ge=EARLIEST_MS, le=LATEST_MS)]
+Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
+Stop = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
+
 # Far beyond real attributes, and far below where an encoder or a reader runs out of stack.
 MAX_DEPTH = 32
 
@@ -40,13 +44,13 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
     bucket: Annotated[str, Meta(min_length=1)]
     key: Annotated[str, Meta(min_length=1)]
     stream: str | None = None
-    event_time: EventTime | None = None
+    event_time: Milliseconds | str | None = None
     version_id: str | None = None
     etag: str | None = None
-    size: Annotated[int, Meta(ge=0)] | None = None
+    size: Count | None = None
     format: str | None = None
     compression: str | None = None
-    rows: tuple[RowRange, ...] | None = None
+    rows: Annotated[tuple[tuple[Count, Stop | None], ...], Meta(min_length=1)] | None = None
     attributes: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -54,6 +58,7 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise SchemaError(
                 f"a reference needs a {'key' if self.bucket else 'bucket'} that is not empty"
             )
+        _check_text(self.bucket, self.key, self.stream)
         if self.event_time is not None:
             _check_event_time(self.event_time)
         if self.size is not None and not 0 <= self.size <= MAX_INTEGER:
@@ -72,7 +77,7 @@ class Inline(Struct, frozen=True, kw_only=True):
 
     rows: tuple[Raw, ...]
     stream: str | None = None
-    event_time: EventTime | None = None
+    event_time: Milliseconds | str | None = None
     attributes: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -84,6 +89,16 @@ class Inline(Struct, frozen=True, kw_only=True):
     def body(self) -> bytes:
         """The rows as one JSON array, spliced and not encoded again."""
         return b"[%b]" % b",".join(self.rows)
+
+
+def _check_text(*texts: str | None) -> None:
+    """A file's name that is no UTF-8 comes as lone surrogates, which no message can carry."""
+    for text in texts:
+        if text and not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise SchemaError(f"{text[:80]!a} is no UTF-8, it cannot be sent") from None
 
 
 def _check_event_time(event_time: EventTime) -> None:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 async def child(
     *arguments: str, env: Mapping[str, str] | None = None, stdin: bytes | None = None
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`python -m` with these arguments, stopped at the end of the block if it still runs."""
+    """`python -m` with these arguments. A block that fails stops it; else it ends by itself."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -44,20 +44,27 @@ async def child(
             process.stdin.write(stdin)
             process.stdin.close()
         yield process
-    finally:
+        # Not asked to: a signal to a process that is just ending loses its exit code.
+        await _end(process)
+    except BaseException:
         await stop(process)
+        raise
 
 
 async def stop(process: asyncio.subprocess.Process) -> int:
-    """Ask, wait, kill; the exit code."""
+    """Ask it to end, and see that it does; the exit code."""
     if process.returncode is None:
         process.send_signal(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(STOP_S):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-    return await process.wait()
+    return await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> int:
+    try:
+        async with asyncio.timeout(STOP_S):
+            return await process.wait()
+    except TimeoutError:
+        process.kill()
+        return await process.wait()
 
 
 async def line(process: asyncio.subprocess.Process, kind: type[T]) -> T:

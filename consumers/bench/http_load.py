@@ -8,18 +8,23 @@ request, 1,000 at a time, on aiohttp's defaults.
 import asyncio
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import aiohttp
 from msgspec import Struct
 
+from consumers import config
 from consumers.bench import load
 from consumers.bench.children import ask, say, serve
 from consumers.errors import Fatal
 
 SEED_GROUP_ROWS = 1_000
-DIRECT_REQUESTS = 64
+# Distinct requests, sent in turn.
+DIRECT_BODIES = 64
+# TorchServe's Java code is compiled while it serves: after about 10,000 requests its rate is level.
+WARM_UP_REQUESTS = 10_000
+WARM_UP_LIMIT_S = 30.0
 
 
 class HttpTask(Struct):
@@ -52,6 +57,18 @@ class HttpAnswer(Struct):
 async def post(task: HttpTask) -> HttpAnswer:
     """In a process of its own."""
     return await ask("http_load", task, HttpAnswer)
+
+
+def predictions_url(cfg: config.Config) -> str:
+    return f"{cfg.model.url.rstrip('/')}/predictions/{cfg.model.name}"
+
+
+async def warm_up(cfg: config.Config, requests: int, tell: Callable[[str], None]) -> None:
+    """This many small requests, for a bounded time."""
+    if requests:
+        tell("warming up the model server")
+        url = predictions_url(cfg)
+        await post(HttpTask(url, "direct", WARM_UP_LIMIT_S, rows=8, requests=requests))
 
 
 async def _work(task: HttpTask) -> None:
@@ -101,7 +118,7 @@ async def _post(
 
 
 async def _direct(task: HttpTask) -> HttpAnswer:
-    bodies = itertools.cycle(load.float32_requests(DIRECT_REQUESTS, task.rows))
+    bodies = itertools.cycle(load.float32_requests(DIRECT_BODIES, task.rows))
     headers = {"Content-Type": "application/octet-stream", "X-Rows": str(task.rows)}
     meter = _Meter(task.warm_up_s)
     end_s = time.monotonic() + task.warm_up_s + task.seconds

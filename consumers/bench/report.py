@@ -15,6 +15,7 @@ from consumers import config
 from consumers.bench import streams, throughput
 from consumers.bench.plot import p99_plot
 from consumers.bench.streams import StreamsPlan, StreamsReport
+from consumers.bench.tails import ticks_needed
 from consumers.bench.throughput import ThroughputPlan, ThroughputReport
 from consumers.bench.verdict import Trial
 
@@ -90,11 +91,18 @@ def throughput_table(report: ThroughputReport) -> Table:
 
 
 def result_line(report: StreamsReport) -> str:
-    found = f"[bold]{report.streams} streams[/bold]" if report.streams else "No stream proven"
-    return (
-        f"{found} at {report.hz:g} Hz, {report.rows} rows a tick, "
+    """The result in a sentence; for a run too short for a proof, how long it would have to be."""
+    what = (
+        f"at {report.hz:g} Hz, {report.rows} rows a tick, "
         f"p99 within {report.bound_ms:g} ms, worst stream included"
     )
+    last = report.trials[-1]
+    if report.streams:
+        return f"[bold]{report.streams} streams[/bold] {what}"
+    if last.held:
+        enough_s = ticks_needed(last.worst_stream_misses) / report.hz
+        return f"{last.streams} streams held, not proven, {what}: --seconds {enough_s:.0f} may do"
+    return f"{last.streams} streams missed {what}"
 
 
 def trials_table(report: StreamsReport) -> Table:

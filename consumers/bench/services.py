@@ -20,6 +20,7 @@ _STACK = Path(__file__).parents[2] / "scripts" / "stack"
 # Of whole cores. The kernel, and the services while they have nothing to do, take about 0.1.
 QUIET_CORES = 0.25
 QUIET_LOOK_S = 1.0
+# Compilers and test suites of the same person end within this, or do not end.
 QUIET_WAIT_S = 60.0
 
 
@@ -54,14 +55,15 @@ def cpu_by_name(pids: Mapping[str, int]) -> dict[str, float]:
 
 def others_s(used_s: Mapping[str, float]) -> float:
     """What is the machine's, and nobody's whom we know."""
-    return 2 * used_s["machine"] - sum(used_s.values())
+    # Not below nothing: CPU time is counted in steps.
+    return max(0.0, 2 * used_s["machine"] - sum(used_s.values()))
 
 
-async def quiet(pids: Mapping[str, int], tell: Callable[[str], None]) -> None:
+async def quiet(pids: Mapping[str, int], wait_s: float, tell: Callable[[str], None]) -> None:
     """Wait until nobody else works on this machine; go on after a while all the same, saying so."""
-    if not pids:
+    if not pids or not wait_s:
         return
-    deadline_s = time.monotonic() + QUIET_WAIT_S
+    deadline_s = time.monotonic() + wait_s
     while True:
         before = cpu_by_name(pids)
         await asyncio.sleep(QUIET_LOOK_S)

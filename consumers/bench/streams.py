@@ -11,11 +11,10 @@ from msgspec import Struct
 
 from consumers import config
 from consumers.bench import generator
-from consumers.bench.http_load import HttpTask, post
+from consumers.bench.http_load import WARM_UP_REQUESTS, warm_up
 from consumers.bench.place import Bucket, check_local, fresh_bucket
 from consumers.bench.search import bisect, prove
-from consumers.bench.services import QUIET_CORES, quiet, service_pids
-from consumers.bench.throughput import WARM_UP_LIMIT_S, WARM_UP_REQUESTS
+from consumers.bench.services import QUIET_CORES, QUIET_WAIT_S, quiet, service_pids
 from consumers.bench.trial import TrialTask, run_trial
 from consumers.bench.verdict import Trial
 
@@ -34,6 +33,7 @@ class StreamsPlan(Struct, frozen=True, kw_only=True):
     seconds: float = 60.0
     trial_s: float = 12.0
     warm_up_requests: int = WARM_UP_REQUESTS
+    quiet_wait_s: float = QUIET_WAIT_S
 
 
 class StreamsReport(Struct, kw_only=True):
@@ -54,9 +54,7 @@ async def measure(
     tell: Callable[[str], None],
 ) -> StreamsReport:
     check_local(cfg)
-    url = f"{cfg.model.url.rstrip('/')}/predictions/{cfg.model.name}"
-    tell("warming up the model server")
-    await post(HttpTask(url, "direct", WARM_UP_LIMIT_S, rows=8, requests=plan.warm_up_requests))
+    await warm_up(cfg, plan.warm_up_requests, tell)
     async with fresh_bucket(cfg.objects) as bucket:
         search = _Search(cfg, config_path, plan, bucket, tell)
         if plan.streams is not None:
@@ -106,8 +104,8 @@ class _Search:
         self, streams: int, seconds: float, passed: Callable[[Trial], bool]
     ) -> Trial:
         """A trial that failed while other processes took the machine says nothing: once more."""
-        for _ in range(DISTURBED_TRIALS):
-            await quiet(self._pids, self._tell)
+        for _ in range(DISTURBED_TRIALS if self._plan.quiet_wait_s else 1):
+            await quiet(self._pids, self._plan.quiet_wait_s, self._tell)
             trial = await self._try(streams, seconds)
             if passed(trial) or trial.others_cores <= QUIET_CORES:
                 break

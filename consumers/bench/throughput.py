@@ -17,7 +17,14 @@ from msgspec import Struct
 
 from consumers import config
 from consumers.bench import load
-from consumers.bench.http_load import HttpAnswer, HttpTask, post
+from consumers.bench.http_load import (
+    WARM_UP_REQUESTS,
+    HttpAnswer,
+    HttpTask,
+    post,
+    predictions_url,
+    warm_up,
+)
 from consumers.bench.place import (
     PARTITIONS,
     Bucket,
@@ -29,7 +36,7 @@ from consumers.bench.place import (
     publish,
 )
 from consumers.bench.reader import ReadAnswer, check_order, read
-from consumers.bench.services import quiet, service_pids
+from consumers.bench.services import QUIET_WAIT_S, quiet, service_pids
 from consumers.bench.worker import Worker, running_worker
 from consumers.errors import Fatal
 
@@ -43,9 +50,6 @@ STREAMS = 16
 WARM_UP_SHARE = 0.2
 ROUND_LIMIT_S = 120.0
 SAMPLE_S = 0.1
-# TorchServe's Java code is compiled while it serves: after about 10,000 requests its rate is level.
-WARM_UP_REQUESTS = 10_000
-WARM_UP_LIMIT_S = 20.0
 
 
 class Summary(Struct, kw_only=True):
@@ -88,6 +92,7 @@ class ThroughputPlan(Struct, frozen=True, kw_only=True):
     direct_s: float = 4.0
     seed_s: float = 1.5
     warm_up_requests: int = WARM_UP_REQUESTS
+    quiet_wait_s: float = QUIET_WAIT_S
 
     def objects(self, size: int) -> int:
         return max(1, min(self.rows // size, ROUND_OBJECTS))
@@ -104,9 +109,8 @@ async def measure(
     cfg: config.Config, config_path: Path | None, plan: ThroughputPlan, tell: Callable[[str], None]
 ) -> ThroughputReport:
     check_local(cfg)
-    url = f"{cfg.model.url.rstrip('/')}/predictions/{cfg.model.name}"
-    tell("warming up the model server")
-    await post(HttpTask(url, "direct", WARM_UP_LIMIT_S, rows=8, requests=plan.warm_up_requests))
+    await warm_up(cfg, plan.warm_up_requests, tell)
+    url = predictions_url(cfg)
     rounds: list[Round] = []
     pids = service_pids(cfg)
     async with fresh_bucket(cfg.objects) as bucket:
@@ -118,7 +122,7 @@ async def measure(
         for number in range(plan.rounds):
             for size in plan.sizes:
                 tell(f"round {number + 1} of {plan.rounds}: objects of {size} rows")
-                await quiet(pids, tell)
+                await quiet(pids, plan.quiet_wait_s, tell)
                 direct = await post(HttpTask(url, "direct", plan.direct_s, warm_up_s=0.5))
                 ours = await _pipeline(cfg, config_path, bucket, size, plan.objects(size))
                 seed = await post(HttpTask(url, "seed", plan.seed_s))

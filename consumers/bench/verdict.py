@@ -1,7 +1,7 @@
 """What became of the ticks of a trial: percentiles, misses, where the time went.
 
-Rule: a tick that is not answered is slower than every bound, and none is left out. The bound must hold
-for all ticks together and for every stream by itself.
+Rule: a tick that is not answered is slower than every bound, and none is left out. The bound must
+hold for all ticks together and for every stream by itself.
 """
 
 import math

@@ -60,6 +60,17 @@ class Rejection(NamedTuple):
     attempts: int = 1
 
 
+class Times:
+    """When a ticket's object passed where; seconds of the pipeline's clock."""
+
+    __slots__ = ("fetched_s", "fetching_s", "received_s")
+
+    def __init__(self) -> None:
+        self.received_s = 0.0
+        self.fetching_s = 0.0
+        self.fetched_s = 0.0
+
+
 class Block:
     """Consecutive rows of one object. Waiting until it has `answers` or a `rejection` for all its
     rows.
@@ -69,6 +80,7 @@ class Block:
         "answered_s",
         "answers",
         "arrived_s",
+        "called_s",
         "cost_bytes",
         "errors",
         "first_row",
@@ -99,6 +111,7 @@ class Block:
         self.answers: Sequence[bytes] | None = None
         self.errors: Mapping[int, Rejection] = {}
         self.arrived_s = 0.0
+        self.called_s = 0.0
         self.answered_s = 0.0
         self.cost_bytes = 0
         self.waiting = False
@@ -165,6 +178,7 @@ class Ticket:
         "started",
         "stream",
         "tail",
+        "times",
         "version",
     )
 
@@ -192,6 +206,7 @@ class Ticket:
         self.started = False
         self.closed = False
         self.failure: Rejection | None = None
+        self.times = Times()
 
     def add(self, block: Block) -> None:
         """Append to the chain. Blocks come in row order."""

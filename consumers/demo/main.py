@@ -62,8 +62,8 @@ async def run_demo(options: Options) -> None:
 
 async def _play(options: Options, place: Place, console: Console, interrupts: Interrupts) -> None:
     console.print(place.title, style="dim", highlight=False, soft_wrap=True)
-    names = [Stream(stream_name(index), forms(index)) for index in range(options.streams)]
-    progress = Progress(names)
+    streams = [Stream(stream_name(index), forms(index)) for index in range(options.streams)]
+    progress = Progress(streams)
     worker = Worker(place, options.config_path)
     async with (
         _sink(place) as sink,

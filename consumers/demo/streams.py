@@ -12,6 +12,7 @@ import tarfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import Literal
 
 import numpy as np
@@ -117,12 +118,12 @@ class Producers:
         self, index: int, started_s: float, seconds: float, stop: asyncio.Event
     ) -> None:
         # The streams' beats are spread over the period, as independent cameras' are.
-        due_s = started_s + index / self._streams / self._rate_hz
-        number = 0
-        while due_s < started_s + seconds and not await _is_set_by(stop, due_s):
-            await self._send(index, make(index, number), due_s)
-            number += 1
-            due_s += 1 / self._rate_hz
+        late_s = index / self._streams / self._rate_hz
+        for number in count():
+            after_s = late_s + number / self._rate_hz
+            if after_s >= seconds or await _is_set_by(stop, started_s + after_s):
+                return
+            await self._send(index, make(index, number), started_s + after_s)
 
     async def _send(self, index: int, made: Made, due_s: float) -> None:
         name = stream_name(index)

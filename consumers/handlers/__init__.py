@@ -1,0 +1,1 @@
+"""For TorchServe, not for us: the handler to deploy with a model. It imports nothing of ours."""

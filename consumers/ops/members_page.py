@@ -1,12 +1,12 @@
-"""The one page of several workers: `/healthz`, `/readyz`, `/metrics` of all of them.
+"""The one page of several workers: `/healthz`, `/readyz` and `/metrics` of all of them.
 
-Rule: every answer is asked of the members' own pages at that moment; nothing is kept. All members
-must be alive and reach the model; a member without a partition is ready as long as another has one,
-because there may be more members than partitions.
+Rule: every answer is asked of the members' own pages at that moment; nothing is kept. Ready means
+that all members run and reach the model, and that one has partitions at least: where there are more
+members than partitions, those without wait in reserve.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, Protocol
 
@@ -21,15 +21,16 @@ from consumers.ops.listening import NO_PARTITION, serving
 
 # A member waits up to 5 s for its model before it says that it is not ready.
 ANSWER_S: Final = 7.0
-NOT_RUNNING: Final = "it does not run\n"
-SILENT: Final = "its page does not answer\n"
 
 
 class Member(Protocol):
     """What the page knows of a worker."""
 
-    number: int
-    restarts: int
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def restarts(self) -> int: ...
 
     @property
     def url(self) -> str: ...
@@ -39,9 +40,10 @@ class Member(Protocol):
 
 
 class Answer(NamedTuple):
-    """What a member said, or what there is to say of it; `status` 0 for no answer at all."""
+    """What a member's page said; where it said nothing, `text` is what there is to say."""
 
-    status: int
+    member: Member
+    good: bool
     text: str
 
 
@@ -49,33 +51,78 @@ class Answer(NamedTuple):
 async def serve_members(settings: config.Http, members: Sequence[Member]) -> AsyncIterator[str]:
     """Serve while the body runs; yields the page's URL."""
     async with aiohttp.ClientSession(
-        # A member that was started again knows nothing of the connections of the one before it.
+        # A member that was started again knows nothing of the connections to the one before.
         connector=aiohttp.TCPConnector(force_close=True),
         headers={"Authorization": f"Bearer {settings.token}"} if settings.token else None,
         timeout=aiohttp.ClientTimeout(total=ANSWER_S),
     ) as session:
 
-        async def ask(path: str) -> list[Answer]:
+        async def ask_all(path: str) -> Sequence[Answer]:
             return await asyncio.gather(*(_ask(session, member, path) for member in members))
 
         async def healthz(_: web.Request) -> web.Response:
-            return _verdict(await ask("/healthz"), enough=1, good="ok\n")
+            answers = await ask_all("/healthz")
+            bad = [answer for answer in answers if not answer.good]
+            return _unavailable(bad) if bad else web.Response(text="ok\n")
 
         async def readyz(_: web.Request) -> web.Response:
-            answers = await ask("/readyz")
-            working = [answer for answer in answers if answer.status == 200]
-            if not working and all(answer.text == NO_PARTITION for answer in answers):
-                return web.Response(status=503, text=NO_PARTITION)
-            spare = [answer for answer in answers if answer.text == NO_PARTITION]
-            return _verdict(answers)
+            answers = await ask_all("/readyz")
+            idle = [answer for answer in answers if answer.text == NO_PARTITION]
+            bad = [answer for answer in answers if not answer.good and answer not in idle]
+            if bad or len(idle) == len(members):
+                return _unavailable(bad or idle)
+            return web.Response(text="".join(map(_line, answers)))
 
         async def metrics(_: web.Request) -> web.Response:
-            answers = await ask("/metrics")
-            return web.Response(
-                body=generate_latest(_Merged(members, answers)),
-                headers={"Content-Type": CONTENT_TYPE_LATEST},
-            )
+            page = generate_latest(_Merged(await ask_all("/metrics")))
+            return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
         pages = {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics}
         async with serving(settings, pages) as url:
             yield url
+
+
+async def _ask(session: aiohttp.ClientSession, member: Member, path: str) -> Answer:
+    if not member.running:
+        return Answer(member, False, "it does not run\n")
+    try:
+        async with session.get(member.url + path) as response:
+            return Answer(member, response.status == web.HTTPOk.status_code, await response.text())
+    except (aiohttp.ClientError, TimeoutError) as error:
+        return Answer(member, False, f"its page does not answer: {error!r}\n")
+
+
+def _line(answer: Answer) -> str:
+    return f"process {answer.member.number}: {answer.text}"
+
+
+def _unavailable(answers: Iterable[Answer]) -> web.Response:
+    return web.Response(status=503, text="".join(map(_line, answers)))
+
+
+class _Merged:
+    """The members' metrics, each sample with the label `process`; implements `Collector`."""
+
+    def __init__(self, answers: Sequence[Answer]) -> None:
+        self._answers = answers
+
+    def collect(self) -> Iterable[Metric]:
+        up = GaugeMetricFamily("penstock_process_up", "Does its page answer", labels=["process"])
+        restarts = CounterMetricFamily(
+            "penstock_process_restarts", "Starts after the first", labels=["process"]
+        )
+        families: dict[str, Metric] = {}
+        for member, good, text in self._answers:
+            process = str(member.number)
+            up.add_metric([process], good)
+            restarts.add_metric([process], member.restarts)
+            # One family may be told in parts: samples of all members stand under one HELP and TYPE.
+            for found in text_string_to_metric_families(text) if good else ():
+                family = families.setdefault(
+                    found.name, Metric(found.name, found.documentation, found.type)
+                )
+                family.samples += [
+                    sample._replace(labels={**sample.labels, "process": process})
+                    for sample in found.samples
+                ]
+        return [up, restarts, *families.values()]

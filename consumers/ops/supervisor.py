@@ -82,9 +82,7 @@ class Member:
             failures = 1 if now() - begun > CALM_S else failures + 1
             pause_s = self._backoff.delay_s(failures, 0.0, random.random()) or 0.0
             how = f"was ended by {signal.Signals(-code).name}" if code else "was asked to end"
-            log.warning(
-                "process %d %s; it is started again in %.1f s", self.number, how, pause_s
-            )
+            log.warning("process %d %s; it is started again in %.1f s", self.number, how, pause_s)
             if await self._stopped_within(pause_s):
                 return 0
             self.restarts += 1
@@ -113,7 +111,8 @@ class Member:
 
     async def _end_at_stop(self, process: asyncio.subprocess.Process) -> None:
         await self._stop.wait()
-        process.terminate()
+        with suppress(ProcessLookupError):
+            process.terminate()
         await asyncio.sleep(self._stop_s)
         log.warning(
             "process %d did not end within %.1f s and is killed; what it had not committed will be "
@@ -121,7 +120,8 @@ class Member:
             self.number,
             self._stop_s,
         )
-        process.kill()
+        with suppress(ProcessLookupError):
+            process.kill()
 
     async def _stopped_within(self, pause_s: float) -> bool:
         with suppress(TimeoutError):
@@ -161,7 +161,9 @@ async def supervise(
     return codes[0] if codes else 0
 
 
-async def run_processes(cfg: config.Config, path: Path | None, count: int) -> None:
+async def run_processes(
+    cfg: config.Config, path: Path | None, count: int, *, debug: bool = False
+) -> None:
     """`penstock run`, `count` times, until SIGTERM or SIGINT. Leaves with the exit code of a member
     that gave up, who has told the reason itself.
     """
@@ -170,6 +172,7 @@ async def run_processes(cfg: config.Config, path: Path | None, count: int) -> No
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     command = [sys.executable, "-m", "consumers.demo.leashed", "run"]
     command += ["--config", str(path)] if path else []
+    command += ["--debug"] if debug else []
     code = await supervise(
         cfg.http, command, count, stop, stop_s=cfg.delivery.drain_ms / 1000 + LEAVE_S
     )

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from consumers.core.blocks import Rejection, Ticket
 from consumers.lane import Lane
-from consumers.ports import Record, Source
+from consumers.ports import Clock, Record, Source
 from consumers.telemetry import Telemetry
 from schemas.codec import Ignored, Inline, SchemaError, decode
 from schemas.reference import Reference
@@ -46,14 +46,28 @@ class Intake:
     """
 
     def __init__(
-        self, *, stream_from: str | None, allow: Sequence[str] | None, telemetry: Telemetry
+        self,
+        *,
+        stream_from: str | None,
+        allow: Sequence[str] | None,
+        clock: Clock,
+        telemetry: Telemetry,
     ) -> None:
+        self._clock = clock
         self._stream_from = re.compile(stream_from) if stream_from else None
         self._allow = [re.compile(fnmatch.translate(_whole(glob))) for glob in allow or ()]
         self._allow_all = allow is None
         self._telemetry = telemetry
 
     def tickets(self, lane: Lane, record: Record) -> list[Ticket]:
+        """One ticket per object that the record names, in its order."""
+        tickets = self._tickets(lane, record)
+        received_s = self._clock.now()
+        for ticket in tickets:
+            ticket.times.received_s = received_s
+        return tickets
+
+    def _tickets(self, lane: Lane, record: Record) -> list[Ticket]:
         try:
             message = decode(record.value)
         except SchemaError as error:

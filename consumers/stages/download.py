@@ -63,6 +63,7 @@ class Download:
         while True:
             ticket = await self._next()
             ticket.started = True
+            ticket.times.fetching_s = self._clock.now()
             await self._fetch(ticket)
             ticket.owner.wake()
 
@@ -123,6 +124,7 @@ class Download:
     async def _read(self, ticket: Ticket) -> None:
         reading = self._expand.begin(ticket)
         if ticket.inline is not None:
+            ticket.times.fetched_s = self._clock.now()
             await reading.feed(ticket.inline.body())
             await reading.close()
             return
@@ -150,6 +152,7 @@ class Download:
                 f"the object has {body.size} bytes, limits.object_bytes is {self._object_bytes}",
             )
         ticket.version = body.version_id or body.etag
+        ticket.times.fetched_s = self._clock.now()
         may_overdraw = _may_overdraw(ticket)
         nbytes = 0
         await self._budget.room(may_overdraw)

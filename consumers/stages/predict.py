@@ -93,7 +93,7 @@ class Predict:
         took_s = now_s - started_s
         self._telemetry.call_answered(took_s)
         for block in blocks:
-            block.answered_s = now_s
+            block.called_s, block.answered_s = started_s, now_s
         if self._pace is not None:
             self._pace.answered(sum(block.rows for block in blocks), took_s)
             self._microbatch.pace(self._pace.setting())

@@ -15,7 +15,7 @@ from consumers.core.pace import Pace
 from consumers.lane import Lane
 from consumers.ports import Clock, Outgoing, Sink
 from consumers.stages.reject import Reject
-from consumers.telemetry import Telemetry
+from consumers.telemetry import Telemetry, Way
 from schemas.prediction import RecordFrame
 
 # About 1 MB of records, the size of a Kafka batch, and a few ms of the event loop.
@@ -24,7 +24,7 @@ RELEASE_ROWS = 2_500
 # One batch is with the broker while the next is handed over; more would only wait in the producer.
 UNCONFIRMED_RELEASES = 4
 
-_Sent = tuple[list[Release], list[Awaitable[None]]]
+_Sent = tuple[float, list[Release], list[Awaitable[None]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,8 @@ class Publish:
         async with asyncio.TaskGroup() as tasks:
             confirming = tasks.create_task(self._confirm(lane, sent))
             while releases := await lane.release(RELEASE_ROWS):
-                await sent.put((releases, await self._hand_over(releases)))
+                released_s = self._clock.now()
+                await sent.put((released_s, releases, await self._hand_over(releases)))
             confirming.cancel()
 
     async def _hand_over(self, releases: Sequence[Release]) -> list[Awaitable[None]]:
@@ -83,22 +84,22 @@ class Publish:
 
     async def _confirm(self, lane: Lane, sent: asyncio.Queue[_Sent]) -> None:
         while True:
-            releases, awaitables = await sent.get()
+            released_s, releases, awaitables = await sent.get()
             for awaitable in awaitables:
                 await awaitable
             lane.delivered(releases)
-            self._telemetry.rows_delivered(sum(release.rows for release in releases))
-            now_ms = self._clock.wall_ms()
-            for release in releases:
-                if release.finished:
-                    latency_ms = now_ms - release.ticket.record.timestamp_ms
-                    self._object_delivered(release.blocks, max(0, latency_ms) / 1000)
+            self._delivered(releases, released_s)
 
-    def _object_delivered(self, blocks: Sequence[Block], latency_s: float) -> None:
-        self._telemetry.object_delivered(latency_s)
-        if self._pace is not None and blocks:
-            last = blocks[-1]
-            self._pace.elsewhere(latency_s - (last.answered_s - last.arrived_s))
+    def _delivered(self, releases: Sequence[Release], released_s: float) -> None:
+        self._telemetry.rows_delivered(sum(release.rows for release in releases))
+        now_s, now_ms = self._clock.now(), self._clock.wall_ms()
+        for release in releases:
+            if release.finished:
+                latency_s = max(0, now_ms - release.ticket.record.timestamp_ms) / 1000
+                way = _way(release, latency_s, released_s, now_s)
+                self._telemetry.object_delivered(latency_s, way)
+                if self._pace is not None and release.blocks:
+                    self._pace.elsewhere(latency_s - way.wait - way.call)
 
     def _encode(self, release: Release, out: Outgoing, letters: list[bytes]) -> None:
         ticket = release.ticket
@@ -173,6 +174,25 @@ class Publish:
             model=self._labels.model,
             model_version=self._labels.model_version,
         )
+
+
+def _way(release: Release, latency_s: float, released_s: float, now_s: float) -> Way:
+    """Where an object's time went, by its last rows."""
+    times = release.ticket.times
+    here_s = now_s - times.received_s
+    if not release.blocks or release.blocks[-1].answers is None:
+        return Way(kafka_in=latency_s - here_s, publish=now_s - released_s)
+    last = release.blocks[-1]
+    return Way(
+        kafka_in=latency_s - here_s,
+        queue=times.fetching_s - times.received_s,
+        fetch=times.fetched_s - times.fetching_s,
+        decode=max(0.0, last.arrived_s - times.fetched_s),
+        wait=last.called_s - last.arrived_s,
+        call=last.answered_s - last.called_s,
+        hold_back=released_s - last.answered_s,
+        publish=now_s - released_s,
+    )
 
 
 def _too_large(values: Sequence[bytes], fits: Callable[[bytes], bool]) -> dict[int, Rejection]:

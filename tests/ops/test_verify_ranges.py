@@ -28,7 +28,9 @@ def test_adding_in_any_order_gives_the_union_in_few_ranges(several: list[tuple[i
 
 
 @given(pairs, pairs)
-def test_what_is_taken_away_is_missing(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> None:
+def test_what_is_taken_away_is_missing(
+    one: list[tuple[int, int]], other: list[tuple[int, int]]
+) -> None:
     assert numbers(Ranges(one).minus(Ranges(other))) == as_set(one) - as_set(other)
 
 

@@ -369,7 +369,15 @@ def test_a_malformed_part_of_a_record(field: dict[str, object]) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    ["refs/0/0/0/1", "refs/0/1/0/0", "refs/1/0/0/0", "x/0/0/0/0", "refs/0/0/00/0", "0", "refs/0/0/-1/0"],
+    [
+        "refs/0/0/0/1",
+        "refs/0/1/0/0",
+        "refs/1/0/0/0",
+        "x/0/0/0/0",
+        "refs/0/0/00/0",
+        "0",
+        "refs/0/0/-1/0",
+    ],
 )
 def test_an_id_that_is_not_its_source_and_row(wrong: str) -> None:
     topics = sound()

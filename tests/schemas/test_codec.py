@@ -4,12 +4,13 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.codec import Ignored, Inline, References, decode, encode_reference, split_url
 from schemas.errors import SchemaError
 from schemas.reference import MAX_DEPTH, Reference
+from tests.schemas.test_notifications import FORMS
 
 FULL = {
     "bucket": "sensors",
@@ -191,6 +192,39 @@ def test_no_document_raises_anything_else(document: dict[str, Any]) -> None:
     except TypeError:  # an integer beyond 64 bits
         value = str(document).replace("'", '"').encode(errors="replace")
     decode_or_refuse(value)
+
+
+VALID = [
+    orjson.dumps(FULL),
+    orjson.dumps({"url": "s3://bucket/key"}),
+    orjson.dumps({"objects": [{"bucket": "b", "key": "ü"}, {"url": "s3://b/1"}]}),
+    orjson.dumps({"stream": "s", "event_time": "2026-11-21", "inline": [[1, 2.5], {"a": None}]}),
+    *(orjson.dumps(form) for form in FORMS.values()),
+]
+SPLICED = [
+    b"", b"null", b"[", b"]", b"{", b"}", b'"', b",", b"\\", b"-1", b"1e999", b"\xff", b"\\ud800",
+    b"9" * 400, b"[" * 3_000, b'{"a":' * 3_000,
+]  # fmt: skip
+
+
+@settings(max_examples=500)
+@given(
+    st.sampled_from(VALID),
+    st.lists(st.tuples(st.integers(0), st.integers(0, 9), st.sampled_from(SPLICED)), max_size=3),
+)
+def test_no_spoiled_message_raises_anything_else(
+    value: bytes, cuts: list[tuple[int, int, bytes]]
+) -> None:
+    for place, length, instead in cuts:
+        start = place % (len(value) + 1)
+        value = value[:start] + instead + value[start + length :]
+    decode_or_refuse(value)
+
+
+@pytest.mark.parametrize("field", ["bucket", "key", "stream"])
+def test_a_name_that_is_no_utf8_is_refused_when_it_is_made(field: str) -> None:
+    with pytest.raises(SchemaError, match="UTF-8"):
+        Reference(**{"bucket": "b", "key": "k", field: "a\udcff"})
 
 
 def decode_or_refuse(value: bytes) -> None:

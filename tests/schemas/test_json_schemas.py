@@ -8,11 +8,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from schemas.__main__ import FOLDER, documents, text, write
-from schemas.codec import decode
+from schemas.codec import decode, encode_reference
 from schemas.dead_letter import dead_letter
 from schemas.errors import SchemaError
 from schemas.prediction import RecordFrame, Source
-from schemas.reference import Reference
+from schemas.reference import MAX_INTEGER, Reference
 
 
 def validator(name: str) -> Any:
@@ -50,6 +50,18 @@ NO_REFERENCES: list[Any] = [
     {"objects": []},
     {"inline": 1},
     {"bucket": "b", "key": "k", "rows": [[1]]},
+    {"bucket": "b", "key": "k", "rows": []},
+    {"bucket": "b", "key": "k", "rows": [[-1, 3]]},
+    {"bucket": "b", "key": "k", "rows": [[0, 0]]},
+    {"bucket": "b", "key": "k", "rows": [[1 << 63, None]]},
+    {"bucket": "b", "key": "k", "size": -1},
+    {"bucket": "b", "key": "k", "size": 1 << 63},
+    {"bucket": "b", "key": "k", "event_time": 1795208217412000},
+    {"bucket": "b", "key": "k", "event_time": 1.5},
+    {"bucket": "b", "key": "k", "attributes": [1]},
+    {"inline": [1], "event_time": 1795208217412000},
+    {"inline": [1], "bucket": "b", "key": "k"},
+    {"objects": [{"bucket": "b", "key": "k"}], "inline": []},
 ]
 
 
@@ -99,9 +111,46 @@ def test_every_record_of_a_frame_is_a_valid_prediction(frame: RecordFrame) -> No
         validator("prediction").validate(orjson.loads(record))
 
 
+LAST_ROW = orjson.loads(frames()[0].last_row(3, b"1", "m.csv", 4))
+WRONG_FIELDS: list[dict[str, Any]] = [
+    {"v": 0},
+    {"id": 5},
+    {"stream": None},
+    {"source": {"topic": "refs", "partition": 0}},
+    {"source": {"topic": "refs", "partition": 0, "offset": -1}},
+    {"object": {"bucket": "b", "key": "k"}},
+    {"row": -1},
+    {"row": "3"},
+    {"last": 1},
+    {"rows": -1},
+    {"member": 5},
+    {"event_time": 1.5},
+    {"error": {"code": "bad_row"}},
+    {"attributes": []},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG_FIELDS, ids=str)
+def test_a_prediction_with_a_wrong_field_is_invalid(wrong: dict[str, Any]) -> None:
+    assert not validator("prediction").is_valid(LAST_ROW | wrong)
+
+
+REQUIRED = ["v", "id", "stream", "source", "object", "row", "model", "prediction"]
+
+
+@pytest.mark.parametrize("field", REQUIRED)
+def test_a_prediction_without_a_field_is_invalid(field: str) -> None:
+    left = {name: value for name, value in LAST_ROW.items() if name != field}
+    assert not validator("prediction").is_valid(left)
+
+
 @pytest.mark.parametrize("reference", [None, Reference(bucket="b", key="k", size=5)])
 def test_every_letter_is_a_valid_dead_letter(reference: Reference | None) -> None:
-    value = dead_letter(
+    validator("dead_letter").validate(orjson.loads(letter(reference)))
+
+
+def letter(reference: Reference | None) -> bytes:
+    return dead_letter(
         code="bad_row",
         stage="expand",
         message="no",
@@ -117,4 +166,39 @@ def test_every_letter_is_a_valid_dead_letter(reference: Reference | None) -> Non
         model="m",
         value=b"x",
     )
-    validator("dead_letter").validate(orjson.loads(value))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"code": None},
+        {"attempts": 0},
+        {"rows": [[1]]},
+        {"rows": 3},
+        {"object": {}},
+        {"failed_at": "now"},
+        {"reference": {"bucket": "b"}},
+        {"reference": {"bucket": "b", "key": ""}},
+        {"reference": {"bucket": "b", "key": "k", "rows": []}},
+        {"source": None},
+    ],
+    ids=str,
+)
+def test_a_letter_with_a_wrong_field_is_invalid(wrong: dict[str, Any]) -> None:
+    sound = orjson.loads(letter(Reference(bucket="b", key="k")))
+    assert validator("dead_letter").is_valid(sound)
+    assert not validator("dead_letter").is_valid(sound | wrong)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        Reference(bucket="b", key="k"),
+        Reference(
+            bucket="b", key="ü", event_time=-1, rows=((0, 1), (5, None)), attributes={"a": []}
+        ),
+        Reference(bucket="b", key="k", size=MAX_INTEGER, etag='"e"', version_id="v", stream=""),
+    ],
+)
+def test_every_encoded_reference_is_valid(reference: Reference) -> None:
+    validator("reference").validate(orjson.loads(encode_reference(reference)))

@@ -149,6 +149,36 @@ def test_any_names_survive(
     assert record.prediction == {"%d": "%b"}
 
 
+AWKWARD = st.text(st.sampled_from('%s"\\{}\n\0ü日😀\ud800\udcff/ab'), max_size=9)
+FIELDS = {
+    "v", "id", "stream", "source", "object", "row", "last", "rows",
+    "event_time", "model", "model_version", "prediction",
+}  # fmt: skip
+
+
+@given(stream=AWKWARD, key=AWKWARD, message=AWKWARD, member=st.none() | AWKWARD)
+def test_every_record_is_json_with_the_contract_s_fields(
+    stream: str, key: str, message: str, member: str | None
+) -> None:
+    encode = frame(stream=stream, key=key)
+    of_row = {"member"} if member is not None else set()
+    expected = {
+        encode.rows(1, [b"1"], member)[0]: FIELDS - {"last", "rows"} | of_row,
+        encode.last_row(1, b"1", member, 2): FIELDS | of_row,
+        encode.rejected(1, "bad_row", message, member, None): FIELDS - {"last", "rows"}
+        | of_row
+        | {"error"},
+        encode.rejected(1, "bad_row", message, member, 2): FIELDS | of_row | {"error"},
+        encode.marker(0, None): FIELDS,
+        encode.marker(0, ("bad_format", message)): FIELDS | {"error"},
+    }
+    for record, fields in expected.items():
+        document = orjson.loads(record)
+        assert document.keys() == fields
+        assert document["stream"] == stream.encode(errors="replace").decode()
+        assert document["object"]["key"] == key.encode(errors="replace").decode()
+
+
 @pytest.mark.parametrize("value", [b"", b"{}", b"[]", b"\xff", b"[" * 100_000])
 def test_what_is_no_prediction_is_refused(value: bytes) -> None:
     with pytest.raises(SchemaError, match="not a prediction"):

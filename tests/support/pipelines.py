@@ -78,7 +78,7 @@ class World:
         return Pipeline(
             self.settings,
             Adapters(self.source, self.objects, self.model, self.sink, self.clock),
-            Intake(stream_from=None, allow=self.allow, telemetry=self.telemetry),
+            Intake(stream_from=None, allow=self.allow, clock=self.clock, telemetry=self.telemetry),
             lambda ticket: ticket.owner.partition,
             self.telemetry,
             offload=inline,

@@ -1,0 +1,44 @@
+"""When ticks are due."""
+
+from collections import defaultdict
+
+import pytest
+
+from consumers.bench.generator import GRID_MS, bodies, key_of, schedule
+
+
+def due_by_stream(streams: int, hz: float, ticks: int) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for due in schedule(streams, hz, ticks):
+        for stream in due.streams:
+            found[stream].append(due.at_ms)
+    return found
+
+
+@pytest.mark.parametrize("streams", [1, 2, 7, 25, 60, 500])
+def test_every_stream_has_all_its_ticks_one_period_apart(streams: int) -> None:
+    found = due_by_stream(streams, 20, 5)
+    assert sorted(found) == list(range(streams))
+    for times in found.values():
+        assert [later - times[0] for later in times] == [0, 50, 100, 150, 200]
+
+
+def test_a_period_that_is_no_whole_number_of_milliseconds_does_not_drift() -> None:
+    assert due_by_stream(1, 15, 31)[0][30] == 2_000
+
+
+def test_streams_are_spread_over_the_period() -> None:
+    first = [times[0] for times in due_by_stream(25, 20, 1).values()]
+    assert first == list(range(0, 50, GRID_MS))
+
+
+def test_ticks_come_in_the_order_in_which_they_are_due() -> None:
+    times = [due.at_ms for due in schedule(60, 20, 4)]
+    assert times == sorted(times)
+
+
+def test_every_tick_names_an_object_that_is_stored() -> None:
+    stored = dict(bodies(8, 0, 3))
+    assert all(key_of(8, stream, tick) in stored for stream in range(3) for tick in range(50))
+    assert {body.count(b"\n") for body in stored.values()} == {8}
+    assert {body.count(b",") for body in stored.values()} == {8 * 15}

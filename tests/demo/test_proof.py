@@ -1,0 +1,57 @@
+"""When the demo calls its proof a failure."""
+
+import msgspec
+import pytest
+
+from consumers.demo.progress import Progress, Stream
+from consumers.demo.proof import broken
+from consumers.ops.verify import Report
+
+COUNTS = dict.fromkeys(("ignored", "markers", "rejected", "outside", "unproven", "duplicates"), 0)
+GOOD = msgspec.convert(
+    {
+        "references": 2,
+        "objects": 2,
+        "rows": 30,
+        "streams": 1,
+        "dead_letters": 0,
+        "violated": {},
+        "violations": (),
+        **COUNTS,
+    },
+    Report,
+)
+
+
+@pytest.fixture
+def progress() -> Progress:
+    """Two objects of 15 rows each were sent."""
+    sent = Progress([Stream("a", "csv")])
+    sent.sent(0, "a/0", due_s=0.0, rows=15)
+    sent.sent(0, "a/1", due_s=0.2, rows=15)
+    return sent
+
+
+def test_all_that_was_written_answered_once_is_a_proof(progress: Progress) -> None:
+    assert broken(GOOD, progress, restarts=0) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"violated": {"lost": 1}}, "break a promise"),
+        ({"objects": 1}, "2 objects were announced, the topics know 1"),
+        ({"rows": 29}, "30 rows were written, 29 were answered"),
+        ({"rejected": 1}, "1 good rows were rejected"),
+        ({"duplicates": 3}, "3 rows were answered twice"),
+    ],
+)
+def test_anything_else_is_told_as_a_fault(
+    progress: Progress, change: dict[str, object], fault: str
+) -> None:
+    (told,) = broken(msgspec.structs.replace(GOOD, **change), progress, restarts=0)
+    assert fault in told
+
+
+def test_a_worker_that_took_over_may_answer_again(progress: Progress) -> None:
+    assert broken(msgspec.structs.replace(GOOD, duplicates=3), progress, restarts=1) == []

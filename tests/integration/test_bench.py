@@ -1,0 +1,56 @@
+"""`penstock bench` from end to end, with counts so small that its figures mean nothing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import orjson
+
+from tests.support.services import Services
+
+
+def bench(services: Services, report: Path, *arguments: str) -> dict[str, Any]:
+    """Run a measuring command; its JSON report."""
+    env = {
+        "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS": services.bootstrap_servers,
+        "PENSTOCK_OBJECTS__ENDPOINT_URL": services.endpoint_url,
+        "PENSTOCK_OBJECTS__KEY": services.key,
+        "PENSTOCK_OBJECTS__SECRET": services.secret,
+        "PENSTOCK_OBJECTS__REGION": services.region,
+        "PENSTOCK_MODEL__URL": services.model_url,
+        "PENSTOCK_MODEL__NAME": services.model_name,
+    }
+    command = [sys.executable, "-m", "consumers", "bench", *arguments]
+    hasty = ["--warm-up", "0", "--wait-for-quiet", "0", "--json", str(report)]
+    subprocess.run([*command, *hasty], env={**os.environ, **env}, check=True)
+    document: dict[str, Any] = orjson.loads(report.read_bytes())
+    return document
+
+
+def test_throughput_reports_the_worker_beside_the_other_clients(
+    services: Services, tmp_path: Path
+) -> None:
+    counts = ("--rows-per-object", "500", "--rows", "20000", "--rounds", "1")
+    document = bench(services, tmp_path / "report.json", "throughput", *counts)
+    assert document["bench"] == "throughput"
+    (summary,), (measured,) = document["summaries"], document["rounds"]
+    assert (measured["objects"], measured["rows"]) == (40, 20_000)
+    assert summary["rows_per_object"] == 500
+    positive = ("ratio_to_direct", "ratio_to_seed", "cpu_us_per_row", "peak_rss_mb", "rows_per_s")
+    assert all(summary[name] > 0 for name in positive)
+
+
+def test_streams_reports_every_trial_and_draws_it(services: Services, tmp_path: Path) -> None:
+    counts = ("--streams", "2", "--hz", "10", "--seconds", "2", "--p99-ms", "5000")
+    document = bench(services, tmp_path / "report.json", "streams", *counts)
+    assert document["bench"] == "streams"
+    assert document["streams"] == 0, "20 ticks a stream prove nothing"
+    (trial,) = document["trials"]
+    assert (trial["streams"], trial["ticks"], trial["unanswered"]) == (2, 40, 0)
+    assert trial["held"]
+    assert {"schedule", "Kafka in", "wait", "call"} <= trial["stages_ms"].keys()
+    assert {"worker", "generator", "machine"} <= trial["cores"].keys()
+    assert ElementTree.parse(tmp_path / "report.svg").getroot().tag.endswith("svg")

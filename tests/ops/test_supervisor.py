@@ -1,0 +1,316 @@
+"""Several workers as one: their page, their restarts, and that none is ever left behind."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from consumers import config
+from consumers.core.retry import Backoff
+from consumers.errors import EXIT_FATAL, EXIT_UNREACHABLE, EXIT_USAGE, Fatal
+from consumers.ops.supervisor import supervise
+from tests.support.waiting import until
+from tests.support.worker import ROOT, free_port, penstock
+
+AT_ONCE = Backoff(first_s=0.0, most_s=0.0)
+NEVER = Backoff(first_s=1e6, most_s=1e6)
+LONG_S = 60.0
+
+
+def is_gone(pid: int) -> bool:
+    """Ended, and perhaps not yet reaped by whoever inherited it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+async def until_gone(*pids: int) -> None:
+    async def gone() -> bool:
+        return all(map(is_gone, pids))
+
+    await until(gone, lambda: f"the end of {pids}")
+
+
+class Supervised:
+    """Stub workers under a supervisor; made by `supervised`."""
+
+    def __init__(self, http: config.Http, stop: asyncio.Event, folder: Path) -> None:
+        self.http = http
+        self.stop = stop
+        self.ended: asyncio.Task[int]
+        self._folder = folder
+
+    async def get(self, path: str, token: str | None = None) -> tuple[int, str]:
+        """Status 0 while there is no page."""
+        headers = {"Authorization": f"Bearer {token or self.http.token}"}
+        url = f"http://127.0.0.1:{self.http.port}{path}"
+        try:
+            async with aiohttp.ClientSession(headers=headers) as session:
+                async with session.get(url) as answer:
+                    return answer.status, await answer.text()
+        except aiohttp.ClientConnectionError:
+            return 0, ""
+
+    async def samples(self) -> dict[str, dict[str, float]]:
+        """By name and `process`, of metrics without other labels."""
+        found: dict[str, dict[str, float]] = {}
+        for family in text_string_to_metric_families((await self.get("/metrics"))[1]):
+            for sample in family.samples:
+                if sample.labels.keys() == {"process"}:
+                    found.setdefault(sample.name, {})[sample.labels["process"]] = sample.value
+        return found
+
+    async def pids(self, accepted: Callable[[dict[str, int]], bool] = bool) -> dict[str, int]:
+        """The process ids by number, when all answer and they are as wanted."""
+        pids: dict[str, int] = {}
+
+        async def all_answer() -> bool:
+            nonlocal pids
+            if self.ended.done():
+                raise AssertionError(f"all ended: {self.ended}")
+            samples = await self.samples()
+            pids = {process: int(pid) for process, pid in samples.get("stub_pid", {}).items()}
+            return set(samples.get("penstock_process_up", {}).values()) == {1} and accepted(pids)
+
+        await until(all_answer, lambda: f"the pages of all; there are {pids}")
+        return pids
+
+    async def until_says(self, path: str, wanted: tuple[int, str]) -> None:
+        said = (0, "")
+
+        async def says() -> bool:
+            nonlocal said
+            said = await self.get(path)
+            return said == wanted
+
+        await until(says, lambda: f"{wanted} of {path}; it is {said}")
+
+    @property
+    def drained(self) -> set[int]:
+        return {int(path.name.removeprefix("drained-")) for path in self._folder.iterdir()}
+
+
+@asynccontextmanager
+async def supervised(
+    folder: Path,
+    *arguments: str,
+    count: int = 2,
+    token: str | None = None,
+    stop_s: float = LONG_S,
+    backoff: Backoff = AT_ONCE,
+) -> AsyncIterator[Supervised]:
+    command = [sys.executable, "-m", "tests.support.stub_worker", str(folder), *arguments]
+    group = Supervised(config.Http(port=free_port(), token=token), asyncio.Event(), folder)
+    work = supervise(group.http, command, count, group.stop, stop_s=stop_s, backoff=backoff)
+    async with asyncio.TaskGroup() as tasks:
+        group.ended = tasks.create_task(work)
+        try:
+            yield group
+        finally:
+            group.stop.set()
+
+
+async def test_all_members_are_told_on_one_page_and_end_together(tmp_path: Path) -> None:
+    async with supervised(tmp_path, count=3) as group:
+        pids = await group.pids()
+        assert pids.keys() == {"0", "1", "2"}
+        assert await group.get("/healthz") == (200, "ok\n")
+        lines = [f"process {number}: ready: 2 partitions\n" for number in range(3)]
+        assert await group.get("/readyz") == (200, "".join(lines))
+        group.stop.set()
+        assert await group.ended == 0
+    assert group.drained == set(pids.values())
+    assert all(map(is_gone, pids.values()))
+
+
+async def test_the_members_metrics_are_one_exposition_with_their_numbers(tmp_path: Path) -> None:
+    async with supervised(tmp_path) as group:
+        await group.pids()
+        _, page = await group.get("/metrics")
+    lines = page.splitlines()
+    heads = [line.split()[1:3] for line in lines if line.startswith("#")]
+    assert len(heads) == len({tuple(head) for head in heads})
+    assert lines.count("# HELP stub_rows_total Rows\\nof all") == 1
+    assert lines.count("# TYPE stub_rows_total counter") == 1
+    for process in "01":
+        assert f'stub_rows_total{{process="{process}"}} 5.0' in lines
+        bucket = f'stub_wait_bucket{{le="+Inf",process="{process}",why="\\"b\\\\"}} 1.0'
+        assert bucket in lines
+
+
+async def test_a_killed_member_is_started_again_and_the_other_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with supervised(tmp_path) as group:
+        before = await group.pids()
+        os.kill(before["1"], signal.SIGKILL)
+        after = await group.pids(lambda pids: pids["1"] != before["1"])
+        assert after["0"] == before["0"]
+        assert (await group.samples())["penstock_process_restarts_total"] == {"0": 0, "1": 1}
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert said == ["process 1 was ended by SIGKILL; it is started again in 0.0 s"]
+
+
+async def test_a_member_that_somebody_else_asked_to_end_is_started_again(tmp_path: Path) -> None:
+    async with supervised(tmp_path) as group:
+        before = await group.pids()
+        os.kill(before["0"], signal.SIGTERM)
+        await group.pids(lambda pids: pids["0"] != before["0"])
+        assert group.drained == {before["0"]}
+
+
+async def test_while_a_member_is_away_the_whole_is_neither_alive_nor_ready(tmp_path: Path) -> None:
+    async with supervised(tmp_path, backoff=NEVER) as group:
+        os.kill((await group.pids())["1"], signal.SIGKILL)
+        for path in ("/healthz", "/readyz"):
+            await group.until_says(path, (503, "process 1: it does not run\n"))
+        samples = await group.samples()
+        assert samples["penstock_process_up"] == {"0": 1, "1": 0}
+        assert samples["stub_rows_total"] == {"0": 5}
+        group.stop.set()  # in the middle of the pause
+        assert await group.ended == 0
+
+
+async def test_a_member_that_gives_up_ends_all_with_its_exit_code(tmp_path: Path) -> None:
+    async with supervised(tmp_path) as group:
+        pids = await group.pids()
+        os.kill(pids["0"], signal.SIGUSR1)
+        assert await group.ended == EXIT_FATAL
+    assert group.drained == {pids["1"]}
+
+
+async def test_a_member_that_does_not_drain_in_time_is_killed(tmp_path: Path) -> None:
+    async with supervised(tmp_path, "--deaf", stop_s=0.0) as group:
+        pids = await group.pids()
+        group.stop.set()
+        assert await group.ended == 0
+    assert all(map(is_gone, pids.values()))
+
+
+async def test_a_member_without_partitions_does_not_make_the_whole_unready(tmp_path: Path) -> None:
+    idle = "no partition is assigned yet\n"
+    async with supervised(tmp_path) as group:
+        pids = await group.pids()
+        os.kill(pids["0"], signal.SIGUSR2)
+        ready = f"process 0: {idle}process 1: ready: 2 partitions\n"
+        await group.until_says("/readyz", (200, ready))
+        os.kill(pids["1"], signal.SIGUSR2)
+        await group.until_says("/readyz", (503, f"process 0: {idle}process 1: {idle}"))
+
+
+async def test_one_member_whose_model_is_away_makes_the_whole_unready(tmp_path: Path) -> None:
+    async with supervised(tmp_path) as group:
+        os.kill((await group.pids())["1"], signal.SIGHUP)
+        await group.until_says("/readyz", (503, "process 1: the model does not answer\n"))
+        assert await group.get("/healthz") == (200, "ok\n")
+
+
+async def test_the_token_guards_the_page_and_opens_those_of_the_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STUB_TOKEN", "open")
+    async with supervised(tmp_path, token="open") as group:
+        await group.pids()
+        assert (await group.get("/readyz"))[0] == 200
+        assert (await group.get("/readyz", token="wrong"))[0] == 401
+        assert (await group.get("/metrics", token="wrong"))[0] == 401
+        assert (await group.get("/healthz", token="wrong"))[0] == 200
+
+
+async def test_a_port_in_use_is_told_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        http = config.Http(port=taken.getsockname()[1])
+        with pytest.raises(Fatal, match=r"Set http\.port") as failure:
+            await supervise(http, ["no such command"], 2, asyncio.Event(), stop_s=0.0)
+    assert failure.value.exit_code == EXIT_USAGE
+
+
+class Command:
+    """`penstock run --processes 2` itself, with a broker that accepts and never answers."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def members(self) -> list[int]:
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(pid) for pid in children.read_text().split()]
+
+
+@pytest.fixture
+async def command(tmp_path: Path) -> AsyncIterator[Command]:
+    asked = asyncio.Semaphore(0)
+
+    async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.release()
+        await reader.read()
+        writer.close()
+
+    broker = await asyncio.start_server(never_answer, "127.0.0.1", 0)
+    environ = {
+        **os.environ,
+        "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{broker.sockets[0].getsockname()[1]}",
+        "PENSTOCK_HTTP__PORT": "0",
+    }
+    log = tmp_path / "log"
+    with log.open("wb") as stderr:  # noqa: ASYNC230  (an empty file of our own)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "consumers", "run", "--processes", "2"),
+            cwd=ROOT,
+            env=environ,
+            stderr=stderr,
+            start_new_session=True,
+        )
+    try:
+        for _ in range(2):
+            await asked.acquire()
+        yield Command(process, log)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        broker.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_to_the_whole_process_group_ends_all_of_them_with_0(
+    command: Command, number: signal.Signals
+) -> None:
+    members = command.members()
+    assert len(members) == 2
+    os.killpg(command.process.pid, number)
+    assert await command.process.wait() == 0, command.said
+    assert all(map(is_gone, members))
+
+
+async def test_no_member_outlives_a_killed_supervisor(command: Command) -> None:
+    members = command.members()
+    assert len(members) == 2
+    command.process.kill()
+    await until_gone(*members)
+
+
+async def test_a_reason_that_all_members_share_is_told_and_is_the_exit_code() -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    environ = {
+        **os.environ,
+        "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS": nobody,
+        "PENSTOCK_HTTP__PORT": "0",
+    }
+    ended = await penstock("run", "--processes", "2", environ=environ)
+    assert ended.code == EXIT_UNREACHABLE
+    assert "Is the broker of kafka.bootstrap_servers running?" in ended.stderr
