@@ -199,12 +199,13 @@ def throughput(
 @bench.command()
 @click.option("--hz", type=click.FloatRange(0.1, 1_000), default=20, show_default=True)
 @click.option("--p99-ms", type=click.FloatRange(1), default=50, show_default=True)
-@click.option("--rows", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Per tick.")
+@click.option("--rows", type=click.IntRange(1, 10_000), default=8, show_default=True)
 @click.option("--streams", "fixed", type=click.IntRange(1, 999), help="Do not search: this many.")
 @click.option("--max-streams", type=click.IntRange(1, 999), default=100, show_default=True)
 @click.option(
-    "--seconds", type=click.FloatRange(1, 3_600), default=60, show_default=True, help="Of the proof."
-)
+    "--seconds", type=click.FloatRange(1, 3_600), default=60, show_default=True,
+    help="Of the proof.",
+)  # fmt: skip
 @click.option(
     "--trial-seconds", type=click.FloatRange(1, 600), default=12, show_default=True,
     help="Of each trial of the search.",

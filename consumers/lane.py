@@ -6,14 +6,18 @@ the event loop; stages reach it through their tickets.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from consumers.budget import Budget
 from consumers.core.blocks import Ticket
+from consumers.core.cursor import START, Cursor, decode
 from consumers.core.ledger import Ledger
 from consumers.core.order import Order, Release
-from consumers.ports import Record
+from consumers.ports import Commit, Record
+
+log = logging.getLogger(__name__)
 
 Decode = Callable[["Lane", Record], Sequence[Ticket]]
 
@@ -27,7 +31,7 @@ class Lane:
         self,
         partition: int,
         generation: int,
-        next_offset: int,
+        start: Commit,
         *,
         budget: Budget,
         decode: Decode,
@@ -35,8 +39,10 @@ class Lane:
     ) -> None:
         self.partition = partition
         self.generation = generation
-        self.committed = next_offset
-        self.ledger = Ledger(next_offset)
+        self.committed = start
+        self.ledger = Ledger(start.next_offset)
+        self._resume = _resume(partition, start)
+        self._progress: tuple[int, Cursor] = (start.next_offset, self._resume)
         self.jobs: deque[Ticket] = deque()
         self.on_jobs: Callable[[Lane], None] = lambda _: None
         self.alive = True
@@ -58,6 +64,13 @@ class Lane:
         )
 
     @property
+    def progress(self) -> Commit:
+        """What may be committed now: the next record, and how far into it."""
+        next_offset = self.ledger.next_offset
+        offset, reached = self._progress
+        return Commit(next_offset, reached.encode() if offset == next_offset else "")
+
+    @property
     def wants_records(self) -> bool:
         """Room for more objects, and nobody waiting before them."""
         return self.alive and not self._draining and not self._backlog and self._has_room
@@ -77,6 +90,8 @@ class Lane:
         while self._backlog and self._has_room:
             record = self._backlog.popleft()
             tickets = self._decode(self, record)
+            if record.offset == self.committed.next_offset and self._resume != START:
+                tickets = self._without_delivered(tickets)
             self.ledger.open(record.offset, len(tickets))
             for ticket in tickets:
                 self._order.add(ticket)
@@ -86,6 +101,14 @@ class Lane:
                 self.wake()
         if self.jobs and not had_jobs:
             self.on_jobs(self)
+
+    def _without_delivered(self, tickets: Sequence[Ticket]) -> Sequence[Ticket]:
+        """A former assignment delivered these objects, and some rows of the next."""
+        resume, self._resume = self._resume, START
+        left = [ticket for ticket in tickets if ticket.index >= resume.object_index]
+        if left and left[0].index == resume.object_index:
+            left[0].resume = resume
+        return left
 
     def may_overdraw(self, ticket: Ticket) -> bool:
         """The head must go on, whatever the budget says; so must a dead lane's reader, to find
@@ -125,6 +148,7 @@ class Lane:
         freed = 0
         for release in releases:
             freed += sum(block.cost_bytes for block in release.blocks)
+            self._progress = (release.ticket.record.offset, _reached(release))
             if release.finished:
                 self.ledger.deliver(release.ticket.record.offset)
         self._held_bytes -= freed
@@ -154,3 +178,25 @@ class Lane:
     def _note_idle(self) -> None:
         if self._draining and not len(self._order) and not self._unconfirmed:
             self._idle.set()
+
+
+def _resume(partition: int, start: Commit) -> Cursor:
+    found = decode(start.metadata)
+    if found is None:
+        log.warning(
+            "partition %d: the commit's metadata is no cursor of ours (%.40r); work is repeated",
+            partition,
+            start.metadata,
+        )
+    return found or START
+
+
+def _reached(release: Release) -> Cursor:
+    """How far into its record a release brings us."""
+    ticket = release.ticket
+    if release.finished:
+        return Cursor(ticket.index + 1, 0)
+    last = release.blocks[-1]
+    # Without a version there is nothing to bind to: only whole objects count.
+    digest = ticket.digest
+    return Cursor(ticket.index, last.first_row + last.rows if digest else 0, digest)

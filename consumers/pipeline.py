@@ -156,7 +156,7 @@ class Pipeline:
         """Records of our partitions that are not committed yet."""
         ends = await self._source.end_offsets()
         return sum(
-            max(0, ends[number] - lane.committed)
+            max(0, ends[number] - lane.committed.next_offset)
             for number, lane in self.lanes.items()
             if number in ends
         )
@@ -171,7 +171,7 @@ class Pipeline:
             lane = Lane(
                 partition,
                 self._generation,
-                start.next_offset,
+                start,
                 budget=self.budget,
                 decode=self._intake.tickets,
                 max_objects=self._settings.in_flight_objects,

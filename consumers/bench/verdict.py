@@ -18,15 +18,16 @@ from consumers.bench.tails import is_proven, percentile
 BROKER_CUT_MS = 0.5
 
 Samples = Mapping[tuple[str, str], float]
-# Stages by the metric that has their seconds, in the order of the flow.
-STAGE_METRICS = {
-    "Kafka out": ("penstock_stage_seconds", "consume"),
-    "fetch": ("penstock_stage_seconds", "download"),
-    "decode": ("penstock_stage_seconds", "expand"),
-    "wait": ("penstock_batch_wait_seconds", ""),
-    "call": ("penstock_model_call_seconds", ""),
-    "hold-back": ("penstock_stage_seconds", "hold"),
-    "publish": ("penstock_stage_seconds", "publish"),
+# Parts of an object's way as the worker's metrics name them, in the order of the flow.
+WAY = {
+    "Kafka out": "kafka_in",
+    "queue": "queue",
+    "fetch": "fetch",
+    "decode": "decode",
+    "wait": "wait",
+    "call": "call",
+    "hold-back": "hold_back",
+    "publish": "publish",
 }
 
 
@@ -128,11 +129,15 @@ def _where(ticks: Sequence[Tick], sent: Sent, stages_ms: Mapping[str, float]) ->
 
 
 def stage_means_ms(before: Samples, after: Samples) -> dict[str, float]:
-    """Mean time in each stage that the worker tells about."""
-    means: dict[str, float] = {}
-    for stage, (metric, label) in STAGE_METRICS.items():
-        keys = ((f"{metric}_sum", label), (f"{metric}_count", label))
-        total, count = (after.get(key, 0.0) - before.get(key, 0.0) for key in keys)
-        if count:
-            means[stage] = 1000 * total / count
-    return means
+    """Mean time in each stage that the worker tells about, of the objects delivered in between."""
+
+    def gain(name: str, label: str = "") -> float:
+        return after.get((name, label), 0.0) - before.get((name, label), 0.0)
+
+    objects = gain("penstock_latency_seconds_count")
+    if not objects:
+        return {}
+    return {
+        stage: 1000 * gain("penstock_way_seconds_total", part) / objects
+        for stage, part in WAY.items()
+    }

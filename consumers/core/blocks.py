@@ -8,6 +8,8 @@ ticket belongs to; stages change a ticket only from the event loop.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from consumers.core import cursor
+from consumers.core.cursor import START
 from consumers.core.payload import Payload
 from consumers.errors import ErrorCode
 from schemas.prediction import RecordFrame
@@ -174,6 +176,7 @@ class Ticket:
         "owner",
         "record",
         "reference",
+        "resume",
         "rows",
         "started",
         "stream",
@@ -202,11 +205,28 @@ class Ticket:
         self.head: Block | None = None
         self.tail: Block | None = None
         self.next_row = 0
+        self.resume = START
         self.rows = 0
         self.started = False
         self.closed = False
         self.failure: Rejection | None = None
         self.times = Times()
+
+    @property
+    def digest(self) -> str:
+        """What a cursor into this object is bound to."""
+        if self.reference is None:
+            return cursor.digest("inline", str(self.record.offset))
+        return cursor.digest(f"{self.reference.bucket}/{self.reference.key}", self.version)
+
+    def resumes(self) -> bool:
+        """Skip what a former assignment delivered, if this is the version it read."""
+        if self.next_row or not self.resume.row:
+            return True
+        if self.resume.version != self.digest:
+            return False
+        self.next_row = self.resume.row
+        return True
 
     def add(self, block: Block) -> None:
         """Append to the chain. Blocks come in row order."""

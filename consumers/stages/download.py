@@ -7,18 +7,22 @@ pipeline runs `fetch_forever` as often as `objects.concurrency` says.
 """
 
 import asyncio
+import logging
 import random
 from collections import deque
 from collections.abc import Callable
 
 from consumers.budget import Budget
 from consumers.core.blocks import Rejection, Ticket
+from consumers.core.cursor import START
 from consumers.core.retry import Backoff
 from consumers.errors import Poison, Transient
 from consumers.lane import Lane
 from consumers.ports import Body, Clock, Location, Objects
 from consumers.stages.expand import Expand, Reading
 from consumers.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
 
 # A store that is restarted is back within seconds; two minutes outlast a rolling update of a
 # cluster.
@@ -125,6 +129,7 @@ class Download:
         reading = self._expand.begin(ticket)
         if ticket.inline is not None:
             ticket.times.fetched_s = self._clock.now()
+            ticket.resumes()
             await reading.feed(ticket.inline.body())
             await reading.close()
             return
@@ -153,6 +158,14 @@ class Download:
             )
         ticket.version = body.version_id or body.etag
         ticket.times.fetched_s = self._clock.now()
+        if not ticket.resumes():
+            log.warning(
+                "partition %d, offset %d: the object is not the version that the cursor was made "
+                "for; its rows are repeated",
+                ticket.owner.partition,
+                ticket.record.offset,
+            )
+            ticket.resume = START
         may_overdraw = _may_overdraw(ticket)
         nbytes = 0
         await self._budget.room(may_overdraw)

@@ -150,10 +150,8 @@ class Publish:
         """The marker of an object without rows, or that could not be read (to its end)."""
         failure = ticket.failure
         if self._labels.markers:
-            answered = ticket.rows if failure and ticket.tail is not None else 0
-            out.values.append(
-                frame.marker(answered, (failure.code, failure.message) if failure else None)
-            )
+            error = (failure.code, failure.message) if failure else None
+            out.values.append(frame.marker(ticket.rows if failure else 0, error))
         if failure is not None:
             self._telemetry.rejected(failure.code)
             letters.append(self._reject.rest(ticket, failure))

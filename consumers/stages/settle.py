@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from consumers.errors import Transient
 from consumers.lane import Lane
-from consumers.ports import Commit, Source
+from consumers.ports import Source
 from consumers.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -35,20 +35,18 @@ class Settle:
 
     async def commit(self, lanes: Iterable[Lane]) -> None:
         due = {
-            lane: lane.ledger.next_offset
+            lane: progress
             for lane in lanes
-            if lane.alive and lane.ledger.next_offset > lane.committed
+            if lane.alive and (progress := lane.progress) != lane.committed
         }
         if not due:
             return
         try:
-            await self._source.commit(
-                {lane.partition: Commit(offset) for lane, offset in due.items()}
-            )
+            await self._source.commit({lane.partition: progress for lane, progress in due.items()})
         except Transient as error:
             self._telemetry.retried("settle")
             log.warning("the commit failed and will be repeated: %s", error)
             return
-        for lane, offset in due.items():
-            lane.committed = offset
+        for lane, progress in due.items():
+            lane.committed = progress
         self._telemetry.committed()

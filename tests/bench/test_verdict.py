@@ -78,13 +78,12 @@ def test_the_stages_and_what_they_leave_open_add_up_to_the_mean() -> None:
     assert sum(trial.stages_ms.values()) == pytest.approx(10.5)
 
 
-def test_a_stage_is_the_mean_over_the_measured_part_only() -> None:
-    before = {
-        ("penstock_model_call_seconds_sum", ""): 1.0,
-        ("penstock_model_call_seconds_count", ""): 10.0,
-    }
-    after = {
-        ("penstock_model_call_seconds_sum", ""): 1.5,
-        ("penstock_model_call_seconds_count", ""): 110.0,
-    }
-    assert stage_means_ms(before, after) == {"call": pytest.approx(5.0)}
+def test_a_stage_is_the_mean_over_the_objects_of_the_measured_part_only() -> None:
+    count, call = ("penstock_latency_seconds_count", ""), ("penstock_way_seconds_total", "call")
+    means_ms = stage_means_ms({count: 10.0, call: 1.0}, {count: 110.0, call: 1.5})
+    assert means_ms["call"] == pytest.approx(5.0)
+    assert means_ms["publish"] == 0.0
+
+
+def test_without_a_delivered_object_there_are_no_stages() -> None:
+    assert stage_means_ms({}, {}) == {}

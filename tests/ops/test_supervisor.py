@@ -16,29 +16,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from consumers import config
 from consumers.core.retry import Backoff
-from consumers.errors import EXIT_FATAL, EXIT_UNREACHABLE, EXIT_USAGE, Fatal
+from consumers.errors import EXIT_FATAL, EXIT_USAGE, Fatal
 from consumers.ops.supervisor import supervise
+from tests.support.gone import is_gone
 from tests.support.waiting import until
-from tests.support.worker import ROOT, free_port, penstock
+from tests.support.worker import free_port
 
 AT_ONCE = Backoff(first_s=0.0, most_s=0.0)
 NEVER = Backoff(first_s=1e6, most_s=1e6)
 LONG_S = 60.0
-
-
-def is_gone(pid: int) -> bool:
-    """Ended, and perhaps not yet reaped by whoever inherited it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
-async def until_gone(*pids: int) -> None:
-    async def gone() -> bool:
-        return all(map(is_gone, pids))
-
-    await until(gone, lambda: f"the end of {pids}")
 
 
 class Supervised:
@@ -55,9 +41,11 @@ class Supervised:
         headers = {"Authorization": f"Bearer {token or self.http.token}"}
         url = f"http://127.0.0.1:{self.http.port}{path}"
         try:
-            async with aiohttp.ClientSession(headers=headers) as session:
-                async with session.get(url) as answer:
-                    return answer.status, await answer.text()
+            async with (
+                aiohttp.ClientSession(headers=headers) as session,
+                session.get(url) as answer,
+            ):
+                return answer.status, await answer.text()
         except aiohttp.ClientConnectionError:
             return 0, ""
 
@@ -169,9 +157,15 @@ async def test_a_member_that_somebody_else_asked_to_end_is_started_again(tmp_pat
         assert group.drained == {before["0"]}
 
 
-async def test_while_a_member_is_away_the_whole_is_neither_alive_nor_ready(tmp_path: Path) -> None:
+async def test_while_a_member_is_away_the_whole_is_neither_alive_nor_ready(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def is_known() -> bool:
+        return "process 1 was ended by SIGKILL" in caplog.text
+
     async with supervised(tmp_path, backoff=NEVER) as group:
         os.kill((await group.pids())["1"], signal.SIGKILL)
+        await until(is_known, lambda: caplog.text)
         for path in ("/healthz", "/readyz"):
             await group.until_says(path, (503, "process 1: it does not run\n"))
         samples = await group.samples()
@@ -233,84 +227,3 @@ async def test_a_port_in_use_is_told_before_anything_starts(tmp_path: Path) -> N
         with pytest.raises(Fatal, match=r"Set http\.port") as failure:
             await supervise(http, ["no such command"], 2, asyncio.Event(), stop_s=0.0)
     assert failure.value.exit_code == EXIT_USAGE
-
-
-class Command:
-    """`penstock run --processes 2` itself, with a broker that accepts and never answers."""
-
-    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
-        self.process = process
-        self._log = log
-
-    @property
-    def said(self) -> str:
-        return self._log.read_text()
-
-    def members(self) -> list[int]:
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return [int(pid) for pid in children.read_text().split()]
-
-
-@pytest.fixture
-async def command(tmp_path: Path) -> AsyncIterator[Command]:
-    asked = asyncio.Semaphore(0)
-
-    async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.release()
-        await reader.read()
-        writer.close()
-
-    broker = await asyncio.start_server(never_answer, "127.0.0.1", 0)
-    environ = {
-        **os.environ,
-        "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{broker.sockets[0].getsockname()[1]}",
-        "PENSTOCK_HTTP__PORT": "0",
-    }
-    log = tmp_path / "log"
-    with log.open("wb") as stderr:  # noqa: ASYNC230  (an empty file of our own)
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "consumers", "run", "--processes", "2"),
-            cwd=ROOT,
-            env=environ,
-            stderr=stderr,
-            start_new_session=True,
-        )
-    try:
-        for _ in range(2):
-            await asked.acquire()
-        yield Command(process, log)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-        broker.close()
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_signal_to_the_whole_process_group_ends_all_of_them_with_0(
-    command: Command, number: signal.Signals
-) -> None:
-    members = command.members()
-    assert len(members) == 2
-    os.killpg(command.process.pid, number)
-    assert await command.process.wait() == 0, command.said
-    assert all(map(is_gone, members))
-
-
-async def test_no_member_outlives_a_killed_supervisor(command: Command) -> None:
-    members = command.members()
-    assert len(members) == 2
-    command.process.kill()
-    await until_gone(*members)
-
-
-async def test_a_reason_that_all_members_share_is_told_and_is_the_exit_code() -> None:
-    nobody = f"127.0.0.1:{free_port()}"
-    environ = {
-        **os.environ,
-        "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS": nobody,
-        "PENSTOCK_HTTP__PORT": "0",
-    }
-    ended = await penstock("run", "--processes", "2", environ=environ)
-    assert ended.code == EXIT_UNREACHABLE
-    assert "Is the broker of kafka.bootstrap_servers running?" in ended.stderr

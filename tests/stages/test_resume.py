@@ -1,0 +1,136 @@
+"""A worker that takes over skips what the cursor covers, and nothing else."""
+
+import asyncio
+from collections.abc import Sequence
+
+import orjson
+import pytest
+
+from consumers.core.payload import Payload
+from consumers.core.window import WindowLimits
+from consumers.ports import Answers, Commit
+from consumers.testing.virtual_time import virtual_time
+from tests.support.pipelines import World, csv, run_to_end, running, until
+
+ROWS = 2_000
+
+
+def stuck_after(world: World, calls: int) -> None:
+    """The model answers so many calls, then never again."""
+
+    async def script(payloads: Sequence[Payload]) -> Answers | None:
+        if len(world.model.calls) > calls:
+            await asyncio.Event().wait()
+        return None
+
+    world.model.script = script
+
+
+async def killed_in_the_middle(world: World) -> int:
+    """Run until some batches are delivered and committed; how many rows that were."""
+    world.with_settings(window=WindowLimits(100, 1 << 20, 0.010), callers=1, drain_s=0.0)
+    stuck_after(world, 7)
+    async with running(world):
+        await until(lambda: len(world.records()) == 700)
+        await asyncio.sleep(1.0)
+    world.model.script = None
+    return len(world.records())
+
+
+def rows(world: World) -> list[tuple[int, int]]:
+    """(object index, row) of every record."""
+    return [(int(record["id"].split("/")[3]), record["row"]) for record in world.records()]
+
+
+@virtual_time
+async def test_rows_before_the_cursor_are_not_repeated() -> None:
+    world = World()
+    world.announce("a.csv", csv(ROWS))
+    delivered = await killed_in_the_middle(world)
+    assert world.source.committed[0].next_offset == 0
+    assert world.source.committed[0].metadata.startswith("p1:0.700.")
+    world.model.calls.clear()
+    await run_to_end(world, 1)
+    assert rows(world) == [(0, row) for row in range(ROWS)]
+    assert delivered == 700
+    assert sum(payload.rows for call in world.model.calls for payload in call) == ROWS - 700
+    assert (world.records()[-1]["last"], world.records()[-1]["rows"]) == (True, ROWS)
+
+
+@virtual_time
+async def test_objects_before_the_cursor_are_not_opened_again() -> None:
+    world = World()
+    for key in ("a.csv", "b.csv", "c.csv"):
+        world.objects.put("b", key, csv(400))
+    names = [{"bucket": "b", "key": key} for key in ("a.csv", "b.csv", "c.csv")]
+    world.source.append(orjson.dumps({"objects": names}))
+    await killed_in_the_middle(world)
+    assert world.source.committed[0].metadata.startswith("p1:1.300.")
+    world.objects.opened.clear()
+    await run_to_end(world, 1)
+    assert rows(world) == [(index, row) for index in range(3) for row in range(400)]
+    assert [location.key for location in world.objects.opened] == ["b.csv", "c.csv"]
+
+
+@virtual_time
+async def test_an_object_that_changed_begins_at_its_first_row() -> None:
+    world = World()
+    world.announce("a.csv", csv(ROWS))
+    await killed_in_the_middle(world)
+    world.objects.put("b", "a.csv", csv(ROWS, start=5))
+    await run_to_end(world, 1)
+    again = world.records()[700:]
+    assert [record["row"] for record in again] == list(range(ROWS))
+    assert again[0]["prediction"] == {"sum": 10}
+
+
+@pytest.mark.parametrize("metadata", ["nonsense", "p9:1.2.3", "p1:0.700.0000000000000000"])
+def test_foreign_metadata_repeats_work_and_skips_none(metadata: str) -> None:
+    @virtual_time
+    async def scenario() -> None:
+        world = World()
+        world.announce("a.csv", csv(1_000))
+        world.source.committed[0] = Commit(0, metadata)
+        await run_to_end(world, 1)
+        assert rows(world) == [(0, row) for row in range(1_000)]
+
+    scenario()
+
+
+@virtual_time
+async def test_the_cursor_is_only_for_the_record_it_was_made_for() -> None:
+    world = World()
+    world.announce("a.csv", csv(ROWS), stream="s")
+    world.announce("b.csv", csv(ROWS), stream="s")
+    await killed_in_the_middle(world)
+    metadata = world.source.committed[0].metadata
+    world.source.committed[0] = Commit(1, metadata)
+    await run_to_end(world, 2)
+    assert [record["row"] for record in world.records()[700:]] == list(range(ROWS))
+
+
+@virtual_time
+async def test_a_row_selection_is_resumed_inside_it() -> None:
+    world = World()
+    world.announce("a.csv", csv(ROWS), rows=[[100, 600], [900, 1500]])
+    await killed_in_the_middle(world)
+    await run_to_end(world, 1)
+    assert rows(world) == [(0, row) for row in [*range(100, 600), *range(900, 1500)]]
+
+
+@virtual_time
+async def test_inline_rows_are_resumed_too() -> None:
+    world = World()
+    world.source.append(orjson.dumps({"stream": "s", "inline": [[n, n] for n in range(ROWS)]}))
+    await killed_in_the_middle(world)
+    assert world.source.committed[0].metadata.startswith("p1:0.700.")
+    await run_to_end(world, 1)
+    assert rows(world) == [(0, row) for row in range(ROWS)]
+
+
+@virtual_time
+async def test_a_finished_record_leaves_no_cursor_behind() -> None:
+    world = World()
+    world.announce("a.csv", csv(10))
+    await run_to_end(world, 1)
+    assert world.source.committed[0] == Commit(1, "")
