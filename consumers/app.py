@@ -23,7 +23,9 @@ from consumers.adapters.objects_direct import DirectObjects
 from consumers.adapters.objects_folder import FolderObjects
 from consumers.adapters.objects_obstore import ObstoreObjects
 from consumers.adapters.objects_s3fs import S3fsObjects
+from consumers.adapters.torchserve_management import server_batching
 from consumers.clock import SystemClock
+from consumers.core import double_batching
 from consumers.core.blocks import Ticket
 from consumers.core.retry import Backoff
 from consumers.core.window import WindowLimits
@@ -118,6 +120,7 @@ async def run_worker(cfg: config.Config) -> None:
     sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
     try:
         await _until_reachable(sink.start)
+        await _warn_of_double_batching(cfg.model)
         pipeline = await _pipeline(
             cfg, Adapters(_source(cfg), objects, model, sink, clock), telemetry
         )
@@ -133,6 +136,13 @@ async def run_worker(cfg: config.Config) -> None:
         await sink.stop()
         await model.aclose()
         await objects.aclose()
+
+
+async def _warn_of_double_batching(settings: config.Model) -> None:
+    server = await server_batching(settings) if settings.protocol == "torchserve" else None
+    advice = server and double_batching.warning(server, max_in_flight=settings.max_in_flight)
+    if advice:
+        log.warning("%s", advice)
 
 
 async def _pipeline(cfg: config.Config, adapters: Adapters, telemetry: Telemetry) -> Pipeline:

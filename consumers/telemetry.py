@@ -5,6 +5,7 @@ knows the metrics library. Owner: the application, which makes one per process; 
 global.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -113,9 +114,10 @@ class Telemetry:
     def rows_delivered(self, rows: int) -> None:
         self._rows.inc(rows)
 
-    def object_delivered(self, latency_s: float, way: Way) -> None:
-        self._latency.observe(latency_s)
-        for part, spent_s in zip(self._way, way, strict=True):
+    def objects_delivered(self, latencies_s: Sequence[float], ways: Sequence[Way]) -> None:
+        for latency_s in latencies_s:
+            self._latency.observe(latency_s)
+        for part, spent_s in zip(self._way, map(sum, zip(*ways, strict=True)), strict=True):
             part.inc(max(0.0, spent_s))
 
     def committed(self) -> None:

@@ -40,7 +40,7 @@ async def server_batching(settings: config.Model) -> ServerBatching | None:
         url = _description_url(settings)
         async with (
             asyncio.timeout(LOOK_S),
-            aiohttp.ClientSession(raise_for_status=True) as session,
+            aiohttp.ClientSession() as session,
             session.get(url, allow_redirects=False) as response,
         ):
             model = msgspec.json.decode(await response.read(), type=list[_Description])[0]

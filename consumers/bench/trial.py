@@ -6,10 +6,12 @@ for the next one.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -17,10 +19,10 @@ from msgspec import Struct
 from consumers import config
 from consumers.bench.children import child, line
 from consumers.bench.generator import Began, GeneratorTask, Sent
-from consumers.bench.place import count_records, end_watcher, fresh_topics
+from consumers.bench.place import Topics, count_records, end_watcher, fresh_topics
 from consumers.bench.reader import check_order, read
 from consumers.bench.services import cpu_by_name, others_s
-from consumers.bench.verdict import Trial, judge, stage_means_ms
+from consumers.bench.verdict import Trial, judge, misses_by_s, stage_means_ms
 from consumers.bench.worker import Worker, running_worker
 from consumers.errors import Fatal
 
@@ -43,49 +45,86 @@ class TrialTask(Struct, frozen=True, kw_only=True):
     pids: Mapping[str, int]
 
 
+class _Observed(NamedTuple):
+    """What was seen while the trial ran; `cpu` once a second, by process."""
+
+    begin_ms: int
+    cpu: list[dict[str, float]]
+    sent: Sent
+    stages_ms: dict[str, float]
+
+
 async def run_trial(cfg: config.Config, config_path: Path | None, task: TrialTask) -> Trial:
-    warm_up_ticks = round(WARM_UP_S * task.hz)
-    ticks = warm_up_ticks + round(task.seconds * task.hz)
     async with fresh_topics(cfg.kafka) as topics:
-        generating = GeneratorTask(
-            kafka=cfg.kafka,
-            topic=topics.input,
-            bucket=task.bucket,
-            rows=task.rows,
-            streams=task.streams,
-            hz=task.hz,
-            ticks=ticks,
-            warm_up_ticks=warm_up_ticks,
-        )
-        async with (
-            end_watcher(cfg.kafka) as watcher,
-            running_worker(config_path, topics, DELIVERY__DRAIN_MS=DRAIN_MS) as worker,
-        ):
-            await worker.ready()
-            async with child(
-                "consumers.bench.generator", stdin=msgspec.json.encode(generating)
-            ) as generator:
-                t0_ms = (await line(generator, Began)).t0_ms
-                begin_ms = t0_ms + round(1000 * warm_up_ticks / task.hz)
-                await _sleep_until(begin_ms)
-                before, stages_before = _cpu(worker, task.pids), await worker.metrics()
-                await _sleep_until(begin_ms + 1000 * task.seconds)
-                after = _cpu(worker, task.pids)
-                sent = await line(generator, Sent)
-            await _answered(watcher, worker, topics.output, task.streams * ticks * task.rows)
-            stages_after = await worker.metrics()
-            await worker.stop()
+        seen = await _observe(cfg, config_path, task, topics)
         answer = await read(cfg.kafka, topics, ticks=True)
     check_order(answer)
-    measured = [tick for tick in answer.ticks if tick.due_ms >= begin_ms]
-    if len(measured) != task.streams * (ticks - warm_up_ticks):
+    measured = [tick for tick in answer.ticks if tick.due_ms >= seen.begin_ms]
+    if len(measured) != task.streams * round(task.seconds * task.hz):
         raise Fatal(f"the generator sent {len(measured)} ticks, not all: this is no measurement")
-    used = {name: after[name] - before[name] for name in after}
-    used["generator"] = sent.cpu_s
+    used = _used(seen.cpu[0], seen.cpu[-1], seen.sent.cpu_s)
+    if not task.pids:
+        del used["others"]  # they would contain the services
+    trial = judge(
+        task.streams, task.bound_ms, measured, seen.sent, used, task.seconds, seen.stages_ms
+    )
     if task.pids:
-        used["others"] = others_s(used)
-    stages_ms = stage_means_ms(stages_before, stages_after)
-    return judge(task.streams, task.bound_ms, measured, sent, used, task.seconds, stages_ms)
+        generator_s = seen.sent.cpu_s / (len(seen.cpu) - 1)
+        trial.others_by_s = [_used(*pair, generator_s)["others"] for pair in pairwise(seen.cpu)]
+    trial.misses_by_s = misses_by_s(measured, task.bound_ms, seen.begin_ms)
+    return trial
+
+
+async def _observe(
+    cfg: config.Config, config_path: Path | None, task: TrialTask, topics: Topics
+) -> _Observed:
+    """Worker up, load on, watch, wait for the last answers, worker down."""
+    warm_up_ticks = round(WARM_UP_S * task.hz)
+    ticks = warm_up_ticks + round(task.seconds * task.hz)
+    load = GeneratorTask(
+        kafka=cfg.kafka,
+        topic=topics.input,
+        bucket=task.bucket,
+        rows=task.rows,
+        streams=task.streams,
+        hz=task.hz,
+        ticks=ticks,
+        warm_up_ticks=warm_up_ticks,
+    )
+    async with (
+        end_watcher(cfg.kafka) as watcher,
+        running_worker(config_path, topics, DELIVERY__DRAIN_MS=DRAIN_MS) as worker,
+    ):
+        await worker.ready()
+        async with child("consumers.bench.generator", stdin=msgspec.json.encode(load)) as generator:
+            t0_ms = (await line(generator, Began)).t0_ms
+            begin_ms = t0_ms + round(1000 * warm_up_ticks / task.hz)
+            await _sleep_until(begin_ms)
+            before = await worker.metrics()
+            cpu = await _watch(worker, task.pids, begin_ms, task.seconds)
+            sent = await line(generator, Sent)
+        await _answered(watcher, worker, topics.output, task.streams * ticks * task.rows)
+        stages_ms = stage_means_ms(before, await worker.metrics())
+        await worker.stop()
+    return _Observed(begin_ms, cpu, sent, stages_ms)
+
+
+async def _watch(
+    worker: Worker, pids: Mapping[str, int], begin_ms: float, seconds: float
+) -> list[dict[str, float]]:
+    """CPU time by name, at the beginning, after each second, and at the end."""
+    samples = [_cpu(worker, pids)]
+    for second in range(1, math.ceil(seconds) + 1):
+        await _sleep_until(begin_ms + 1000 * min(second, seconds))
+        samples.append(_cpu(worker, pids))
+    return samples
+
+
+def _used(
+    before: Mapping[str, float], after: Mapping[str, float], generator_s: float
+) -> dict[str, float]:
+    used = {name: after[name] - before[name] for name in after} | {"generator": generator_s}
+    return used | {"others": others_s(used)}
 
 
 def _cpu(worker: Worker, pids: Mapping[str, int]) -> dict[str, float]:

@@ -5,7 +5,7 @@ hold for all ticks together and for every stream by itself.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
@@ -53,6 +53,9 @@ class Trial(Struct, kw_only=True):
     cores: dict[str, float]
     generator_lag_p99_ms: float
     generator_lag_max_ms: float
+    # Misses that come together with others' work, or all within a second, are no overload.
+    misses_by_s: list[int] = []
+    others_by_s: list[float] = []
 
     @property
     def others_cores(self) -> float:
@@ -102,6 +105,14 @@ def judge(
         generator_lag_p99_ms=sent.lag_p99_ms,
         generator_lag_max_ms=sent.lag_max_ms,
     )
+
+
+def misses_by_s(ticks: Sequence[Tick], bound_ms: float, begin_ms: float) -> list[int]:
+    """By the second in which they were due."""
+    misses: Counter[int] = Counter()
+    for tick in ticks:
+        misses[int((tick.due_ms - begin_ms) // 1000)] += _since(tick.due_ms, tick) > bound_ms
+    return [misses[second] for second in range(max(misses) + 1)]
 
 
 def _since(began_ms: int, tick: Tick) -> float:

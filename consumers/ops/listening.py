@@ -42,11 +42,13 @@ async def serving(
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
+        host = settings.host
         if listener is not None:
+            host = listener.getsockname()[0]
             await web.SockSite(runner, listener).start()
         else:
-            await _bind(web.TCPSite(runner, settings.host, settings.port), settings)
-        yield f"http://{settings.host}:{runner.addresses[0][1]}"
+            await _bind(web.TCPSite(runner, host, settings.port), settings)
+        yield f"http://{host}:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
 

@@ -93,13 +93,19 @@ class Publish:
     def _delivered(self, releases: Sequence[Release], released_s: float) -> None:
         self._telemetry.rows_delivered(sum(release.rows for release in releases))
         now_s, now_ms = self._clock.now(), self._clock.wall_ms()
+        latencies_s: list[float] = []
+        ways: list[Way] = []
         for release in releases:
             if release.finished:
                 latency_s = max(0, now_ms - release.ticket.record.timestamp_ms) / 1000
-                way = _way(release, latency_s, released_s, now_s)
-                self._telemetry.object_delivered(latency_s, way)
-                if self._pace is not None and release.blocks:
-                    self._pace.elsewhere(latency_s - way.wait - way.call)
+                latencies_s.append(latency_s)
+                ways.append(_way(release, latency_s, released_s, now_s))
+        if not ways:
+            return
+        self._telemetry.objects_delivered(latencies_s, ways)
+        if self._pace is not None:
+            for latency_s, way in zip(latencies_s, ways, strict=True):
+                self._pace.elsewhere(latency_s - way.wait - way.call)
 
     def _encode(self, release: Release, out: Outgoing, letters: list[bytes]) -> None:
         ticket = release.ticket

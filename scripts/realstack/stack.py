@@ -204,6 +204,7 @@ def _required() -> State:
 def exports() -> list[str]:
     """What points a client at the services; names without `__` are no settings of Penstock."""
     ports = _required().ports
+    management_url = f"http://127.0.0.1:{ports['torchserve_management']}"
     values = {
         "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{ports['kafka']}",
         "PENSTOCK_KAFKA__INPUT_TOPIC": minio.EVENTS_TOPIC,
@@ -213,10 +214,10 @@ def exports() -> list[str]:
         "PENSTOCK_OBJECTS__REGION": minio.REGION,
         "PENSTOCK_MODEL__URL": f"http://127.0.0.1:{ports['torchserve']}",
         "PENSTOCK_MODEL__NAME": MODEL,
+        "PENSTOCK_MODEL__MANAGEMENT_URL": management_url,
         "PENSTOCK_OUTPUT__TOPIC": "predictions",
         "PENSTOCK_OUTPUT__DLQ_TOPIC": "predictions.dlq",
-        "PENSTOCK_STACK_TORCHSERVE_MANAGEMENT_URL": "http://127.0.0.1:"
-        f"{ports['torchserve_management']}",
+        "PENSTOCK_STACK_TORCHSERVE_MANAGEMENT_URL": management_url,
         "PENSTOCK_STACK_BUCKET": minio.BUCKET,
         "PENSTOCK_STACK_EVENTS_ARN": minio.EVENTS_ARN,
     }

@@ -6,7 +6,7 @@ import pytest
 
 from consumers.bench.generator import Sent
 from consumers.bench.reader import Tick
-from consumers.bench.verdict import Trial, judge, stage_means_ms
+from consumers.bench.verdict import Trial, judge, misses_by_s, stage_means_ms
 
 SENT = Sent(ticks=0, lag_mean_ms=0.2, lag_p99_ms=1.0, lag_max_ms=2.0, cpu_s=0.1)
 
@@ -60,6 +60,11 @@ def test_a_proof_needs_enough_ticks_of_every_stream() -> None:
     assert not judged([10] * 458, [10] * 458).proven
     assert judged([10] * 661 + [90], [10] * 662).proven
     assert not judged([10] * 660 + [90] * 2, [10] * 662).proven
+
+
+def test_misses_are_counted_by_the_second_in_which_they_were_due() -> None:
+    ticks = ticks_of("0", [10] * 19 + [90] + [10] * 20 + [None] * 3)
+    assert misses_by_s(ticks, 50.0, 0) == [1, 0, 3]
 
 
 def test_cpu_is_told_by_tick_and_in_cores() -> None:

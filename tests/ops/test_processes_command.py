@@ -13,7 +13,7 @@ from consumers.errors import EXIT_USAGE
 from tests.support.gone import is_gone, until_gone
 from tests.support.services import ROOT
 from tests.support.waiting import until
-from tests.support.worker import free_port, penstock
+from tests.support.worker import penstock
 
 
 class Command:

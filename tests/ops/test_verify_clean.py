@@ -3,7 +3,6 @@
 from consumers.ops.verify_findings import Report
 from tests.ops.topics import REFUSED, UNREADABLE, Topics
 
-
 S3 = {"bucket": {"name": "b"}, "object": {"key": "k"}}
 
 
@@ -127,6 +126,16 @@ def test_a_delivery_that_goes_back_after_a_crash_is_only_counted() -> None:
     assert report.sentence().endswith(
         "in order, none lost, 14 answered twice (same id, same answer)."
     )
+
+
+def test_a_second_crash_in_one_object_goes_back_to_what_is_committed_by_then() -> None:
+    topics = Topics()
+    topics.answer(topics.ask(), range(2))
+    topics.answer(0, range(5))
+    topics.answer(0, range(4, 6), 6)
+    report = topics.report()
+    assert_clean(report)
+    assert (report.rows, report.duplicates) == (6, 3)
 
 
 def test_a_second_delivery_of_everything_is_only_counted() -> None:

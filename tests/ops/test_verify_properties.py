@@ -29,15 +29,15 @@ def deliver(places: list[tuple[int, int]]) -> Topics:
 
 
 def with_crashes(stops: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Run up to `stop`, go back to `start` (not beyond what was delivered), go on; at last to the
-    end.
+    """Each run goes on up to its `stop`; the next one begins where it committed, at most there. The
+    last one runs to the end.
     """
     delivered: list[tuple[int, int]] = []
-    start = furthest = 0
-    for stop, back in stops:
-        delivered += SEQUENCE[start : max(start, stop)]
-        furthest = max(furthest, stop)
-        start = min(back, furthest)
+    start = 0
+    for stop, committed in stops:
+        reached = max(start, stop)
+        delivered += SEQUENCE[start:reached]
+        start = min(committed, reached)
     return delivered + SEQUENCE[start:]
 
 
@@ -73,8 +73,8 @@ def test_a_delivery_is_clean_only_if_its_first_occurrences_are_the_sequence(
 )
 def test_whatever_is_done_to_a_clean_delivery_is_found(changes: list[tuple[str, int, int]]) -> None:
     places = list(SEQUENCE)
-    for change, one, other in changes:
-        one, other = one % len(places), other % len(places)
+    for change, *numbers in changes:
+        one, other = (number % len(places) for number in numbers)
         if change == "drop":
             del places[one]
         elif change == "swap":

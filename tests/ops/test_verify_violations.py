@@ -1,9 +1,12 @@
 """Every kind of broken promise, planted, is named by the judge at its place."""
 
+from dataclasses import replace
+
 import orjson
 import pytest
 
 from consumers.ops.verify_findings import KEPT_PER_KIND, Violation
+from consumers.ops.verify_judge import Judge
 from tests.ops.topics import REFUSED, STREAM, UNREADABLE, Topics
 
 
@@ -185,6 +188,15 @@ def test_other_answers_are_not_the_same(first: bytes, second: bytes) -> None:
     topics = Topics()
     frame = topics.frame(topics.ask())
     topics.put(frame.last_row(0, first, None, 1), frame.last_row(0, second, None, 1))
+    assert only(topics).kind == "differs"
+
+
+def test_a_repeat_that_was_rejected_for_another_reason() -> None:
+    topics = Topics()
+    frame = topics.frame(topics.ask())
+    for code in ("model_rejected", "unavailable"):
+        topics.put(frame.rejected(0, code, "refused", None, 1))
+    topics.letter(0, [(0, 1)])
     assert only(topics).kind == "differs"
 
 
@@ -388,6 +400,23 @@ def test_an_id_that_is_not_its_source_and_row(wrong: str) -> None:
     assert (bad.kind, place(bad), lost.kind) == ("bad_id", at_output(0), "lost")
 
 
+def test_an_id_of_another_row_within_an_object() -> None:
+    topics = sound()
+    key, value = topics.out[2]
+    assert value is not None
+    topics.out[2] = (key, value.replace(b"refs/0/0/0/2", b"refs/0/0/0/1"))
+    assert kinds(topics) == {"bad_id": 1, "lost": 1}
+
+
+def test_a_stream_that_changes_within_an_object() -> None:
+    topics = sound()
+    key, value = topics.out[2]
+    assert value is not None
+    topics.out[2] = (key, value.replace(b'"stream":"cam"', b'"stream":"cat"'))
+    found = only(topics)
+    assert (found.kind, place(found)) == ("bad_key", at_output(2))
+
+
 def test_a_key_that_is_not_the_stream() -> None:
     topics = sound()
     topics.out[3] = (b"another", topics.out[3][1])
@@ -414,6 +443,27 @@ def test_a_row_outside_the_selection() -> None:
     topics = Topics()
     topics.answer(topics.ask(rows=[(2, 4)]), [2, 3, 4], 9)
     assert kinds(topics) == {"not_asked": 1, "bad_end": 1}
+
+
+def test_a_row_between_the_selected_ones() -> None:
+    topics = Topics()
+    topics.answer(topics.ask(rows=[(2, 4), (6, 7)]), [2, 3, 4, 6], 9)
+    found = only(topics)
+    assert (found.kind, place(found)) == ("not_asked", at_output(2))
+
+
+def test_an_answer_to_an_offset_that_is_a_gap() -> None:
+    topics = sound()
+    scope = replace(topics.scope(), spans={0: (0, 9)}, until={0: 9})
+    judge = Judge(scope)
+    for offset in (0, 5):
+        judge.reference(0, offset, None, topics.refs[0][0][1])
+    for offset in range(5):
+        judge.answer(0, offset, *topics.out[offset])
+    judge.answer(0, 5, *topics.out[5])
+    gap, lost = judge.report().violations
+    assert (gap.kind, place(gap)) == ("not_asked", at_output(5))
+    assert (lost.kind, place(lost)) == ("lost", at_input(5))
 
 
 def test_rows_for_what_is_no_reference() -> None:

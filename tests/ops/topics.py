@@ -42,9 +42,9 @@ class Topics:
     letters: dict[int, Log] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.refs, self.predictions, self.letters = (
-            {number: [] for number in range(self.partitions)} for _ in range(3)
-        )
+        self.refs = {number: [] for number in range(self.partitions)}
+        self.predictions = {number: [] for number in range(self.partitions)}
+        self.letters = {number: [] for number in range(self.partitions)}
 
     @property
     def out(self) -> Log:
@@ -152,22 +152,23 @@ class Topics:
         return judge
 
     def fed_with_references(self) -> Judge:
-        ends = {number: len(log) for number, log in self.refs.items()}
-        judge = Judge(
-            Scope(
-                input_topic="refs",
-                output_topic="predictions",
-                dead_letter_topic="predictions.dlq",
-                spans={number: (0, end) for number, end in ends.items()},
-                until=ends if self.until is None else self.until,
-                committed=self.committed,
-                partition_of=self.partition_of,
-                by_stream=self.by_stream,
-                markers=self.markers,
-            )
-        )
+        judge = Judge(self.scope())
         feed(judge.reference, self.refs)
         return judge
+
+    def scope(self) -> Scope:
+        ends = {number: len(log) for number, log in self.refs.items()}
+        return Scope(
+            input_topic="refs",
+            output_topic="predictions",
+            dead_letter_topic="predictions.dlq",
+            spans={number: (0, end) for number, end in ends.items()},
+            until=ends if self.until is None else self.until,
+            committed=self.committed,
+            partition_of=self.partition_of,
+            by_stream=self.by_stream,
+            markers=self.markers,
+        )
 
     def report(self) -> Report:
         return self.judge().report()

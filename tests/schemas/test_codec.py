@@ -223,8 +223,9 @@ def test_no_spoiled_message_raises_anything_else(
 
 @pytest.mark.parametrize("field", ["bucket", "key", "stream"])
 def test_a_name_that_is_no_utf8_is_refused_when_it_is_made(field: str) -> None:
+    names: dict[str, Any] = {"bucket": "b", "key": "k", field: "a\udcff"}
     with pytest.raises(SchemaError, match="UTF-8"):
-        Reference(**{"bucket": "b", "key": "k", field: "a\udcff"})
+        Reference(**names)
 
 
 def decode_or_refuse(value: bytes) -> None:

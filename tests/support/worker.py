@@ -123,13 +123,13 @@ def environment(
 
 
 @asynccontextmanager
-async def running_worker(environ: dict[str, str]) -> AsyncIterator[Worker]:
+async def running_worker(environ: dict[str, str], *arguments: str) -> AsyncIterator[Worker]:
     """Start it; it may not be ready yet. The block fails if the worker ends by itself."""
     with TemporaryDirectory() as folder:
         log = Path(folder, "log")
         with open_log(log) as stderr:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "consumers", "run"),
+                *(sys.executable, "-m", "consumers", "run", *arguments),
                 cwd=ROOT,
                 env=environ,
                 stdin=subprocess.DEVNULL,
