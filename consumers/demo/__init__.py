@@ -4,7 +4,7 @@ Where to look:
 
     main        the order of things: start, stream, drain, prove; interrupts: Ctrl-C in two steps
     place       where the services are: a process tree of our own, or the running stack
-    children    child processes that never outlive us; worker: the one a person may kill (leashed)
+    children    child processes that never outlive us; worker: the one a person may kill
     streams     what the producers write and announce
     progress    what was sent and answered so far; tail: the reader of the output topic
     view        the table; proof: the verdict of `ops.verify` in a sentence

@@ -68,7 +68,7 @@ class Worker:
     async def _started(self) -> AsyncIterator[Child]:
         async with running(
             "the worker",
-            "consumers.demo.leashed",
+            "consumers.leashed",
             self._log,
             arguments=self._arguments,
             environ=self._place.environ,

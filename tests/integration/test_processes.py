@@ -59,6 +59,7 @@ async def test_two_processes_share_the_partitions_and_survive_the_kill_of_one(
             services,
             topics,
             MODEL__URL=proxy.url,
+            MODEL__REQUEST="float32",
             WINDOW__MAX_ROWS=16,
             OBJECTS__CONCURRENCY=4,
             LIMITS__IN_FLIGHT_OBJECTS=2,

@@ -1,4 +1,4 @@
-"""`penstock run` on a leash: the demo's worker, which ends when the demo is gone.
+"""`penstock` on a leash: for a worker that must end when whoever started it is gone, however.
 
 Rule: it ends at once when its standard input does. Nothing of it needs a farewell: what a worker
 leaves undone, the next one does again.

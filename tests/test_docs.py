@@ -1,0 +1,233 @@
+"""The documentation says what the code does: keys, defaults, metrics, codes, commands, examples."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_args, get_origin, get_type_hints
+
+import aiohttp
+import click
+import msgspec
+import numpy as np
+import orjson
+import pytest
+from prometheus_client import generate_latest
+
+from consumers import config
+from consumers.cli import cli
+from consumers.errors import ErrorCode
+from consumers.ops.members_page import serve_members
+from consumers.telemetry import Telemetry, Way
+from schemas.codec import decode
+from schemas.dead_letter import decode_dead_letter
+from schemas.prediction import decode_prediction
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_INLINE_CODE = re.compile(r"`([^`\n]+)`")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
+_COMMAND = re.compile(r"^(?:\s|\.venv/bin/|[A-Z_]+=\S+ )*penstock(?: |$)")
+
+of_each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def section(page: Path, title: str) -> str:
+    """The text below a heading of the second level."""
+    text = page.read_text()
+    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found, f"{page.name} has no section {title}"
+    return found[1]
+
+
+def table(text: str) -> list[list[str]]:
+    """The body rows of all tables; their cells without the ticks around a cell."""
+    lines = [line for line in text.splitlines() if line.startswith("| `")]
+    return [[cell.strip().strip("`") for cell in line[2:-2].split(" | ")] for line in lines]
+
+
+def shown(default: Any) -> str:
+    """A default as the documentation writes it."""
+    if default is None or isinstance(default, bool):
+        return "none" if default is None else str(default).lower()
+    is_mib = isinstance(default, int) and default and default % config.MIB == 0
+    return f"{default // config.MIB} MiB" if is_mib else str(default)
+
+
+def defaults() -> dict[str, str]:
+    """Every key as `section.key`, with its default."""
+    tree = msgspec.to_builtins(config.Config())
+    return {f"{name}.{key}": shown(value) for name in tree for key, value in tree[name].items()}
+
+
+def choices(hint: Any) -> Iterator[str]:
+    for inner in get_args(hint):
+        if isinstance(inner, str):
+            yield inner
+        elif get_origin(inner) is not None:
+            yield from choices(inner)
+
+
+def exposed(page: str) -> dict[str, str]:
+    """Name to type of the metrics on a page, without the client's time stamps."""
+    found = dict(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE))
+    return {name: kind for name, kind in found.items() if not name.endswith("_created")}
+
+
+def words_of_commands(page: Path) -> Iterator[list[str]]:
+    """What is behind `penstock` in code, at the beginning of a line or between ticks."""
+    text = page.read_text()
+    code = "\n".join([*text.splitlines(), *_INLINE_CODE.findall(text)])
+    for line in code.splitlines():
+        if _COMMAND.match(line):
+            words = shlex.split(line, comments=True)
+            begin = next(at for at, word in enumerate(words) if word.endswith("penstock"))
+            yield words[begin + 1 :]
+
+
+def leaves(command: click.Command, name: str = "") -> Iterator[str]:
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            yield from leaves(inner, f"{name} {inner.name}")
+    else:
+        yield name.strip()
+
+
+def test_every_key_is_documented_with_its_default() -> None:
+    page = DOCS / "configuration.md"
+    documented = {
+        f"{name}.{key}": default
+        for name in config.SECTIONS
+        for key, default, *_ in table(section(page, f"`{name}`"))
+    }
+    assert documented == defaults()
+
+
+def test_every_choice_of_a_key_is_named_where_the_key_is() -> None:
+    for name, kind in config.SECTIONS.items():
+        rows = {key: text for key, *text in table(section(DOCS / "configuration.md", f"`{name}`"))}
+        for key, hint in get_type_hints(kind).items():
+            told = set(_INLINE_CODE.findall(f"`{rows[key][0]}` {rows[key][1]}"))
+            assert set(choices(hint)) <= told, f"{name}.{key}"
+
+
+def test_the_readme_names_true_defaults() -> None:
+    rows = table(section(ROOT / "README.md", "Configuration"))
+    assert rows
+    assert {key: default for key, default, _ in rows}.items() <= defaults().items()
+
+
+@of_each_page
+def test_keys_and_variables_that_are_mentioned_exist(page: Path) -> None:
+    text = page.read_text()
+    keys = re.findall(rf"`((?:{'|'.join(config.SECTIONS)})\.[a-z0-9_]+)(?:`| = )", text)
+    variables = re.findall(r"PENSTOCK_([A-Z]+)__([A-Z0-9_]+)", text)
+    keys += [f"{name}.{key}".lower() for name, key in variables if name != "SECTION"]
+    assert set(keys) <= defaults().keys()
+
+
+def test_secrets_are_named_as_such() -> None:
+    text = section(DOCS / "configuration.md", "Secrets")
+    secrets = {key for key in defaults() if key.partition(".")[2] in config.SECRET_KEYS}
+    assert secrets <= set(_INLINE_CODE.findall(text))
+
+
+async def test_every_metric_is_documented_with_its_type() -> None:
+    rows = table(section(DOCS / "operations.md", "Metrics"))
+    metrics = exposed(generate_latest(Telemetry().registry).decode())
+    async with (
+        serve_members(config.Http(port=0), ()) as url,
+        aiohttp.ClientSession() as session,
+        session.get(f"{url}/metrics") as response,
+    ):
+        metrics |= exposed(await response.text())
+    assert {name: kind for name, kind, _ in rows} == metrics
+
+
+def test_every_part_of_the_way_is_explained() -> None:
+    explained = _INLINE_CODE.findall(section(DOCS / "operations.md", "Metrics"))
+    assert set(Way._fields) <= set(explained)
+
+
+def test_every_error_code_is_documented() -> None:
+    rows = table(section(DOCS / "messages.md", "Error codes"))
+    assert [code for code, *_ in rows] == list(get_args(ErrorCode))
+
+
+@of_each_page
+def test_commands_and_options_that_are_mentioned_exist(page: Path) -> None:
+    for words in words_of_commands(page):
+        command: click.Command = cli
+        for word in words:
+            if word.startswith("-"):
+                options = {name for param in command.params for name in param.opts}
+                assert word.partition("=")[0] in options, f"{command.name} of {words}"
+            elif isinstance(command, click.Group):
+                assert word in command.commands, f"{word} of {words}"
+                command = command.commands[word]
+
+
+def test_every_command_is_documented() -> None:
+    text = section(DOCS / "operations.md", "Commands")
+    for name in leaves(cli):
+        assert f"`penstock {name}" in text
+
+
+@of_each_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in _LINK.findall(_FENCE.sub("", page.read_text())):
+        path, _, anchor = link.partition("#")
+        if "://" in link:
+            continue
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        if anchor:
+            titles = _HEADING.findall(target.read_text())
+            assert anchor in {re.sub(r"[^\w -]", "", t).lower().replace(" ", "-") for t in titles}
+
+
+@pytest.mark.parametrize(
+    ("title", "read"),
+    [("Input", decode), ("Output", decode_prediction), ("Dead letters", decode_dead_letter)],
+)
+def test_examples_of_messages_are_such_messages(title: str, read: Any) -> None:
+    examples = [
+        text
+        for language, text in _FENCE.findall(section(DOCS / "messages.md", title))
+        if language == "json"
+    ]
+    assert examples
+    for example in examples:
+        read(example.encode())
+
+
+def test_references_in_dead_letters_can_be_published() -> None:
+    for _, example in _FENCE.findall(section(DOCS / "messages.md", "Dead letters")):
+        if (reference := orjson.loads(example)["reference"]) is not None:
+            assert decode(orjson.dumps(reference))
+
+
+@pytest.mark.parametrize("form", ["json", "float32"])
+def test_the_first_handler_answers_one_element_per_row(form: str) -> None:
+    text = section(DOCS / "models.md", "A first handler")
+    [source] = [text for language, text in _FENCE.findall(text) if language == "python"]
+    names: dict[str, Any] = {}
+    exec(source, names)
+    matrix = np.array([[1, 3], [5, 7]], "<f4")
+    body, headers = {
+        "json": (orjson.dumps(matrix.tolist()), {"content-type": "application/json"}),
+        "float32": (matrix.tobytes(), {"content-type": "application/octet-stream", "x-rows": "2"}),
+    }[form]
+    handler = names["MeanHandler"]()
+    context = SimpleNamespace(
+        system_properties={"model_dir": "."}, get_all_request_header=lambda _: headers
+    )
+    handler.initialize(context)
+    [answer] = handler.handle([{"body": body}], context)
+    assert orjson.loads(answer) == [{"mean": 2.0}, {"mean": 6.0}]
+    assert handler.handle([{"body": b""}], context) == [b"[]"]
