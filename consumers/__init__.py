@@ -5,17 +5,19 @@
 
 Where to look:
 
-    cli, app        what a person starts; the only place that names concrete adapters
+    cli, commands/  what a person starts
+    app, library    the only places that name concrete adapters: the worker, and `predict`
     pipeline        the wiring in flow order, start, rebalance, drain; begin reading here
     lane            one assignment of one partition: what it owes and what may leave
     ports           the promises an adapter keeps; errors: the three families
-    core/           decisions without waiting: blocks, ledger, order, window, retry, bisect
+    core/           decisions without waiting: blocks, ledger, cursor, order, window, pace, retry
     formats/        bytes to rows, push parsers
     stages/         one verb a file; the alphabet is the order of the flow
     adapters/       the only code that knows a client library
     handlers/       the TorchServe handler to deploy with a model
     embedded/       broker and model server of `penstock demo`
-    ops/            health page, verify, produce, topics
+    ops/            health page, verify, produce, topics, several processes
+    demo/, bench/   the job at home, with its proof; the measuring commands
     testing/        virtual time, for tests of your own
 
 Imports go one way: cli → app → pipeline → lane, stages → core → schemas; adapters → ports. A test

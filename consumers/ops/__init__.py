@@ -1,1 +1,1 @@
-"""What an operator asks for: the health page, the judge, announcing objects, topics, several processes."""
+"""What an operator asks for: health page, judge, announcing objects, topics, processes."""

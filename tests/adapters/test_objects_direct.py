@@ -87,7 +87,7 @@ async def test_a_large_object_is_left_to_the_client_behind() -> None:
 async def test_a_store_that_is_away_is_left_to_the_client_behind() -> None:
     async with S3Stub({}) as stub:
         pass
-    async with direct(stub) as (objects, behind):
+    async with direct(stub) as (objects, _):
         assert await read(objects, KEY) == b"from behind"
 
 

@@ -13,7 +13,6 @@ from consumers.ports import Location, Objects
 from tests.adapters.objects_contract import ObjectsContract, code_of, keys_of, read
 from tests.support.services import Services
 
-
 CLIENTS: dict[str, Callable[[config.Objects], Objects]] = {
     "default": open_objects,
     "obstore": ObstoreObjects,

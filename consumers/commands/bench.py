@@ -1,0 +1,137 @@
+"""`penstock bench`: throughput, and streams under a latency bound."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from consumers.commands.shared import Context, common, pass_context, run_async
+
+
+def measuring(command: Any) -> Any:
+    """Options of the measuring commands."""
+    for option in (
+        click.option(
+            "--warm-up",
+            type=click.IntRange(0, 100_000),
+            default=10_000,
+            show_default=True,
+            help="Requests to the model server before anything is measured.",
+        ),
+        click.option(
+            "--wait-for-quiet",
+            type=click.FloatRange(0, 600),
+            default=60,
+            show_default=True,
+            help="Seconds to wait for unrelated processes; 0 measures at once, and once only.",
+        ),
+        click.option(
+            "--json",
+            "json_path",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="Write the report here, too.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def bench() -> None:
+    """Measure a worker on real services of this machine: scripts/stack up, then its env."""
+
+
+@bench.command()
+@click.option(
+    "--rows-per-object",
+    "sizes",
+    type=click.IntRange(1, 100_000),
+    multiple=True,
+    default=(5_000, 500, 8),
+    show_default=True,
+    help="May be given several times.",
+)
+@click.option("--rounds", type=click.IntRange(1, 20), default=3, show_default=True)
+@click.option(
+    "--rows", type=click.IntRange(1, 5_000_000), default=750_000, show_default=True,
+    help="At most, of each size in each round.",
+)  # fmt: skip
+@measuring
+@common
+@pass_context
+def throughput(
+    context: Context,
+    sizes: tuple[int, ...],
+    rounds: int,
+    rows: int,
+    warm_up: int,
+    wait_for_quiet: float,
+    json_path: Path | None,
+) -> None:
+    """Rows per second and CPU per row, beside a client that only posts. About a minute a round."""
+    from consumers.bench.report import run_throughput
+    from consumers.bench.throughput import ThroughputPlan
+
+    plan = ThroughputPlan(
+        sizes=sizes,
+        rounds=rounds,
+        rows=rows,
+        warm_up_requests=warm_up,
+        quiet_wait_s=wait_for_quiet,
+    )
+    run_async(run_throughput(context.load(), context.path, plan, json_path))
+
+
+@bench.command()
+@click.option("--hz", type=click.FloatRange(0.1, 1_000), default=20, show_default=True)
+@click.option("--p99-ms", type=click.FloatRange(1), default=50, show_default=True)
+@click.option("--rows", type=click.IntRange(1, 10_000), default=8, show_default=True)
+@click.option("--streams", "fixed", type=click.IntRange(1, 999), help="Do not search: this many.")
+@click.option("--max-streams", type=click.IntRange(1, 999), default=100, show_default=True)
+@click.option(
+    "--seconds", type=click.FloatRange(1, 3_600), default=60, show_default=True,
+    help="Of the proof.",
+)  # fmt: skip
+@click.option(
+    "--trial-seconds", type=click.FloatRange(1, 600), default=12, show_default=True,
+    help="Of each trial of the search.",
+)  # fmt: skip
+@click.option(
+    "--plot",
+    "plot_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write p99 against streams as SVG; default: beside the JSON.",
+)
+@measuring
+@common
+@pass_context
+def streams(
+    context: Context,
+    hz: float,
+    p99_ms: float,
+    rows: int,
+    fixed: int | None,
+    max_streams: int,
+    seconds: float,
+    trial_seconds: float,
+    plot_path: Path | None,
+    warm_up: int,
+    wait_for_quiet: float,
+    json_path: Path | None,
+) -> None:
+    """How many streams one worker holds within a latency bound. About five minutes."""
+    from consumers.bench.report import run_streams
+    from consumers.bench.streams import StreamsPlan
+
+    plan = StreamsPlan(
+        hz=hz,
+        bound_ms=p99_ms,
+        rows=rows,
+        streams=fixed,
+        max_streams=max_streams,
+        seconds=seconds,
+        trial_s=trial_seconds,
+        warm_up_requests=warm_up,
+        quiet_wait_s=wait_for_quiet,
+    )
+    run_async(run_streams(context.load(), context.path, plan, json_path, plot_path))

@@ -1,0 +1,21 @@
+"""`penstock demo`: the whole job on an embedded default."""
+
+import click
+
+from consumers.commands.shared import Context, common, pass_context, run_async
+
+
+@click.command()
+@click.option("--seconds", type=click.FloatRange(0.1), default=20, show_default=True)
+@click.option("--streams", type=click.IntRange(1, 1_000), default=12, show_default=True)
+@click.option(
+    "--rate", type=click.FloatRange(0.01), default=5, show_default=True, help="Hz, of each stream."
+)
+@click.option("--stack", is_flag=True, help="On the running real services: scripts/stack up.")
+@common
+@pass_context
+def demo(context: Context, seconds: float, streams: int, rate: float, stack: bool) -> None:
+    """The whole job at home: streams, a live view, and at the end a proof of order and loss."""
+    from consumers.demo.main import Options, run_demo
+
+    run_async(run_demo(Options(seconds, streams, rate, stack, context.path)))

@@ -1,0 +1,29 @@
+"""`penstock produce`: announce objects that are in the store."""
+
+import click
+
+from consumers.commands.shared import Context, common, counting, pass_context, run_async
+
+
+@click.command()
+@click.argument("urls", nargs=-1, required=True, metavar="URL...")
+@click.option("--stream", help="Stream of all of them; default: bucket/folder of each.")
+@common
+@pass_context
+def produce(context: Context, urls: tuple[str, ...], stream: str | None) -> None:
+    """Announce objects that are in the store (URLs or globs): one reference each."""
+    from consumers.app import open_objects
+    from consumers.ops.produce import produce as announce
+
+    cfg = context.load()
+
+    async def work() -> None:
+        objects = open_objects(cfg.objects)
+        try:
+            with counting("references") as count:
+                sent = await announce(cfg, objects, urls, stream=stream, on_sent=count)
+        finally:
+            await objects.aclose()
+        click.echo(f"announced {sent:,} objects on {cfg.kafka.input_topic}")
+
+    run_async(work())

@@ -1,0 +1,98 @@
+"""What the commands share: the configuration, the common options, progress, and how work is run.
+
+Rule: progress goes to standard error and only to a terminal; standard output is for results.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from consumers import config, logs
+from consumers.errors import PenstockError
+
+
+class Context:
+    """What all commands share; the configuration is read when a command first asks for it."""
+
+    def __init__(self) -> None:
+        self.path: Path | None = None
+        self.debug = False
+
+    def load(self) -> config.Config:
+        cfg = config.load(self.path)
+        logs.set_up(cfg.log.level, cfg.log.format)
+        return cfg
+
+
+pass_context = click.make_pass_decorator(Context, ensure=True)
+
+
+def _store(name: str) -> Any:
+    def keep(ctx: click.Context, _: click.Parameter, value: Any) -> Any:
+        if value:
+            setattr(ctx.ensure_object(Context), name, value)
+        return value
+
+    return keep
+
+
+def common(command: Any) -> Any:
+    """Options of every command."""
+    command = click.option(
+        "--config",
+        type=click.Path(dir_okay=False, path_type=Path),
+        expose_value=False,
+        callback=_store("path"),
+        help="TOML file; PENSTOCK_SECTION__KEY variables override it.",
+    )(command)
+    return click.option(
+        "--debug",
+        is_flag=True,
+        expose_value=False,
+        callback=_store("debug"),
+        help="Show tracebacks.",
+    )(command)
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Callable[[int], None]]:
+    """A counter with its rate on standard error, when that is a terminal; silent otherwise."""
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} " + what), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda count: bar.update(task, completed=count)
+
+
+@contextmanager
+def reading(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar of (done, total) on standard error, when that is a terminal; silent otherwise."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def run_async(work: Coroutine[Any, Any, None]) -> None:
+    """Run to the end; an exception group is told by the failure that caused it."""
+    try:
+        asyncio.run(work)
+    except BaseExceptionGroup as group:
+        raise _cause(group) from group
+
+
+def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first failure that is not a group itself; failures on purpose before bugs."""
+    flat = [
+        _cause(error) if isinstance(error, BaseExceptionGroup) else error
+        for error in group.exceptions
+    ]
+    return min(flat, key=lambda error: not isinstance(error, PenstockError))

@@ -1,0 +1,30 @@
+"""`penstock topics`: create them."""
+
+import click
+
+from consumers.commands.shared import Context, common, pass_context, run_async
+
+
+@click.group()
+def topics() -> None:
+    """The topics of the configuration."""
+
+
+@topics.command()
+@click.option("--partitions", type=click.IntRange(1), default=4, show_default=True)
+@click.option("--replication", type=click.IntRange(1), default=1, show_default=True)
+@common
+@pass_context
+def create(context: Context, partitions: int, replication: int) -> None:
+    """Create the input, output and dead-letter topics where they are missing."""
+    from consumers.ops.topics import create_topics
+
+    cfg = context.load()
+
+    async def work() -> None:
+        for topic, outcome in await create_topics(
+            cfg, partitions=partitions, replication=replication
+        ):
+            click.echo(f"{topic}: {outcome}")
+
+    run_async(work())

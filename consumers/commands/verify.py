@@ -1,0 +1,48 @@
+"""`penstock verify`: order, loss and duplicates, from the topics alone."""
+
+from typing import Literal
+
+import click
+from rich.console import Console
+
+from consumers.commands.shared import Context, common, pass_context, reading, run_async
+from consumers.errors import EXIT_CHECK_FAILED
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--read-committed", is_flag=True, help="Leave out what transactions took back.")
+@click.option(
+    "--until",
+    type=click.Choice(["end", "committed"]),
+    default="end",
+    show_default=True,
+    help="Everything on the input topic, or what the group has committed of it.",
+)
+@common
+@pass_context
+def verify(
+    context: Context, as_json: bool, read_committed: bool, until: Literal["end", "committed"]
+) -> None:
+    """Prove order, no loss and the number of duplicates from the topics alone; exit 1 if broken."""
+    from consumers.ops.verify import render
+    from consumers.ops.verify import verify as judge
+
+    cfg = context.load()
+
+    async def work() -> None:
+        with reading("reading the topics") as progress:
+            report = await judge(
+                cfg,
+                isolation="read_committed" if read_committed else "read_uncommitted",
+                until=until,
+                progress=progress,
+            )
+        if as_json:
+            click.echo(report.as_json())
+        else:
+            Console().print(render(report), crop=False)
+        if not report.ok:
+            raise SystemExit(EXIT_CHECK_FAILED)
+
+    run_async(work())
