@@ -29,6 +29,7 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_TICKED = re.compile(r"^`([^`]+)`$")
 _INLINE_CODE = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
@@ -48,7 +49,8 @@ def section(page: Path, title: str) -> str:
 def table(text: str) -> list[list[str]]:
     """The body rows of all tables; their cells without the ticks around a cell."""
     lines = [line for line in text.splitlines() if line.startswith("| `")]
-    return [[cell.strip().strip("`") for cell in line[2:-2].split(" | ")] for line in lines]
+    cells = [[cell.strip() for cell in line[2:-2].split(" | ")] for line in lines]
+    return [[_TICKED.sub(r"\1", cell) for cell in row] for row in cells]
 
 
 def shown(default: Any) -> str:
@@ -90,12 +92,16 @@ def words_of_commands(page: Path) -> Iterator[list[str]]:
             yield words[begin + 1 :]
 
 
-def leaves(command: click.Command, name: str = "") -> Iterator[str]:
+def leaves(command: click.Command, name: str = "") -> Iterator[tuple[str, click.Command]]:
     if isinstance(command, click.Group):
         for inner in command.commands.values():
             yield from leaves(inner, f"{name} {inner.name}")
     else:
-        yield name.strip()
+        yield name.strip(), command
+
+
+def options(command: click.Command) -> set[str]:
+    return {name for parameter in command.params for name in parameter.opts}
 
 
 def test_every_key_is_documented_with_its_default() -> None:
@@ -165,16 +171,21 @@ def test_commands_and_options_that_are_mentioned_exist(page: Path) -> None:
         command: click.Command = cli
         for word in words:
             if word.startswith("-"):
-                options = {name for param in command.params for name in param.opts}
-                assert word.partition("=")[0] in options, f"{command.name} of {words}"
+                assert word.partition("=")[0] in options(command), f"{command.name} of {words}"
             elif isinstance(command, click.Group):
                 assert word in command.commands, f"{word} of {words}"
                 command = command.commands[word]
 
 
+@of_each_page
+def test_options_that_are_mentioned_alone_are_some_command_s(page: Path) -> None:
+    mentioned = re.findall(r"`(--[a-z-]+)", _FENCE.sub("", page.read_text()))
+    assert set(mentioned) <= set().union(*(options(command) for _, command in leaves(cli)))
+
+
 def test_every_command_is_documented() -> None:
     text = section(DOCS / "operations.md", "Commands")
-    for name in leaves(cli):
+    for name, _ in leaves(cli):
         assert f"`penstock {name}" in text
 
 

@@ -108,7 +108,7 @@ def result_line(report: StreamsReport) -> str:
 def trials_table(report: StreamsReport) -> Table:
     table = Table(
         title=f"Trials, {report.hz:g} Hz, bound {report.bound_ms:g} ms; latencies in ms",
-        caption="worst: p99 of the worst stream; others: cores used by unrelated processes",
+        caption="worst: p99 of the worst stream; others: cores of unrelated processes, at most",
     )
     for name in ("streams", "ticks", "missed", "p50", "p90", "p99", "worst", "max", "others"):
         table.add_column(name, justify="right")

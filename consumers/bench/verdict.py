@@ -53,14 +53,14 @@ class Trial(Struct, kw_only=True):
     cores: dict[str, float]
     generator_lag_p99_ms: float
     generator_lag_max_ms: float
-    # Misses that come together with others' work, or all within a second, are no overload.
+    # Misses that come together with others' work are theirs; an overload only grows.
     misses_by_s: list[int] = []
     others_by_s: list[float] = []
 
     @property
     def others_cores(self) -> float:
-        """Cores that unrelated processes used; 0 where that is not known."""
-        return self.cores.get("others", 0.0)
+        """What unrelated processes used in their busiest second; 0 where that is not known."""
+        return max(self.others_by_s, default=0.0)
 
 
 def judge(

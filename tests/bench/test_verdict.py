@@ -71,7 +71,13 @@ def test_cpu_is_told_by_tick_and_in_cores() -> None:
     trial = judged([10] * 500)
     assert trial.cpu_ms_per_tick["worker"] == pytest.approx(1.0)
     assert trial.cores["worker"] == pytest.approx(0.05)
-    assert trial.others_cores == pytest.approx(0.02)
+
+
+def test_others_are_judged_by_their_busiest_second() -> None:
+    trial = judged([10] * 500)
+    assert trial.others_cores == 0.0
+    trial.others_by_s = [0.0, 0.7, 0.1]
+    assert trial.others_cores == 0.7
 
 
 def test_the_stages_and_what_they_leave_open_add_up_to_the_mean() -> None:
