@@ -90,7 +90,12 @@ def window_limits(settings: config.Window) -> WindowLimits:
 
 
 def pipeline_settings(
-    cfg: config.Config, labels: Labels, *, dead_letter_partitions: int, commit_interval_s: float
+    cfg: config.Config,
+    labels: Labels,
+    *,
+    dead_letter_partitions: int,
+    commit_interval_s: float,
+    patience_s: float | None = None,
 ) -> Settings:
     return Settings(
         labels=labels,
@@ -108,6 +113,7 @@ def pipeline_settings(
         wait_for_object_s=cfg.objects.wait_for_object_ms / 1000,
         commit_interval_s=commit_interval_s,
         drain_s=cfg.delivery.drain_ms / 1000,
+        patience_s=patience_s,
     )
 
 
@@ -268,6 +274,8 @@ def _refuse_unbuilt(cfg: config.Config) -> None:
     asked = {
         "delivery.guarantee": cfg.delivery.guarantee == "exactly_once",
         "output.order": cfg.output.order == "stream",
+        "limits.dlq_ratio": cfg.limits.dlq_ratio != config.Limits().dlq_ratio,
+        "limits.dlq_consecutive": cfg.limits.dlq_consecutive != config.Limits().dlq_consecutive,
     }
     for key in (key for key, is_asked in asked.items() if is_asked):
         raise Fatal(f"{key}: this value is not built yet", exit_code=EXIT_USAGE)

@@ -210,7 +210,8 @@ def _from_text(section: str, key: str, text: str) -> Any:
     if not text and type(None) in kinds:
         return None
     if list in kinds:
-        return [part.strip() for part in text.split(",") if part.strip()]
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        return [int(part) if key == "columns" and part.isdecimal() else part for part in parts]
     if bool in kinds and text.lower() in ("true", "false", "1", "0"):
         return text.lower() in ("true", "1")
     for kind in (int, float):

@@ -24,6 +24,8 @@ from schemas.prediction import Prediction
 
 # How soon the end is noticed after the last answer.
 SETTLE_INTERVAL_S = 0.02
+# There is no partition to keep: a service that is away for so long ends the call.
+PATIENCE_S = 60.0
 
 
 async def predict(
@@ -89,6 +91,7 @@ async def predict_lines(urls: Sequence[str], cfg: config.Config) -> AsyncGenerat
             Labels("predict", cfg.output.topic, cfg.model.name, model.version, cfg.output.markers),
             dead_letter_partitions=1,
             commit_interval_s=SETTLE_INTERVAL_S,
+            patience_s=PATIENCE_S,
         )
         pipeline = Pipeline(settings, adapters, intake, lambda _: 0, telemetry)
         running = asyncio.create_task(_run_until(pipeline, ended))

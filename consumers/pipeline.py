@@ -18,6 +18,7 @@ from consumers.core.pace import Pace, Setting
 from consumers.core.window import Window, WindowLimits
 from consumers.formats.base import RowOptions
 from consumers.lane import Lane
+from consumers.outage import Outage
 from consumers.ports import Clock, Commit, Model, Objects, Sink, Source
 from consumers.stages.consume import Consume, Intake
 from consumers.stages.download import Download
@@ -53,6 +54,7 @@ class Settings:
     wait_for_object_s: float
     commit_interval_s: float
     drain_s: float
+    patience_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +114,19 @@ class Pipeline:
             self.budget,
             clock,
             telemetry,
+            Outage("object store", clock, settings.patience_s),
             pin=settings.pin,
             wait_for_object_s=settings.wait_for_object_s,
             object_bytes=settings.object_bytes,
         )
-        self._predict = Predict(model, self._microbatch, pace, clock, telemetry)
+        self._predict = Predict(
+            model,
+            self._microbatch,
+            pace,
+            clock,
+            telemetry,
+            Outage("model server", clock, settings.patience_s),
+        )
         reject = Reject(
             sink,
             input_topic=settings.labels.input_topic,

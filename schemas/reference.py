@@ -7,6 +7,7 @@ otherwise, with what to mend.
 from datetime import datetime
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta, Raw, Struct
 
 from schemas.errors import SchemaError
@@ -30,6 +31,11 @@ Stop = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 
 # Far beyond real attributes, and far below where an encoder or a reader runs out of stack.
 MAX_DEPTH = 32
+
+# Names and attributes stand in every record of an object, which must stay below the topic's
+# largest (1 MB). S3's own limit for a key is 1,024 bytes.
+MAX_NAME_CHARS = 4_096
+MAX_ATTRIBUTES_BYTES = 64 << 10
 
 
 class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -66,7 +72,7 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.rows is not None:
             _check_rows(self.rows)
         if self.attributes is not None:
-            _check_depth(self.attributes)
+            _check_attributes(self.attributes)
 
 
 class Inline(Struct, frozen=True, kw_only=True):
@@ -81,10 +87,11 @@ class Inline(Struct, frozen=True, kw_only=True):
     attributes: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
+        _check_text(self.stream)
         if self.event_time is not None:
             _check_event_time(self.event_time)
         if self.attributes is not None:
-            _check_depth(self.attributes)
+            _check_attributes(self.attributes)
 
     def body(self) -> bytes:
         """The rows as one JSON array, spliced and not encoded again."""
@@ -94,6 +101,10 @@ class Inline(Struct, frozen=True, kw_only=True):
 def _check_text(*texts: str | None) -> None:
     """A file's name that is no UTF-8 comes as lone surrogates, which no message can carry."""
     for text in texts:
+        if text and len(text) > MAX_NAME_CHARS:
+            raise SchemaError(
+                f"{text[:40]!a}... has {len(text)} characters, a name may have {MAX_NAME_CHARS}"
+            )
         if text and not text.isascii():
             try:
                 text.encode()
@@ -131,7 +142,7 @@ def _check_rows(rows: tuple[RowRange, ...]) -> None:
         raise SchemaError(f"rows has a number above {MAX_INTEGER}")
 
 
-def _check_depth(attributes: dict[str, Any]) -> None:
+def _check_attributes(attributes: dict[str, Any]) -> None:
     level: list[Any] = [attributes]
     for _ in range(MAX_DEPTH):
         level = [
@@ -141,5 +152,12 @@ def _check_depth(attributes: dict[str, Any]) -> None:
             if isinstance(inner, dict | list)
         ]
         if not level:
-            return
-    raise SchemaError(f"attributes nest deeper than {MAX_DEPTH} levels")
+            break
+    else:
+        raise SchemaError(f"attributes nest deeper than {MAX_DEPTH} levels")
+    nbytes = len(msgspec.json.encode(attributes))
+    if nbytes > MAX_ATTRIBUTES_BYTES:
+        raise SchemaError(
+            f"attributes have {nbytes} bytes, at most {MAX_ATTRIBUTES_BYTES} are repeated with "
+            "every row"
+        )

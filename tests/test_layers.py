@@ -20,6 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "consumers.core": {"consumers.errors", "schemas"},
     "consumers.formats": {"consumers.core", "consumers.errors"},
     "consumers.ports": {"consumers.core"},
+    "consumers.outage": {"consumers.errors", "consumers.ports"},
     "consumers.lane": {"consumers.core", "consumers.ports", "consumers.budget"},
     "consumers.stages": {
         "consumers.core",
@@ -28,6 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.lane",
         "consumers.budget",
         "consumers.errors",
+        "consumers.outage",
         "consumers.telemetry",
         "schemas",
     },
@@ -36,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.core",
         "consumers.formats",
         "consumers.lane",
+        "consumers.outage",
         "consumers.ports",
         "consumers.stages",
         "consumers.telemetry",

@@ -103,23 +103,24 @@ class MemorySource:
 
 @dataclass(slots=True)
 class _MemoryBody:
-    """A body in chunks; `fault` is raised after the first chunk, once."""
+    """A body in chunks; `fault` is raised after some of them, once."""
 
     data: bytes
     chunk_bytes: int
     etag: str | None
-    version_id: str | None = None
-    fault: Exception | None = None
+    version_id: str | None
+    fault: Exception | None
+    fault_after_chunks: int
 
     @property
     def size(self) -> int:
         return len(self.data)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        for start in range(0, len(self.data), self.chunk_bytes):
+        for number, start in enumerate(range(0, len(self.data), self.chunk_bytes), start=1):
             await asyncio.sleep(0)
             yield self.data[start : start + self.chunk_bytes]
-            if self.fault is not None:
+            if self.fault is not None and number >= self.fault_after_chunks:
                 fault, self.fault = self.fault, None
                 raise fault
 
@@ -128,10 +129,14 @@ class _MemoryBody:
 
 
 class MemoryObjects:
-    """Buckets as dictionaries. `on_open` may raise or wait before an object is opened."""
+    """Buckets as dictionaries. `on_open` may raise or wait before an object is opened; `faults` of
+    an object are raised one per try, after `faulty_after_chunks`.
+    """
 
     def __init__(self, *, chunk_bytes: int = 1 << 20) -> None:
         self.chunk_bytes = chunk_bytes
+        self.versioned = False
+        self.faulty_after_chunks = 1
         self.opened: list[Location] = []
         self.faults: dict[tuple[str, str], deque[Exception]] = defaultdict(deque)
         self.on_open: Callable[[Location], Awaitable[None]] | None = None
@@ -162,7 +167,17 @@ class MemoryObjects:
             raise Poison("changed", f"{bucket}/{key} is no longer the version {location.etag}")
         faults = self.faults[bucket, key]
         fault = faults.popleft() if faults else None
-        return _MemoryBody(self._data[bucket, key], self.chunk_bytes, etag, fault=fault)
+        version_id = f"v{self._revision[bucket, key]}" if self.versioned else None
+        if location.version_id not in (None, version_id):
+            raise Poison("changed", f"{bucket}/{key} has no version {location.version_id}")
+        return _MemoryBody(
+            self._data[bucket, key],
+            self.chunk_bytes,
+            etag,
+            version_id,
+            fault,
+            self.faulty_after_chunks,
+        )
 
     async def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
         for (held, key), data in sorted(self._data.items()):

@@ -32,7 +32,7 @@ def predict(
     """Predict the rows of objects (or globs) without Kafka: results in order, as JSON lines."""
     from consumers.library import predict_lines, with_model
 
-    cfg = with_model(context.load(), model, request)
+    cfg = with_model(context.load(quiet=True), model, request)
 
     async def work() -> None:
         with _result_file(output) as file, counting("rows") as count:

@@ -24,9 +24,11 @@ class Context:
         self.path: Path | None = None
         self.debug = False
 
-    def load(self) -> config.Config:
+    def load(self, *, quiet: bool = False) -> config.Config:
+        """`quiet`: a command whose log lines would only be in the way, short of warnings."""
         cfg = config.load(self.path)
-        logs.set_up(cfg.log.level, cfg.log.format)
+        level = "warning" if quiet and cfg.log.level == "info" else cfg.log.level
+        logs.set_up(level, cfg.log.format)
         return cfg
 
 

@@ -174,6 +174,7 @@ class Ticket:
         "inline",
         "next_row",
         "owner",
+        "pin",
         "record",
         "reference",
         "resume",
@@ -182,7 +183,6 @@ class Ticket:
         "stream",
         "tail",
         "times",
-        "version",
     )
 
     def __init__(
@@ -200,7 +200,7 @@ class Ticket:
         self.stream = stream
         self.reference = reference
         self.inline = inline
-        self.version: str | None = None
+        self.pin: tuple[str | None, str | None] | None = None
         self.frame: RecordFrame | None = None
         self.head: Block | None = None
         self.tail: Block | None = None
@@ -211,6 +211,12 @@ class Ticket:
         self.closed = False
         self.failure: Rejection | None = None
         self.times = Times()
+
+    @property
+    def version(self) -> str | None:
+        """The version that is read: its id, else its entity tag; None if nothing was read yet."""
+        version_id, etag = self.pin or (None, None)
+        return version_id or etag
 
     @property
     def digest(self) -> str:

@@ -14,7 +14,7 @@ from consumers.lane import Lane
 from consumers.ports import Clock, Record, Source
 from consumers.telemetry import Telemetry
 from schemas.codec import Ignored, Inline, SchemaError, decode
-from schemas.reference import Reference
+from schemas.reference import MAX_NAME_CHARS, Reference
 
 # Bounds how long a partition that has room again waits for the poll of the others.
 POLL_WAIT_MS = 50
@@ -118,7 +118,9 @@ class Intake:
 
 
 def _key_text(record: Record) -> str:
-    return record.key.decode("utf-8", "replace") if record.key else ""
+    """The Kafka key as a name; one too long to stand in every record names nothing."""
+    key = record.key
+    return key.decode("utf-8", "replace") if key and len(key) <= MAX_NAME_CHARS else ""
 
 
 def _fallback_stream(record: Record) -> str:

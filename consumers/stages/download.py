@@ -10,23 +10,24 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable
 
 from consumers.budget import Budget
 from consumers.core.blocks import Rejection, Ticket
 from consumers.core.cursor import START
 from consumers.core.retry import Backoff
-from consumers.errors import Poison, Transient
+from consumers.errors import Poison, Transient, Unreachable
 from consumers.lane import Lane
+from consumers.outage import Outage
 from consumers.ports import Body, Clock, Location, Objects
-from consumers.stages.expand import Expand, Reading
+from consumers.stages.expand import Expand, Reading, Room
 from consumers.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
-# A store that is restarted is back within seconds; two minutes outlast a rolling update of a
-# cluster.
+# A store that answers, but not with this object, gets two minutes: a rolling update of a cluster.
 RETRY = Backoff(first_s=0.1, most_s=5.0, give_up_s=120.0)
+# One that does not answer at all says nothing about the object: it is waited for.
+AWAY_RETRY = Backoff(first_s=0.1, most_s=5.0)
 LATE_OBJECT_POLL_S = 0.1
 
 
@@ -40,6 +41,7 @@ class Download:
         budget: Budget,
         clock: Clock,
         telemetry: Telemetry,
+        outage: Outage,
         *,
         pin: bool,
         wait_for_object_s: float,
@@ -50,6 +52,7 @@ class Download:
         self._budget = budget
         self._clock = clock
         self._telemetry = telemetry
+        self._outage = outage
         self._pin = pin
         self._wait_for_object_s = wait_for_object_s
         self._object_bytes = object_bytes
@@ -94,27 +97,29 @@ class Download:
 
     async def _fetch(self, ticket: Ticket) -> None:
         """Read the ticket's object to its end, or close the ticket with the reason why not."""
-        began_s = self._clock.now()
-        attempt = 0
-        while True:
-            attempt += 1
+        began_s = progressed_s = self._clock.now()
+        attempt = tries = 0
+        while ticket.owner.alive:
+            attempt, tries, rows_before = attempt + 1, tries + 1, ticket.next_row
             try:
                 await self._read(ticket)
             except Poison as error:
-                if (
-                    error.code != "not_found"
-                    or self._clock.now() - began_s >= self._wait_for_object_s
-                ):
-                    ticket.close(
-                        Rejection(error.code, str(error), error.stage or "download", attempt)
-                    )
+                waited_s = self._clock.now() - began_s
+                if error.code != "not_found" or waited_s >= self._wait_for_object_s:
+                    stage = error.stage or "download"
+                    ticket.close(Rejection(error.code, str(error), stage, attempt))
                     return
                 await asyncio.sleep(LATE_OBJECT_POLL_S)
             except Transient as error:
                 self._telemetry.retried("download")
-                delay_s = RETRY.delay_s(
-                    attempt, self._clock.now() - began_s, random.random(), error.retry_after_s
-                )
+                if ticket.next_row > rows_before:
+                    tries, progressed_s = 1, self._clock.now()
+                waited_s = self._clock.now() - progressed_s
+                backoff = RETRY
+                if isinstance(error, Unreachable):
+                    self._outage.unreachable(error)
+                    backoff = AWAY_RETRY
+                delay_s = backoff.delay_s(tries, waited_s, random.random(), error.retry_after_s)
                 if delay_s is None:
                     ticket.close(Rejection("unavailable", str(error), "download", attempt))
                     return
@@ -122,33 +127,31 @@ class Download:
             else:
                 ticket.close()
                 return
-            if not ticket.owner.alive:
-                return
 
     async def _read(self, ticket: Ticket) -> None:
         reading = self._expand.begin(ticket)
         if ticket.inline is not None:
             ticket.times.fetched_s = self._clock.now()
             ticket.resumes()
-            await reading.feed(ticket.inline.body())
+            await reading.feed(ticket.inline.body(), self._room(ticket))
             await reading.close()
             return
-        reference = ticket.reference
-        assert reference is not None
-        body = await self._objects.open(
-            Location(
-                reference.bucket,
-                reference.key,
-                reference.version_id if self._pin else None,
-                (ticket.version or reference.etag)
-                if self._pin and not reference.version_id
-                else None,
-            )
-        )
+        body = await self._objects.open(self._location(ticket))
+        self._outage.answered()
         try:
             await self._read_body(ticket, reading, body)
         finally:
             await body.aclose()
+
+    def _location(self, ticket: Ticket) -> Location:
+        """The version that an earlier try began with, else the one the reference names."""
+        reference = ticket.reference
+        assert reference is not None
+        location = Location(reference.bucket, reference.key)
+        if not self._pin:
+            return location
+        version_id, etag = ticket.pin or (reference.version_id, reference.etag)
+        return location._replace(version_id=version_id, etag=None if version_id else etag)
 
     async def _read_body(self, ticket: Ticket, reading: Reading, body: Body) -> None:
         if self._object_bytes is not None and body.size > self._object_bytes:
@@ -156,7 +159,7 @@ class Download:
                 "too_large",
                 f"the object has {body.size} bytes, limits.object_bytes is {self._object_bytes}",
             )
-        ticket.version = body.version_id or body.etag
+        ticket.pin = (body.version_id, body.etag)
         ticket.times.fetched_s = self._clock.now()
         if not ticket.resumes():
             log.warning(
@@ -166,19 +169,24 @@ class Download:
                 ticket.record.offset,
             )
             ticket.resume = START
-        may_overdraw = _may_overdraw(ticket)
+        room = self._room(ticket)
         nbytes = 0
-        await self._budget.room(may_overdraw)
+        await room()
         async for chunk in body:
             nbytes += len(chunk)
-            await reading.feed(chunk)
+            await reading.feed(chunk, room)
             if not ticket.owner.alive:
                 return
-            await self._budget.room(may_overdraw)
+            await room()
         await reading.close()
         self._telemetry.object_read(nbytes)
 
+    def _room(self, ticket: Ticket) -> Room:
+        """Waits for room in the byte budget, unless this object must go on without."""
+        lane, budget = ticket.owner, self._budget
 
-def _may_overdraw(ticket: Ticket) -> Callable[[], bool]:
-    lane = ticket.owner
-    return lambda: lane.may_overdraw(ticket)
+        async def room() -> None:
+            if not budget.has_room:
+                await budget.room(lambda: lane.may_overdraw(ticket))
+
+        return room

@@ -13,7 +13,8 @@ from consumers.core.bisect import halves
 from consumers.core.blocks import Block, Rejection
 from consumers.core.pace import Pace
 from consumers.core.retry import Backoff
-from consumers.errors import Poison, Transient
+from consumers.errors import Poison, Transient, Unreachable
+from consumers.outage import Outage
 from consumers.ports import Answers, Clock, Model
 from consumers.stages.microbatch import Microbatch
 from consumers.telemetry import Telemetry
@@ -33,8 +34,10 @@ class Predict:
         pace: Pace | None,
         clock: Clock,
         telemetry: Telemetry,
+        outage: Outage,
     ) -> None:
         self._model = model
+        self._outage = outage
         self._pace = pace
         self._microbatch = microbatch
         self._clock = clock
@@ -80,12 +83,15 @@ class Predict:
                 answers = await self._model.predict(payloads)
             except Transient as error:
                 self._telemetry.retried("predict")
+                if isinstance(error, Unreachable):
+                    self._outage.unreachable(error)
                 delay_s = RETRY.delay_s(
                     attempt, started_s - began_s, random.random(), error.retry_after_s
                 )
                 assert delay_s is not None, "predict never gives up"
                 await asyncio.sleep(delay_s)
             else:
+                self._outage.answered()
                 self._answered(blocks, self._clock.now(), started_s)
                 return answers
 

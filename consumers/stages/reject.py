@@ -74,8 +74,12 @@ class Reject:
             event_time=origin.event_time if origin else None,
             failed_at=self._clock.wall_ms(),
             model=self._model,
-            value=ticket.record.value,
+            value=ticket.record.value if self._is_kept(ticket.record.value) else None,
         )
+
+    def _is_kept(self, value: bytes | None) -> bool:
+        """A value too large to be kept is still on the input topic, where `source` says."""
+        return value is not None and self._sink.fits(value, value)
 
 
 def _runs(errors: Mapping[int, Rejection]) -> Iterator[tuple[int, int, Rejection]]:

@@ -11,7 +11,7 @@ from consumers.adapters.memory import sums
 from consumers.core.payload import Payload
 from consumers.core.window import WindowLimits
 from consumers.errors import Fatal, Rejected, Transient, Unreachable
-from consumers.ports import Answers
+from consumers.ports import Answers, Location
 from consumers.testing.virtual_time import virtual_time
 from tests.support.pipelines import SETTINGS, World, csv, run_to_end, running, until
 
@@ -355,13 +355,61 @@ async def test_a_broken_transfer_starts_again_and_repeats_no_row() -> None:
 
 
 @virtual_time
-async def test_a_store_that_stays_away_ends_as_unavailable() -> None:
+async def test_an_object_that_the_store_keeps_failing_ends_as_unavailable() -> None:
     world = World()
     world.announce("a.csv", csv(2))
     world.objects.faults["b", "a.csv"].extend(Transient("503") for _ in range(1000))
     await run_to_end(world, 1)
     assert world.records()[-1]["error"]["code"] == "unavailable"
     assert 100.0 < world.clock.now() < 200.0
+
+
+def test_a_store_that_is_away_is_waited_for_however_long(caplog: pytest.LogCaptureFixture) -> None:
+    @virtual_time
+    async def scenario() -> None:
+        world = World()
+        for number in range(20):
+            world.announce(f"{number}.csv", csv(2))
+
+        async def away_for_an_hour(location: Location) -> None:
+            if world.clock.now() < 3600.0:
+                raise Unreachable("refused")
+
+        world.objects.on_open = away_for_an_hour
+        async with running(world):
+            await until(lambda: world.next_offset() == 20, within_s=4000.0)
+        assert len(rows_and_sums(world)) == 40
+        assert world.dead_letters() == []
+
+    scenario()
+    told = [line for line in caplog.messages if "object store" in line]
+    assert [line.split(" after")[0] for line in told] == [
+        "the object store does not answer, waiting for it: refused",
+        "the object store answers again",
+    ]
+
+
+@pytest.mark.parametrize("service", ["object store", "model server"])
+def test_with_patience_a_service_that_stays_away_ends_the_process_with_3(service: str) -> None:
+    @virtual_time
+    async def scenario() -> None:
+        world = World().with_settings(patience_s=60.0)
+        world.announce("a.csv", csv(2))
+
+        async def away(_: object) -> None:
+            raise Unreachable("refused")
+
+        if service == "object store":
+            world.objects.on_open = away
+        else:
+            world.model.script = away
+        with pytest.raises(BaseExceptionGroup) as caught:
+            async with running(world):
+                await until(lambda: False, within_s=600.0)
+        assert caught.group_contains(Fatal, match=f"the {service} did not answer for 60 s")
+        assert 60.0 <= world.clock.now() < 70.0
+
+    scenario()
 
 
 @virtual_time
@@ -546,3 +594,42 @@ async def test_an_event_that_announces_nothing_is_answered_by_nothing() -> None:
     await run_to_end(world, 2)
     assert len(world.records()) == 1
     assert world.dead_letters() == []
+
+
+@virtual_time
+async def test_a_retry_asks_for_the_version_that_the_first_try_read() -> None:
+    world = World()
+    world.objects.versioned = True
+    world.objects.chunk_bytes = 100
+    world.announce("a.csv", csv(200))
+    world.objects.faults["b", "a.csv"].append(Transient("cut"))
+    await run_to_end(world, 1)
+    assert [location.version_id for location in world.objects.opened] == [None, "v1"]
+    assert rows_and_sums(world) == [(0, row, 2.0 * row) for row in range(200)]
+
+
+@virtual_time
+async def test_a_transfer_that_goes_on_is_not_given_up_however_often_it_breaks() -> None:
+    world = World()
+    world.objects.chunk_bytes = 100
+    world.announce("a.csv", csv(500))
+
+    async def slow_and_further_each_time(location: Location) -> None:
+        world.objects.faulty_after_chunks += 3
+        await asyncio.sleep(60.0)
+
+    world.objects.on_open = slow_and_further_each_time
+    world.objects.faults["b", "a.csv"].extend(Transient("cut") for _ in range(8))
+    await run_to_end(world, 1)
+    assert rows_and_sums(world) == [(0, row, 2.0 * row) for row in range(500)]
+
+
+@virtual_time
+async def test_a_large_value_that_is_no_reference_does_not_end_the_worker() -> None:
+    world = World()
+    world.sink = type(world.sink)(partitions=1, record_bytes=10_000)
+    world.source.append(b"x" * 9_000)
+    world.announce("after.csv", csv(1))
+    await run_to_end(world, 2)
+    (letter,) = world.dead_letters()
+    assert (letter["code"], letter["value_b64"]) == ("bad_reference", None)

@@ -39,6 +39,7 @@ SETTINGS = Settings(
     wait_for_object_s=0.0,
     commit_interval_s=0.5,
     drain_s=15.0,
+    patience_s=None,
 )
 
 

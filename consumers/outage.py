@@ -1,0 +1,41 @@
+"""A service that does not answer: told once when it begins and once when it ends.
+
+Rule: whoever asks the service says how it went; many tasks share one of these. With `patience_s`
+the wait has an end, and so has the process. Owner: the stage that asks.
+"""
+
+import logging
+
+from consumers.errors import EXIT_UNREACHABLE, Fatal, Unreachable
+from consumers.ports import Clock
+
+log = logging.getLogger(__name__)
+
+
+class Outage:
+    """`patience_s` None waits for ever, as a worker does; its partitions are kept meanwhile."""
+
+    def __init__(self, service: str, clock: Clock, patience_s: float | None) -> None:
+        self._service = service
+        self._clock = clock
+        self._patience_s = patience_s
+        self._since_s: float | None = None
+
+    def unreachable(self, error: Unreachable) -> None:
+        """Nobody answered. Raises `Fatal` when this has lasted too long."""
+        now_s = self._clock.now()
+        if self._since_s is None:
+            self._since_s = now_s
+            log.warning("the %s does not answer, waiting for it: %s", self._service, error)
+        elif self._patience_s is not None and now_s - self._since_s >= self._patience_s:
+            raise Fatal(
+                f"the {self._service} did not answer for {self._patience_s:.0f} s: {error}",
+                exit_code=EXIT_UNREACHABLE,
+            )
+
+    def answered(self) -> None:
+        """Somebody answered, whatever it was."""
+        if self._since_s is not None:
+            away_s = self._clock.now() - self._since_s
+            self._since_s = None
+            log.warning("the %s answers again after %.1f s", self._service, away_s)
