@@ -102,7 +102,7 @@ class Pipeline:
         self._publishing: dict[Lane, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
 
-        self._consume = Consume(source, self.lanes)
+        self._consume = Consume(source, self.lanes, clock)
         pace = _pace(settings)
         self._microbatch = Microbatch(
             Window(settings.window), clock, telemetry, calls=settings.callers

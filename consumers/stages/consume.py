@@ -5,11 +5,13 @@ with the reason; nothing is skipped and nothing is waited for here. Partitions w
 polled, so the rest of their backlog stays in Kafka.
 """
 
+import asyncio
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
 
 from consumers.core.blocks import Rejection, Ticket
+from consumers.core.gather import Gather
 from consumers.lane import Lane
 from consumers.ports import Clock, Record, Source
 from consumers.telemetry import Telemetry
@@ -23,9 +25,11 @@ POLL_WAIT_MS = 50
 class Consume:
     """The one task that polls; stops when told, between two polls."""
 
-    def __init__(self, source: Source, lanes: Mapping[int, Lane]) -> None:
+    def __init__(self, source: Source, lanes: Mapping[int, Lane], clock: Clock) -> None:
         self._source = source
         self._lanes = lanes
+        self._clock = clock
+        self._gather = Gather()
         self._stopping = False
 
     def stop(self) -> None:
@@ -34,10 +38,13 @@ class Consume:
     async def run(self) -> None:
         while not self._stopping:
             wanted = [lane.partition for lane in self._lanes.values() if lane.wants_records]
-            for record in await self._source.poll(wanted, POLL_WAIT_MS):
+            records = await self._source.poll(wanted, POLL_WAIT_MS)
+            for record in records:
                 lane = self._lanes.get(record.partition)
                 if lane is not None:
                     lane.receive(record)
+            if wait_s := self._gather.wait_s(len(records), self._clock.now()):
+                await asyncio.sleep(wait_s)
 
 
 class Intake:
