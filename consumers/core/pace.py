@@ -1,11 +1,12 @@
 """Batch size, wait and calls in flight, learned from what calls take and what latency is allowed.
 
 Rule: a call's time is fitted as `base + rows * per_row`, recent calls counting more. The largest
-batch is the one whose call still fits into half of the time that the rest of the way leaves; a row
-waits for company about as long as a call takes, so that a server with room is asked at once and one
-that gets slower is asked less often; calls in flight grow by one and shrink by half, as the answers
-come in time or late. Without data, and while the target is out of reach whatever a batch does (a
-backlog), the fixed values hold: they are good for throughput. Owner: predict.
+batch is the one whose call still fits into half of the time that the rest of the way leaves. A row
+waits for company as long as a call takes when the server is busy half of the time, and less the
+more it is idle: so a server with room is asked at once, and one that gets slower less often. Calls
+in flight grow by one and shrink by half, as the answers come in time or late. Without data, and
+while the target is out of reach whatever a batch does (a backlog), the fixed values hold: they are
+good for throughput. Owner: predict.
 """
 
 from dataclasses import dataclass, field
@@ -18,6 +19,10 @@ CALL_SHARE = 0.5
 # A call is late when it takes this many times what the fit says: somebody queues in the server.
 LATE_FACTOR = 2.0
 GROW_AFTER_CALLS = 50
+# How fast the share of time in which a call is under way is believed, and from which share on a row
+# waits as long as a call takes: beyond it the calls themselves would queue.
+BUSY_MEMORY_S = 1.0
+FULL_WAIT_BUSY = 0.5
 # Smaller batches save no time that can be measured, and cost the server more per row.
 LEAST_ROWS = 32
 # Above this share of the target spent elsewhere no batch can save it.
@@ -79,12 +84,17 @@ class Pace:
     _fit: CallFit = field(default_factory=CallFit)
     _in_time: int = 0
     _elsewhere_s: float = 0.0
+    _answered_s: float = 0.0
+    _busy: float = 0.0
 
     def __post_init__(self) -> None:
         self.calls = float(self.fixed.calls)
 
-    def answered(self, rows: int, took_s: float) -> None:
-        """A call with so many rows took so long."""
+    def answered(self, rows: int, took_s: float, now_s: float) -> None:
+        """A call with so many rows took so long, and ended now."""
+        passed_s = max(now_s - self._answered_s, 1e-6)
+        self._answered_s = now_s
+        self._busy += min(1.0, passed_s / BUSY_MEMORY_S) * (took_s / passed_s - self._busy)
         is_late = self._fit.calls >= MIN_CALLS and took_s > LATE_FACTOR * self.call_s(rows)
         self._fit.add(rows, took_s)
         if is_late and took_s > CALL_SHARE * self.target_s:
@@ -121,5 +131,6 @@ class Pace:
         max_rows = min(self.fixed.max_rows, max(LEAST_ROWS, fitting))
         typical_rows = self._fit.rows / self._fit.weight
         call_s = self.call_s(round(typical_rows))
-        wait_s = min(call_s, max(0.0, left_s * (1 - CALL_SHARE) - call_s))
+        company_s = call_s * min(1.0, self._busy / FULL_WAIT_BUSY)
+        wait_s = min(company_s, max(0.0, left_s * (1 - CALL_SHARE) - call_s))
         return Setting(max_rows, wait_s, int(self.calls))

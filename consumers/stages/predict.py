@@ -101,7 +101,7 @@ class Predict:
         for block in blocks:
             block.called_s, block.answered_s = started_s, now_s
         if self._pace is not None:
-            self._pace.answered(sum(block.rows for block in blocks), took_s)
+            self._pace.answered(sum(block.rows for block in blocks), took_s, now_s)
             self._microbatch.pace(self._pace.setting())
 
 

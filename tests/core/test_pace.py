@@ -11,10 +11,16 @@ def pace(target_ms: float = 50.0) -> Pace:
     return Pace(FIXED, target_ms / 1000)
 
 
-def feed(of: Pace, calls: int, *, base_s: float, per_row_s: float) -> None:
+def feed(
+    of: Pace, calls: int, *, base_s: float, per_row_s: float, busy: float = 1.0, now_s: float = 0.0
+) -> float:
+    """Calls of many sizes, one after the other; the time of the last."""
     for number in range(calls):
         rows = 8 + 40 * (number % 8)
-        of.answered(rows, base_s + per_row_s * rows)
+        took_s = base_s + per_row_s * rows
+        now_s += took_s / busy
+        of.answered(rows, took_s, now_s)
+    return now_s
 
 
 def test_without_data_the_fixed_values_hold() -> None:
@@ -52,10 +58,18 @@ def test_the_largest_batch_is_the_one_whose_call_still_fits() -> None:
 
 def test_a_fast_server_is_asked_sooner_than_a_slow_one() -> None:
     fast, slow = pace(), pace()
-    feed(fast, 100, base_s=0.001, per_row_s=0.0)
-    feed(slow, 100, base_s=0.008, per_row_s=0.0)
+    feed(fast, 1_500, base_s=0.001, per_row_s=0.0)
+    feed(slow, 1_500, base_s=0.008, per_row_s=0.0)
     assert fast.setting().max_wait_s == pytest.approx(0.001, rel=0.05)
     assert slow.setting().max_wait_s == pytest.approx(0.008, rel=0.05)
+
+
+def test_an_idle_server_is_asked_almost_at_once() -> None:
+    idle, busy = pace(), pace()
+    feed(idle, 1_000, base_s=0.002, per_row_s=0.0, busy=0.05)
+    feed(busy, 1_000, base_s=0.002, per_row_s=0.0, busy=0.9)
+    assert idle.setting().max_wait_s == pytest.approx(0.0002, rel=0.2)
+    assert busy.setting().max_wait_s == pytest.approx(0.002, rel=0.05)
 
 
 def test_time_lost_elsewhere_shortens_what_a_batch_may_take() -> None:
@@ -80,14 +94,12 @@ def test_a_backlog_is_worked_off_with_the_fixed_values() -> None:
 
 def test_late_answers_halve_the_calls_in_flight_and_good_ones_bring_them_back() -> None:
     one = pace()
-    feed(one, 100, base_s=0.002, per_row_s=0.0)
-    one.answered(8, 0.200)
-    assert one.setting().calls == 2
-    one.answered(8, 0.400)
-    assert one.setting().calls == 1
-    one.answered(8, 0.800)
-    assert one.setting().calls == 1
-    feed(one, 1_000, base_s=0.002, per_row_s=0.0)
+    now_s = feed(one, 100, base_s=0.002, per_row_s=0.0)
+    for took_s, calls in ((0.200, 2), (0.400, 1), (0.800, 1)):
+        now_s += took_s
+        one.answered(8, took_s, now_s)
+        assert one.setting().calls == calls
+    feed(one, 1_000, base_s=0.002, per_row_s=0.0, now_s=now_s)
     assert one.setting().calls == 4
 
 
@@ -99,8 +111,10 @@ def test_the_setting_stays_within_its_bounds_whatever_happens(
     calls: list[tuple[int, float]], elsewhere: list[float]
 ) -> None:
     any_pace = pace()
+    now_s = 0.0
     for rows, took_s in calls:
-        any_pace.answered(rows, took_s)
+        now_s += took_s / 3
+        any_pace.answered(rows, took_s, now_s)
     for spent_s in elsewhere:
         any_pace.elsewhere(spent_s)
     setting = any_pace.setting()
