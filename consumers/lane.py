@@ -151,6 +151,7 @@ class Lane:
             self._progress = (release.ticket.record.offset, _reached(release))
             if release.finished:
                 self.ledger.deliver(release.ticket.record.offset)
+                release.ticket.forget()
         self._held_bytes -= freed
         self._budget.refund(freed)
         self._admit()

@@ -111,6 +111,7 @@ class Pipeline:
         self._download = Download(
             objects,
             expand,
+            self._microbatch,
             self.budget,
             clock,
             telemetry,

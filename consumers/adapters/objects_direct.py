@@ -269,8 +269,10 @@ class _Connection(asyncio.Protocol):
         if head is None or head.length > WHOLE_BYTES:
             self._done(None)
         elif len(self._buffer) >= head.length:
-            self.is_reusable = head.keep_alive and len(self._buffer) == head.length
-            self._done(Answer(bytes(self._buffer[: head.length]), head.etag, head.version_id))
+            body, self._buffer = self._buffer, bytearray()
+            self.is_reusable = head.keep_alive and len(body) == head.length
+            del body[head.length :]
+            self._done(Answer(bytes(body), head.etag, head.version_id))
 
     def _done(self, answer: Answer | None) -> None:
         if self._waiter is not None and not self._waiter.done():

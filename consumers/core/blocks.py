@@ -241,6 +241,10 @@ class Ticket:
         else:
             self.tail.next = self.tail = block
 
+    def forget(self) -> None:
+        """All is delivered: let go of the chain, which holds the ticket in turn."""
+        self.head = self.tail = None
+
     def close(self, failure: Rejection | None = None) -> None:
         self.rows = self.next_row
         self.failure = failure

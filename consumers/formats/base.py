@@ -31,6 +31,13 @@ class Decoder(Protocol):
         """The most bytes to feed at a time: what one feed may return is bounded by it."""
         ...
 
+    @property
+    def expands(self) -> bool:
+        """May more come out than goes in? Then feeding is work for a thread: zlib lets others
+        run.
+        """
+        ...
+
     def feed(self, data: bytes) -> list[Run]:
         """Take the next bytes (any length, cut anywhere); return the rows now complete."""
         ...

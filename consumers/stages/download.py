@@ -20,6 +20,7 @@ from consumers.lane import Lane
 from consumers.outage import Outage
 from consumers.ports import Body, Clock, Location, Objects
 from consumers.stages.expand import Expand, Reading, Room
+from consumers.stages.microbatch import Microbatch
 from consumers.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class Download:
         self,
         objects: Objects,
         expand: Expand,
+        microbatch: Microbatch,
         budget: Budget,
         clock: Clock,
         telemetry: Telemetry,
@@ -49,6 +51,7 @@ class Download:
     ) -> None:
         self._objects = objects
         self._expand = expand
+        self._microbatch = microbatch
         self._budget = budget
         self._clock = clock
         self._telemetry = telemetry
@@ -182,10 +185,11 @@ class Download:
         self._telemetry.object_read(nbytes)
 
     def _room(self, ticket: Ticket) -> Room:
-        """Waits for room in the byte budget, unless this object must go on without."""
-        lane, budget = ticket.owner, self._budget
+        """Waits for room in the window, and in the byte budget unless this object must go on."""
+        lane, budget, microbatch = ticket.owner, self._budget, self._microbatch
 
         async def room() -> None:
+            await microbatch.room()
             if not budget.has_room:
                 await budget.room(lambda: lane.may_overdraw(ticket))
 

@@ -1,8 +1,9 @@
 """Bytes become blocks of rows, on their ticket's chain and in the window.
 
-Rule: this is the last place that may look at rows one by one, and only at bad ones. Work above 64
-KiB leaves the event loop. Rows that a former try or assignment already has are decoded and skipped,
-never predicted again.
+Rule: this is the last place that may look at rows one by one, and only at bad ones. Inflating
+leaves the event loop; parsing text holds the interpreter wherever it runs, so it stays and pauses
+between steps of less than a millisecond. Rows that a former try or assignment already has are
+decoded and skipped, never predicted again.
 """
 
 import asyncio
@@ -15,11 +16,8 @@ from consumers.formats.base import Decoder, RowOptions, Run
 from consumers.formats.registry import open_decoder
 from consumers.stages.microbatch import Microbatch
 
-# Below this a thread costs more (about 0.1 ms) than the decoding.
-OFFLOAD_BYTES = 64 * 1024
-
-# What expands is offloaded from a sixteenth of its step on: 8 KiB of gzip may be 64 KiB of text.
-EXPANDING_SHARE = 16
+# Below this a thread costs more (about 0.1 ms) than to inflate and decode.
+OFFLOAD_BYTES = 8 * 1024
 
 # What a row costs besides its payload until it is delivered: its answer and its share of a record.
 ROW_COST_BYTES = 128
@@ -87,11 +85,13 @@ class Reading:
                 step_bytes = self._decoder.step_bytes
                 step = data[start : start + step_bytes] if len(data) > step_bytes else data
                 await room()
-                if len(step) > min(OFFLOAD_BYTES, step_bytes // EXPANDING_SHARE):
+                if self._decoder.expands and len(step) > OFFLOAD_BYTES:
                     self._emit(await self._offload(self._decoder.feed, step))
                 else:
                     self._emit(self._decoder.feed(step))
                 start += len(step)
+                if start < len(data):
+                    await asyncio.sleep(0)
 
     async def close(self) -> None:
         with _in_this_stage():

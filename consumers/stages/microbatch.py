@@ -15,6 +15,12 @@ from consumers.core.window import Batch, Window
 from consumers.ports import Clock
 from consumers.telemetry import Telemetry
 
+# Rows that wait for a caller, as batches: at 200,000 rows/s, the most that was measured, 16 batches
+# of 512 rows last 40 ms, several times what it takes to fetch and decode the next object.
+AHEAD_BATCHES = 16
+# With small batches a handful of objects may still be ahead.
+AHEAD_ROWS = 8_192
+
 
 class Microbatch:
     """Blocks in by `add`, batches out by `take`; callers are served in the order in which they
@@ -28,6 +34,7 @@ class Microbatch:
         self._clock = clock
         self._telemetry = telemetry
         self._callers: deque[asyncio.Future[Batch]] = deque()
+        self._crowd: list[asyncio.Future[None]] = []
         self._look: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -37,6 +44,20 @@ class Microbatch:
     def add(self, block: Block) -> None:
         self._window.add(block, self._clock.now())
         self._look_soon()
+
+    async def room(self) -> None:
+        """Return when so few rows wait that more of them would not only take memory.
+
+        Callers take rows whatever order they are answered in, so this wait always ends.
+        """
+        while self._is_crowded:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._crowd.append(waiting)
+            await waiting
+
+    @property
+    def _is_crowded(self) -> bool:
+        return self._window.rows > max(AHEAD_ROWS, AHEAD_BATCHES * self._window.limits.max_rows)
 
     def pace(self, setting: Setting) -> None:
         """Go by these limits from now on."""
@@ -70,6 +91,7 @@ class Microbatch:
     def discard_dead(self) -> None:
         """Forget the rows of lanes that are closed."""
         self._window.discard(lambda block: not block.ticket.owner.alive)
+        self._look_soon()
 
     def _look_soon(self) -> None:
         if self._look is None:
@@ -91,6 +113,11 @@ class Microbatch:
             self._busy += 1
             self._callers.popleft().set_result(batch)
         self._set_timer()
+        if self._crowd and not self._is_crowded:
+            for waiting in self._crowd:
+                if not waiting.done():
+                    waiting.set_result(None)
+            self._crowd.clear()
 
     def _set_timer(self) -> None:
         is_free = self._callers and self._busy < self._calls

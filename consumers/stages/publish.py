@@ -1,11 +1,11 @@
 """Publishes a lane's answers in order and reports what the broker has.
 
-Rule: per lane one task hands over and one confirms, both in release order; rows count as delivered
+Rule: a lane has one release with the broker at a time; what becomes ready meanwhile leaves together
+in the next, so that batches grow with the load and none waits without it. Rows count as delivered
 when every record of their release (dead letters included) was acknowledged. Records are encoded in
 bulk, the constant part once per object.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,11 +20,6 @@ from schemas.prediction import RecordFrame
 
 # About 1 MB of records, the size of a Kafka batch, and a few ms of the event loop.
 RELEASE_ROWS = 2_500
-
-# One batch is with the broker while the next is handed over; more would only wait in the producer.
-UNCONFIRMED_RELEASES = 4
-
-_Sent = tuple[float, list[Release], list[Awaitable[None]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +55,12 @@ class Publish:
         self._telemetry = telemetry
 
     async def lane_forever(self, lane: Lane) -> None:
-        sent: asyncio.Queue[_Sent] = asyncio.Queue(UNCONFIRMED_RELEASES)
-        async with asyncio.TaskGroup() as tasks:
-            confirming = tasks.create_task(self._confirm(lane, sent))
-            while releases := await lane.release(RELEASE_ROWS):
-                released_s = self._clock.now()
-                await sent.put((released_s, releases, await self._hand_over(releases)))
-            confirming.cancel()
+        while releases := await lane.release(RELEASE_ROWS):
+            released_s = self._clock.now()
+            for delivery in await self._hand_over(releases):
+                await delivery
+            lane.delivered(releases)
+            self._delivered(releases, released_s)
 
     async def _hand_over(self, releases: Sequence[Release]) -> list[Awaitable[None]]:
         outgoing: dict[int, Outgoing] = {}
@@ -81,14 +75,6 @@ class Publish:
         if letters:
             awaitables.append(await self._reject.send(releases[0].ticket.owner.partition, letters))
         return awaitables
-
-    async def _confirm(self, lane: Lane, sent: asyncio.Queue[_Sent]) -> None:
-        while True:
-            released_s, releases, awaitables = await sent.get()
-            for awaitable in awaitables:
-                await awaitable
-            lane.delivered(releases)
-            self._delivered(releases, released_s)
 
     def _delivered(self, releases: Sequence[Release], released_s: float) -> None:
         self._telemetry.rows_delivered(sum(release.rows for release in releases))
