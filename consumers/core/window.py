@@ -64,6 +64,11 @@ class Window:
     def rows(self) -> int:
         return self._rows
 
+    def rows_of(self, stream: str) -> int:
+        """How many rows of this stream wait; without fairness all are one stream."""
+        queue = self._queues.get(stream if self.limits.fair else "")
+        return queue.rows if queue is not None else 0
+
     def add(self, block: Block, now_s: float) -> None:
         assert block.payload is not None
         block.arrived_s, block.waiting = now_s, True

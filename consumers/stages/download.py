@@ -189,7 +189,7 @@ class Download:
         lane, budget, microbatch = ticket.owner, self._budget, self._microbatch
 
         async def room() -> None:
-            await microbatch.room()
+            await microbatch.room(ticket.stream)
             if not budget.has_room:
                 await budget.room(lambda: lane.may_overdraw(ticket))
 

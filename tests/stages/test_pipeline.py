@@ -633,3 +633,42 @@ async def test_a_large_value_that_is_no_reference_does_not_end_the_worker() -> N
     await run_to_end(world, 2)
     (letter,) = world.dead_letters()
     assert (letter["code"], letter["value_b64"]) == ("bad_reference", None)
+
+
+@virtual_time
+async def test_a_huge_object_keeps_no_small_one_from_being_answered() -> None:
+    world = World(partitions=2).with_settings(buffer_bytes=1 << 26)
+    world.announce("huge.csv", csv(100_000), partition=0)
+
+    async def slow(payloads: Sequence[Payload]) -> Answers | None:
+        await asyncio.sleep(0.010)
+        return None
+
+    world.model.script = slow
+    async with running(world):
+        await until(lambda: len(world.model.calls) > 100)
+        began_s = world.clock.now()
+        for number in range(50):
+            world.announce(f"{number}.csv", csv(8), partition=1)
+        await until(lambda: len(world.records(1)) == 400)
+        assert world.clock.now() - began_s < 0.3
+        await until(lambda: world.next_offset(0) == 1)
+
+
+@virtual_time
+async def test_no_more_rows_of_an_object_are_read_ahead_than_are_soon_needed() -> None:
+    world = World().with_settings(buffer_bytes=1 << 30)
+    world.objects.chunk_bytes = 4096
+    release = asyncio.Event()
+
+    async def stuck(payloads: Sequence[Payload]) -> Answers | None:
+        await release.wait()
+        return None
+
+    world.model.script = stuck
+    world.announce("huge.csv", csv(100_000))
+    async with running(world) as pipeline:
+        await asyncio.sleep(5.0)
+        assert pipeline.budget.spent_bytes < 10_000 * 136
+        release.set()
+        await until(lambda: world.next_offset() == 1)
