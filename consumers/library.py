@@ -71,7 +71,7 @@ def with_model(cfg: config.Config, url: str | None, request: str | None) -> conf
 
 
 async def predict_lines(urls: Sequence[str], cfg: config.Config) -> AsyncGenerator[list[bytes]]:
-    """The same as JSON records (CONTRACT: output topic), in lists as they become ready."""
+    """The same as records of the output topic, JSON each, in lists as they become ready."""
     objects, model = open_objects(cfg.objects), open_model(cfg.model)
     sink = ResultSink(cfg.output.topic)
     telemetry = Telemetry()
