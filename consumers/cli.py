@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import click
 
+from consumers import malloc
 from consumers.commands.bench import bench
 from consumers.commands.config import show_config
 from consumers.commands.demo import demo
@@ -43,6 +44,7 @@ for command in (demo, run, predict, produce, verify, topics, bench, show_config)
 
 
 def main() -> NoReturn:
+    malloc.keep_small()
     context = Context()
     try:
         left_with = cli.main(standalone_mode=False, obj=context)

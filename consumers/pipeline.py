@@ -22,7 +22,7 @@ from consumers.outage import Outage
 from consumers.ports import Clock, Commit, Model, Objects, Sink, Source
 from consumers.stages.consume import Consume, Intake
 from consumers.stages.download import Download
-from consumers.stages.expand import Expand, Offload, in_thread
+from consumers.stages.expand import Expand, Offload, decode_in_thread
 from consumers.stages.microbatch import Microbatch
 from consumers.stages.predict import Predict
 from consumers.stages.publish import Labels, Publish
@@ -87,7 +87,7 @@ class Pipeline:
         partition_of: Callable[[Ticket], int],
         telemetry: Telemetry,
         *,
-        offload: Offload = in_thread,
+        offload: Offload = decode_in_thread,
     ) -> None:
         source, objects, model, sink, clock = (
             adapters.source, adapters.objects, adapters.model, adapters.sink, adapters.clock,

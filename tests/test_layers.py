@@ -17,6 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "consumers.clock": set(),
     "consumers.telemetry": set(),
     "consumers.budget": set(),
+    "consumers.threads": set(),
     "consumers.core": {"consumers.errors", "schemas"},
     "consumers.formats": {"consumers.core", "consumers.errors"},
     "consumers.ports": {"consumers.core"},
@@ -30,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.budget",
         "consumers.errors",
         "consumers.outage",
+        "consumers.threads",
         "consumers.telemetry",
         "schemas",
     },
@@ -44,6 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.telemetry",
     },
     "consumers.adapters": {
+        "consumers.threads",
         "consumers.config",
         "consumers.core",
         "consumers.errors",

@@ -9,6 +9,7 @@ import errno
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -24,6 +25,7 @@ from consumers.adapters.objects_common import (
 )
 from consumers.errors import PenstockError, Poison, Transient
 from consumers.ports import Listed, Location
+from consumers.threads import in_thread
 
 # One hop to a thread per so many files; as many as a page of an S3 listing.
 LISTED_AT_ONCE: Final = 1000
@@ -88,7 +90,8 @@ class FolderBody:
         left = self.size
         while left:
             try:
-                chunk = await asyncio.to_thread(self._file.read, min(left, chunk_bytes))
+                wanted_bytes = min(left, chunk_bytes)
+                chunk = await in_thread(partial(self._file.read, wanted_bytes))
             except OSError as error:
                 raise _translated(error, self._location) from None
             if not chunk:

@@ -15,6 +15,7 @@ from consumers.errors import Poison
 from consumers.formats.base import Decoder, RowOptions, Run
 from consumers.formats.registry import open_decoder
 from consumers.stages.microbatch import Microbatch
+from consumers.threads import in_thread
 
 # Below this a thread costs more (about 0.1 ms) than to inflate and decode.
 OFFLOAD_BYTES = 8 * 1024
@@ -27,8 +28,8 @@ Room = Callable[[], Awaitable[None]]
 Offload = Callable[[Decode, bytes], Awaitable[list[Run]]]
 
 
-async def in_thread(decode: Decode, data: bytes) -> list[Run]:
-    return await asyncio.to_thread(decode, data)
+async def decode_in_thread(decode: Decode, data: bytes) -> list[Run]:
+    return await in_thread(lambda: decode(data))
 
 
 @contextmanager
@@ -44,7 +45,7 @@ class Expand:
     """`begin` a reading per try."""
 
     def __init__(
-        self, options: RowOptions, microbatch: Microbatch, offload: Offload = in_thread
+        self, options: RowOptions, microbatch: Microbatch, offload: Offload = decode_in_thread
     ) -> None:
         self._options = options
         self._microbatch = microbatch
