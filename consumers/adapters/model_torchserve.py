@@ -7,6 +7,8 @@ calls.
 
 import asyncio
 import io
+import socket
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, cast
@@ -24,6 +26,9 @@ from consumers.ports import Answers
 
 # A model that is loading queues the question; readiness is asked again soon anyway.
 READY_TIMEOUT_S: Final = 5.0
+# A refused connection is reset within milliseconds; a second is more than any needs.
+CLOSE_LOOKS: Final = 100
+CLOSE_PAUSE_S: Final = 0.01
 # Above it aiohttp wants a file, to send it in pieces between which the loop can do other work.
 WHOLE_BODY_BYTES: Final = 1 << 20
 # aiohttp would add these to every request; no answer depends on them.
@@ -63,6 +68,7 @@ class TorchServeModel:
         self._token = _read_token(self._token_file) if self._token_file else settings.token
         self._version = settings.version
         self._session: aiohttp.ClientSession | None = None
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     @property
     def version(self) -> str | None:
@@ -91,9 +97,15 @@ class TorchServeModel:
         return reply.status != torchserve_answers.NOT_FOUND and not isinstance(error, WorkerDied)
 
     async def aclose(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        """Returns when the sockets are closed; one of a refused request may still be flushing."""
+        if self._session is None:
+            return
+        await self._session.close()
+        self._session = None
+        for _ in range(CLOSE_LOOKS):
+            if all(one.fileno() < 0 for one in self._sockets):
+                break
+            await asyncio.sleep(CLOSE_PAUSE_S)
 
     async def _post(self, request: Request, timeout_s: float) -> Reply:
         headers = dict(request.headers)
@@ -115,11 +127,17 @@ class TorchServeModel:
             reason = f"{type(error).__name__}: {error}"
         raise Unreachable(f"{self._url}: {reason}; check model.url and that TorchServe runs")
 
+    def _new_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        family, kind, protocol, _, _ = address
+        made = socket.socket(family, kind, protocol)
+        self._sockets.add(made)
+        return made
+
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 # The caller bounds the calls: waiting for a connection here would be hidden delay.
-                connector=aiohttp.TCPConnector(limit=0),
+                connector=aiohttp.TCPConnector(limit=0, socket_factory=self._new_socket),
                 # aiohttp's own limit of 300 s would be a second one beside model.timeout_ms.
                 timeout=aiohttp.ClientTimeout(total=None),
                 cookie_jar=aiohttp.DummyCookieJar(),
