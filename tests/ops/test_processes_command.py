@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -44,12 +45,11 @@ def without_services(bootstrap_servers: str, store: Path) -> dict[str, str]:
 @pytest.fixture
 async def command(tmp_path: Path) -> AsyncIterator[Command]:
     """When both of its members have asked the broker."""
-    asked: list[str] = []
+    asked: list[asyncio.StreamWriter] = []
 
     async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append("a member")
+        asked.append(writer)
         await reader.read()
-        writer.close()
 
     broker = await asyncio.start_server(never_answer, "127.0.0.1", 0)
     host, port = broker.sockets[0].getsockname()
@@ -76,6 +76,10 @@ async def command(tmp_path: Path) -> AsyncIterator[Command]:
             process.kill()
             await process.wait()
         broker.close()
+        for writer in asked:
+            writer.close()
+            with suppress(ConnectionError):  # a killed member resets
+                await writer.wait_closed()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
