@@ -9,6 +9,7 @@ time, commit, drop the rest.
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
@@ -77,7 +78,9 @@ def _pace(settings: Settings) -> Pace | None:
 
 
 class Pipeline:
-    """`run` until `stop` is called or something fails. Implements `ports.Rebalance`."""
+    """`run` until `stop` is called or something fails. Implements `ports.Rebalance`. `luck` draws
+    the jitter of retries.
+    """
 
     def __init__(
         self,
@@ -88,6 +91,7 @@ class Pipeline:
         telemetry: Telemetry,
         *,
         offload: Offload = decode_in_thread,
+        luck: Callable[[], float] = random.random,
     ) -> None:
         source, objects, model, sink, clock = (
             adapters.source, adapters.objects, adapters.model, adapters.sink, adapters.clock,
@@ -116,6 +120,7 @@ class Pipeline:
             clock,
             telemetry,
             Outage("object store", clock, settings.patience_s),
+            luck,
             pin=settings.pin,
             wait_for_object_s=settings.wait_for_object_s,
             object_bytes=settings.object_bytes,
@@ -127,6 +132,7 @@ class Pipeline:
             clock,
             telemetry,
             Outage("model server", clock, settings.patience_s),
+            luck,
         )
         reject = Reject(
             sink,

@@ -8,8 +8,8 @@ pipeline runs `fetch_forever` as often as `objects.concurrency` says.
 
 import asyncio
 import logging
-import random
 from collections import deque
+from collections.abc import Callable
 
 from consumers.budget import Budget
 from consumers.core.blocks import Rejection, Ticket
@@ -44,6 +44,7 @@ class Download:
         clock: Clock,
         telemetry: Telemetry,
         outage: Outage,
+        luck: Callable[[], float],
         *,
         pin: bool,
         wait_for_object_s: float,
@@ -56,6 +57,7 @@ class Download:
         self._clock = clock
         self._telemetry = telemetry
         self._outage = outage
+        self._luck = luck
         self._pin = pin
         self._wait_for_object_s = wait_for_object_s
         self._object_bytes = object_bytes
@@ -122,7 +124,7 @@ class Download:
                 if isinstance(error, Unreachable):
                     self._outage.unreachable(error)
                     backoff = AWAY_RETRY
-                delay_s = backoff.delay_s(tries, waited_s, random.random(), error.retry_after_s)
+                delay_s = backoff.delay_s(tries, waited_s, self._luck(), error.retry_after_s)
                 if delay_s is None:
                     ticket.close(Rejection("unavailable", str(error), "download", attempt))
                     return

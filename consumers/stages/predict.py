@@ -6,8 +6,7 @@ rejected. Owner: the pipeline runs `call_forever` as often as `model.max_in_flig
 """
 
 import asyncio
-import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from consumers.core.bisect import halves
 from consumers.core.blocks import Block, Rejection
@@ -35,9 +34,11 @@ class Predict:
         clock: Clock,
         telemetry: Telemetry,
         outage: Outage,
+        luck: Callable[[], float],
     ) -> None:
         self._model = model
         self._outage = outage
+        self._luck = luck
         self._pace = pace
         self._microbatch = microbatch
         self._clock = clock
@@ -86,7 +87,7 @@ class Predict:
                 if isinstance(error, Unreachable):
                     self._outage.unreachable(error)
                 delay_s = RETRY.delay_s(
-                    attempt, started_s - began_s, random.random(), error.retry_after_s
+                    attempt, started_s - began_s, self._luck(), error.retry_after_s
                 )
                 assert delay_s is not None, "predict never gives up"
                 await asyncio.sleep(delay_s)
@@ -119,5 +120,6 @@ def _distribute(blocks: Sequence[Block], answers: Answers) -> None:
 
 
 def _wake_lanes(blocks: Sequence[Block]) -> None:
-    for lane in {block.ticket.owner for block in blocks}:
+    # In the order of the rows, so that a run can be repeated exactly; a set has none.
+    for lane in dict.fromkeys(block.ticket.owner for block in blocks):
         lane.wake()
