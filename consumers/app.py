@@ -27,6 +27,7 @@ from consumers.adapters.torchserve_management import server_batching
 from consumers.clock import SystemClock
 from consumers.core import double_batching
 from consumers.core.blocks import Ticket
+from consumers.core.line import LineLimits
 from consumers.core.retry import Backoff
 from consumers.core.window import WindowLimits
 from consumers.errors import EXIT_USAGE, Fatal, Unreachable
@@ -95,6 +96,8 @@ def pipeline_settings(
     *,
     dead_letter_partitions: int,
     commit_interval_s: float,
+    line: LineLimits,
+    input_partitions: int,
     patience_s: float | None = None,
 ) -> Settings:
     return Settings(
@@ -114,6 +117,8 @@ def pipeline_settings(
         commit_interval_s=commit_interval_s,
         drain_s=cfg.delivery.drain_ms / 1000,
         patience_s=patience_s,
+        line=line,
+        input_partitions=input_partitions,
     )
 
 
@@ -165,6 +170,8 @@ async def _pipeline(cfg: config.Config, adapters: Adapters, telemetry: Telemetry
         labels,
         dead_letter_partitions=partitions[cfg.output.dead_letter_topic],
         commit_interval_s=cfg.delivery.commit_interval_ms / 1000,
+        line=LineLimits(cfg.limits.dlq_ratio, cfg.limits.dlq_consecutive),
+        input_partitions=partitions[cfg.kafka.input_topic],
     )
     return Pipeline(
         settings,
@@ -274,8 +281,6 @@ def _refuse_unbuilt(cfg: config.Config) -> None:
     asked = {
         "delivery.guarantee": cfg.delivery.guarantee == "exactly_once",
         "output.order": cfg.output.order == "stream",
-        "limits.dlq_ratio": cfg.limits.dlq_ratio != config.Limits().dlq_ratio,
-        "limits.dlq_consecutive": cfg.limits.dlq_consecutive != config.Limits().dlq_consecutive,
     }
     for key in (key for key, is_asked in asked.items() if is_asked):
         raise Fatal(f"{key}: this value is not built yet", exit_code=EXIT_USAGE)

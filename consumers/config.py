@@ -120,8 +120,9 @@ class Limits(Section, frozen=True):
     expansion_ratio: Positive = 200
     members: Positive = 100_000
     row_bytes: Positive = 6_000_000
-    dlq_ratio: Annotated[float, Meta(gt=0, le=1)] = 0.5
-    dlq_consecutive: Positive = 100
+    # Above these a stream stops rather than empty its topic into the dead letters; 0: never.
+    dlq_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    dlq_consecutive: NonNegative = 100
 
 
 class Http(Section, frozen=True):

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 
 from consumers.budget import Budget
 from consumers.core.blocks import Ticket
-from consumers.core.cursor import START, Cursor, decode
+from consumers.core.cursor import START, Cursor, decode, with_stop, without_stop
 from consumers.core.ledger import Ledger
+from consumers.core.line import Line, LineLimits, LineStop
 from consumers.core.order import Order, Release
 from consumers.ports import Commit, Record
 
@@ -36,15 +37,20 @@ class Lane:
         budget: Budget,
         decode: Decode,
         max_objects: int,
+        line: LineLimits,
     ) -> None:
         self.partition = partition
         self.generation = generation
         self.committed = start
         self.ledger = Ledger(start.next_offset)
-        self._resume = _resume(partition, start)
+        metadata, stopped = without_stop(start.metadata)
+        self.line = Line(line, start.next_offset if stopped else None)
+        self.stopped: LineStop | None = None
+        self._resume = _resume(partition, metadata)
         self._progress: tuple[int, Cursor] = (start.next_offset, self._resume)
         self.jobs: deque[Ticket] = deque()
         self.on_jobs: Callable[[Lane], None] = lambda _: None
+        self.on_stopped: Callable[[Lane], None] = lambda _: None
         self.alive = True
         self._draining = False
         self._order = Order()
@@ -68,7 +74,15 @@ class Lane:
         """What may be committed now: the next record, and how far into it."""
         next_offset = self.ledger.next_offset
         offset, reached = self._progress
-        return Commit(next_offset, reached.encode() if offset == next_offset else "")
+        metadata = reached.encode() if offset == next_offset else ""
+        if self.stopped or self.line.stopped_at == next_offset:
+            metadata = with_stop(metadata)
+        return Commit(next_offset, metadata)
+
+    @property
+    def may_commit(self) -> bool:
+        """Nothing is added to what a stopped line has delivered, but that counts."""
+        return self.alive or self.stopped is not None
 
     @property
     def wants_records(self) -> bool:
@@ -169,6 +183,16 @@ class Lane:
         """Return when all that was begun is delivered."""
         await self._idle.wait()
 
+    def stop(self, stop: LineStop) -> None:
+        """Stand still before this answer until the assignment ends; what is held is given back."""
+        self.stopped = stop
+        self._backlog.clear()
+        self.jobs.clear()
+        self._order.abandon()
+        self._idle.set()
+        self.close()
+        self.on_stopped(self)
+
     def close(self) -> None:
         """The generation is over; what it held is given back at once."""
         self.alive = False
@@ -181,13 +205,13 @@ class Lane:
             self._idle.set()
 
 
-def _resume(partition: int, start: Commit) -> Cursor:
-    found = decode(start.metadata)
+def _resume(partition: int, metadata: str) -> Cursor:
+    found = decode(metadata)
     if found is None:
         log.warning(
             "partition %d: the commit's metadata is no cursor of ours (%.40r); work is repeated",
             partition,
-            start.metadata,
+            metadata,
         )
     return found or START
 

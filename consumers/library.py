@@ -15,6 +15,7 @@ from consumers import config
 from consumers.adapters.urls import ResultSink, UrlSource, references
 from consumers.app import open_model, open_objects, pipeline_settings
 from consumers.clock import SystemClock
+from consumers.core.line import NO_LIMITS
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.pipeline import Adapters, Pipeline
 from consumers.stages.consume import Intake
@@ -91,6 +92,8 @@ async def predict_lines(urls: Sequence[str], cfg: config.Config) -> AsyncGenerat
             Labels("predict", cfg.output.topic, cfg.model.name, model.version, cfg.output.markers),
             dead_letter_partitions=1,
             commit_interval_s=SETTLE_INTERVAL_S,
+            line=NO_LIMITS,
+            input_partitions=1,
             patience_s=PATIENCE_S,
         )
         pipeline = Pipeline(settings, adapters, intake, lambda _: 0, telemetry)

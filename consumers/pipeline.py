@@ -15,8 +15,10 @@ from dataclasses import dataclass
 
 from consumers.budget import Budget
 from consumers.core.blocks import Ticket
+from consumers.core.line import LineLimits, LineStop
 from consumers.core.pace import Pace, Setting
 from consumers.core.window import Window, WindowLimits
+from consumers.errors import Fatal
 from consumers.formats.base import RowOptions
 from consumers.lane import Lane
 from consumers.outage import Outage
@@ -56,6 +58,8 @@ class Settings:
     commit_interval_s: float
     drain_s: float
     patience_s: float | None
+    line: LineLimits
+    input_partitions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,7 @@ class Pipeline:
         self._generation = 0
         self._publishing: dict[Lane, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
+        self._failure: Fatal | None = None
 
         self._consume = Consume(source, self.lanes, clock)
         pace = _pace(settings)
@@ -166,6 +171,8 @@ class Pipeline:
                 await self.revoked(list(self.lanes))
                 for task in running:
                     task.cancel()
+            if self._failure is not None:
+                raise self._failure
         finally:
             await self._source.stop()
 
@@ -177,6 +184,11 @@ class Pipeline:
             for number, lane in self.lanes.items()
             if number in ends
         )
+
+    @property
+    def stopped(self) -> list[LineStop]:
+        """Where lines stand still."""
+        return [lane.stopped for lane in self.lanes.values() if lane.stopped is not None]
 
     def stop(self) -> None:
         """Drain and end. Safe to call from a signal handler of the loop."""
@@ -192,14 +204,32 @@ class Pipeline:
                 budget=self.budget,
                 decode=self._intake.tickets,
                 max_objects=self._settings.in_flight_objects,
+                line=self._settings.line,
             )
             lane.on_jobs = self._download.offer
+            lane.on_stopped = self._line_stopped
             self.lanes[partition] = lane
             self._publishing[lane] = self._tasks.create_task(self._publish.lane_forever(lane))
         self._telemetry.partitions.set(len(self.lanes))
         log.info(
             "assigned partitions %s as generation %d", sorted(starts) or "none", self._generation
         )
+
+    def _line_stopped(self, lane: Lane) -> None:
+        """The others go on. Where there are no others, in this worker or elsewhere, all ends."""
+        log.error(
+            "line stopped: %s. Mend the cause, then start the worker again: it goes on at this "
+            "object. To have it answered by its error instead, raise the limit or set it to 0",
+            lane.stopped,
+        )
+        self._microbatch.discard_dead()
+        self._source.pause(lane.partition)
+        if len(self.stopped) == self._settings.input_partitions:
+            self._failure = Fatal(
+                f"every line is stopped, the last one at {lane.stopped}. Mend the cause, then "
+                "start the worker again: it goes on where it stopped."
+            )
+            self.stop()
 
     async def revoked(self, partitions: Collection[int]) -> None:
         lanes = [self.lanes[partition] for partition in partitions if partition in self.lanes]

@@ -68,6 +68,10 @@ class Source(Protocol):
         """
         ...
 
+    def pause(self, partition: int) -> None:
+        """Fetch nothing of it for the rest of this assignment."""
+        ...
+
     async def end_offsets(self) -> Mapping[int, int]:
         """The next offset to be written, for each assigned partition."""
         ...

@@ -86,6 +86,9 @@ class Telemetry:
         self._commits = Counter("penstock_commits", "Commit requests", registry=reg)
         self.buffer_bytes = Gauge("penstock_buffer_bytes", "Byte budget in use", registry=reg)
         self.partitions = Gauge("penstock_partitions", "Partitions assigned", registry=reg)
+        self.lines_stopped = Gauge(
+            "penstock_lines_stopped", "Partitions that stand still at a dead letter", registry=reg
+        )
         self.lag = Gauge("penstock_lag_records", "Records not committed yet", registry=reg)
 
     def record_read(self, *, ignored: bool) -> None:

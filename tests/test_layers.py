@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "consumers.pipeline": {
         "consumers.budget",
         "consumers.core",
+        "consumers.errors",
         "consumers.formats",
         "consumers.lane",
         "consumers.outage",

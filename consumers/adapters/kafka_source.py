@@ -98,6 +98,10 @@ class KafkaSource:
             except (kafka_errors.CommitFailedError, kafka_errors.IllegalStateError):
                 return  # the group went on without us: the new owner starts at the last commit
 
+    def pause(self, partition: int) -> None:
+        if partition in self._ours:
+            self._consumer.pause(TopicPartition(self._topic, partition))
+
     async def end_offsets(self) -> Mapping[int, int]:
         wanted = [TopicPartition(self._topic, number) for number in self._ours]
         with translated("asking for the end of the input topic"):

@@ -90,6 +90,9 @@ class MemorySource:
         self.commits.append(dict(commits))
         self.committed |= commits
 
+    def pause(self, partition: int) -> None:
+        return
+
     async def end_offsets(self) -> Mapping[int, int]:
         return {
             number: log[-1].offset + 1 if log else 0

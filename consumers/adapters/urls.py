@@ -68,6 +68,9 @@ class UrlSource:
         if self._exhausted and commits[0].next_offset == self._next_offset:
             self._on_end()
 
+    def pause(self, partition: int) -> None:
+        return
+
     async def end_offsets(self) -> Mapping[int, int]:
         return {0: self._next_offset}
 

@@ -33,6 +33,22 @@ class Cursor(NamedTuple):
 
 START = Cursor(0, 0)
 
+# Behind the metadata of a partition whose line stopped: whoever takes it over knows.
+_STOPPED = "!"
+
+
+def with_stop(metadata: str) -> str:
+    """The same position, with the mark that the line stopped there."""
+    return f"{metadata or PREFIX}{_STOPPED}"
+
+
+def without_stop(metadata: str) -> tuple[str, bool]:
+    """The metadata as it was before `with_stop`, and whether the line stopped."""
+    if not (metadata.startswith(PREFIX) and metadata.endswith(_STOPPED)):
+        return metadata, False
+    rest = metadata.removesuffix(_STOPPED)
+    return "" if rest == PREFIX else rest, True
+
 
 def decode(metadata: str) -> Cursor | None:
     """None if this is not a cursor that we can read."""

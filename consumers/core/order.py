@@ -42,6 +42,10 @@ class Order:
     def add(self, ticket: Ticket) -> None:
         self._tickets.append(ticket)
 
+    def abandon(self) -> None:
+        """Forget them all."""
+        self._tickets.clear()
+
     def abandon_unstarted(self) -> list[Ticket]:
         """Forget the tickets nobody works on; they are the newest, as work starts in order."""
         abandoned: list[Ticket] = []

@@ -31,10 +31,14 @@ def serve_health(
             return web.Response(status=503, text="the model does not answer\n")
         if not pipeline.lanes:
             return web.Response(status=503, text=NO_PARTITION)
+        if len(stopped := pipeline.stopped) == len(pipeline.lanes):
+            lines = "".join(f"line stopped: {stop}\n" for stop in stopped)
+            return web.Response(status=503, text=lines)
         return web.Response(text=f"ready: {pipeline!r}\n")
 
     async def metrics(_: web.Request) -> web.Response:
         telemetry.buffer_bytes.set(pipeline.budget.spent_bytes)
+        telemetry.lines_stopped.set(len(pipeline.stopped))
         telemetry.lag.set(await pipeline.lag())
         return web.Response(
             body=generate_latest(telemetry.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}

@@ -2,14 +2,17 @@
 
 Rule: a lane has one release with the broker at a time; what becomes ready meanwhile leaves together
 in the next, so that batches grow with the load and none waits without it. Rows count as delivered
-when every record of their release (dead letters included) was acknowledged. Records are encoded in
-bulk, the constant part once per object.
+when every record of their release (dead letters included) was acknowledged. A release whose letters
+the line refuses stays, and so does everything behind it. Records are encoded in bulk, the constant
+part once per object.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from consumers.core.blocks import Block, Rejection, Ticket
+from consumers.core.line import LineStop
 from consumers.core.order import Release
 from consumers.core.pace import Pace
 from consumers.lane import Lane
@@ -31,6 +34,14 @@ class Labels:
     model: str
     model_version: str | None
     markers: bool
+
+
+class _Encoded(NamedTuple):
+    """Records of a release; `letters` for the rows (None: the object itself) in `rejections`."""
+
+    values: list[bytes]
+    letters: list[bytes]
+    rejections: list[tuple[int | None, Rejection]]
 
 
 class Publish:
@@ -57,20 +68,61 @@ class Publish:
     async def lane_forever(self, lane: Lane) -> None:
         while releases := await lane.release(RELEASE_ROWS):
             released_s = self._clock.now()
-            for delivery in await self._hand_over(releases):
+            encoded, stop = self._encode_all(lane, releases)
+            releases = releases[: len(encoded)]
+            for delivery in await self._hand_over(releases, encoded):
                 await delivery
             lane.delivered(releases)
             self._delivered(releases, released_s)
+            if stop is not None and lane.alive:
+                lane.stop(stop)
 
-    async def _hand_over(self, releases: Sequence[Release]) -> list[Awaitable[None]]:
+    def _encode_all(
+        self, lane: Lane, releases: Sequence[Release]
+    ) -> tuple[list[_Encoded], LineStop | None]:
+        """Those before the first that the line refuses, and why it does."""
+        passed: list[_Encoded] = []
+        for release in releases:
+            encoded, ticket = self._encode(release), release.ticket
+            limit = lane.line.refuses(
+                ticket.stream,
+                ticket.record.offset,
+                failed=bool(encoded.rejections),
+                finished=release.finished,
+            )
+            if limit is not None:
+                return passed, self._stop(ticket, *encoded.rejections[0], limit)
+            passed.append(encoded)
+        return passed, None
+
+    def _stop(self, ticket: Ticket, row: int | None, why: Rejection, limit: str) -> LineStop:
+        return LineStop(
+            partition=ticket.owner.partition,
+            stream=ticket.stream,
+            offset=ticket.record.offset,
+            object_index=ticket.index,
+            row=row,
+            code=why.code,
+            message=why.message,
+            limit=limit,
+            since_ms=self._clock.wall_ms(),
+        )
+
+    async def _hand_over(
+        self, releases: Sequence[Release], encoded: Sequence[_Encoded]
+    ) -> list[Awaitable[None]]:
         outgoing: dict[int, Outgoing] = {}
         letters: list[bytes] = []
-        for release in releases:
+        for release, (values, its_letters, rejections) in zip(releases, encoded, strict=True):
             partition = self._partition_of(release.ticket)
             out = outgoing.get(partition)
             if out is None:
                 out = outgoing[partition] = Outgoing(self._labels.output_topic, partition, [], [])
-            self._encode(release, out, letters)
+            out.keys += [release.ticket.stream.encode()] * len(values)
+            out.values += values
+            letters += its_letters
+            for _, rejection in rejections:
+                self._telemetry.rejected(rejection.code)
         awaitables = [await self._sink.send(out) for out in outgoing.values() if out.values]
         if letters:
             awaitables.append(await self._reject.send(releases[0].ticket.owner.partition, letters))
@@ -93,17 +145,17 @@ class Publish:
             for latency_s, way in zip(latencies_s, ways, strict=True):
                 self._pace.elsewhere(latency_s - way.wait - way.call)
 
-    def _encode(self, release: Release, out: Outgoing, letters: list[bytes]) -> None:
+    def _encode(self, release: Release) -> _Encoded:
         ticket = release.ticket
         frame = ticket.frame = ticket.frame or self._frame(ticket)
         key = ticket.stream.encode()
-        before = len(out.values)
+        out = _Encoded([], [], [])
         for block in release.blocks:
             is_last = release.finished and block.next is None and ticket.failure is None
-            self._encode_block(frame, block, ticket.rows if is_last else None, key, out, letters)
+            self._encode_block(frame, block, ticket.rows if is_last else None, key, out)
         if release.finished and (ticket.failure is not None or ticket.tail is None):
-            self._encode_end(frame, ticket, out, letters)
-        out.keys += [key] * (len(out.values) - before)
+            self._encode_end(frame, ticket, out)
+        return out
 
     def _encode_block(
         self,
@@ -111,8 +163,7 @@ class Publish:
         block: Block,
         last_rows: int | None,
         key: bytes,
-        out: Outgoing,
-        letters: list[bytes],
+        out: _Encoded,
     ) -> None:
         errors = dict(block.errors)
         if block.rejection is not None:
@@ -125,28 +176,27 @@ class Publish:
         if not self._sink.fits(key, max(values, key=len)):
             errors |= _too_large(values, lambda value: self._sink.fits(key, value))
         for index, rejection in errors.items():
+            row = block.first_row + index
             values[index] = frame.rejected(
-                block.first_row + index,
+                row,
                 rejection.code,
                 rejection.message,
                 block.member,
                 last_rows if index == final else None,
             )
-            self._telemetry.rejected(rejection.code)
-        letters += self._reject.rows(block, errors)
-        out.values += values
+            out.rejections.append((row, rejection))
+        out.letters.extend(self._reject.rows(block, errors))
+        out.values.extend(values)
 
-    def _encode_end(
-        self, frame: RecordFrame, ticket: Ticket, out: Outgoing, letters: list[bytes]
-    ) -> None:
+    def _encode_end(self, frame: RecordFrame, ticket: Ticket, out: _Encoded) -> None:
         """The marker of an object without rows, or that could not be read (to its end)."""
         failure = ticket.failure
         if self._labels.markers:
             error = (failure.code, failure.message) if failure else None
             out.values.append(frame.marker(ticket.rows if failure else 0, error))
         if failure is not None:
-            self._telemetry.rejected(failure.code)
-            letters.append(self._reject.rest(ticket, failure))
+            out.rejections.append((None, failure))
+            out.letters.append(self._reject.rest(ticket, failure))
 
     def _frame(self, ticket: Ticket) -> RecordFrame:
         reference, origin = ticket.reference, ticket.reference or ticket.inline

@@ -37,7 +37,7 @@ class Settle:
         due = {
             lane: progress
             for lane in lanes
-            if lane.alive and (progress := lane.progress) != lane.committed
+            if lane.may_commit and (progress := lane.progress) != lane.committed
         }
         if not due:
             return

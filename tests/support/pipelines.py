@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from consumers.adapters.memory import MemoryModel, MemoryObjects, MemorySink, MemorySource
+from consumers.core.line import LineLimits
 from consumers.core.window import WindowLimits
 from consumers.formats.base import RowOptions, Run
 from consumers.pipeline import Adapters, Pipeline, Settings
@@ -40,6 +41,8 @@ SETTINGS = Settings(
     commit_interval_s=0.5,
     drain_s=15.0,
     patience_s=None,
+    line=LineLimits(0.5, 100),
+    input_partitions=1,
 )
 
 
@@ -70,6 +73,7 @@ class World:
     def __post_init__(self) -> None:
         self.source = MemorySource(self.partitions)
         self.sink = MemorySink(partitions=self.partitions)
+        self.settings = replace(self.settings, input_partitions=self.partitions)
 
     def with_settings(self, **changes: Any) -> "World":
         self.settings = replace(self.settings, **changes)

@@ -1,0 +1,114 @@
+"""How many dead letters of a stream are too many? One account per assignment of a partition.
+
+Rule: it is asked before answers leave, in the order of each stream, and refuses the letter that
+would be one too many, so that the object at which a stream stops is not answered. Streams are
+forgotten from the one that was longest silent on. Owner: the lane; the publish stage asks.
+"""
+
+from typing import NamedTuple
+
+# The objects of a stream that `ratio` is about; fewer are too small a sample to judge by.
+WINDOW = 100
+_ALL = (1 << WINDOW) - 1
+# About 200 bytes each: 2 MB per partition.
+MAX_STREAMS = 10_000
+
+
+class LineLimits(NamedTuple):
+    """A stream stops above this share of its last 100 objects, and above so many in a row; 0 turns
+    either off.
+    """
+
+    ratio: float
+    consecutive: int
+
+
+NO_LIMITS = LineLimits(0.0, 0)
+
+
+class LineStop(NamedTuple):
+    """Where a line stands still, at which letter, and by which limit. `row` None: the object as a
+    whole failed.
+    """
+
+    partition: int
+    stream: str
+    offset: int
+    object_index: int
+    row: int | None
+    code: str
+    message: str
+    limit: str
+    since_ms: int
+
+    def __str__(self) -> str:
+        place = f"partition {self.partition}, offset {self.offset}, object {self.object_index}"
+        where = place if self.row is None else f"{place}, row {self.row}"
+        return f"stream {self.stream!r} at {where}: {self.limit}; now {self.code}: {self.message}"
+
+
+class _Stream:
+    """`recent`: a bit per object, 1 for a letter. `failing`: the object that is leaving has one."""
+
+    __slots__ = ("failing", "in_a_row", "recent", "seen")
+
+    def __init__(self) -> None:
+        self.recent = 0
+        self.seen = 0
+        self.in_a_row = 0
+        self.failing = False
+
+    def exceeds(self, limits: LineLimits) -> str | None:
+        """The limit that one more letter would break."""
+        failed = (self.recent << 1 & _ALL | 1).bit_count()
+        if limits.ratio and self.seen + 1 >= WINDOW and failed > limits.ratio * WINDOW:
+            return (
+                f"{failed} of its last {WINDOW} objects failed, limits.dlq_ratio is {limits.ratio}"
+            )
+        if limits.consecutive and self.in_a_row >= limits.consecutive:
+            return (
+                f"{self.in_a_row + 1} of its objects failed in a row, "
+                f"limits.dlq_consecutive is {limits.consecutive}"
+            )
+        return None
+
+    def finish(self) -> None:
+        self.recent = self.recent << 1 & _ALL | self.failing
+        self.seen = min(self.seen + 1, WINDOW)
+        self.in_a_row = self.in_a_row + 1 if self.failing else 0
+        self.failing = False
+
+
+class Line:
+    """`stopped_at`: the record at which a former assignment stopped. A letter for it stops the line
+    at once; otherwise every restart before the mending would let as many through again.
+    """
+
+    def __init__(self, limits: LineLimits, stopped_at: int | None = None) -> None:
+        self._limits = limits
+        self._is_off = limits == NO_LIMITS
+        self.stopped_at = None if self._is_off else stopped_at
+        self._streams: dict[str, _Stream] = {}
+
+    def refuses(self, stream: str, offset: int, *, failed: bool, finished: bool) -> str | None:
+        """Answers of the stream's next object want to leave, with letters if `failed`, its last
+        ones if `finished`. None lets them; else the limit that they would break.
+        """
+        if self._is_off:
+            return None
+        account = self._streams.pop(stream, None) or self._opened()
+        self._streams[stream] = account
+        if failed and not account.failing:
+            if offset == self.stopped_at:
+                return "it failed here before, and stopped"
+            if limit := account.exceeds(self._limits):
+                return limit
+            account.failing = True
+        if finished:
+            account.finish()
+        return None
+
+    def _opened(self) -> _Stream:
+        if len(self._streams) >= MAX_STREAMS:
+            del self._streams[next(iter(self._streams))]
+        return _Stream()

@@ -1,0 +1,212 @@
+"""A stream with too many dead letters stops at the object it would fail next, and goes on there."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from consumers.core.line import LineLimits
+from consumers.core.payload import Matrix, Payload
+from consumers.core.window import WindowLimits
+from consumers.errors import EXIT_FATAL, Fatal
+from consumers.ports import Answers, Commit
+from consumers.testing.virtual_time import virtual_time
+from tests.support.pipelines import World, csv, run_to_end, running, until
+
+THREE = LineLimits(0.0, 3)
+BAD = 1_000.0
+
+
+def offsets(world: World, partition: int = 0) -> list[int]:
+    return [record["source"]["offset"] for record in world.records(partition)]
+
+
+def announce_missing(world: World, count: int, partition: int = 0, stream: str = "bad") -> None:
+    for number in range(count):
+        world.announce(f"{stream}-{number}.csv", partition=partition, stream=stream)
+
+
+def refuse_large_numbers(world: World) -> None:
+    """The model rejects rows from `BAD` on."""
+
+    async def script(payloads: Sequence[Payload]) -> Answers | None:
+        values = [row[0] for part in payloads if isinstance(part, Matrix) for row in part.values]
+        errors = {index: "too large" for index, value in enumerate(values) if value >= BAD}
+        return Answers([b"null" if value >= BAD else b"1" for value in values], errors)
+
+    world.model.script = script
+
+
+async def stopped(world: World) -> Fatal:
+    """Run until the worker ends by itself."""
+    with pytest.raises(Fatal) as failure:
+        async with asyncio.timeout(600.0):
+            await world.pipeline().run()
+    return failure.value
+
+
+@virtual_time
+async def test_a_stream_stops_before_the_letter_that_is_one_too_many() -> None:
+    world = World().with_settings(line=THREE)
+    world.announce("good.csv", csv(2), stream="bad")
+    announce_missing(world, 10)
+    failure = await stopped(world)
+    assert offsets(world) == [0, 0, 1, 2, 3]
+    assert len(world.dead_letters()) == 3
+    assert world.next_offset() == 4
+    assert failure.exit_code == EXIT_FATAL
+    assert "stream 'bad' at partition 0, offset 4, object 0" in str(failure)
+    assert "limits.dlq_consecutive is 3" in str(failure)
+    assert "not_found" in str(failure)
+
+
+@virtual_time
+async def test_after_the_mending_it_goes_on_at_the_same_object() -> None:
+    world = World().with_settings(line=THREE)
+    announce_missing(world, 6)
+    await stopped(world)
+    for number in range(6):
+        world.objects.put("b", f"bad-{number}.csv", csv(1))
+    await run_to_end(world, 6)
+    assert offsets(world) == [0, 1, 2, 3, 4, 5]
+    assert ["error" in record for record in world.records()] == [True] * 3 + [False] * 3
+    assert len(world.dead_letters()) == 3
+
+
+@virtual_time
+async def test_started_again_without_mending_it_stops_there_without_another_letter() -> None:
+    world = World().with_settings(line=THREE)
+    announce_missing(world, 10)
+    for _ in range(3):
+        failure = await stopped(world)
+        assert len(world.dead_letters()) == 3
+        assert world.next_offset() == 3
+    assert "it failed here before" in str(failure)
+
+
+@virtual_time
+async def test_started_again_without_limits_it_goes_on_with_letters() -> None:
+    world = World().with_settings(line=THREE)
+    announce_missing(world, 6)
+    await stopped(world)
+    await run_to_end(world.with_settings(line=LineLimits(0.0, 0)), 6)
+    assert offsets(world) == [0, 1, 2, 3, 4, 5]
+    assert world.source.committed[0] == Commit(6, "")
+
+
+@virtual_time
+async def test_once_it_passed_the_object_the_stop_is_forgotten() -> None:
+    world = World().with_settings(line=THREE)
+    announce_missing(world, 8)
+    await stopped(world)
+    assert world.source.committed[0] == Commit(3, "p1:!")
+    world.objects.put("b", "bad-3.csv", csv(1))
+    await stopped(world)
+    assert offsets(world) == [0, 1, 2, 3, 4, 5, 6]
+    assert len(world.dead_letters()) == 6
+
+
+@virtual_time
+async def test_inside_a_large_object_it_goes_on_at_the_rows_that_were_held_back() -> None:
+    world = World().with_settings(
+        line=LineLimits(0.0, 1), window=WindowLimits(64, 1 << 20, 0.01), callers=1
+    )
+    refuse_large_numbers(world)
+    world.announce("a.csv", csv(1, start=int(BAD)), stream="s")
+    world.announce("b.csv", csv(int(BAD) + 10), stream="s")
+    await stopped(world)
+    delivered = [record["row"] for record in world.records()][1:]
+    assert delivered == list(range(len(delivered)))
+    assert 0 < len(delivered) <= BAD
+    assert world.source.committed[0].metadata.startswith(f"p1:0.{len(delivered)}.")
+    world.model.script = None
+    await run_to_end(world, 2)
+    assert [record["row"] for record in world.records()][1:] == list(range(int(BAD) + 10))
+
+
+@virtual_time
+async def test_other_partitions_go_on_and_what_the_line_held_is_given_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(partitions=2).with_settings(line=THREE)
+    announce_missing(world, 4)
+    for number in range(20):
+        world.announce(f"behind-{number}.csv", csv(50))
+    with caplog.at_level(logging.ERROR):
+        async with running(world) as pipeline:
+            await until(lambda: len(pipeline.stopped) == 1)
+            for number in range(10):
+                world.announce(f"{number}.csv", csv(50), partition=1)
+            await until(lambda: world.next_offset(1) == 10)
+            assert pipeline.budget.spent_bytes == 0
+            assert pipeline.stopped[0].offset == 3
+            await until(lambda: world.source.committed[0] == Commit(3, "p1:!"))
+    assert offsets(world) == [0, 1, 2]
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.startswith(
+        "line stopped: stream 'bad' at partition 0, offset 3, object 0: 4 of its"
+    )
+    assert "Mend the cause, then start the worker again" in said
+
+
+@virtual_time
+async def test_a_stopped_partition_is_handed_back_at_once_and_its_owner_goes_on_there() -> None:
+    world = World(partitions=2).with_settings(line=THREE)
+    announce_missing(world, 5)
+    async with running(world) as pipeline:
+        await until(lambda: len(pipeline.stopped) == 1)
+        began_s = world.clock.now()
+        await world.source.revoke([0])
+        assert world.clock.now() == began_s
+        assert world.source.committed[0] == Commit(3, "p1:!")
+        for number in (3, 4):
+            world.objects.put("b", f"bad-{number}.csv", csv(1))
+        await world.source.assign([0])
+        await until(lambda: world.next_offset() == 5)
+        assert pipeline.stopped == []
+
+
+@virtual_time
+async def test_other_streams_of_the_partition_do_not_save_a_bad_one() -> None:
+    world = World().with_settings(line=THREE)
+    for number in range(8):
+        world.announce(f"good-{number}.csv", csv(1), stream="good")
+        world.announce(f"bad-{number}.csv", stream="bad")
+    await stopped(world)
+    assert len(world.dead_letters()) == 3
+    assert world.next_offset() == 7
+
+
+@virtual_time
+async def test_a_row_without_answer_makes_its_object_count() -> None:
+    world = World().with_settings(line=THREE)
+    refuse_large_numbers(world)
+    for number in range(5):
+        world.announce(f"{number}.csv", csv(3, start=int(BAD) - 1), stream="s")
+    await stopped(world)
+    assert world.next_offset() == 3
+    assert len(world.records()) == 9
+
+
+@virtual_time
+async def test_an_answer_too_large_for_the_topic_counts_too() -> None:
+    world = World().with_settings(line=THREE)
+
+    async def long_answers(payloads: Sequence[Payload]) -> Answers | None:
+        return Answers([b'"' + b"x" * 2_000_000 + b'"'] * sum(part.rows for part in payloads), {})
+
+    world.model.script = long_answers
+    for number in range(5):
+        world.announce(f"{number}.csv", csv(1), stream="s")
+    failure = await stopped(world)
+    assert "result_too_large" in str(failure)
+    assert len(world.records()) == 3
+
+
+@virtual_time
+async def test_by_default_a_small_sample_stops_nothing_and_a_hundred_failures_do() -> None:
+    world = World()
+    announce_missing(world, 110)
+    await stopped(world)
+    assert len(world.dead_letters()) == 99
