@@ -37,12 +37,13 @@ class MemorySource:
         partition: int = 0,
         key: bytes | None = None,
         offset: int | None = None,
+        timestamp_ms: int = 0,
     ) -> Record:
         """Write a record; `offset` may leave a gap."""
         log = self.records[partition]
         if offset is None:
             offset = log[-1].offset + 1 if log else 0
-        record = Record(partition, offset, key, value, 0)
+        record = Record(partition, offset, key, value, timestamp_ms)
         log.append(record)
         self._arrived.set()
         return record

@@ -2,10 +2,12 @@
 
 Rule: tick k of stream s is due at t0 + phase(s) + k/hz, whatever happened before. Late is late:
 what is due is sent at once and no tick is left out. Its own lag (due to handed over) is measured
-and belongs to the latency.
+and belongs to the latency. Huge objects beside the ticks have a partition of their own, as nothing
+in theirs could be on time.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -28,10 +30,16 @@ OBJECTS_PER_STREAM = 10
 LOOP_TIMER_S = 0.0012
 # From the announcement of t0 to t0: the first request and the broker's answer to it.
 LEAD_MS = 500
+HUGE_KEY = "huge.csv"
+HUGE_STREAM = "huge"
+# More than any worker reads, so that there is always one more.
+HUGE_ROWS_PER_S = 250_000
 
 
 class GeneratorTask(Struct):
-    """`ticks` of each stream, the first `warm_up_ticks` of them not measured."""
+    """`ticks` of each stream, the first `warm_up_ticks` of them not measured; beside them objects
+    of `beside_rows` each, 0 for none.
+    """
 
     kafka: config.Kafka
     topic: str
@@ -41,6 +49,12 @@ class GeneratorTask(Struct):
     hz: float
     ticks: int
     warm_up_ticks: int
+    beside_rows: int
+
+    @property
+    def partitions(self) -> int:
+        """How many of the first partitions have ticks."""
+        return PARTITIONS - 1 if self.beside_rows else PARTITIONS
 
 
 class Began(Struct):
@@ -84,6 +98,13 @@ def bodies(rows: int, first: int, stop: int) -> Iterator[tuple[str, bytes]]:
             yield key_of(rows, stream, tick), load.csv_body(rows, number)
 
 
+def huge_references(task: GeneratorTask) -> int:
+    """So many that they last as long as the ticks."""
+    if not task.beside_rows:
+        return 0
+    return math.ceil(task.ticks / task.hz * HUGE_ROWS_PER_S / task.beside_rows)
+
+
 def phase_ms(stream: int, streams: int, hz: float) -> int:
     """Streams are spread evenly over a period, on the grid."""
     return int(stream * 1000 / hz / streams) // GRID_MS * GRID_MS
@@ -120,6 +141,9 @@ async def _send_all(task: GeneratorTask, producer: AIOKafkaProducer) -> Sent:
     say(Began(t0_ms))
     lags_ms: list[float] = []
     cpu_s = 0.0
+    for _ in range(huge_references(task)):
+        key, value = load.reference(task.bucket, HUGE_KEY, HUGE_STREAM)
+        await producer.send(task.topic, value, key=key, partition=PARTITIONS - 1)
     for due in schedule(task.streams, task.hz, task.ticks):
         due_s = t0_s + due.at_ms / 1000
         await asyncio.sleep(max(0.0, due_s - time.monotonic() - LOOP_TIMER_S))
@@ -132,7 +156,7 @@ async def _send_all(task: GeneratorTask, producer: AIOKafkaProducer) -> Sent:
             key, value = load.reference(
                 task.bucket, object_key, stream_of(stream), t0_ms + due.at_ms
             )
-            await producer.send(task.topic, value, key=key, partition=stream % PARTITIONS)
+            await producer.send(task.topic, value, key=key, partition=stream % task.partitions)
     cpu_s = time.process_time() - cpu_s
     await producer.flush()
     return Sent(

@@ -17,6 +17,7 @@ COLUMNS = 16
 SEED = 20
 # The model server's plateau (docs/performance.md); the worker under test is set to the same.
 BATCH_ROWS = 512
+HUGE_PART_ROWS = 10_000
 
 
 def matrix(rows: int, number: int) -> Float32Matrix:
@@ -29,6 +30,12 @@ def csv_body(rows: int, number: int) -> bytes:
     text = BytesIO()
     np.savetxt(text, matrix(rows, number), fmt="%.6f", delimiter=",")
     return text.getvalue()
+
+
+def huge_body(rows: int) -> bytes:
+    """The same 10,000 rows over and over."""
+    whole, rest = divmod(rows, HUGE_PART_ROWS)
+    return csv_body(HUGE_PART_ROWS, 0) * whole + csv_body(rest, 1)
 
 
 def reference(

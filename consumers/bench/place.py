@@ -101,11 +101,11 @@ async def end_watcher(settings: config.Kafka) -> AsyncIterator[AIOKafkaConsumer]
         await consumer.stop()
 
 
-async def count_records(watcher: AIOKafkaConsumer, topic: str) -> int:
-    """Records that were ever written to a topic of the bench."""
+async def count_records(watcher: AIOKafkaConsumer, topic: str, partitions: int = PARTITIONS) -> int:
+    """Records that were ever written to the first partitions of a topic of the bench."""
     with translated("asking for the end of the output topic"):
         ends = await watcher.end_offsets(
-            [TopicPartition(topic, number) for number in range(PARTITIONS)]
+            [TopicPartition(topic, number) for number in range(partitions)]
         )
     return sum(ends.values())
 

@@ -72,8 +72,11 @@ async def _work(task: ReadTask) -> None:
         references += 1
         if task.ticks:
             value = orjson.loads(record.value)
+            due_ms = value.get("event_time")
+            if due_ms is None:
+                continue  # a huge object beside the ticks
             answered_ms = output.answered_ms.get((record.partition, record.offset))
-            ticks.append(Tick(value["stream"], value["event_time"], record.timestamp, answered_ms))
+            ticks.append(Tick(value["stream"], due_ms, record.timestamp, answered_ms))
     say(
         ReadAnswer(
             references,

@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from consumers import config
-from consumers.bench import generator
+from consumers.bench import generator, load
 from consumers.bench.http_load import WARM_UP_REQUESTS, warm_up
 from consumers.bench.place import Bucket, check_local, fresh_bucket
 from consumers.bench.search import bisect, prove
@@ -23,11 +23,14 @@ DISTURBED_TRIALS = 3
 
 
 class StreamsPlan(Struct, frozen=True, kw_only=True):
-    """`streams` fixed, or None to search up to `max_streams`."""
+    """`streams` fixed, or None to search up to `max_streams`; `beside_rows`: of huge objects that
+    are answered at the same time, 0 for none.
+    """
 
     hz: float = 20.0
     bound_ms: float = 50.0
     rows: int = 8
+    beside_rows: int = 0
     streams: int | None = None
     max_streams: int = 100
     seconds: float = 60.0
@@ -42,6 +45,7 @@ class StreamsReport(Struct, kw_only=True):
     hz: float
     bound_ms: float
     rows: int
+    beside_rows: int
     streams: int
     proof: Trial | None
     trials: list[Trial]
@@ -56,6 +60,8 @@ async def measure(
     check_local(cfg)
     await warm_up(cfg, plan.warm_up_requests, tell)
     async with fresh_bucket(cfg.objects) as bucket:
+        if plan.beside_rows:
+            await bucket.put({generator.HUGE_KEY: load.huge_body(plan.beside_rows)})
         search = _Search(cfg, config_path, plan, bucket, tell)
         if plan.streams is not None:
             proven = plan.streams if await search.proves(plan.streams) else 0
@@ -66,6 +72,7 @@ async def measure(
         hz=plan.hz,
         bound_ms=plan.bound_ms,
         rows=plan.rows,
+        beside_rows=plan.beside_rows,
         streams=proven,
         proof=search.trials[-1] if proven else None,
         trials=search.trials,
@@ -124,6 +131,7 @@ class _Search:
             seconds=seconds,
             bucket=self._bucket.name,
             pids=self._pids,
+            beside_rows=plan.beside_rows,
         )
         trial = await run_trial(self._cfg, self._config_path, task)
         self.trials.append(trial)

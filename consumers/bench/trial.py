@@ -43,6 +43,7 @@ class TrialTask(Struct, frozen=True, kw_only=True):
     seconds: float
     bucket: str
     pids: Mapping[str, int]
+    beside_rows: int
 
 
 class _Observed(NamedTuple):
@@ -90,6 +91,7 @@ async def _observe(
         hz=task.hz,
         ticks=ticks,
         warm_up_ticks=warm_up_ticks,
+        beside_rows=task.beside_rows,
     )
     async with (
         end_watcher(cfg.kafka) as watcher,
@@ -103,7 +105,8 @@ async def _observe(
             before = await worker.metrics()
             cpu = await _watch(worker, task.pids, begin_ms, task.seconds)
             sent = await line(generator, Sent)
-        await _answered(watcher, worker, topics.output, task.streams * ticks * task.rows)
+        rows = task.streams * ticks * task.rows
+        await _answered(watcher, worker, topics.output, load.partitions, rows)
         stages_ms = stage_means_ms(before, await worker.metrics())
         await worker.stop()
     return _Observed(begin_ms, cpu, sent, stages_ms)
@@ -135,9 +138,9 @@ async def _sleep_until(epoch_ms: float) -> None:
     await asyncio.sleep(max(0.0, epoch_ms / 1000 - time.time()))
 
 
-async def _answered(watcher: Any, worker: Worker, topic: str, rows: int) -> None:
+async def _answered(watcher: Any, worker: Worker, topic: str, partitions: int, rows: int) -> None:
     """Wait for the last answers, for a bounded time."""
     deadline_s = time.monotonic() + GRACE_S
-    while time.monotonic() < deadline_s and await count_records(watcher, topic) < rows:
+    while time.monotonic() < deadline_s and await count_records(watcher, topic, partitions) < rows:
         worker.check()
         await asyncio.sleep(POLL_S)

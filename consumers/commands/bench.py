@@ -86,6 +86,10 @@ def throughput(
 @click.option("--hz", type=click.FloatRange(0.1, 1_000), default=20, show_default=True)
 @click.option("--p99-ms", type=click.FloatRange(1), default=50, show_default=True)
 @click.option("--rows", type=click.IntRange(1, 10_000), default=8, show_default=True)
+@click.option(
+    "--beside", "beside_rows", type=click.IntRange(0, 10_000_000), default=0, show_default=True,
+    help="Rows of huge objects that are answered at the same time.",
+)  # fmt: skip
 @click.option("--streams", "fixed", type=click.IntRange(1, 999), help="Do not search: this many.")
 @click.option("--max-streams", type=click.IntRange(1, 999), default=100, show_default=True)
 @click.option(
@@ -110,6 +114,7 @@ def streams(
     hz: float,
     p99_ms: float,
     rows: int,
+    beside_rows: int,
     fixed: int | None,
     max_streams: int,
     seconds: float,
@@ -127,6 +132,7 @@ def streams(
         hz=hz,
         bound_ms=p99_ms,
         rows=rows,
+        beside_rows=beside_rows,
         streams=fixed,
         max_streams=max_streams,
         seconds=seconds,

@@ -86,6 +86,7 @@ class Block:
         "cost_bytes",
         "errors",
         "first_row",
+        "is_bulk",
         "member",
         "next",
         "payload",
@@ -117,6 +118,7 @@ class Block:
         self.answered_s = 0.0
         self.cost_bytes = 0
         self.waiting = False
+        self.is_bulk = False
         self.next: Block | None = None
 
     @property
@@ -137,6 +139,7 @@ class Block:
             self.member,
         )
         rest.arrived_s, rest.waiting = self.arrived_s, self.waiting
+        rest.is_bulk = self.is_bulk
         rest.cost_bytes = self.cost_bytes * rest.rows // self.rows
         self.cost_bytes -= rest.cost_bytes
         rest.next, self.next = self.next, rest

@@ -3,16 +3,18 @@
 Rule: a batch closes for rows, bytes, the deadline of its oldest row, an idle call slot (`eager`) or
 drain, whichever comes first; the deadline counts from the row's own arrival, never from the batch
 before. Streams share a batch by need: whoever wants no more than an equal share gets it whole, the
-others take turns (deficit round robin), so one huge object cannot fill every batch. Owner: the
-microbatch stage.
+others take turns (deficit round robin), so one huge object cannot fill every batch. Bulk, the rows
+far inside a huge object, stays until `bulk_from_s`. Owner: the microbatch stage.
 """
 
+import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from consumers.core.blocks import Block
+from consumers.core.bulk import is_bulk
 
 Reason = Literal["rows", "bytes", "deadline", "idle", "drain"]
 
@@ -33,70 +35,108 @@ class Batch:
     blocks: list[Block]
     rows: int
     reason: Reason
+    taken_s: float
+
+    @property
+    def has_bulk(self) -> bool:
+        return any(block.is_bulk for block in self.blocks)
+
+
+# Stream, and whether its rows are bulk: these two leave independently.
+_Key = tuple[str, bool]
 
 
 @dataclass(slots=True)
 class _Queue:
-    """The waiting blocks of one stream, and what it may still take in its turn."""
+    """The waiting blocks of one stream and kind, and what it may still take in its turn."""
 
     blocks: deque[Block] = field(default_factory=deque)
     rows: int = 0
     deficit_rows: int = 0
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """All that waits of one kind, bulk or not, in the order of arrival."""
+
+    rows: int = 0
+    nbytes: int = 0
+    arrivals: deque[Block] = field(default_factory=deque)
+
+    def oldest(self) -> Block | None:
+        arrivals = self.arrivals
+        while arrivals and not arrivals[0].waiting:
+            arrivals.popleft()
+        return arrivals[0] if arrivals else None
+
+
 class Window:
-    """`limits` may be replaced at any time. `add` blocks, ask `reason` whether a batch is due,
-    `take` it.
+    """`limits` and `bulk_from_s` may be replaced at any time. `add` blocks, ask `reason` whether a
+    batch is due, `take` it.
     """
 
     def __init__(self, limits: WindowLimits) -> None:
         self.limits = limits
+        self.bulk_from_s = 0.0
         self.draining = False
-        self._queues: dict[str, _Queue] = {}
-        self._arrivals: deque[Block] = deque()
-        self._rows = 0
-        self._bytes = 0
+        self._queues: dict[_Key, _Queue] = {}
+        self._plain = _Waiting()
+        self._bulk = _Waiting()
 
     def __repr__(self) -> str:
-        return f"{self._rows} rows of {len(self._queues)} streams, {self._bytes} bytes"
+        nbytes = self._plain.nbytes + self._bulk.nbytes
+        return f"{self.rows} rows of {len(self._queues)} streams, {nbytes} bytes"
 
     @property
     def rows(self) -> int:
-        return self._rows
+        return self._plain.rows + self._bulk.rows
 
     def rows_of(self, stream: str) -> int:
         """How many rows of this stream wait; without fairness all are one stream."""
-        queue = self._queues.get(stream if self.limits.fair else "")
-        return queue.rows if queue is not None else 0
+        name = stream if self.limits.fair else ""
+        queues = (self._queues.get((name, is_bulk)) for is_bulk in (False, True))
+        return sum(queue.rows for queue in queues if queue is not None)
 
     def add(self, block: Block, now_s: float) -> None:
         assert block.payload is not None
         block.arrived_s, block.waiting = now_s, True
-        stream = block.ticket.stream if self.limits.fair else ""
-        queue = self._queues.get(stream)
+        block.is_bulk = self.limits.fair and is_bulk(block.first_row)
+        key = (block.ticket.stream if self.limits.fair else "", block.is_bulk)
+        queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[stream] = _Queue()
+            queue = self._queues[key] = _Queue()
         queue.blocks.append(block)
         queue.rows += block.rows
-        self._arrivals.append(block)
-        self._rows += block.rows
-        self._bytes += block.payload.nbytes
+        kind = self._kind(block)
+        kind.arrivals.append(block)
+        kind.rows += block.rows
+        kind.nbytes += block.payload.nbytes
 
     def deadline_s(self) -> float | None:
-        """When the oldest waiting row must leave; None when nothing waits."""
-        oldest = self._oldest()
-        return None if oldest is None else oldest.arrived_s + self.limits.max_wait_s
+        """When the next row must leave; None when nothing waits that may leave by itself."""
+        plain, bulk = self._plain.oldest(), self._bulk.oldest()
+        deadline_s = math.inf
+        if plain is not None:
+            deadline_s = plain.arrived_s + self.limits.max_wait_s
+        if bulk is not None:
+            due_s = bulk.arrived_s + self.limits.max_wait_s
+            is_full = self._bulk.rows >= self.limits.max_rows
+            deadline_s = min(
+                deadline_s, self.bulk_from_s if is_full else max(self.bulk_from_s, due_s)
+            )
+        return deadline_s if deadline_s < math.inf else None
 
     def reason(self, now_s: float) -> Reason | None:
         """Why a batch is due now; None when it may wait."""
-        if not self._rows:
+        free = self._free(now_s)
+        oldest = _oldest(free)
+        if oldest is None:
             return None
-        if self._rows >= self.limits.max_rows:
+        if sum(kind.rows for kind in free) >= self.limits.max_rows:
             return "rows"
-        if self._bytes >= self.limits.max_bytes:
+        if sum(kind.nbytes for kind in free) >= self.limits.max_bytes:
             return "bytes"
-        deadline_s = self.deadline_s()
-        if deadline_s is not None and now_s >= deadline_s:
+        if now_s >= oldest.arrived_s + self.limits.max_wait_s:
             return "deadline"
         if self.draining:
             return "drain"
@@ -105,38 +145,44 @@ class Window:
     def take(self, now_s: float) -> Batch | None:
         """The batch that is due, or None. Its blocks leave the window."""
         reason = self.reason(now_s)
-        oldest = self._oldest()
-        if reason is None or oldest is None or oldest.payload is None:
+        if reason is None:
             return None
-        filling = _Filling(self.limits, oldest.payload.shape)
+        free = self._free(now_s)
+        oldest = _oldest(free)
+        assert oldest is not None
+        assert oldest.payload is not None
+        filling = _Filling(self.limits, oldest.payload.shape, takes_bulk=self._bulk in free)
         self._take_small(filling)
         self._take_turns(filling)
         for block in filling.blocks:
             assert block.payload is not None
-            self._bytes -= block.payload.nbytes
-        self._rows -= filling.rows
-        return Batch(filling.blocks, filling.rows, reason)
+            kind = self._kind(block)
+            kind.nbytes -= block.payload.nbytes
+            kind.rows -= block.rows
+        return Batch(filling.blocks, filling.rows, reason, now_s)
 
     def discard(self, is_dead: Callable[[Block], bool]) -> None:
         """Drop the waiting blocks of a generation that is over."""
-        kept = [block for block in self._arrivals if block.waiting and not is_dead(block)]
+        waiting = [*self._plain.arrivals, *self._bulk.arrivals]
+        kept = [block for block in waiting if block.waiting and not is_dead(block)]
         self._queues.clear()
-        self._arrivals.clear()
-        self._rows = self._bytes = 0
-        for block in kept:
+        self._plain, self._bulk = _Waiting(), _Waiting()
+        for block in sorted(kept, key=lambda block: block.arrived_s):
             self.add(block, block.arrived_s)
 
-    def _oldest(self) -> Block | None:
-        arrivals = self._arrivals
-        while arrivals and not arrivals[0].waiting:
-            arrivals.popleft()
-        return arrivals[0] if arrivals else None
+    def _kind(self, block: Block) -> _Waiting:
+        return self._bulk if block.is_bulk else self._plain
+
+    def _free(self, now_s: float) -> Sequence[_Waiting]:
+        """What may leave now."""
+        holds_bulk = now_s < self.bulk_from_s and not self.draining
+        return (self._plain,) if holds_bulk else (self._plain, self._bulk)
 
     def _take_small(self, filling: "_Filling") -> None:
         """Streams that want no more than an equal share of the batch get it whole."""
         share = self.limits.max_rows // len(self._queues)
-        for stream in [name for name, queue in self._queues.items() if queue.rows <= share]:
-            self._move(stream, filling, self.limits.max_rows)
+        for key in [name for name, queue in self._queues.items() if queue.rows <= share]:
+            self._move(key, filling, self.limits.max_rows)
 
     def _take_turns(self, filling: "_Filling") -> None:
         """The others take turns, each with a batch's worth of rows a turn; a turn goes on in the
@@ -144,20 +190,20 @@ class Window:
         """
         skipped = 0
         while self._queues and not filling.is_full and skipped < len(self._queues):
-            stream, queue = next(iter(self._queues.items()))
+            key, queue = next(iter(self._queues.items()))
             if queue.deficit_rows <= 0:
                 queue.deficit_rows += self.limits.max_rows
-            moved = self._move(stream, filling, queue.deficit_rows)
+            moved = self._move(key, filling, queue.deficit_rows)
             queue.deficit_rows -= moved
             skipped = 0 if moved else skipped + 1
-            if stream in self._queues and (queue.deficit_rows <= 0 or not moved):
-                self._queues[stream] = self._queues.pop(stream)
+            if key in self._queues and (queue.deficit_rows <= 0 or not moved):
+                self._queues[key] = self._queues.pop(key)
 
-    def _move(self, stream: str, filling: "_Filling", max_rows: int) -> int:
+    def _move(self, key: _Key, filling: "_Filling", max_rows: int) -> int:
         """From the queue's front into the batch, cutting the block that does not fit; rows
         moved.
         """
-        queue = self._queues[stream]
+        queue = self._queues[key]
         moved = 0
         while queue.blocks and moved < max_rows:
             block = queue.blocks[0]
@@ -168,21 +214,30 @@ class Window:
             if rows < block.rows:
                 rest = block.split(rows)
                 queue.blocks.appendleft(rest)
-                self._arrivals.appendleft(rest)
+                self._kind(rest).arrivals.appendleft(rest)
             filling.add(block)
             moved += rows
         queue.rows -= moved
         if not queue.blocks:
-            del self._queues[stream]
+            del self._queues[key]
         return moved
+
+
+def _oldest(kinds: Sequence[_Waiting]) -> Block | None:
+    return min(
+        filter(None, (kind.oldest() for kind in kinds)),
+        key=lambda block: block.arrived_s,
+        default=None,
+    )
 
 
 class _Filling:
     """A batch while it is being put together."""
 
-    def __init__(self, limits: WindowLimits, shape: tuple[str, int]) -> None:
+    def __init__(self, limits: WindowLimits, shape: tuple[str, int], *, takes_bulk: bool) -> None:
         self._limits = limits
         self._shape = shape
+        self._takes_bulk = takes_bulk
         self._bytes = 0
         self.rows = 0
         self.blocks: list[Block] = []
@@ -196,6 +251,8 @@ class _Filling:
         payload = block.payload
         assert payload is not None
         if payload.shape != self._shape or self.is_full:
+            return 0
+        if block.is_bulk and not self._takes_bulk:
             return 0
         rows = min(block.rows, max_rows, self._limits.max_rows - self.rows)
         row_bytes = payload.nbytes / block.rows

@@ -131,6 +131,7 @@ class Download:
                 await asyncio.sleep(delay_s)
             else:
                 ticket.close()
+                self._microbatch.read(ticket)
                 return
 
     async def _read(self, ticket: Ticket) -> None:

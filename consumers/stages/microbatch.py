@@ -9,7 +9,8 @@ import asyncio
 from collections import deque
 from dataclasses import replace
 
-from consumers.core.blocks import Block
+from consumers.core.blocks import Block, Ticket
+from consumers.core.bulk import BulkPace
 from consumers.core.pace import Setting
 from consumers.core.window import Batch, Window
 from consumers.ports import Clock
@@ -29,6 +30,7 @@ class Microbatch:
 
     def __init__(self, window: Window, clock: Clock, telemetry: Telemetry, *, calls: int) -> None:
         self._window = window
+        self._bulk = BulkPace()
         self._calls = calls
         self._busy = 0
         self._clock = clock
@@ -78,9 +80,18 @@ class Microbatch:
                 limits, max_rows=setting.max_rows, max_wait_s=setting.max_wait_s
             )
 
-    def done(self) -> None:
+    def read(self, ticket: Ticket) -> None:
+        """This object was read to its end: live small ones hold back the rows of huge ones."""
+        age_s = (self._clock.wall_ms() - ticket.record.timestamp_ms) / 1000
+        self._bulk.read(ticket.rows, age_s, self._clock.now())
+
+    def done(self, batch: Batch) -> None:
         """A caller has done with its batch."""
         self._busy -= 1
+        if batch.has_bulk:
+            now_s = self._clock.now()
+            self._window.bulk_from_s = self._bulk.answered(now_s - batch.taken_s, now_s)
+            self._look_soon()
 
     async def take(self) -> Batch:
         """The next batch that is due; waits for one. Say `done` when it is answered."""
@@ -121,6 +132,8 @@ class Microbatch:
                 batch.reason, batch.rows, now_s - batch.blocks[0].arrived_s
             )
             self._busy += 1
+            if batch.has_bulk:
+                self._window.bulk_from_s = self._bulk.taken(now_s)
             self._callers.popleft().set_result(batch)
         self._set_timer()
         if self._crowd:

@@ -50,7 +50,7 @@ class Predict:
             try:
                 await self._answer(batch.blocks)
             finally:
-                self._microbatch.done()
+                self._microbatch.done(batch)
 
     async def _answer(self, blocks: list[Block]) -> None:
         todo = [blocks]

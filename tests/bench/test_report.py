@@ -44,6 +44,7 @@ def streams_report(*trials: Trial, streams: int) -> StreamsReport:
         hz=20.0,
         bound_ms=50.0,
         rows=8,
+        beside_rows=0,
         streams=streams,
         proof=trials[-1] if streams else None,
         trials=list(trials),

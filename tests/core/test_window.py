@@ -1,9 +1,12 @@
+import math
 from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consumers.core.blocks import Block
+from consumers.core.bulk import BULK_ROWS
 from consumers.core.window import Batch, Window, WindowLimits
 from tests.core.builders import StubLane, block, ticket
 
@@ -177,3 +180,82 @@ def test_every_row_leaves_once_and_each_stream_in_order(
             left[one.ticket.stream] += range(one.first_row, one.first_row + one.rows)
     assert left == {name: list(range(one.next_row)) for name, one in tickets.items()}
     assert any_window.deadline_s() is None
+
+
+def huge(rows: int) -> tuple[Window, Block]:
+    """A window in which so many rows from deep inside an object wait since 0.0."""
+    of = ticket("huge")
+    of.next_row = BULK_ROWS
+    waiting = window(rows=100, wait_s=0.01)
+    deep = block(of, rows)
+    waiting.add(deep, 0.0)
+    return waiting, deep
+
+
+def test_bulk_leaves_like_any_row_when_nothing_holds_it() -> None:
+    waiting, _ = huge(250)
+    assert take(waiting, 0.0).has_bulk
+    assert waiting.rows == 150
+
+
+def test_held_bulk_stays_and_small_streams_go_alone() -> None:
+    waiting, _ = huge(250)
+    waiting.bulk_from_s = 5.0
+    assert (waiting.reason(1.0), waiting.deadline_s()) == (None, 5.0)
+    waiting.add(block(ticket("small"), 8), 1.0)
+    assert waiting.deadline_s() == pytest.approx(1.01)
+    batch = take(waiting, 1.01)
+    assert (by_stream(batch), batch.reason, batch.has_bulk) == ({"small": 8}, "deadline", False)
+
+
+def test_when_the_rest_is_over_bulk_and_small_share_a_batch() -> None:
+    waiting, _ = huge(250)
+    waiting.bulk_from_s = 5.0
+    waiting.add(block(ticket("small"), 8), 4.999)
+    batch = take(waiting, 5.0)
+    assert by_stream(batch) == {"small": 8, "huge": 92}
+
+
+def test_less_than_a_batch_of_bulk_waits_for_its_deadline_too() -> None:
+    waiting, _ = huge(50)
+    waiting.bulk_from_s = 0.005
+    assert waiting.deadline_s() == pytest.approx(0.01)
+    assert waiting.take(0.005) is None
+    assert take(waiting, 0.01).rows == 50
+
+
+def test_a_drain_holds_no_bulk() -> None:
+    waiting, _ = huge(50)
+    waiting.bulk_from_s = math.inf
+    assert waiting.deadline_s() is None
+    waiting.draining = True
+    assert take(waiting, 0.0).rows == 50
+
+
+def test_rows_cut_from_a_block_that_begins_early_are_accounted_with_it() -> None:
+    of = ticket("huge")
+    of.next_row = BULK_ROWS - 10
+    waiting = window(rows=100)
+    waiting.add(block(of, 250), 0.0)
+    waiting.bulk_from_s = math.inf
+    assert [take(waiting, 1.0).rows for _ in range(3)] == [100, 100, 50]
+    assert (waiting.rows, waiting.deadline_s()) == (0, None)
+
+
+def test_without_fairness_nothing_is_bulk() -> None:
+    of = ticket("huge")
+    of.next_row = BULK_ROWS
+    plain = window(rows=100, fair=False)
+    plain.bulk_from_s = math.inf
+    plain.add(block(of, 100), 0.0)
+    assert take(plain, 0.0).rows == 100
+
+
+def test_the_beginning_of_the_next_object_passes_the_held_bulk_of_its_own_stream() -> None:
+    waiting, deep = huge(250)
+    waiting.bulk_from_s = math.inf
+    following = ticket(deep.ticket.stream)
+    waiting.add(block(following, 5), 1.0)
+    batch = take(waiting, 2.0)
+    assert [(one.ticket, one.rows) for one in batch.blocks] == [(following, 5)]
+    assert waiting.rows_of(following.stream) == 250

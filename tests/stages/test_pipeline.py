@@ -672,3 +672,24 @@ async def test_no_more_rows_of_an_object_are_read_ahead_than_are_soon_needed() -
         assert pipeline.budget.spent_bytes < 10_000 * 136
         release.set()
         await until(lambda: world.next_offset() == 1)
+
+
+@virtual_time
+async def test_a_huge_object_lets_live_small_ones_pass_and_gets_its_share() -> None:
+    world = World(partitions=2)
+    world.objects.chunk_bytes = 4096
+
+    async def takes_5_ms(_: Sequence[Payload]) -> None:
+        await asyncio.sleep(0.005)
+
+    world.model.script = takes_5_ms
+    async with running(world):
+        for number in range(100):
+            world.announce(f"{number}.csv", csv(8), timestamp_ms=world.clock.wall_ms())
+            if number == 10:
+                world.announce("huge.csv", csv(60_000), partition=1)
+            await asyncio.sleep(0.05)
+        # Batches of 64 rows, one in 20 ms: 5 ms of call and a rest of 15; alone it would be done.
+        assert 8_192 + 10_000 < len(world.records(1)) < 8_192 + 20_000
+        await until(lambda: world.next_offset(1) == 1, within_s=5.0)
+    assert len(world.records(0)) == 800

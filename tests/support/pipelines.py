@@ -96,13 +96,17 @@ class World:
         *,
         partition: int = 0,
         stream: str | None = None,
+        timestamp_ms: int = 0,
         **more: Any,
     ) -> int:
         """Store the object (unless `data` is None) and write its reference; the record's offset."""
         if data is not None:
             self.objects.put(BUCKET, key, data)
         value = {"bucket": BUCKET, "key": key, "stream": stream or key, **more}
-        return self.source.append(orjson.dumps(value), partition=partition).offset
+        record = self.source.append(
+            orjson.dumps(value), partition=partition, timestamp_ms=timestamp_ms
+        )
+        return record.offset
 
     def records(self, partition: int = 0) -> list[dict[str, Any]]:
         return [orjson.loads(value) for _, value in self.sink.topics["predictions"][partition]]
