@@ -125,10 +125,14 @@ class Lane:
         return left
 
     def may_overdraw(self, ticket: Ticket) -> bool:
-        """The head must go on, whatever the budget says; so must a dead lane's reader, to find
-        out.
+        """The head must go on, whatever the budget says, once nothing of it is left that could be
+        delivered without more of it: so it overdraws by one step. A dead lane's reader goes on to
+        find out.
         """
-        return not self.alive or self._order.head is ticket
+        if not self.alive:
+            return True
+        is_stuck = not self._unconfirmed and ticket.head is ticket.tail
+        return is_stuck and self._order.head is ticket
 
     def hold(self, nbytes: int) -> None:
         if self.alive:

@@ -109,6 +109,7 @@ class Pipeline:
         self._generation = 0
         self._publishing: dict[Lane, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
+        self._revoking = asyncio.Lock()
         self._failure: Fatal | None = None
 
         self._consume = Consume(source, self.lanes, clock)
@@ -195,6 +196,8 @@ class Pipeline:
         self._stopping.set()
 
     async def assigned(self, starts: Mapping[int, Commit]) -> None:
+        if self._stopping.is_set():
+            return  # we are about to leave: whoever gets them next begins where they are committed
         self._generation += 1
         for partition, start in sorted(starts.items()):
             lane = Lane(
@@ -232,6 +235,11 @@ class Pipeline:
             self.stop()
 
     async def revoked(self, partitions: Collection[int]) -> None:
+        # A rebalance may come into the drain of a stop: it waits for that, and finds nothing left.
+        async with self._revoking:
+            await self._hand_back(partitions)
+
+    async def _hand_back(self, partitions: Collection[int]) -> None:
         lanes = [self.lanes[partition] for partition in partitions if partition in self.lanes]
         if not lanes:
             return

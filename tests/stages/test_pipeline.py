@@ -174,6 +174,22 @@ async def test_the_byte_budget_stops_the_transfer_and_nothing_locks_up() -> None
 
 
 @virtual_time
+async def test_a_huge_object_behind_a_slow_broker_is_held_by_the_byte_budget_too() -> None:
+    world = World().with_settings(buffer_bytes=20_000, window=WindowLimits(16, 1 << 20, 0.0))
+    world.objects.chunk_bytes = 512
+    world.sink.hold = True
+    world.announce("huge.csv", csv(5_000))
+    async with running(world) as pipeline:
+        await asyncio.sleep(60.0)
+        # Above the limit: one chunk of about 60 rows of 136 bytes, and one that is not yet decided.
+        assert pipeline.budget.peak_bytes < 20_000 + 2 * 100 * 136
+        world.sink.hold = False
+        world.sink.deliver()
+        await until(lambda: world.next_offset() == 1)
+    assert len(world.records()) == 5_000
+
+
+@virtual_time
 async def test_no_more_objects_of_a_partition_are_begun_than_allowed() -> None:
     world = World().with_settings(in_flight_objects=3)
     world.sink.hold = True
@@ -561,6 +577,28 @@ async def test_after_a_revoke_nothing_of_the_partition_is_published_or_committed
         await world.source.assign([0])
         await until(lambda: world.next_offset(0) == 1)
     assert len(world.records(0)) == 3
+
+
+@virtual_time
+async def test_a_rebalance_in_the_drain_of_a_stop_waits_for_it_and_begins_nothing_new() -> None:
+    world = World().with_settings(drain_s=5.0)
+    release = asyncio.Event()
+
+    async def stuck(payloads: Sequence[Payload]) -> Answers | None:
+        await release.wait()
+        return None
+
+    world.model.script = stuck
+    world.announce("a.csv", csv(3))
+    async with running(world) as pipeline:
+        await until(lambda: world.model.in_flight == 1)
+        pipeline.stop()
+        await asyncio.sleep(1.0)
+        asyncio.get_running_loop().call_later(1.0, release.set)
+        await world.source.revoke([0])
+        assert world.next_offset() == 1
+        await world.source.assign([0])
+        assert pipeline.lanes == {}
 
 
 @virtual_time
