@@ -15,6 +15,7 @@ from consumers import malloc
 from consumers.commands.bench import bench
 from consumers.commands.config import show_config
 from consumers.commands.demo import demo
+from consumers.commands.dlq import dlq
 from consumers.commands.predict import predict
 from consumers.commands.produce import produce
 from consumers.commands.run import run
@@ -39,7 +40,7 @@ def cli(ctx: click.Context) -> None:
     ctx.ensure_object(Context)
 
 
-for command in (demo, run, predict, produce, verify, topics, bench, show_config):
+for command in (demo, run, predict, produce, verify, dlq, topics, bench, show_config):
     cli.add_command(command)
 
 

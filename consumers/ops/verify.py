@@ -11,9 +11,9 @@ from typing import Literal
 from aiokafka.partitioner import murmur2
 
 from consumers import config
+from consumers.ops.topic_reader import Reader, Spans, Take, offsets, open_reader
 from consumers.ops.verify_findings import Report, render
 from consumers.ops.verify_judge import Judge, Scope
-from consumers.ops.verify_reader import Reader, Spans, Take, offsets, open_reader
 
 __all__ = ["Isolation", "Report", "Until", "render", "verify"]
 

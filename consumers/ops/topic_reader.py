@@ -1,12 +1,11 @@
-"""Reads whole topics for the judge: without a group, from the beginning to the end they had when
-asked.
+"""Reads whole topics: without a group, from the beginning to the end they had when asked.
 
 Rule: nothing is committed and nobody is disturbed. Progress is told by positions, not by records,
 as offsets have gaps.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -14,6 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from consumers import config
 from consumers.adapters.kafka_client import connection, translated
+from consumers.core.cursor import without_stop
 from consumers.errors import EXIT_USAGE, Fatal, Unreachable
 
 # A few ms of judging between two looks at the network.
@@ -38,7 +38,7 @@ class Reader:
         self._admin = AIOKafkaAdminClient(**connection(settings))
 
     async def start(self) -> None:
-        with translated("connecting to verify"):
+        with translated("connecting to read topics"):
             await self._admin.start()
 
     async def close(self) -> None:
@@ -46,11 +46,24 @@ class Reader:
 
     async def committed(self, partitions: Iterable[int]) -> dict[int, int]:
         """The group's next offset by input partition, where it has one."""
+        found = await self._commits(partitions)
+        return {partition: entry.offset for partition, entry in found.items()}
+
+    async def stopped(self, partitions: Iterable[int]) -> dict[int, int]:
+        """The offset at which the line of an input partition stands still, where one does."""
+        found = await self._commits(partitions)
+        return {
+            partition: entry.offset
+            for partition, entry in found.items()
+            if without_stop(entry.metadata or "")[1]
+        }
+
+    async def _commits(self, partitions: Iterable[int]) -> dict[int, Any]:
         topic, group = self._settings.input_topic, self._settings.group
         parts = [TopicPartition(topic, number) for number in partitions]
         with translated("reading the committed offsets"):
             found = await self._admin.list_consumer_group_offsets(group, partitions=parts)
-        return {part.partition: entry.offset for part, entry in found.items() if entry.offset >= 0}
+        return {part.partition: entry for part, entry in found.items() if entry.offset >= 0}
 
     async def spans(self, topic: str) -> Spans:
         """What a topic holds now."""
@@ -71,7 +84,16 @@ class Reader:
     async def read(
         self, topic: str, spans: Spans, take: Take, passed: Callable[[int], None]
     ) -> None:
-        """Hand over every record, each partition in offset order; `passed` gets the number of
+        """Hand over every record, each partition in offset order; `passed` as in `runs`."""
+        async with aclosing(self.runs(topic, spans, passed)) as runs:
+            async for partition, records in runs:
+                for record in records:
+                    take(partition, record.offset, record.key, record.value)
+
+    async def runs(
+        self, topic: str, spans: Spans, passed: Callable[[int], None]
+    ) -> AsyncGenerator[tuple[int, Sequence[Any]]]:
+        """Partition and records, each partition in offset order; `passed` gets the number of
         offsets since its last call.
         """
         at = {
@@ -87,23 +109,26 @@ class Reader:
                 for part, begin in at.items():
                     consumer.seek(part, begin)
                 while at:
-                    at = await self._read_some(consumer, at, spans, take, passed)
+                    found = await consumer.getmany(
+                        *at, timeout_ms=SILENCE_MS, max_records=MAX_RECORDS
+                    )
+                    for part, records in found.items():
+                        end = spans[part.partition][1]
+                        yield (
+                            part.partition,
+                            [record for record in records if record.offset < end],
+                        )
+                    at = await self._advance(consumer, at, spans, bool(found), passed)
 
     @staticmethod
-    async def _read_some(
+    async def _advance(
         consumer: Any,
         at: dict[TopicPartition, int],
         spans: Spans,
-        take: Take,
+        found: bool,
         passed: Callable[[int], None],
     ) -> dict[TopicPartition, int]:
         """`at`: positions of partitions that are not read to their end. Returns the new ones."""
-        found = await consumer.getmany(*at, timeout_ms=SILENCE_MS, max_records=MAX_RECORDS)
-        for part, records in found.items():
-            end = spans[part.partition][1]
-            for record in records:
-                if record.offset < end:
-                    take(part.partition, record.offset, record.key, record.value)
         after = {part: await consumer.position(part) for part in at}
         ends = {part: spans[part.partition][1] for part in at}
         new = sum(min(after[part], ends[part]) - before for part, before in at.items())

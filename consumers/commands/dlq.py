@@ -1,0 +1,155 @@
+"""`penstock dlq`: look at dead letters, send what they ask for back."""
+
+import functools
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.console import Console
+
+from consumers.commands.shared import Context, common, pass_context, reading, run_async
+from consumers.ops.dlq_choice import Choice, Place
+
+UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+# What a table needs where no terminal says how wide it is.
+WIDE_COLUMNS = 200
+
+
+class When(click.ParamType):
+    """ISO-8601 (UTC unless it says otherwise), or an age like `90s`, `15m`, `2h`, `7d`; epoch
+    milliseconds.
+    """
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if found := re.fullmatch(r"(\d{1,9})([smhd])", value):
+            return int((time.time() - int(found[1]) * UNITS_S[found[2]]) * 1000)
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither ISO-8601 nor an age like 15m, 2h or 7d", param, ctx)
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+class At(click.ParamType):
+    """A letter's place, `partition/offset`."""
+
+    name = "ID"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Place:
+        found = re.fullmatch(r"(\d{1,9})/(\d{1,18})", value)
+        if not found:
+            self.fail(f"{value!r} is no letter's id; write PARTITION/OFFSET", param, ctx)
+        return Place(int(found[1]), int(found[2]))
+
+
+def chosen(command: Callable[..., None]) -> Callable[..., None]:
+    """Options that say which letters; the command gets a `Choice`."""
+
+    @functools.wraps(command)
+    def with_choice(
+        *arguments: Any,
+        codes: tuple[str, ...],
+        streams: tuple[str, ...],
+        since: int | None,
+        until: int | None,
+        places: tuple[Place, ...],
+        **more: Any,
+    ) -> None:
+        command(*arguments, choice=Choice(codes, streams, since, until, places), **more)
+
+    options = (
+        click.option("--code", "codes", multiple=True, help="Error code; may be repeated."),
+        click.option(
+            "--stream", "streams", multiple=True, metavar="GLOB", help="Stream; may be repeated."
+        ),
+        click.option(
+            "--since", type=When(), help="Failed then or later: ISO-8601, or an age like 2h."
+        ),
+        click.option("--until", type=When(), help="Failed before then."),
+        click.option(
+            "--id", "places", type=At(), multiple=True, help="One letter; may be repeated."
+        ),
+    )
+    return functools.reduce(lambda decorated, option: option(decorated), options, with_choice)
+
+
+@click.group()
+def dlq() -> None:
+    """Dead letters: look at them, send them back."""
+
+
+@dlq.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="All of them, a JSON object per line.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=50, show_default=True, help="Rows of the table."
+)
+@chosen
+@common
+@pass_context
+def list_(context: Context, choice: Choice, as_json: bool, limit: int) -> None:
+    """The newest dead letters, how many there are by code, and where a line has stopped."""
+    from consumers.ops.dlq_list import as_json_line, list_letters
+
+    cfg = context.load(quiet=True)
+
+    async def work() -> None:
+        with reading("reading dead letters") as progress:
+            listing = await list_letters(
+                cfg,
+                choice,
+                limit=limit,
+                on_letter=(lambda filed: click.echo(as_json_line(filed))) if as_json else None,
+                progress=progress,
+            )
+        if as_json:
+            for line in (listing.seen.sentence(), *listing.stops):
+                click.echo(line, err=True)
+            return
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=WIDE_COLUMNS)
+        console.print(listing.render())
+
+    run_async(work())
+
+
+@dlq.command()
+@click.option("--dry-run", is_flag=True, help="Only say what would be sent.")
+@click.option(
+    "--latest", is_flag=True, help="Ask for the objects as they are now: name no version."
+)
+@click.option(
+    "--originals", is_flag=True, help="Send messages without a reference again, as they came."
+)
+@chosen
+@common
+@pass_context
+def redrive(context: Context, choice: Choice, dry_run: bool, latest: bool, originals: bool) -> None:
+    """Send what dead letters ask for back to the input topic: exactly the rows that failed.
+
+    Without options it is all of them. The letters stay: sent twice, rows are answered twice.
+    """
+    from consumers.ops.dlq_redrive import Redriven
+    from consumers.ops.dlq_redrive import redrive as send_back
+
+    cfg = context.load(quiet=True)
+    how = Redriven(dry=dry_run)
+
+    async def work() -> None:
+        try:
+            with reading("sending letters back") as progress:
+                await send_back(
+                    cfg, choice, how, originals=originals, latest=latest, progress=progress
+                )
+        finally:
+            for line in how.lines(cfg.kafka.input_topic):
+                click.echo(line)
+
+    run_async(work())

@@ -1,0 +1,81 @@
+"""Dead letters as they stand on their topic, and which of them are meant.
+
+Rule: the topic is read from its beginning to the end it had when asked, without a group; letters
+that transactions took back are none. Memory is one fetch. Owner: the command that asks.
+"""
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from consumers import config
+from consumers.ops.dlq_choice import Choice, Place
+from consumers.ops.topic_reader import Reader, offsets
+from schemas.dead_letter import DeadLetter, decode_dead_letter
+from schemas.errors import SchemaError
+from schemas.reference import RowRange
+
+# Called with (offsets passed, offsets in all).
+OnRead = Callable[[int, int], None]
+
+
+class Filed(NamedTuple):
+    """A letter, where it stands, and its text."""
+
+    place: Place
+    letter: DeadLetter
+    value: bytes
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a reading came by: letters that were meant by code, and records that are no letters."""
+
+    by_code: Counter[str] = field(default_factory=Counter)
+    no_letters: int = 0
+
+    def sentence(self) -> str:
+        count = self.by_code.total()
+        codes = ", ".join(f"{code} {number:,}" for code, number in self.by_code.most_common())
+        told = f"{count:,} dead letter{'' if count == 1 else 's'}" + (f": {codes}" if codes else "")
+        strange = f"; {self.no_letters:,} records are no dead letters" if self.no_letters else ""
+        return told + strange
+
+
+async def letters(
+    cfg: config.Config, reader: Reader, choice: Choice, seen: Seen, progress: OnRead
+) -> AsyncGenerator[Filed]:
+    """Those that are meant, each partition in its order."""
+    topic = cfg.output.dead_letter_topic
+    spans = await reader.spans(topic)
+    total, done = offsets(spans.values()), 0
+
+    def passed(number: int) -> None:
+        nonlocal done
+        done += number
+        progress(done, total)
+
+    async with aclosing(reader.runs(topic, spans, passed)) as runs:
+        async for partition, records in runs:
+            for record in records:
+                place = Place(partition, record.offset)
+                try:
+                    letter = decode_dead_letter(record.value or b"")
+                except SchemaError:
+                    seen.no_letters += 1
+                    continue
+                if choice.takes(place, letter):
+                    seen.by_code[letter.code] += 1
+                    yield Filed(place, letter, record.value)
+
+
+def rows_text(rows: tuple[RowRange, ...] | None) -> str:
+    """For people: `17`, `17-19`, `20-`, or `all`."""
+    if rows is None:
+        return "all"
+    return ", ".join(
+        f"{start}-" if stop is None else f"{start}" if stop == start + 1 else f"{start}-{stop - 1}"
+        for start, stop in rows
+    )

@@ -1,0 +1,117 @@
+"""`penstock dlq list`: dead letters as a table of the newest, or all of them as JSON lines.
+
+Rule: what a table shows is bounded, what JSON lines show is not held. Texts are the world's: what
+would steer a terminal is shown, not sent.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+from datetime import UTC, datetime
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from consumers import config
+from consumers.ops.dlq_choice import Choice
+from consumers.ops.dlq_letters import Filed, OnRead, Seen, letters, rows_text
+from consumers.ops.topic_reader import open_reader
+
+
+class Listing:
+    """The newest `limit` letters, what was seen of all, and where lines stand still."""
+
+    def __init__(self, limit: int) -> None:
+        self.seen = Seen()
+        self.stops: list[str] = []
+        self._limit = limit
+        self._newest: list[tuple[int, int, Filed]] = []
+        self._count = 0
+
+    def add(self, filed: Filed) -> None:
+        self._count += 1
+        entry = (filed.letter.failed_at, self._count, filed)
+        if len(self._newest) < self._limit:
+            heapq.heappush(self._newest, entry)
+        else:
+            heapq.heappushpop(self._newest, entry)
+
+    @property
+    def newest(self) -> list[Filed]:
+        """The latest failure last."""
+        return [filed for _, _, filed in sorted(self._newest, key=lambda entry: entry[:2])]
+
+    def render(self) -> RenderableType:
+        table = Table(pad_edge=False)
+        for name in ("id", "failed at (UTC)", "code", "stream", "object", "rows", "message"):
+            table.add_column(name, overflow="fold", no_wrap=name in ("id", "code"))
+        for place, letter, _ in self.newest:
+            about = letter.object
+            table.add_row(
+                str(place),
+                _time(letter.failed_at),
+                *map(
+                    visible,
+                    (
+                        letter.code,
+                        letter.stream,
+                        f"{about.bucket}/{about.key}" if about else "-",
+                        rows_text(letter.rows),
+                        letter.message,
+                    ),
+                ),
+            )
+        hidden = self._count - len(self._newest)
+        parts: list[RenderableType] = [table] if self._newest else []
+        if hidden:
+            parts.append(Text(f"{hidden:,} older ones are not shown; see --limit and --json"))
+        parts.append(Text(self.seen.sentence()))
+        parts += [Text(stop, style="bold red") for stop in self.stops]
+        return Group(*parts)
+
+
+async def list_letters(
+    cfg: config.Config,
+    choice: Choice,
+    *,
+    limit: int,
+    on_letter: Callable[[Filed], None] | None,
+    progress: OnRead,
+) -> Listing:
+    """With `on_letter` each letter is given to it, and none is kept."""
+    listing = Listing(limit)
+    async with open_reader(cfg.kafka, "read_committed") as reader:
+        async with aclosing(letters(cfg, reader, choice, listing.seen, progress)) as found:
+            async for filed in found:
+                (on_letter or listing.add)(filed)
+        inputs = await reader.spans(cfg.kafka.input_topic)
+        listing.stops = list(_told(cfg, await reader.stopped(inputs)))
+    return listing
+
+
+def _told(cfg: config.Config, stopped: dict[int, int]) -> Iterable[str]:
+    for partition, offset in sorted(stopped.items()):
+        yield (
+            f"line stopped: group {cfg.kafka.group} stands still at "
+            f"{cfg.kafka.input_topic}/{partition}/{offset}. Mend the cause, then start its worker "
+            "again: it goes on there"
+        )
+
+
+def as_json_line(filed: Filed) -> bytes:
+    """The letter as it is, on one line, with its `id` in front."""
+    text = msgspec.json.format(filed.value, indent=-1)
+    return b'{"id":"%b",%b' % (str(filed.place).encode(), text[1:])
+
+
+def _time(epoch_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError):
+        return str(epoch_ms)
+
+
+def visible(text: str) -> Text:
+    return Text("".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text).strip())

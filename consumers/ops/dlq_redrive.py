@@ -1,0 +1,153 @@
+"""`penstock dlq redrive`: what chosen dead letters ask for goes back to the input topic.
+
+Rule: a reference is sent as the letter has it, with exactly the rows that failed, to the partition
+it came from, so that the order of its stream stays. A letter that a crash wrote twice is sent once;
+nothing is remembered from one run to the next. Owner: the command.
+"""
+
+import binascii
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import structs
+
+from consumers import config
+from consumers.ops.announce import Announcer, announcing
+from consumers.ops.dlq_choice import Choice
+from consumers.ops.dlq_letters import OnRead, Seen, letters
+from consumers.ops.topic_reader import open_reader
+from schemas.codec import encode_reference
+from schemas.dead_letter import DeadLetter
+
+# Repeats of a crash stand within a commit interval of each other. About 50 MB at the most.
+REMEMBERED = 100_000
+
+
+@dataclass(slots=True)
+class Redriven:
+    """How it went, so far as it went."""
+
+    dry: bool
+    seen: Seen = field(default_factory=Seen)
+    sent: int = 0
+    originals: int = 0
+    repeats: int = 0
+    without_reference: int = 0
+    lost: int = 0
+
+    def lines(self, topic: str) -> list[str]:
+        verb = "would send" if self.dry else "sent"
+        told = [f"{self.seen.sentence()}", f"{verb} {self.sent:,} of them back to {topic}"]
+        if self.originals:
+            told[-1] += f", {self.originals:,} as whole original messages"
+        if self.repeats:
+            told.append(f"{self.repeats:,} ask for what another letter asked for already")
+        if self.without_reference:
+            told.append(
+                f"{self.without_reference:,} have no reference (inline rows, or no reference at "
+                "all): --originals sends their messages again, whole"
+            )
+        if self.lost:
+            told.append(
+                f"{self.lost:,} have neither reference nor bytes: their message was too large to "
+                "keep and is only on the input topic, at the letter's source"
+            )
+        return told
+
+
+async def redrive(
+    cfg: config.Config,
+    choice: Choice,
+    how: Redriven,
+    *,
+    originals: bool,
+    latest: bool,
+    progress: OnRead,
+) -> None:
+    """`how` is kept up to date. `latest`: the objects as they are now, whatever version failed."""
+    asked = _Asked()
+    async with (
+        open_reader(cfg.kafka, "read_committed") as reader,
+        _way(cfg, how) as way,
+        aclosing(letters(cfg, reader, choice, how.seen, progress)) as found,
+    ):
+        async for filed in found:
+            letter = filed.letter
+            if letter.reference is None and not originals and isinstance(letter.value_b64, str):
+                how.without_reference += 1
+            elif (value := _message(letter, latest)) is None:
+                how.lost += 1
+            elif not asked.first(letter):
+                how.repeats += 1
+            else:
+                how.originals += letter.reference is None
+                await way.send(letter, value)
+
+
+def _message(letter: DeadLetter, latest: bool) -> bytes | None:
+    """What to send again; None if the letter does not hold it."""
+    reference = letter.reference
+    if reference is None:
+        try:
+            return b64decode(letter.value_b64) if isinstance(letter.value_b64, str) else None
+        except binascii.Error:
+            return None  # not as we wrote it
+    if latest:
+        reference = structs.replace(reference, version_id=None, etag=None, size=None)
+    return encode_reference(reference)
+
+
+class _Asked:
+    """What was asked for lately. An original message is asked for as a whole, once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, None] = {}
+
+    def first(self, letter: DeadLetter) -> bool:
+        source, about = letter.source, letter.object
+        what = (about.bucket, about.key, letter.rows) if about else None
+        wanted = (source.topic, source.partition, source.offset, what)
+        if wanted in self._known:
+            return False
+        self._known[wanted] = None
+        if len(self._known) > REMEMBERED:
+            del self._known[next(iter(self._known))]
+        return True
+
+
+class _Way:
+    """Back to the input topic, or only counted."""
+
+    def __init__(self, topic: str, how: Redriven, announcer: Announcer | None, wide: int) -> None:
+        self._topic = topic
+        self._how = how
+        self._announcer = announcer
+        self._partitions = wide
+
+    async def send(self, letter: DeadLetter, value: bytes) -> None:
+        if self._announcer is None:
+            self._how.sent += 1
+            return
+        source = letter.source
+        is_there = source.topic == self._topic and source.partition < self._partitions
+        await self._announcer.send(
+            value, letter.stream.encode(), source.partition if is_there else None
+        )
+        self._how.sent = self._announcer.acknowledged
+
+
+@asynccontextmanager
+async def _way(cfg: config.Config, how: Redriven) -> AsyncIterator[_Way]:
+    topic = cfg.kafka.input_topic
+    if how.dry:
+        yield _Way(topic, how, None, 0)
+        return
+    async with announcing(cfg.kafka) as announcer:
+        try:
+            yield _Way(topic, how, announcer, await announcer.partitions())
+            await announcer.settle()
+        finally:
+            how.sent = announcer.acknowledged

@@ -1,0 +1,111 @@
+"""Dead letters on the real services: a stopped line that goes on, and rows that are sent back."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.support.loads import csv
+from tests.support.reference_model import random_rows
+from tests.support.services import Services, Topics
+from tests.support.topic_tools import Broker, Message, broker_of
+from tests.support.waiting import until
+from tests.support.worker import environment, penstock, running_worker
+
+ROWS = csv(random_rows(6)).splitlines(keepends=True)
+SHORT_ROW = b"1,2,3\n"
+
+
+@pytest.fixture
+async def broker(services: Services) -> AsyncIterator[Broker]:
+    async with broker_of(services) as broker:
+        yield broker
+
+
+async def answers(broker: Broker, topics: Topics, partition: int) -> list[dict[str, Any]]:
+    return [record.document for record in (await broker.records(topics.output))[partition]]
+
+
+async def test_rows_of_a_mended_object_are_sent_back_and_answered_under_their_own_numbers(
+    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker
+) -> None:
+    broken = [*ROWS[:2], SHORT_ROW, SHORT_ROW, ROWS[4], SHORT_ROW]
+    etag = s3.put_object(Bucket=bucket, Key="a.csv", Body=b"".join(broken))["ETag"]
+    reference = {"bucket": bucket, "key": "a.csv", "stream": "cam", "etag": etag}
+    await broker.publish(topics.input, [Message(reference, 2), Message(b"junk", 1)])
+    environ = environment(services, topics)
+    async with running_worker(environ) as worker:
+        await worker.ready(4)
+        await broker.until_committed(topics.input, topics.input, {1: 1, 2: 1})
+        listed = await penstock("dlq", "list", "--json", "--stream", "cam", environ=environ)
+        letters = [json.loads(line) for line in listed.stdout.splitlines()]
+        assert [letter["rows"] for letter in letters] == [[[2, 3]], [[3, 4]], [[5, 6]]]
+        table = await penstock("dlq", "list", environ=environ)
+        assert "4 dead letters: bad_row 3, bad_reference 1" in table.stdout.decode()
+
+        s3.put_object(Bucket=bucket, Key="a.csv", Body=b"".join(ROWS))
+        dry = await penstock("dlq", "redrive", "--latest", "--dry-run", environ=environ)
+        assert "would send 3 of them back" in dry.stdout.decode()
+        sent = await penstock("dlq", "redrive", "--latest", environ=environ)
+        assert (sent.code, "sent 3 of them back" in sent.stdout.decode()) == (0, True)
+        await broker.until_committed(topics.input, topics.input, {2: 4})
+        again = (await answers(broker, topics, 2))[len(ROWS) :]
+        assert [(one["source"]["offset"], one["row"]) for one in again] == [(1, 2), (2, 3), (3, 5)]
+        assert again[0]["id"] == f"{topics.input}/2/1/0/2"
+        assert all(one["prediction"] and one["stream"] == "cam" for one in again)
+        assert again[-1]["last"]
+        assert again[-1]["rows"] == len(ROWS)
+        assert await worker.stop() == 0
+    judged = await penstock("verify", environ=environ)
+    assert judged.code == 0, judged.stdout.decode()
+
+
+async def test_a_stopped_line_is_told_everywhere_and_goes_on_after_the_mending(
+    services: Services, make_topics: Any, bucket: str, s3: Any, broker: Broker
+) -> None:
+    topics = await make_topics(2)
+    for number in range(3):
+        s3.put_object(Bucket=bucket, Key=f"good-{number}.csv", Body=ROWS[0])
+    bad = [{"bucket": bucket, "key": f"bad-{n}.csv", "stream": "bad"} for n in range(5)]
+    good = [{"bucket": bucket, "key": f"good-{n}.csv", "stream": "good"} for n in range(3)]
+    await broker.publish(topics.input, [Message(reference, 0) for reference in bad])
+    environ = environment(services, topics, LIMITS__DLQ_CONSECUTIVE=2)
+    async with running_worker(environ) as worker:
+        await broker.until_committed(topics.input, topics.input, {0: 2})
+
+        async def is_told() -> bool:
+            told = await penstock("dlq", "list", environ=environ)
+            return f"stands still at {topics.input}/0/2" in told.stdout.decode()
+
+        await until(is_told, lambda: worker.said)
+        await broker.publish(topics.input, [Message(reference, 1) for reference in good])
+        await broker.until_committed(topics.input, topics.input, {1: 3})
+        assert "penstock_lines_stopped 1.0" in (await worker.get("/metrics"))[1]
+        assert (await worker.get("/readyz"))[0] == 200
+        assert worker.said.count("line stopped: stream 'bad' at partition 0, offset 2") == 1
+        assert await worker.stop() == 0
+    for number in range(5):
+        s3.put_object(Bucket=bucket, Key=f"bad-{number}.csv", Body=ROWS[0])
+    async with running_worker(environ) as worker:
+        await broker.until_committed(topics.input, topics.input, {0: 5})
+        assert await worker.stop() == 0
+    offsets = [one["source"]["offset"] for one in await answers(broker, topics, 0)]
+    assert offsets == [0, 1, 2, 3, 4]
+    assert sum((await broker.ends(topics.dlq)).values()) == 2
+
+
+async def test_a_worker_all_of_whose_lines_stopped_ends_with_exit_code_4(
+    services: Services, make_topics: Any, broker: Broker
+) -> None:
+    topics = await make_topics(1)
+    missing = {"bucket": "no-such-bucket", "key": "a.csv", "stream": "s"}
+    await broker.publish(topics.input, [Message(missing)] * 4)
+    environ = environment(services, topics, LIMITS__DLQ_CONSECUTIVE=2)
+    ended = await penstock("run", environ=environ)
+    assert ended.code == 4
+    assert "every line is stopped" in ended.stderr
+    assert "limits.dlq_consecutive is 2" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert await broker.committed(topics.input, topics.input) == {0: 2}
+    assert sum((await broker.ends(topics.dlq)).values()) == 2
