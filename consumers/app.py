@@ -17,6 +17,7 @@ from aiokafka.partitioner import murmur2
 from consumers import config
 from consumers.adapters.kafka_sink import KafkaSink
 from consumers.adapters.kafka_source import KafkaSource
+from consumers.adapters.kafka_transactions import KafkaOutlets
 from consumers.adapters.model_torchserve import TorchServeModel
 from consumers.adapters.objects_common import folder_of
 from consumers.adapters.objects_direct import DirectObjects
@@ -33,8 +34,8 @@ from consumers.core.window import WindowLimits
 from consumers.errors import EXIT_USAGE, Fatal, Unreachable
 from consumers.formats.base import RowOptions
 from consumers.ops.health import serve_health
-from consumers.pipeline import Adapters, Pipeline, Settings
-from consumers.ports import Model, Objects, Sink
+from consumers.pipeline import Pipeline, Settings
+from consumers.ports import Adapters, Clock, Model, Objects, Sink, Transactions
 from consumers.stages.consume import Intake
 from consumers.stages.publish import Labels
 from consumers.telemetry import Telemetry
@@ -132,8 +133,10 @@ async def run_worker(cfg: config.Config) -> None:
     try:
         await _until_reachable(sink.start)
         await _warn_of_double_batching(cfg.model)
+        source = _source(cfg)
+        transactions = _transactions(cfg, source, clock)
         pipeline = await _pipeline(
-            cfg, Adapters(_source(cfg), objects, model, sink, clock), telemetry
+            cfg, Adapters(source, objects, model, sink, clock, transactions), telemetry
         )
         _calm_garbage_collector()
         async with serve_health(cfg.http, pipeline, model, telemetry) as url:
@@ -189,6 +192,13 @@ async def _pipeline(cfg: config.Config, adapters: Adapters, telemetry: Telemetry
 
 def _source(cfg: config.Config) -> KafkaSource:
     return KafkaSource(cfg.kafka, drain_ms=cfg.delivery.drain_ms)
+
+
+def _transactions(cfg: config.Config, source: KafkaSource, clock: Clock) -> Transactions | None:
+    if cfg.delivery.guarantee != "exactly_once":
+        return None
+    outlets = KafkaOutlets(cfg.kafka, clock, compression=cfg.output.compression)
+    return Transactions(outlets, source)
 
 
 async def _until_reachable(start: Callable[[], Awaitable[None]]) -> None:
@@ -279,7 +289,6 @@ def _partition_rule(cfg: config.Config, output_partitions: int) -> Callable[[Tic
 def _refuse_unbuilt(cfg: config.Config) -> None:
     """Say so at once, rather than run with less than what was asked for."""
     asked = {
-        "delivery.guarantee": cfg.delivery.guarantee == "exactly_once",
         "output.order": cfg.output.order == "stream",
     }
     for key in (key for key, is_asked in asked.items() if is_asked):

@@ -4,7 +4,8 @@
     ├── Transient     the other side is ill or away: the same request may work later
     │   ├── Unreachable   nobody answered at all (refused, reset, timed out)
     │   ├── Overloaded    it answered that it has too much to do: send less at a time
-    │   └── WorkerDied    the process that did the work died; the same rows again may kill it again
+    │   ├── WorkerDied    the process that did the work died; the same rows again may kill it again
+    │   └── Fenced        somebody else has taken over; what we had begun is void
     ├── Poison        this record, object or row can never work: marker, dead letter, go on
     │   └── Rejected      the model answered that it cannot take these rows
     └── Fatal         going on would do harm or is pointless: stop the process
@@ -60,6 +61,10 @@ class Overloaded(Transient):
 
 class WorkerDied(Transient):
     """The model's worker died, perhaps of these rows: when they do it twice, suspect them."""
+
+
+class Fenced(Transient):
+    """Another owner of the partition came after us: nothing of this one can be published."""
 
 
 class Poison(PenstockError):

@@ -85,6 +85,10 @@ class Lane:
         return self.alive or self.stopped is not None
 
     @property
+    def draining(self) -> bool:
+        return self._draining
+
+    @property
     def wants_records(self) -> bool:
         """Room for more objects, and nobody waiting before them."""
         return self.alive and not self._draining and not self._backlog and self._has_room
@@ -160,16 +164,27 @@ class Lane:
         """All records of these releases are on the output topic. Called in the order of
         `release`.
         """
-        if not self.alive:
-            return
-        self._unconfirmed -= 1
-        freed = 0
+        if self.alive:
+            self.account(releases)
+            self.confirm(releases)
+
+    def account(self, releases: Sequence[Release]) -> Commit:
+        """The progress that these releases bring. A transaction needs it before they are delivered;
+        if it fails, the lane is over.
+        """
         for release in releases:
-            freed += sum(block.cost_bytes for block in release.blocks)
             self._progress = (release.ticket.record.offset, _reached(release))
             if release.finished:
                 self.ledger.deliver(release.ticket.record.offset)
                 release.ticket.forget()
+        return self.progress
+
+    def confirm(self, releases: Sequence[Release]) -> None:
+        """Delivered and accounted for: make room."""
+        if not self.alive:
+            return
+        self._unconfirmed -= 1
+        freed = sum(block.cost_bytes for release in releases for block in release.blocks)
         self._held_bytes -= freed
         self._budget.refund(freed)
         self._admit()
@@ -184,7 +199,7 @@ class Lane:
         self._note_idle()
 
     async def drained(self) -> None:
-        """Return when all that was begun is delivered."""
+        """Return when all that was begun is delivered, or the lane is closed."""
         await self._idle.wait()
 
     def stop(self, stop: LineStop) -> None:
@@ -203,6 +218,7 @@ class Lane:
         self._budget.refund(self._held_bytes)
         self._held_bytes = 0
         self._changed.set()
+        self._idle.set()
 
     def _note_idle(self) -> None:
         if self._draining and not len(self._order) and not self._unconfirmed:

@@ -10,7 +10,7 @@ time, commit, drop the rest.
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from consumers.budget import Budget
@@ -22,7 +22,7 @@ from consumers.errors import Fatal
 from consumers.formats.base import RowOptions
 from consumers.lane import Lane
 from consumers.outage import Outage
-from consumers.ports import Clock, Commit, Model, Objects, Sink, Source
+from consumers.ports import Adapters, Commit
 from consumers.stages.consume import Consume, Intake
 from consumers.stages.download import Download
 from consumers.stages.expand import Expand, Offload, decode_in_thread
@@ -31,9 +31,13 @@ from consumers.stages.predict import Predict
 from consumers.stages.publish import Labels, Publish
 from consumers.stages.reject import Reject
 from consumers.stages.settle import Settle
+from consumers.takeover import Takeover, check_count
 from consumers.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
+
+# Above what an outlet takes to close, so that it is not disturbed.
+ASK_AGAIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +64,6 @@ class Settings:
     patience_s: float | None
     line: LineLimits
     input_partitions: int
-
-
-@dataclass(frozen=True, slots=True)
-class Adapters:
-    """One implementation of each port."""
-
-    source: Source
-    objects: Objects
-    model: Model
-    sink: Sink
-    clock: Clock
 
 
 def _pace(settings: Settings) -> Pace | None:
@@ -107,7 +100,7 @@ class Pipeline:
         self.budget = Budget(settings.buffer_bytes)
         self.lanes: dict[int, Lane] = {}
         self._generation = 0
-        self._publishing: dict[Lane, asyncio.Task[None]] = {}
+        self._publishing: dict[int, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
         self._revoking = asyncio.Lock()
         self._failure: Fatal | None = None
@@ -150,6 +143,18 @@ class Pipeline:
         )
         self._publish = Publish(sink, reject, settings.labels, partition_of, pace, clock, telemetry)
         self._settle = Settle(source, self.lanes, telemetry, interval_s=settings.commit_interval_s)
+        self._takeover: Takeover | None = None
+        if adapters.transactions is not None:
+            self._takeover = Takeover(
+                adapters.transactions,
+                self._publish,
+                self._begin,
+                self._end,
+                clock,
+                telemetry,
+                luck,
+                idle_s=settings.commit_interval_s,
+            )
 
     def __repr__(self) -> str:
         return f"{len(self.lanes)} partitions; {self._microbatch!r}; {self.budget!r}"
@@ -161,15 +166,16 @@ class Pipeline:
                 workers = [
                     *(self._download.fetch_forever() for _ in range(self._settings.fetchers)),
                     *(self._predict.call_forever() for _ in range(self._settings.callers)),
-                    self._settle.run(),
                 ]
+                if self._takeover is None:
+                    workers.append(self._settle.run())
                 running = [self._tasks.create_task(worker) for worker in workers]
                 await self._source.start(self)
                 consuming = self._tasks.create_task(self._consume.run())
                 await self._stopping.wait()
                 self._consume.stop()
                 await consuming
-                await self.revoked(list(self.lanes))
+                await self.revoked(list(self._publishing))
                 for task in running:
                     task.cancel()
             if self._failure is not None:
@@ -198,25 +204,41 @@ class Pipeline:
     async def assigned(self, starts: Mapping[int, Commit]) -> None:
         if self._stopping.is_set():
             return  # we are about to leave: whoever gets them next begins where they are committed
-        self._generation += 1
+        if self._takeover is not None:
+            check_count(len(starts))
         for partition, start in sorted(starts.items()):
-            lane = Lane(
-                partition,
-                self._generation,
-                start,
-                budget=self.budget,
-                decode=self._intake.tickets,
-                max_objects=self._settings.in_flight_objects,
-                line=self._settings.line,
+            work = (
+                self._takeover.live(partition)
+                if self._takeover is not None
+                else self._publish.lane_forever(self._begin(partition, start))
             )
-            lane.on_jobs = self._download.offer
-            lane.on_stopped = self._line_stopped
-            self.lanes[partition] = lane
-            self._publishing[lane] = self._tasks.create_task(self._publish.lane_forever(lane))
-        self._telemetry.partitions.set(len(self.lanes))
-        log.info(
-            "assigned partitions %s as generation %d", sorted(starts) or "none", self._generation
+            self._publishing[partition] = self._tasks.create_task(work)
+        log.info("assigned partitions %s", sorted(starts) or "none")
+
+    def _begin(self, partition: int, start: Commit) -> Lane:
+        self._generation += 1
+        lane = Lane(
+            partition,
+            self._generation,
+            start,
+            budget=self.budget,
+            decode=self._intake.tickets,
+            max_objects=self._settings.in_flight_objects,
+            line=self._settings.line,
         )
+        lane.on_jobs = self._download.offer
+        lane.on_stopped = self._line_stopped
+        self.lanes[partition] = lane
+        self._telemetry.partitions.set(len(self.lanes))
+        return lane
+
+    def _end(self, lane: Lane) -> None:
+        if self.lanes.get(lane.partition) is lane:
+            log.info("closed %r", lane)
+            lane.close()
+            del self.lanes[lane.partition]
+            self._microbatch.discard_dead()
+            self._telemetry.partitions.set(len(self.lanes))
 
     def _line_stopped(self, lane: Lane) -> None:
         """The others go on. Where there are no others, in this worker or elsewhere, all ends."""
@@ -240,9 +262,16 @@ class Pipeline:
             await self._hand_back(partitions)
 
     async def _hand_back(self, partitions: Collection[int]) -> None:
-        lanes = [self.lanes[partition] for partition in partitions if partition in self.lanes]
-        if not lanes:
-            return
+        ours = [partition for partition in partitions if partition in self._publishing]
+        await self._cancel([partition for partition in ours if partition not in self.lanes])
+        lanes = [self.lanes[partition] for partition in ours if partition in self.lanes]
+        if lanes:
+            await self._drain(lanes)
+            for lane in lanes:
+                self._end(lane)
+            await self._cancel([lane.partition for lane in lanes])
+
+    async def _drain(self, lanes: Sequence[Lane]) -> None:
         self._microbatch.drain()
         for lane in lanes:
             lane.drain()
@@ -255,18 +284,16 @@ class Pipeline:
                 "the drain took longer than %.1f s; the rest will be repeated",
                 self._settings.drain_s,
             )
-        await self._settle.commit(lanes)
-        for lane in lanes:
-            await self._close(lane)
-        self._microbatch.discard_dead()
+        if self._takeover is None:
+            await self._settle.commit(lanes)
         if not self._stopping.is_set():
             self._microbatch.resume()
-        self._telemetry.partitions.set(len(self.lanes))
 
-    async def _close(self, lane: Lane) -> None:
-        log.info("closed %r", lane)
-        lane.close()
-        del self.lanes[lane.partition]
-        publishing = self._publishing.pop(lane)
-        publishing.cancel()
-        await asyncio.wait([publishing])
+    async def _cancel(self, partitions: Sequence[int]) -> None:
+        """What publishes for them ends; a transaction that is not finished is taken back."""
+        publishing = {self._publishing.pop(partition) for partition in partitions}
+        while publishing:
+            for task in publishing:
+                task.cancel()
+            # Again: a client library that is closing may have taken the cancellation for its own.
+            _, publishing = await asyncio.wait(publishing, timeout=ASK_AGAIN_S)

@@ -205,6 +205,49 @@ class Sink(Protocol):
         ...
 
 
+class Positions(Protocol):
+    """A source that can go back to where its group is."""
+
+    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        """Read the committed positions again and go on from there. Raises `Transient`; a partition
+        no longer ours is left out.
+        """
+        ...
+
+
+class Outlet(Protocol):
+    """The way out of one partition of the input, exactly once. One task at a time."""
+
+    async def publish(self, outgoing: Sequence[Outgoing], position: Commit) -> None:
+        """The records and the partition's new position become visible together, or neither.
+
+        After a failure or a cancellation the outlet is spent: which of the two it was is told by
+        the committed position, once the next outlet is open. Raises `Fenced`, `Transient`, `Fatal`.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Take back what is not committed, within the adapter's deadline. Safe to call twice."""
+        ...
+
+
+class Outlets(Protocol):
+    """Transactions, an outlet per partition of the input topic. Any number of tasks."""
+
+    async def open(self, partition: int) -> Outlet:
+        """When this returns, earlier outlets of the partition are fenced, whoever opened them, and
+        what they had begun is decided: its committed position stays. Raises `Transient` or `Fatal`.
+        """
+        ...
+
+
+class Transactions(NamedTuple):
+    """What exactly-once takes."""
+
+    outlets: Outlets
+    positions: Positions
+
+
 class Clock(Protocol):
     """Time as an argument of the whole pipeline, so that tests can own it."""
 
@@ -215,3 +258,15 @@ class Clock(Protocol):
     def wall_ms(self) -> int:
         """Epoch milliseconds."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """One implementation of each port. With `transactions` answers leave exactly once."""
+
+    source: Source
+    objects: Objects
+    model: Model
+    sink: Sink
+    clock: Clock
+    transactions: Transactions | None = None

@@ -35,6 +35,14 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.telemetry",
         "schemas",
     },
+    "consumers.takeover": {
+        "consumers.core",
+        "consumers.errors",
+        "consumers.lane",
+        "consumers.ports",
+        "consumers.stages",
+        "consumers.telemetry",
+    },
     "consumers.pipeline": {
         "consumers.budget",
         "consumers.core",
@@ -44,6 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.outage",
         "consumers.ports",
         "consumers.stages",
+        "consumers.takeover",
         "consumers.telemetry",
     },
     "consumers.adapters": {

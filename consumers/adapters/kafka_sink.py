@@ -13,12 +13,11 @@ from aiokafka import AIOKafkaProducer
 from aiokafka import errors as kafka_errors
 
 from consumers import config
+from consumers.adapters.kafka_batches import BATCH_BYTES, batches
 from consumers.adapters.kafka_client import connection, translated
 from consumers.errors import EXIT_UNREACHABLE, Fatal, Transient
 from consumers.ports import Clock, Outgoing
 
-# Below the broker's default message.max.bytes of 1,048,588, with room for the batch header.
-BATCH_BYTES = 1_000_000
 # What a record takes besides key and value, at most: varints, offsets, header count.
 RECORD_OVERHEAD_BYTES = 64
 # Idempotent batches never expire in aiokafka: past this the broker counts as unreachable.
@@ -49,15 +48,9 @@ class KafkaSink:
 
     async def send(self, outgoing: Outgoing) -> Awaitable[None]:
         now_ms = self._clock.wall_ms()
-        sent: list[asyncio.Future[Any]] = []
-        batch = self._producer.create_batch()
-        for key, value in zip(outgoing.keys, outgoing.values, strict=True):
-            if batch.append(timestamp=now_ms, key=key, value=value) is None:
-                sent.append(await self._send(batch, outgoing))
-                batch = self._producer.create_batch()
-                if batch.append(timestamp=now_ms, key=key, value=value) is None:
-                    raise Fatal(f"a record of {len(value)} bytes does not fit into an empty batch")
-        sent.append(await self._send(batch, outgoing))
+        sent = [
+            await self._send(batch, outgoing) for batch in batches(self._producer, outgoing, now_ms)
+        ]
         return self._delivered(sent, outgoing.topic)
 
     def fits(self, key: bytes | None, value: bytes) -> bool:
@@ -72,7 +65,6 @@ class KafkaSink:
             raise _unreachable("Kafka did not let the producer close", STOP_TIMEOUT_S) from None
 
     async def _send(self, batch: Any, outgoing: Outgoing) -> asyncio.Future[Any]:
-        batch.close()
         while True:
             try:
                 with translated(f"a send to {outgoing.topic}"):

@@ -84,6 +84,12 @@ class KafkaSource:
             for message in messages
         ]
 
+    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        starts = await self.committed(partitions)
+        ours = {number: start for number, start in starts.items() if number in self._ours}
+        self.seek(ours)
+        return ours
+
     async def commit(self, commits: Mapping[int, Commit]) -> None:
         offsets = {
             TopicPartition(self._topic, number): OffsetAndMetadata(*commit)

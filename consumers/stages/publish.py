@@ -2,12 +2,14 @@
 
 Rule: a lane has one release with the broker at a time; what becomes ready meanwhile leaves together
 in the next, so that batches grow with the load and none waits without it. Rows count as delivered
-when every record of their release (dead letters included) was acknowledged. A release whose letters
-the line refuses stays, and so does everything behind it. Records are encoded in bulk, the constant
-part once per object.
+when every record of their release (dead letters included) was acknowledged; in transactions, when
+these and the position that they reach were committed as one. A release whose letters the line
+refuses stays, and so does everything behind it. Records are encoded in bulk, the constant part once
+per object.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,7 +18,7 @@ from consumers.core.line import LineStop
 from consumers.core.order import Release
 from consumers.core.pace import Pace
 from consumers.lane import Lane
-from consumers.ports import Clock, Outgoing, Sink
+from consumers.ports import Clock, Outgoing, Outlet, Sink
 from consumers.stages.reject import Reject
 from consumers.telemetry import Telemetry, Way
 from schemas.prediction import RecordFrame
@@ -45,7 +47,9 @@ class _Encoded(NamedTuple):
 
 
 class Publish:
-    """One per pipeline; `lane_forever` runs once per lane and ends with it."""
+    """One per pipeline; `lane_forever` or `lane_in_transactions` runs once per lane and ends with
+    it.
+    """
 
     def __init__(
         self,
@@ -70,10 +74,32 @@ class Publish:
             released_s = self._clock.now()
             encoded, stop = self._encode_all(lane, releases)
             releases = releases[: len(encoded)]
-            for delivery in await self._hand_over(releases, encoded):
+            outgoing = self._outgoing(releases, encoded)
+            for delivery in [await self._sink.send(out) for out in outgoing]:
                 await delivery
             lane.delivered(releases)
             self._delivered(releases, released_s)
+            if stop is not None and lane.alive:
+                lane.stop(stop)
+
+    async def lane_in_transactions(self, lane: Lane, outlet: Outlet, idle_s: float) -> None:
+        """Records that need no answer move the position alone, after `idle_s` without a release."""
+        while (found := await _within(lane, idle_s)) is not None:
+            if not found and lane.progress == lane.committed:
+                continue
+            released_s = self._clock.now()
+            encoded, stop = self._encode_all(lane, found)
+            if stop is not None:
+                lane.line.stopped_at = stop.offset  # the position will say so
+            releases = found[: len(encoded)]
+            outgoing = self._outgoing(releases, encoded)
+            position = lane.account(releases)
+            await outlet.publish(outgoing, position)
+            lane.committed = position
+            self._telemetry.committed()
+            if found:
+                lane.confirm(releases)
+                self._delivered(releases, released_s)
             if stop is not None and lane.alive:
                 lane.stop(stop)
 
@@ -108,9 +134,7 @@ class Publish:
             since_ms=self._clock.wall_ms(),
         )
 
-    async def _hand_over(
-        self, releases: Sequence[Release], encoded: Sequence[_Encoded]
-    ) -> list[Awaitable[None]]:
+    def _outgoing(self, releases: Sequence[Release], encoded: Sequence[_Encoded]) -> list[Outgoing]:
         outgoing: dict[int, Outgoing] = {}
         letters: list[bytes] = []
         for release, (values, its_letters, rejections) in zip(releases, encoded, strict=True):
@@ -123,10 +147,10 @@ class Publish:
             letters += its_letters
             for _, rejection in rejections:
                 self._telemetry.rejected(rejection.code)
-        awaitables = [await self._sink.send(out) for out in outgoing.values() if out.values]
+        found = [out for out in outgoing.values() if out.values]
         if letters:
-            awaitables.append(await self._reject.send(releases[0].ticket.owner.partition, letters))
-        return awaitables
+            found.append(self._reject.outgoing(releases[0].ticket.owner.partition, letters))
+        return found
 
     def _delivered(self, releases: Sequence[Release], released_s: float) -> None:
         self._telemetry.rows_delivered(sum(release.rows for release in releases))
@@ -214,6 +238,17 @@ class Publish:
             model=self._labels.model,
             model_version=self._labels.model_version,
         )
+
+
+async def _within(lane: Lane, idle_s: float) -> list[Release] | None:
+    """What may be published next; empty after `idle_s` without any, None when the lane is
+    closed.
+    """
+    try:
+        async with asyncio.timeout(idle_s):
+            return await lane.release(RELEASE_ROWS) or None
+    except TimeoutError:
+        return []
 
 
 def _way(release: Release, latency_s: float, released_s: float, now_s: float) -> Way:

@@ -5,7 +5,7 @@ Rule: a letter never carries payloads; its reference names exactly the rows that
 can be published again as it is.
 """
 
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from consumers.core.blocks import Block, Rejection, Ticket
 from consumers.ports import Clock, Outgoing, Sink
@@ -15,7 +15,7 @@ from schemas.reference import RowRange
 
 
 class Reject:
-    """Encodes letters for the publish stage and sends them."""
+    """Encodes letters for the publish stage."""
 
     def __init__(
         self, sink: Sink, *, input_topic: str, topic: str, partitions: int, model: str, clock: Clock
@@ -27,11 +27,9 @@ class Reject:
         self._model = model
         self._clock = clock
 
-    async def send(self, partition: int, letters: list[bytes]) -> Awaitable[None]:
+    def outgoing(self, partition: int, letters: list[bytes]) -> Outgoing:
         keys: list[bytes | None] = [None] * len(letters)
-        return await self._sink.send(
-            Outgoing(self._topic, partition % self._partitions, keys, letters)
-        )
+        return Outgoing(self._topic, partition % self._partitions, keys, letters)
 
     def rows(self, block: Block, errors: Mapping[int, Rejection]) -> Iterator[bytes]:
         """Letters for the rejected rows of a block; `errors` by index into it."""

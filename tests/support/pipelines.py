@@ -11,10 +11,12 @@ from typing import Any
 import orjson
 
 from consumers.adapters.memory import MemoryModel, MemoryObjects, MemorySink, MemorySource
+from consumers.adapters.memory_transactions import MemoryOutlets
 from consumers.core.line import LineLimits
 from consumers.core.window import WindowLimits
 from consumers.formats.base import RowOptions, Run
-from consumers.pipeline import Adapters, Pipeline, Settings
+from consumers.pipeline import Pipeline, Settings
+from consumers.ports import Adapters, Transactions
 from consumers.stages.consume import Intake
 from consumers.stages.publish import Labels
 from consumers.telemetry import Telemetry
@@ -62,17 +64,20 @@ class World:
 
     partitions: int = 1
     allow: Sequence[str] | None = None
+    exactly_once: bool = False
     settings: Settings = SETTINGS
     source: MemorySource = field(init=False)
     objects: MemoryObjects = field(default_factory=MemoryObjects)
     model: MemoryModel = field(default_factory=MemoryModel)
     sink: MemorySink = field(init=False)
+    outlets: MemoryOutlets = field(init=False)
     clock: VirtualClock = field(default_factory=VirtualClock)
     telemetry: Telemetry = field(default_factory=Telemetry)
 
     def __post_init__(self) -> None:
         self.source = MemorySource(self.partitions)
         self.sink = MemorySink(partitions=self.partitions)
+        self.outlets = MemoryOutlets(self.source, self.sink)
         self.settings = replace(self.settings, input_partitions=self.partitions)
 
     def with_settings(self, **changes: Any) -> "World":
@@ -80,9 +85,10 @@ class World:
         return self
 
     def pipeline(self) -> Pipeline:
+        transactions = Transactions(self.outlets, self.source) if self.exactly_once else None
         return Pipeline(
             self.settings,
-            Adapters(self.source, self.objects, self.model, self.sink, self.clock),
+            Adapters(self.source, self.objects, self.model, self.sink, self.clock, transactions),
             Intake(stream_from=None, allow=self.allow, clock=self.clock, telemetry=self.telemetry),
             lambda ticket: ticket.owner.partition,
             self.telemetry,

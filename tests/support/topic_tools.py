@@ -42,12 +42,14 @@ class Record(NamedTuple):
 
 
 class Broker:
-    """Made by `broker_of`."""
+    """Made by `broker_of`. `isolation` is for reading `records`."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, isolation: str) -> None:
         self._servers = servers
         self._producer = AIOKafkaProducer(bootstrap_servers=servers)
-        self._consumer = AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
+        self._consumer = AIOKafkaConsumer(
+            bootstrap_servers=servers, auto_offset_reset="earliest", isolation_level=isolation
+        )
         self._admin = AIOKafkaAdminClient(bootstrap_servers=servers)
 
     async def start(self) -> None:
@@ -147,8 +149,10 @@ class Broker:
 
 
 @asynccontextmanager
-async def broker_of(services: Services) -> AsyncIterator[Broker]:
-    broker = Broker(services.bootstrap_servers)
+async def broker_of(
+    services: Services, isolation: str = "read_uncommitted"
+) -> AsyncIterator[Broker]:
+    broker = Broker(services.bootstrap_servers, isolation)
     await broker.start()
     try:
         yield broker

@@ -1,0 +1,187 @@
+"""Exactly-once outlets by aiokafka: a transactional producer per partition of the input topic.
+
+Rule: the transactional id names the input partition, so that whoever starts its producer fences all
+former owners; aiokafka cannot fence by the group. Every delivery is awaited before the commit,
+because aiokafka commits what is there even if a batch failed. After a failure the producer is never
+used again. Owner: one publish task per outlet.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import errors as kafka_errors
+from aiokafka.structs import OffsetAndMetadata
+
+from consumers import config
+from consumers.adapters.kafka_batches import BATCH_BYTES, batches
+from consumers.adapters.kafka_client import connection, translated
+from consumers.errors import Fenced, Transient, Unreachable
+from consumers.ports import Clock, Commit, Outgoing
+
+log = logging.getLogger(__name__)
+
+# A broker that has just come back loads its transaction log before it answers.
+START_TIMEOUT_S = 30.0
+# The broker takes back what is not committed by then; readers of committed records wait that long
+# for what a worker leaves that dies and has no successor.
+TRANSACTION_TIMEOUT_S = 30.0
+# The next transaction often begins while the broker still ends the one before: a try too early
+# costs this much, 100 by default.
+RETRY_BACKOFF_MS = 50
+# Both together below the 10 s that the group grants on top of the drain.
+ABORT_TIMEOUT_S = 4.0
+STOP_TIMEOUT_S = 4.0
+
+# What another producer, with the same id but a new epoch, is the cure for.
+_STALE = (
+    kafka_errors.OutOfOrderSequenceNumber,
+    kafka_errors.DuplicateSequenceNumber,
+    kafka_errors.InvalidProducerIdMapping,
+    kafka_errors.InvalidTxnState,
+    kafka_errors.ProducerClosed,
+    kafka_errors.UnknownError,
+)
+
+
+class KafkaOutlets:
+    def __init__(self, settings: config.Kafka, clock: Clock, *, compression: str = "none") -> None:
+        self._settings = settings
+        self._clock = clock
+        self._compression = compression
+        # It warns of each such try; what fails in the end is raised.
+        logging.getLogger("aiokafka.producer.sender").setLevel(logging.ERROR)
+
+    async def open(self, partition: int) -> "KafkaOutlet":
+        settings = self._settings
+        producer = AIOKafkaProducer(
+            **connection(settings),
+            transactional_id=f"{settings.group}-{settings.input_topic}-{partition}",
+            transaction_timeout_ms=int(TRANSACTION_TIMEOUT_S * 1000),
+            retry_backoff_ms=RETRY_BACKOFF_MS,
+            max_batch_size=BATCH_BYTES,
+            compression_type=None if self._compression == "none" else self._compression,
+        )
+        outlet = KafkaOutlet(
+            producer, settings.group, TopicPartition(settings.input_topic, partition), self._clock
+        )
+        try:
+            await outlet.start()
+        except BaseException:
+            await outlet.close()
+            raise
+        return outlet
+
+
+class KafkaOutlet:
+    def __init__(self, producer: Any, group: str, source: TopicPartition, clock: Clock) -> None:
+        self._producer = producer
+        self._group = group
+        self._source = source
+        self._clock = clock
+        self._unfinished = False
+        self._closed = False
+
+    async def start(self) -> None:
+        """Answered when what the predecessor had begun is decided."""
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                with translated("starting a transactional producer"):
+                    await self._producer.start()
+        except TimeoutError:
+            raise _silent("the start of a transactional producer", START_TIMEOUT_S) from None
+
+    async def publish(self, outgoing: Sequence[Outgoing], position: Commit) -> None:
+        try:
+            async with asyncio.timeout(TRANSACTION_TIMEOUT_S):
+                await self._transaction(outgoing, position)
+        except TimeoutError:
+            raise _silent("a transaction", TRANSACTION_TIMEOUT_S) from None
+        except kafka_errors.KafkaError as error:
+            self._raise(error)
+
+    async def _transaction(self, outgoing: Sequence[Outgoing], position: Commit) -> None:
+        producer, now_ms = self._producer, self._clock.wall_ms()
+        await producer.begin_transaction()
+        self._unfinished = True
+        sent: list[asyncio.Future[Any]] = []
+        for out in outgoing:
+            for batch in batches(producer, out, now_ms):
+                future = await producer.send_batch(batch, out.topic, partition=out.partition)
+                future.add_done_callback(_seen)
+                sent.append(future)
+        # The position goes to its coordinator while the records go to their leaders.
+        offsets = {self._source: OffsetAndMetadata(*position)}
+        await asyncio.gather(*sent, producer.send_offsets_to_transaction(offsets, self._group))
+        self._unfinished = False  # from here on it is the broker that decides
+        await producer.commit_transaction()
+
+    def _raise(self, error: kafka_errors.KafkaError) -> None:
+        # A producer whose own task failed says no more than that; the reason is behind it.
+        reason = error.__cause__ if type(error) is kafka_errors.KafkaError else None
+        if isinstance(error, kafka_errors.ProducerFenced):
+            self._unfinished = False
+            raise Fenced(
+                "another worker took it over, or a transaction lasted too long; what was begun "
+                "is dropped"
+            ) from error
+        if isinstance(reason or error, _STALE):
+            raise Transient(f"a transaction failed and is repeated: {reason or error!r}") from error
+        with translated("a transaction"):
+            raise reason if isinstance(reason, kafka_errors.KafkaError) else error
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._unfinished:
+                await self._take_back()
+        finally:
+            await self._stop()
+
+    async def _take_back(self) -> None:
+        """A courtesy to readers; where it fails, the next owner's start or the time-out does it."""
+        try:
+            async with asyncio.timeout(ABORT_TIMEOUT_S):
+                await self._producer.abort_transaction()
+        except (kafka_errors.KafkaError, TimeoutError, AssertionError) as error:
+            # AssertionError: aiokafka's state machine, where a failed request has ended it.
+            log.debug("%s: the transaction was not taken back: %r", self._source, error)
+
+    async def _stop(self) -> None:
+        producer = self._producer
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await producer.stop()
+        except (kafka_errors.KafkaError, TimeoutError) as error:
+            log.debug("%s: the producer did not close: %r", self._source, error)
+        finally:
+            for future in _left_behind(producer):
+                future.add_done_callback(_seen)
+            if producer._sender.sender_task is not None:
+                # It would try for ever what the next producer has made void.
+                producer._sender.sender_task.cancel()
+            await producer.client.close()
+
+
+def _left_behind(producer: Any) -> Iterator[asyncio.Future[Any]]:
+    """Futures that aiokafka fails when its task ends, for nobody; asyncio would report each."""
+    ended = producer._txn_manager.wait_for_transaction_end()
+    if ended is not None:
+        yield ended
+    for queue in producer._message_accumulator._batches.values():
+        for batch in queue:
+            yield batch._drain_waiter
+
+
+def _seen(future: asyncio.Future[Any]) -> None:
+    """Its failure is known: asyncio need not say that nobody asked for it."""
+    if not future.cancelled():
+        future.exception()
+
+
+def _silent(what: str, after_s: float) -> Unreachable:
+    return Unreachable(f"Kafka did not answer {what} within {after_s:.0f} s. Is the broker up?")

@@ -1,0 +1,216 @@
+"""Exactly once, in memory: what readers of committed records see, whatever fails in between."""
+
+import asyncio
+from collections.abc import Sequence
+
+import orjson
+import pytest
+
+from consumers.core.cursor import without_stop
+from consumers.core.line import LineLimits
+from consumers.core.payload import Payload
+from consumers.core.window import WindowLimits
+from consumers.errors import EXIT_FATAL, EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Transient, Unreachable
+from consumers.ports import Commit
+from consumers.takeover import FENCED_WAIT_S, MAX_PARTITIONS, RETRY
+from consumers.testing.virtual_time import virtual_time
+from tests.support.pipelines import World, csv, run_to_end, running, until
+
+ROWS = 2_000
+
+
+def small_steps(world: World) -> World:
+    """Many transactions for one object: each batch of 100 rows takes the model 20 ms."""
+
+    async def take_a_while(_payloads: Sequence[Payload]) -> None:
+        await asyncio.sleep(0.020)
+
+    world.model.script = take_a_while
+    return world.with_settings(window=WindowLimits(100, 1 << 20, 0.010), callers=1)
+
+
+def rows(world: World, partition: int = 0) -> list[int]:
+    return [record["row"] for record in world.records(partition)]
+
+
+class Failing:
+    """Raises in the transactions of these numbers (from 1), before they commit."""
+
+    def __init__(self, world: World, error: Exception, *numbers: int) -> None:
+        self.begun = 0
+        self._error = error
+        self._numbers = numbers
+        world.outlets.before_commit = self
+
+    async def __call__(self, _partition: int) -> None:
+        self.begun += 1
+        if self.begun in self._numbers or not self._numbers:
+            raise self._error
+
+
+@virtual_time
+async def test_a_transaction_moves_the_position_with_the_rows() -> None:
+    world = small_steps(World(exactly_once=True))
+    world.announce("a.csv", csv(ROWS))
+    await run_to_end(world, 1)
+    assert rows(world) == list(range(ROWS))
+    assert world.outlets.transactions > 1
+    assert world.source.commits == []
+    assert world.source.committed[0] == Commit(1, "")
+
+
+@virtual_time
+async def test_dead_letters_are_in_the_transaction_of_their_rows() -> None:
+    world = World(exactly_once=True)
+    Failing(world, Transient("no"), 1)
+    world.announce("missing.csv")
+    await run_to_end(world, 1)
+    assert [out.topic for out in world.outlets.aborted] == ["predictions", "predictions.dlq"]
+    assert [letter["code"] for letter in world.dead_letters()] == ["not_found"]
+    assert [record["error"]["code"] for record in world.records()] == ["not_found"]
+
+
+@virtual_time
+async def test_after_a_failed_transaction_the_partition_goes_on_from_the_last_one() -> None:
+    world = small_steps(World(exactly_once=True))
+    failing = Failing(world, Transient("the broker stumbled"), 3, 4, 9)
+    world.announce("a.csv", csv(ROWS))
+    world.announce("b.csv", csv(10))
+    await run_to_end(world, 2)
+    assert failing.begun > 9
+    assert rows(world) == [*range(ROWS), *range(10)]
+    assert world.outlets.aborted
+
+
+@virtual_time
+async def test_who_is_fenced_publishes_nothing_more_and_takes_over_again_if_it_still_owns() -> None:
+    world = small_steps(World(exactly_once=True))
+    world.announce("a.csv", csv(ROWS))
+    async with running(world) as pipeline:
+        await until(lambda: len(world.records()) >= 500)
+        await world.outlets.open(0)
+        await until(lambda: not pipeline.lanes)
+        seen = len(world.records())
+        await asyncio.sleep(FENCED_WAIT_S / 2)
+        assert len(world.records()) == seen
+        await until(lambda: world.next_offset() == 1)
+    assert rows(world) == list(range(ROWS))
+
+
+@virtual_time
+async def test_a_worker_that_only_believes_to_own_a_partition_repeats_nothing() -> None:
+    world = small_steps(World(exactly_once=True))
+    world.announce("a.csv", csv(ROWS))
+    frozen = asyncio.Event()
+
+    async def freeze(_partition: int) -> None:
+        if len(world.records()) >= 500 and not frozen.is_set():
+            frozen.set()
+            world.outlets.before_commit = None
+            await asyncio.sleep(1.0)
+
+    world.outlets.before_commit = freeze
+    async with running(world):
+        await frozen.wait()
+        heir = World(exactly_once=True)
+        heir.source.records, heir.source.committed = world.source.records, world.source.committed
+        heir.objects, heir.outlets = world.objects, world.outlets
+        await run_to_end(heir, 1)
+    assert rows(world) == list(range(ROWS))
+
+
+@virtual_time
+async def test_records_without_an_answer_move_the_position_too() -> None:
+    world = World(exactly_once=True)
+    world.source.append(orjson.dumps({"Event": "s3:TestEvent", "Service": "Amazon S3"}))
+    await run_to_end(world, 1)
+    assert world.records() == []
+    assert world.outlets.transactions == 1
+
+
+@virtual_time
+async def test_a_drain_finishes_what_was_begun_and_the_next_owner_goes_on() -> None:
+    world = small_steps(World(partitions=2, exactly_once=True))
+    for key in ("a.csv", "b.csv"):
+        world.announce(key, csv(ROWS), partition=0)
+        world.announce(key, csv(ROWS), partition=1)
+    async with running(world):
+        await until(lambda: len(world.records()) >= 300)
+        await world.source.revoke([0])
+        await world.source.assign([0])
+        await until(lambda: world.next_offset(0) == 2 and world.next_offset(1) == 2)
+    assert rows(world, 0) == rows(world, 1) == [*range(ROWS), *range(ROWS)]
+
+
+@virtual_time
+async def test_a_drain_past_its_time_takes_the_open_transaction_back() -> None:
+    world = World(exactly_once=True).with_settings(drain_s=2.0)
+
+    async def hang(_partition: int) -> None:
+        await asyncio.Event().wait()
+
+    world.outlets.before_commit = hang
+    world.announce("a.csv", csv(10))
+    async with running(world):
+        await until(lambda: bool(world.model.calls))
+        await asyncio.sleep(1.0)
+    assert world.records() == []
+    assert 0 not in world.source.committed
+    assert [out.topic for out in world.outlets.aborted] == ["predictions"]
+
+
+@virtual_time
+async def test_a_partition_handed_back_while_it_is_taken_over_is_left_alone() -> None:
+    world = World(exactly_once=True)
+    Failing(world, Transient("no"))
+    world.announce("a.csv", csv(10))
+    async with running(world) as pipeline:
+        await until(lambda: bool(world.outlets.aborted) and not pipeline.lanes)
+        await world.source.revoke([0])
+        epochs = world.outlets.epochs[0]
+        await asyncio.sleep(60.0)
+        assert world.outlets.epochs[0] == epochs
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(Unreachable("gone"), EXIT_UNREACHABLE), (Fatal("not allowed"), EXIT_FATAL)],
+)
+def test_what_does_not_pass_ends_the_worker(error: Exception, code: int) -> None:
+    @virtual_time
+    async def scenario() -> None:
+        world = World(exactly_once=True)
+        Failing(world, error)
+        world.announce("a.csv", csv(10))
+        with pytest.raises(ExceptionGroup) as raised:
+            async with running(world):
+                await asyncio.sleep((RETRY.give_up_s or 0) * 2)
+        fatal = raised.value
+        while isinstance(fatal, ExceptionGroup):
+            (fatal,) = fatal.exceptions
+        assert isinstance(fatal, Fatal)
+        assert fatal.exit_code == code
+
+    scenario()
+
+
+@virtual_time
+async def test_more_partitions_than_a_worker_takes_are_refused() -> None:
+    world = World(partitions=MAX_PARTITIONS + 1, exactly_once=True)
+    with pytest.raises(Fatal, match="at most 100, a producer each") as raised:
+        await world.pipeline().assigned({n: Commit(0) for n in range(MAX_PARTITIONS + 1)})
+    assert raised.value.exit_code == EXIT_USAGE
+
+
+@virtual_time
+async def test_a_stopped_line_says_so_in_its_last_transaction() -> None:
+    world = World(exactly_once=True).with_settings(line=LineLimits(0.0, 3))
+    for number in range(10):
+        world.announce(f"missing-{number}.csv", stream="s")
+    with pytest.raises(Fatal, match="every line is stopped"):
+        await world.pipeline().run()
+    assert len(world.records()) == len(world.dead_letters()) == 3
+    assert without_stop(world.source.committed[0].metadata) == ("", True)
+    with pytest.raises(Fatal, match="it failed here before"):
+        await world.pipeline().run()
+    assert len(world.records()) == 3
