@@ -124,10 +124,11 @@ class _Output:
 
 
 async def _records(settings: config.Kafka, topic: str) -> AsyncIterator[ConsumerRecord]:
-    """Everything a topic holds now."""
+    """Everything a topic holds now, but for what transactions took back."""
     consumer = AIOKafkaConsumer(
         **connection(settings),
         auto_offset_reset="earliest",
+        isolation_level="read_committed",
         max_partition_fetch_bytes=FETCH_BYTES,
         max_poll_records=None,
     )

@@ -32,8 +32,10 @@ async def verify(
     progress: OnRead = lambda _done, _total: None,
 ) -> Report:
     """Judge everything up to `until`: what the input topic holds now, or what the group has
-    committed of it.
+    committed of it. Where exactly once is promised, it is to readers of committed records.
     """
+    if cfg.delivery.guarantee == "exactly_once":
+        isolation = "read_committed"
     async with open_reader(cfg.kafka, isolation) as reader:
         asked = await reader.spans(cfg.kafka.input_topic)
         committed = await reader.committed(asked)
@@ -85,6 +87,7 @@ def _scope(
         committed=committed,
         partition_of=_hashed(partitions) if by_hash else lambda partition, _: partition,
         by_stream=by_hash or cfg.output.order == "stream",
+        exactly_once=cfg.delivery.guarantee == "exactly_once",
         markers=cfg.output.markers,
     )
 

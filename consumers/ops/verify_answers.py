@@ -35,6 +35,7 @@ class Answers:
         asked: Mapping[int, Asked],
         partition_of: Callable[[int, str], int],
         by_stream: bool,
+        exactly_once: bool,
         letters: Letters,
         findings: Findings,
     ) -> None:
@@ -46,6 +47,7 @@ class Answers:
         self._asked = asked
         self._partition_of = partition_of
         self._by_stream = by_stream
+        self._exactly_once = exactly_once
         self._letters = letters
         self._findings = findings
         self._sequences: dict[tuple[int, str], Sequence] = {}
@@ -180,6 +182,9 @@ class Answers:
             if left_out:
                 text = f"a repeat goes on at row {row} and leaves out row {left_out}"
                 self._tell("disorder", partition, offset, text)
+        if self._exactly_once:
+            text = f"{row_text(row)} of object {at.object_index} of offset {at.offset} came before"
+            self._tell("repeated", partition, offset, text)
         self.repeats.note(partition, at, row)
 
     def _add(self, partition: int, offset: int, known: Open, answer: Answer) -> None:

@@ -23,6 +23,7 @@ Kind = Literal[
     "foreign_partition",
     "not_asked",
     "disorder",
+    "repeated",
     "lost",
     "bad_end",
     "differs",

@@ -33,6 +33,7 @@ class Scope:
     committed: Mapping[int, int]
     partition_of: Callable[[int, str], int]
     by_stream: bool
+    exactly_once: bool
     markers: bool
 
 
@@ -54,6 +55,7 @@ class Judge:
             self._asked,
             scope.partition_of,
             scope.by_stream,
+            scope.exactly_once,
             self._letters,
             self._findings,
         )

@@ -116,6 +116,16 @@ def test_the_command_ends_with_1_and_names_the_violation(cfg: config.Config) -> 
     assert result.stdout.endswith("VIOLATED: 1 lost.\n")
 
 
+def test_the_command_ends_with_1_where_a_repeat_breaks_the_promise(
+    cfg: config.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_DELIVERY__GUARANTEE", "exactly_once")
+    asyncio.run(publish(cfg, sound()))
+    result = CliRunner().invoke(cli, ["verify"])
+    assert result.exit_code == 1
+    assert result.stdout.endswith("VIOLATED: 50 repeated.\n")
+
+
 def test_the_command_prints_json(cfg: config.Config) -> None:
     topics = sound()
     topics.out[0], topics.out[1] = topics.out[1], topics.out[0]

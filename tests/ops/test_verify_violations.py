@@ -71,6 +71,17 @@ def test_a_lost_reference(offset: int) -> None:
     assert (found.kind, place(found)) == ("lost", at_input(offset))
 
 
+def test_a_row_that_came_twice_where_once_is_promised() -> None:
+    topics = sound()
+    topics.out.extend(topics.out[-2:])
+    assert topics.report().ok
+    topics.exactly_once = True
+    report = topics.report()
+    assert report.violated == {"repeated": 2}
+    assert [place(found) for found in report.violations] == [at_output(15), at_output(16)]
+    assert report.violations[0].text == "row 3 of object 0 of offset 2 came before"
+
+
 def test_everything_lost() -> None:
     topics = sound()
     topics.out.clear()

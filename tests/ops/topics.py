@@ -34,6 +34,7 @@ class Topics:
     partitions: int = 1
     markers: bool = True
     by_stream: bool = False
+    exactly_once: bool = False
     partition_of: Callable[[int, str], int] = lambda partition, _: partition
     committed: dict[int, int] = field(default_factory=dict)
     until: dict[int, int] | None = None
@@ -167,6 +168,7 @@ class Topics:
             committed=self.committed,
             partition_of=self.partition_of,
             by_stream=self.by_stream,
+            exactly_once=self.exactly_once,
             markers=self.markers,
         )
 
