@@ -120,12 +120,12 @@ def pipeline_settings(
         patience_s=patience_s,
         line=line,
         input_partitions=input_partitions,
+        order_by_stream=cfg.output.order == "stream",
     )
 
 
 async def run_worker(cfg: config.Config) -> None:
     """One worker until SIGTERM or SIGINT, then a drain. Raises the first failure."""
-    _refuse_unbuilt(cfg)
     stop = StopSignal()
     clock, telemetry = SystemClock(), Telemetry()
     objects, model = open_objects(cfg.objects), open_model(cfg.model)
@@ -284,12 +284,3 @@ def _partition_rule(cfg: config.Config, output_partitions: int) -> Callable[[Tic
         return of_stream(ticket.stream)
 
     return of_ticket
-
-
-def _refuse_unbuilt(cfg: config.Config) -> None:
-    """Say so at once, rather than run with less than what was asked for."""
-    asked = {
-        "output.order": cfg.output.order == "stream",
-    }
-    for key in (key for key, is_asked in asked.items() if is_asked):
-        raise Fatal(f"{key}: this value is not built yet", exit_code=EXIT_USAGE)

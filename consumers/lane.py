@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 
 from consumers.budget import Budget
 from consumers.core.blocks import Ticket
-from consumers.core.cursor import START, Cursor, decode, with_stop, without_stop
+from consumers.core.cursor import Cursor, Progress, decode, encode, with_stop, without_stop
+from consumers.core.jobs import Jobs, JobsByStream, JobsInOrder, Share
 from consumers.core.ledger import Ledger
 from consumers.core.line import Line, LineLimits, LineStop
-from consumers.core.order import Order, Release
+from consumers.core.order import Order, PartitionOrder, Release, StreamOrder
 from consumers.ports import Commit, Record
 
 log = logging.getLogger(__name__)
@@ -38,22 +39,27 @@ class Lane:
         decode: Decode,
         max_objects: int,
         line: LineLimits,
+        stream_share: Share | None = None,
     ) -> None:
+        """With a `stream_share`, order is kept per stream only."""
         self.partition = partition
         self.generation = generation
         self.committed = start
-        self.ledger = Ledger(start.next_offset)
         metadata, stopped = without_stop(start.metadata)
-        self.line = Line(line, start.next_offset if stopped else None)
+        self.ledger = Ledger(_inherited(partition, start._replace(metadata=metadata)))
+        self.line = Line(line, None if stopped is None else start.next_offset + stopped)
         self.stopped: LineStop | None = None
-        self._resume = _resume(partition, metadata)
-        self._progress: tuple[int, Cursor] = (start.next_offset, self._resume)
-        self.jobs: deque[Ticket] = deque()
+        self.jobs: Jobs
+        self._order: Order
+        self._by_stream = stream_share is not None
+        if stream_share is None:
+            self.jobs, self._order = JobsInOrder(), PartitionOrder()
+        else:
+            self.jobs, self._order = JobsByStream(stream_share), StreamOrder()
         self.on_jobs: Callable[[Lane], None] = lambda _: None
         self.on_stopped: Callable[[Lane], None] = lambda _: None
         self.alive = True
         self._draining = False
-        self._order = Order()
         self._backlog: deque[Record] = deque()
         self._budget = budget
         self._decode = decode
@@ -71,13 +77,13 @@ class Lane:
 
     @property
     def progress(self) -> Commit:
-        """What may be committed now: the next record, and how far into it."""
-        next_offset = self.ledger.next_offset
-        offset, reached = self._progress
-        metadata = reached.encode() if offset == next_offset else ""
-        if self.stopped or self.line.stopped_at == next_offset:
-            metadata = with_stop(metadata)
-        return Commit(next_offset, metadata)
+        """What may be committed now: the next record, and what is delivered of it and beyond."""
+        progress = self.ledger.progress
+        metadata = encode(progress)
+        stopped_at = self.stopped.offset if self.stopped else self.line.stopped_at
+        if stopped_at is not None and stopped_at >= progress.next_offset:
+            metadata = with_stop(metadata, stopped_at - progress.next_offset)
+        return Commit(progress.next_offset, metadata)
 
     @property
     def may_commit(self) -> bool:
@@ -91,10 +97,12 @@ class Lane:
     @property
     def wants_records(self) -> bool:
         """Room for more objects, and nobody waiting before them."""
-        return self.alive and not self._draining and not self._backlog and self._has_room
+        is_open = self.alive and not self._draining
+        return is_open and not self._backlog and self._has_room_for(None)
 
-    @property
-    def _has_room(self) -> bool:
+    def _has_room_for(self, offset: int | None) -> bool:
+        if self._by_stream:
+            return self.jobs.in_work < self._max_objects and self.ledger.has_room_for(offset)
         return self.ledger.owed < self._max_objects
 
     def receive(self, record: Record) -> None:
@@ -105,43 +113,59 @@ class Lane:
 
     def _admit(self) -> None:
         had_jobs = bool(self.jobs)
-        while self._backlog and self._has_room:
+        while self._backlog and self._has_room_for(self._backlog[0].offset):
             record = self._backlog.popleft()
+            if self.ledger.is_completed(record.offset):
+                self.ledger.open(record.offset, 0)
+                continue
             tickets = self._decode(self, record)
-            if record.offset == self.committed.next_offset and self._resume != START:
+            if self.ledger.is_begun(record.offset):
                 tickets = self._without_delivered(tickets)
             self.ledger.open(record.offset, len(tickets))
             for ticket in tickets:
                 self._order.add(ticket)
                 if not ticket.closed:
-                    self.jobs.append(ticket)
+                    self.jobs.add(ticket)
             if any(ticket.closed for ticket in tickets):
                 self.wake()
+        self._offer(had_jobs)
+
+    def _offer(self, had_jobs: bool) -> None:
         if self.jobs and not had_jobs:
             self.on_jobs(self)
 
     def _without_delivered(self, tickets: Sequence[Ticket]) -> Sequence[Ticket]:
-        """A former assignment delivered these objects, and some rows of the next."""
-        resume, self._resume = self._resume, START
-        left = [ticket for ticket in tickets if ticket.index >= resume.object_index]
-        if left and left[0].index == resume.object_index:
-            left[0].resume = resume
+        """A former assignment delivered some of these objects, and some rows of others."""
+        left = [
+            ticket
+            for ticket in tickets
+            if not self.ledger.is_delivered(ticket.record.offset, ticket.index)
+        ]
+        for ticket in left:
+            ticket.resume = self.ledger.cursor(ticket.record.offset, ticket.index)
         return left
 
     def may_overdraw(self, ticket: Ticket) -> bool:
         """The head must go on, whatever the budget says, once nothing of it is left that could be
-        delivered without more of it: so it overdraws by one step. A dead lane's reader goes on to
-        find out.
+        delivered without more of it: so it overdraws by one step, and by another while one is being
+        delivered where other streams may be in that release. A dead lane's reader goes on to find
+        out.
         """
         if not self.alive:
             return True
-        is_stuck = not self._unconfirmed and ticket.head is ticket.tail
-        return is_stuck and self._order.head is ticket
+        is_stuck = ticket.head is ticket.tail and (self._by_stream or not self._unconfirmed)
+        return is_stuck and self._order.is_head(ticket)
 
     def hold(self, nbytes: int) -> None:
         if self.alive:
             self._held_bytes += nbytes
             self._budget.spend(nbytes)
+
+    def fetched(self, ticket: Ticket) -> None:
+        had_jobs = bool(self.jobs)
+        self.jobs.fetched(ticket)
+        self._offer(had_jobs)
+        self.wake()
 
     def wake(self) -> None:
         self._changed.set()
@@ -150,15 +174,17 @@ class Lane:
         """What may be published next, in order; waits until there is something. Empty: the lane is
         closed.
         """
-        while self.alive and not (releases := self._order.release(max_rows)):
+        while self.alive and not (releases := self._release(max_rows)):
             self._changed.clear()
             await self._changed.wait()
         if not self.alive:
             return []
         self._unconfirmed += 1
-        if any(release.finished for release in releases):
-            self._budget.review()
+        self._budget.review()
         return releases
+
+    def _release(self, max_rows: int) -> list[Release]:
+        return self._order.release(max_rows, self.ledger.spare_marks)
 
     def delivered(self, releases: Sequence[Release]) -> None:
         """All records of these releases are on the output topic. Called in the order of
@@ -168,16 +194,14 @@ class Lane:
             self.account(releases)
             self.confirm(releases)
 
-    def account(self, releases: Sequence[Release]) -> Commit:
-        """The progress that these releases bring. A transaction needs it before they are delivered;
-        if it fails, the lane is over.
+    def account(self, releases: Sequence[Release]) -> None:
+        """`progress` is what these releases bring. A transaction needs it before they are
+        delivered; if it fails, the lane is over.
         """
+        had_jobs = bool(self.jobs)
         for release in releases:
-            self._progress = (release.ticket.record.offset, _reached(release))
-            if release.finished:
-                self.ledger.deliver(release.ticket.record.offset)
-                release.ticket.forget()
-        return self.progress
+            self._account(release)
+        self._offer(had_jobs)
 
     def confirm(self, releases: Sequence[Release]) -> None:
         """Delivered and accounted for: make room."""
@@ -189,6 +213,19 @@ class Lane:
         self._budget.refund(freed)
         self._admit()
         self._note_idle()
+
+    def _account(self, release: Release) -> None:
+        ticket = release.ticket
+        offset = ticket.record.offset
+        if release.finished:
+            self.ledger.deliver(offset, ticket.index)
+            if ticket.started:
+                self.jobs.delivered(ticket)
+            ticket.forget()
+        else:
+            last = release.blocks[-1]
+            cursor = Cursor(last.first_row + last.rows, ticket.digest)
+            self.ledger.reach(offset, ticket.index, cursor)
 
     def drain(self) -> None:
         """Take nothing new and forget what nobody has begun."""
@@ -225,23 +262,13 @@ class Lane:
             self._idle.set()
 
 
-def _resume(partition: int, metadata: str) -> Cursor:
-    found = decode(metadata)
-    if found is None:
+def _inherited(partition: int, start: Commit) -> Progress:
+    progress, is_whole = decode(start.metadata, start.next_offset)
+    if not is_whole:
         log.warning(
-            "partition %d: the commit's metadata is no cursor of ours (%.40r); work is repeated",
+            "partition %d: not all of the commit's metadata could be read (%.40r); what the rest "
+            "would have said is repeated",
             partition,
-            metadata,
+            start.metadata,
         )
-    return found or START
-
-
-def _reached(release: Release) -> Cursor:
-    """How far into its record a release brings us."""
-    ticket = release.ticket
-    if release.finished:
-        return Cursor(ticket.index + 1, 0)
-    last = release.blocks[-1]
-    # Without a version there is nothing to bind to: only whole objects count.
-    digest = ticket.digest
-    return Cursor(ticket.index, last.first_row + last.rows if digest else 0, digest)
+    return progress

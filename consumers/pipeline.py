@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from consumers.budget import Budget
 from consumers.core.blocks import Ticket
+from consumers.core.jobs import Share
 from consumers.core.line import LineLimits, LineStop
 from consumers.core.pace import Pace, Setting
 from consumers.core.window import Window, WindowLimits
@@ -64,6 +65,7 @@ class Settings:
     patience_s: float | None
     line: LineLimits
     input_partitions: int
+    order_by_stream: bool = False
 
 
 def _pace(settings: Settings) -> Pace | None:
@@ -72,6 +74,13 @@ def _pace(settings: Settings) -> Pace | None:
     window = settings.window
     fixed = Setting(window.max_rows, window.max_wait_s, settings.callers)
     return Pace(fixed, settings.target_p99_s)
+
+
+def _stream_share(settings: Settings) -> Share | None:
+    """A quarter: three streams that are stuck leave room for all the others."""
+    if not settings.order_by_stream:
+        return None
+    return Share(max(1, settings.fetchers // 4), max(1, settings.in_flight_objects // 4))
 
 
 class Pipeline:
@@ -225,6 +234,7 @@ class Pipeline:
             decode=self._intake.tickets,
             max_objects=self._settings.in_flight_objects,
             line=self._settings.line,
+            stream_share=_stream_share(self._settings),
         )
         lane.on_jobs = self._download.offer
         lane.on_stopped = self._line_stopped

@@ -210,7 +210,7 @@ async def test_a_stopped_line_says_so_in_its_last_transaction() -> None:
     with pytest.raises(Fatal, match="every line is stopped"):
         await world.pipeline().run()
     assert len(world.records()) == len(world.dead_letters()) == 3
-    assert without_stop(world.source.committed[0].metadata) == ("", True)
+    assert without_stop(world.source.committed[0].metadata) == ("", 0)
     with pytest.raises(Fatal, match="it failed here before"):
         await world.pipeline().run()
     assert len(world.records()) == 3

@@ -44,6 +44,10 @@ class Owner(Protocol):
         """Must this ticket's object go on although the byte budget is spent?"""
         ...
 
+    def fetched(self, ticket: "Ticket") -> None:
+        """The ticket's object was read to its end, or will not be."""
+        ...
+
     def hold(self, nbytes: int) -> None:
         """Rows of this lane now take this much of the byte budget."""
         ...

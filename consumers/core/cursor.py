@@ -1,68 +1,199 @@
-"""How far into the next record its answers are delivered: the metadata of a commit.
+"""What is delivered at and beyond the next record: the metadata of a commit.
 
-Rule: a cursor only saves work. It is bound to the object's version; one that cannot be read, or
-whose version does not match, is worth nothing, and the record begins at its first row. ASCII, far
-below the 4,000 characters that the broker's limit of 4,096 leaves. Owner: the lane.
+Rule: a cursor only saves work. Rows are bound to their object's version, everything beyond the next
+record to its offset; a part that cannot be read is worth nothing, and its work is repeated. A text
+that was cut off claims less, never more. ASCII, within the 4,000 characters that the broker's limit
+of 4,096 leaves. Owner: the ledger, which keeps what is said here.
 """
 
 import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import ceil, log
 from typing import NamedTuple
 
+from consumers.core.ranges import END, Ranges
+
 PREFIX = "p1:"
+MAX_CHARS = 4_000
 VERSION_DIGITS = 16
 # Row numbers that any reader takes as an integer.
 MAX_NUMBER = (1 << 63) - 1
 
+# The part on the next record, with the largest numbers, its offset, the marks between parts, and
+# where a line stopped.
+_HEAD_CHARS = len(PREFIX) + 19 + 1 + 19 + 1 + VERSION_DIGITS + 1 + 16 + 3 + 1 + 16
+# A message of 1 MB names fewer than 16^5 objects.
+_INDEX_CHARS = 5
+_ROW_CHARS = 16
+
+_HEAD = re.compile(rf"([0-9]{{1,19}})\.([0-9]{{1,19}})\.([0-9a-z]{{{VERSION_DIGITS}}})?")
+_STOP = re.compile(r"(p1:.*)!([0-9a-f]{0,16})")
+_OFFSET = re.compile(r"[0-9a-f]{1,16}")
+_RUN = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,16})")
+_OBJECTS = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,5})\.([0-9a-f]{1,5})")
+_ROWS = re.compile(
+    rf"([0-9a-f]{{1,16}})\.([0-9a-f]{{1,5}})\.([0-9a-f]{{1,16}})\.([0-9a-z]{{{VERSION_DIGITS}}})"
+)
+
 
 class Cursor(NamedTuple):
-    """Objects before `object_index` are delivered, and of that object the rows below `row`.
-
-    `version` is the digest of that object's name and version; empty when `row` is 0.
+    """The rows below `row` of one object are delivered; `version` is the digest of its name and
+    version.
     """
 
-    object_index: int
     row: int
-    version: str = ""
-
-    def encode(self) -> str:
-        """Commit metadata; empty at the very beginning of a record."""
-        if not self.object_index and not self.row:
-            return ""
-        return f"{PREFIX}{self.object_index}.{self.row}.{self.version}"
+    version: str
 
 
-START = Cursor(0, 0)
-
-# Behind the metadata of a partition whose line stopped: whoever takes it over knows.
-_STOPPED = "!"
+START = Cursor(0, "")
 
 
-def with_stop(metadata: str) -> str:
-    """The same position, with the mark that the line stopped there."""
-    return f"{metadata or PREFIX}{_STOPPED}"
+@dataclass(slots=True)
+class Progress:
+    """What is delivered: all before `next_offset`, `completed` offsets beyond it, and of records
+    that are not complete the objects (by offset) and rows (by offset and object index).
+    """
+
+    next_offset: int
+    completed: Ranges = field(default_factory=Ranges)
+    objects: dict[int, Ranges] = field(default_factory=dict)
+    rows: dict[tuple[int, int], Cursor] = field(default_factory=dict)
+
+    @property
+    def stop(self) -> int:
+        """Behind the last offset of which something is known."""
+        offsets = [self.next_offset - 1, *self.objects, *(offset for offset, _ in self.rows)]
+        return max(self.completed.stop, max(offsets) + 1)
 
 
-def without_stop(metadata: str) -> tuple[str, bool]:
-    """The metadata as it was before `with_stop`, and whether the line stopped."""
-    if not (metadata.startswith(PREFIX) and metadata.endswith(_STOPPED)):
-        return metadata, False
-    rest = metadata.removesuffix(_STOPPED)
-    return "" if rest == PREFIX else rest, True
+def encode(progress: Progress) -> str:
+    """Commit metadata; empty when nothing of the next record, or beyond it, is delivered."""
+    base = progress.next_offset
+    objects = progress.objects.get(base)
+    index = objects.stops[0] if objects and not objects.starts[0] else 0
+    cursor = progress.rows.get((base, index), START)
+    parts = [
+        ",".join(_runs(base, progress.completed)),
+        ",".join(_objects(base, progress.objects)),
+        ",".join(_rows(base, progress.rows, index)),
+    ]
+    beyond = f";{base:x};{';'.join(parts)}" if any(parts) else ""
+    if not index and not cursor.row and not beyond:
+        return ""
+    return f"{PREFIX}{index}.{cursor.row}.{cursor.version}{beyond}"
 
 
-def decode(metadata: str) -> Cursor | None:
-    """None if this is not a cursor that we can read."""
+def _runs(base: int, completed: Ranges) -> Iterator[str]:
+    before = base
+    for start, stop in completed.within(base, END):
+        yield f"{start - before:x}.{stop - start:x}"
+        before = stop
+
+
+def _objects(base: int, objects: dict[int, Ranges]) -> Iterator[str]:
+    for offset, ranges in objects.items():
+        for start, stop in ranges:
+            if offset > base or (offset == base and start):
+                yield f"{offset - base:x}.{start:x}.{stop - start:x}"
+
+
+def _rows(base: int, rows: dict[tuple[int, int], Cursor], first: int) -> Iterator[str]:
+    for (offset, index), cursor in rows.items():
+        if offset > base or (offset == base and index != first):
+            yield f"{offset - base:x}.{index:x}.{cursor.row:x}.{cursor.version}"
+
+
+def most_chars(span: int, *, runs: int, objects: int, rows: int) -> int:
+    """No encoding of so many marks, on offsets less than `span` beyond the next, is longer.
+
+    Gaps and lengths of the runs add up to no more than the span, so their digits are at most those
+    of equal shares; each has a mark behind it.
+    """
+    far = len(f"{span:x}")
+    digits = 1 + log(max(1.0, span / (2 * runs)), 16) if runs else 0.0
+    return (
+        _HEAD_CHARS
+        + ceil(2 * runs * (digits + 1))
+        + objects * (far + 2 * _INDEX_CHARS + 3)
+        + rows * most_chars_of_one(span)
+    )
+
+
+def most_chars_of_one(span: int) -> int:
+    """The longest mark there is: rows of one object."""
+    return len(f"{span:x}") + _INDEX_CHARS + _ROW_CHARS + VERSION_DIGITS + 4
+
+
+def decode(metadata: str, next_offset: int) -> tuple[Progress, bool]:
+    """What the metadata of a commit at `next_offset` says, and whether all of it could be read."""
+    progress = Progress(next_offset)
     if not metadata:
-        return START
-    parts = metadata.removeprefix(PREFIX).split(".")
-    if not metadata.startswith(PREFIX) or len(parts) != 3:
-        return None
-    index, row, version = parts
-    if not (_is_number(index) and _is_number(row)):
-        return None
-    if row != "0" and (len(version) != VERSION_DIGITS or not version.isalnum()):
-        return None
-    return Cursor(int(index), int(row), version)
+        return progress, True
+    if not metadata.startswith(PREFIX):
+        return progress, False
+    head, *beyond = metadata.removeprefix(PREFIX).split(";")
+    is_whole = _read_head(head, progress)
+    if beyond:
+        is_whole = _read_beyond(beyond, progress) and is_whole
+    return progress, is_whole
+
+
+def _read_head(text: str, progress: Progress) -> bool:
+    found = _HEAD.fullmatch(text)
+    if found is None:
+        return False
+    index, row, version = int(found[1]), int(found[2]), found[3]
+    if index > MAX_NUMBER or row > MAX_NUMBER or (row and not version):
+        return False
+    base = progress.next_offset
+    if index:
+        progress.objects[base] = Ranges([(0, index)])
+    if row:
+        progress.rows[base, index] = Cursor(row, version)
+    return True
+
+
+def _read_beyond(parts: list[str], progress: Progress) -> bool:
+    base = progress.next_offset
+    if len(parts) != 4 or not _OFFSET.fullmatch(parts[0]) or int(parts[0], 16) != base:
+        return False
+    runs, objects, rows = (part.split(",") if part else [] for part in parts[1:])
+    found = [_RUN.fullmatch(text) for text in runs]
+    before = base
+    for run in found:
+        if run is None:
+            break
+        start = before + int(run[1], 16)
+        before = start + int(run[2], 16)
+        if not base < start < before:
+            return False
+        progress.completed.add(start, before)
+    of_objects = [_OBJECTS.fullmatch(text) for text in objects]
+    for mark in filter(None, of_objects):
+        delta, first, count = (int(number, 16) for number in mark.groups())
+        if count:
+            ranges = progress.objects.setdefault(base + delta, Ranges())
+            ranges.add(first, first + count)
+    of_rows = [_ROWS.fullmatch(text) for text in rows]
+    for mark in filter(None, of_rows):
+        delta, index, row = (int(number, 16) for number in mark.groups()[:3])
+        progress.rows[base + delta, index] = Cursor(row, mark[4])
+    return None not in found and None not in of_objects and None not in of_rows
+
+
+def with_stop(metadata: str, beyond: int) -> str:
+    """The same position, with the mark that the line stopped so many offsets beyond it."""
+    return f"{metadata or PREFIX}!{f'{beyond:x}' if beyond else ''}"
+
+
+def without_stop(metadata: str) -> tuple[str, int | None]:
+    """The metadata as it was before `with_stop`, and how far beyond it the line stopped."""
+    found = _STOP.fullmatch(metadata)
+    if found is None:
+        return metadata, None
+    return "" if found[1] == PREFIX else found[1], int(found[2] or "0", 16)
 
 
 def digest(name: str, version: str | None) -> str:
@@ -70,7 +201,3 @@ def digest(name: str, version: str | None) -> str:
     if version is None:
         return ""
     return hashlib.sha256(f"{name}\0{version}".encode()).hexdigest()[:VERSION_DIGITS]
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= 19 and int(text) <= MAX_NUMBER

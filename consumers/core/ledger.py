@@ -1,35 +1,53 @@
 """How far may I commit? One account per assignment of a partition.
 
 Rule: it tracks the records that arrived, never what should have arrived (offsets have gaps), and
-the answer moves only when every object of a record is delivered. Everything that leaves is a
-`next_offset`: the record to read next. Owner: the lane.
+`next_offset` moves only when every object of a record is delivered. What is delivered beyond it is
+kept as ranges: offsets that never arrived, or ask for nothing, lie within them like within what is
+committed. Everything that leaves is a `next_offset`: the record to read next. Owner: the lane.
 """
 
-from collections import deque
 from dataclasses import dataclass
+
+from consumers.core.cursor import (
+    MAX_CHARS,
+    START,
+    Cursor,
+    Progress,
+    most_chars,
+    most_chars_of_one,
+)
+from consumers.core.ranges import Ranges
 
 
 @dataclass(slots=True)
 class Entry:
-    """A record and how many of its objects are still owed."""
+    """A record and how many of its objects are still owed; `begin` is behind the record that was
+    opened before it.
+    """
 
-    offset: int
+    begin: int
     owed: int
 
 
 class Ledger:
-    """`open` in arrival order, `deliver` in any order, `next_offset` is what is safe to commit."""
+    """`open` in arrival order; `reach` and `deliver` in any order; `progress` is safe to commit.
+    `start` is what former assignments delivered.
+    """
 
-    def __init__(self, next_offset: int) -> None:
-        self._start = next_offset
-        self._entries: deque[Entry] = deque()
-        self._by_offset: dict[int, Entry] = {}
+    def __init__(self, start: Progress) -> None:
+        self._entries: dict[int, Entry] = {}
         self._owed = 0
-        self._seen_next = next_offset
+        self._seen_next = self._opened_next = start.next_offset
+        self._inherited_stop = start.stop
+        self._completed = start.completed
+        self._objects = start.objects
+        self._rows = start.rows
 
     def __repr__(self) -> str:
+        beyond = f", {len(self._completed.starts)} runs beyond" if self._completed else ""
         return (
-            f"received up to {self._seen_next}, owed {self._owed}, next_offset {self.next_offset}"
+            f"received up to {self._seen_next}, owed {self._owed}, "
+            f"next_offset {self.next_offset}{beyond}"
         )
 
     @property
@@ -39,27 +57,101 @@ class Ledger:
 
     @property
     def next_offset(self) -> int:
-        return self._entries[0].offset if self._entries else self._seen_next
+        return next(iter(self._entries), self._seen_next)
+
+    @property
+    def progress(self) -> Progress:
+        """A view, good until the ledger changes."""
+        return Progress(self.next_offset, self._completed, self._objects, self._rows)
+
+    def is_completed(self, offset: int) -> bool:
+        """Did a former assignment deliver all of this record?"""
+        return offset < self._inherited_stop and offset in self._completed
+
+    def is_begun(self, offset: int) -> bool:
+        """Did a former assignment deliver some of this record?"""
+        return offset < self._inherited_stop and (
+            offset in self._objects or any(offset == begun for begun, _ in self._rows)
+        )
+
+    def is_delivered(self, offset: int, index: int) -> bool:
+        return offset in self._objects and index in self._objects[offset]
+
+    def cursor(self, offset: int, index: int) -> Cursor:
+        """How far into this object deliveries reach."""
+        return self._rows.get((offset, index), START)
 
     def open(self, offset: int, objects: int) -> None:
-        """A record arrived; `objects` may be 0: a record that needs no answer is delivered at
-        once.
+        """A record arrived and owes so many `objects`; with 0 (ignored, or delivered by a former
+        assignment) it is passed over like a gap.
         """
         if offset < self._seen_next:
             raise ValueError(f"offset {offset} arrived after next_offset {self._seen_next}")
         self._seen_next = offset + 1
-        if objects or self._entries:
-            entry = Entry(offset, objects)
-            self._entries.append(entry)
-            self._by_offset[offset] = entry
+        if objects:
+            self._entries[offset] = Entry(self._opened_next, objects)
+            self._opened_next = offset + 1
             self._owed += objects
 
-    def deliver(self, offset: int) -> None:
-        """One object of this record is on the output topic."""
-        entry = self._by_offset[offset]
-        if entry.owed <= 0:
-            raise ValueError(f"offset {offset} was delivered more often than it has objects")
+    def reach(self, offset: int, index: int, cursor: Cursor) -> None:
+        """Rows of an object that is not complete are on the output topic."""
+        if cursor.version:
+            self._rows[offset, index] = cursor
+
+    def deliver(self, offset: int, index: int) -> None:
+        """An object is on the output topic, to its end."""
+        entry = self._entries.get(offset)
+        if entry is None or self.is_delivered(offset, index):
+            raise ValueError(f"object {index} of offset {offset} was delivered more than once")
         entry.owed -= 1
         self._owed -= 1
-        while self._entries and self._entries[0].owed == 0:
-            del self._by_offset[self._entries.popleft().offset]
+        self._rows.pop((offset, index), None)
+        if entry.owed:
+            self._objects.setdefault(offset, Ranges()).add(index, index + 1)
+            return
+        is_head = next(iter(self._entries)) == offset
+        del self._entries[offset]
+        self._objects.pop(offset, None)
+        if not is_head:
+            self._completed.add(entry.begin, offset + 1)
+        elif self._completed or self._rows or self._objects:
+            self._forget_passed()
+
+    def _forget_passed(self) -> None:
+        """Marks may be older than what is committed: of records that are on the topic no more."""
+        next_offset = self.next_offset
+        self._completed.drop_below(next_offset)
+        for begun in [begun for begun in self._rows if begun[0] < next_offset]:
+            del self._rows[begun]
+        for offset in [offset for offset in self._objects if offset < next_offset]:
+            del self._objects[offset]
+
+    def spare_marks(self) -> int:
+        """How many deliveries beyond the first object that is owed can certainly be told in the
+        metadata.
+        """
+        span = self._span(self._seen_next)
+        free = MAX_CHARS - self._most_chars(span)
+        return max(0, free // most_chars_of_one(span))
+
+    def has_room_for(self, offset: int | None) -> bool:
+        """May a record at `offset` (None: the next) be opened? As long as all can be told even if
+        of those that are owed every second one completes.
+        """
+        if not self._entries:
+            return True
+        stop = self._seen_next if offset is None else offset
+        records = len(self._entries) + 1
+        return self._most_chars(self._span(stop + 1), records, self._owed) <= MAX_CHARS
+
+    def _most_chars(self, span: int, records: int = 0, owed: int = 0) -> int:
+        return most_chars(
+            span,
+            runs=max(records, len(self._completed.starts)),
+            objects=sum(len(ranges.starts) for ranges in self._objects.values())
+            + max(0, owed - records),
+            rows=len(self._rows),
+        )
+
+    def _span(self, stop: int) -> int:
+        return max(stop, self._completed.stop, self._inherited_stop) - self.next_offset

@@ -53,9 +53,9 @@ class Reader:
         """The offset at which the line of an input partition stands still, where one does."""
         found = await self._commits(partitions)
         return {
-            partition: entry.offset
+            partition: entry.offset + beyond
             for partition, entry in found.items()
-            if without_stop(entry.metadata or "")[1]
+            if (beyond := without_stop(entry.metadata or "")[1]) is not None
         }
 
     async def _commits(self, partitions: Iterable[int]) -> dict[int, Any]:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Raw
 
+from consumers.core.ranges import END, Ranges
 from consumers.ops.verify_asked import Asked, Want
 from consumers.ops.verify_findings import Findings, Kind
 from consumers.ops.verify_letters import About, Letters, Name
-from consumers.ops.verify_ranges import END, Ranges
 from consumers.ops.verify_records import (
     NOT_JSON,
     Answer,

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from consumers.ops.verify_ranges import Ranges
+from consumers.core.ranges import Ranges
 from schemas.codec import Ignored, Inline, SchemaError, decode
 from schemas.reference import RowRange
 

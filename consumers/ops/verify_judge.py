@@ -8,11 +8,11 @@ once more by `compare`. Memory grows with open objects, gaps, rejections and rep
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from consumers.core.ranges import END
 from consumers.ops.verify_answers import Answers
 from consumers.ops.verify_asked import Asked, wants
 from consumers.ops.verify_findings import Findings, Report
 from consumers.ops.verify_letters import About, Letters
-from consumers.ops.verify_ranges import END
 from consumers.ops.verify_records import Open
 from consumers.ops.verify_repeats import ObjectAt
 from schemas.codec import SchemaError

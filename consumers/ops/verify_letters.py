@@ -7,9 +7,9 @@ such an answer. Owner: the judge; memory grows with the rejections only.
 from collections.abc import Callable
 from typing import NamedTuple
 
+from consumers.core.ranges import END, Ranges
 from consumers.ops.verify_asked import Want
 from consumers.ops.verify_findings import Findings
-from consumers.ops.verify_ranges import END, Ranges
 from consumers.ops.verify_repeats import ObjectAt
 from schemas.dead_letter import DeadLetter
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import Raw, Struct
 
+from consumers.core.ranges import Ranges
 from consumers.ops.verify_asked import Want
 from consumers.ops.verify_letters import About, Name
-from consumers.ops.verify_ranges import Ranges
 from consumers.ops.verify_repeats import ObjectAt, Told
 from schemas.prediction import Failure, ObjectId, Source
 

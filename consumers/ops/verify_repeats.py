@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from consumers.ops.verify_ranges import END, Ranges
+from consumers.core.ranges import END, Ranges
 
 # float32 has 24 bits, 6e-8; sums of some hundred terms lose two to three digits of it.
 RELATIVE = 1e-5

@@ -67,7 +67,7 @@ class Download:
     def offer(self, lane: Lane) -> None:
         """This lane has jobs again. Called once per stretch of jobs."""
         self._lanes.append(lane)
-        for _ in lane.jobs:
+        for _ in range(len(lane.jobs)):
             if not self._wake_one():
                 return
 
@@ -77,16 +77,18 @@ class Download:
             ticket.started = True
             ticket.times.fetching_s = self._clock.now()
             await self._fetch(ticket)
-            ticket.owner.wake()
+            ticket.owner.fetched(ticket)
 
     async def _next(self) -> Ticket:
         while True:
             while self._lanes:
                 lane = self._lanes.popleft()
                 if lane.jobs:
-                    ticket = lane.jobs.popleft()
+                    ticket = lane.jobs.take()
                     if lane.jobs:
                         self._lanes.append(lane)
+                        # Jobs may have come since `offer`, and this one may take long.
+                        self._wake_one()
                     return ticket
             idle = asyncio.get_running_loop().create_future()
             self._idle.append(idle)

@@ -93,7 +93,8 @@ class Publish:
                 lane.line.stopped_at = stop.offset  # the position will say so
             releases = found[: len(encoded)]
             outgoing = self._outgoing(releases, encoded)
-            position = lane.account(releases)
+            lane.account(releases)
+            position = lane.progress
             await outlet.publish(outgoing, position)
             lane.committed = position
             self._telemetry.committed()

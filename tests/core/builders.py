@@ -21,6 +21,9 @@ class StubLane:
     def may_overdraw(self, ticket: Ticket) -> bool:
         return False
 
+    def fetched(self, ticket: Ticket) -> None:
+        return
+
     def hold(self, nbytes: int) -> None:
         self.held_bytes += nbytes
 

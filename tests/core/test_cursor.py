@@ -2,23 +2,113 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.core.cursor import MAX_NUMBER, START, Cursor, decode, digest
+from consumers.core.cursor import (
+    MAX_CHARS,
+    MAX_NUMBER,
+    Cursor,
+    Progress,
+    decode,
+    digest,
+    encode,
+    most_chars,
+)
+from consumers.core.ranges import Ranges
 
 NUMBERS = st.integers(0, MAX_NUMBER)
+VERSION = digest("b/k", "v1")
 
 
-@given(NUMBERS, NUMBERS, st.text())
-def test_a_cursor_comes_back_as_it_was_written(object_index: int, row: int, version: str) -> None:
-    cursor = Cursor(object_index, row, digest("b/k", version) if row else "")
-    text = cursor.encode()
-    assert decode(text) == cursor
+def ranges_from(start: int) -> st.SearchStrategy[Ranges]:
+    """Ranges with gaps between them, none of them before `start`."""
+    steps = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), max_size=40)
+
+    def laid_out(pairs: list[tuple[int, int]]) -> Ranges:
+        ranges, place = Ranges(), start
+        for gap, length in pairs:
+            ranges.add(place + gap, place + gap + length)
+            place += gap + length
+        return ranges
+
+    return steps.map(laid_out)
+
+
+@st.composite
+def progresses(draw: st.DrawFn) -> Progress:
+    """What a ledger may hold: nothing of a record that is completed, nothing before the next."""
+    base = draw(st.integers(0, 1 << 60))
+    completed = draw(ranges_from(base))
+    free = [offset for offset in range(base, base + 50) if offset not in completed]
+    offsets = st.sampled_from(free)
+    indices = st.integers(0, 50)
+    cursors = st.builds(Cursor, st.integers(1, MAX_NUMBER), st.just(VERSION))
+    objects = draw(st.dictionaries(offsets, ranges_from(-1).filter(bool), max_size=5))
+    rows = draw(st.dictionaries(st.tuples(offsets, indices), cursors, max_size=10))
+    return Progress(
+        base,
+        completed,
+        objects,
+        {at: one for at, one in rows.items() if at[1] not in objects.get(at[0], Ranges())},
+    )
+
+
+def of_next(index: int, row: int) -> Progress:
+    """So many objects of the next record are delivered, and rows of the one behind them."""
+    return Progress(
+        42,
+        objects={42: Ranges([(0, index)])} if index else {},
+        rows={(42, index): Cursor(row, VERSION)} if row else {},
+    )
+
+
+@given(NUMBERS, NUMBERS)
+def test_a_cursor_comes_back_as_it_was_written(index: int, row: int) -> None:
+    text = encode(of_next(index, row))
+    found, is_whole = decode(text, 42)
+    assert is_whole
+    assert found == of_next(index, row)
     assert text.isascii()
-    assert len(text) <= 4_000
+
+
+@given(progresses())
+def test_progress_comes_back_as_it_was_written(progress: Progress) -> None:
+    text = encode(progress)
+    found, is_whole = decode(text, progress.next_offset)
+    assert is_whole
+    assert found == progress
+    assert len(text) <= most_chars(
+        progress.stop - progress.next_offset,
+        runs=len(progress.completed.starts),
+        objects=sum(len(ranges.starts) for ranges in progress.objects.values()),
+        rows=len(progress.rows),
+    )
+
+
+@given(progresses(), st.data())
+def test_what_is_cut_off_claims_less_never_more(progress: Progress, data: st.DataObject) -> None:
+    text = encode(progress)
+    part = text[: data.draw(st.integers(0, len(text)))]
+    found, _ = decode(part, progress.next_offset)
+    assert not found.completed.minus(progress.completed)
+    for offset, ranges in found.objects.items():
+        assert not ranges.minus(progress.objects[offset])
+    assert found.rows.items() <= progress.rows.items()
 
 
 def test_the_beginning_of_a_record_needs_no_metadata() -> None:
-    assert START.encode() == ""
-    assert decode("") == START
+    assert encode(Progress(42)) == ""
+    assert decode("", 42) == (Progress(42), True)
+
+
+def test_what_is_known_of_the_next_record_alone_is_short() -> None:
+    assert encode(of_next(3, 700)) == f"p1:3.700.{VERSION}"
+    assert encode(of_next(3, 0)) == "p1:3.0."
+
+
+def test_many_records_beyond_a_stuck_one_are_told_by_runs() -> None:
+    completed = Ranges([(1, 1_000_000)])
+    assert encode(Progress(0, completed)) == "p1:0.0.;0;1.f423f;;"
+    every_second = Ranges((offset, offset + 1) for offset in range(1, 1_801, 2))
+    assert len(encode(Progress(0, every_second))) <= MAX_CHARS
 
 
 @pytest.mark.parametrize(
@@ -33,19 +123,40 @@ def test_the_beginning_of_a_record_needs_no_metadata() -> None:
         "p1:-1.0.",
         "p1:1.x.0123456789abcdef",
         "p1:1.99999999999999999999.0123456789abcdef",
+        "p1:1.9223372036854775808.0123456789abcdef",
         "p2:1.2.0123456789abcdef",
         "somebody else's",
         "p1:①.0.",
     ],
 )
 def test_what_is_no_cursor_of_ours_is_worth_nothing(metadata: str) -> None:
-    assert decode(metadata) is None
+    assert decode(metadata, 42) == (Progress(42), False)
 
 
-@given(st.text())
-def test_no_metadata_is_ever_an_error(metadata: str) -> None:
-    found = decode(metadata)
-    assert found is None or found.row >= 0
+@pytest.mark.parametrize(
+    "beyond",
+    ["2a;1.1", "2a;1.1;;;", "2b;1.1;;", ";1.1;;", "2a;0.1;;", "2a;x.1;;", "2a;1.0;;", "2a;-1.1;;"],
+)
+def test_what_cannot_be_read_beyond_the_next_record_leaves_the_rest(beyond: str) -> None:
+    found, is_whole = decode(f"p1:1.0.;{beyond}", 42)
+    assert not is_whole
+    assert found == of_next(1, 0)
+
+
+def test_a_mark_that_cannot_be_read_costs_no_other() -> None:
+    text = f"p1:x;2a;1.1,oops,2.2;1.3.1,1.?.1;1.7.a.{VERSION},1.8.b.short"
+    found, is_whole = decode(text, 42)
+    assert not is_whole
+    assert found == Progress(
+        42, Ranges([(43, 44)]), {43: Ranges([(3, 4)])}, {(43, 7): Cursor(10, VERSION)}
+    )
+
+
+@given(st.text(), st.integers(0, 100))
+def test_no_metadata_is_ever_an_error(metadata: str, next_offset: int) -> None:
+    for text in (metadata, f"p1:{metadata}", f"p1:0.0.;{next_offset:x};{metadata}"):
+        found, _ = decode(text, next_offset)
+        assert next_offset not in found.completed
 
 
 def test_a_cursor_is_bound_to_the_objects_name_and_version() -> None:

@@ -1,8 +1,12 @@
 from consumers.core.blocks import Rejection
-from consumers.core.order import Order, Release
+from consumers.core.order import PartitionOrder, Release
 from tests.core.builders import answered, block, ticket
 
 PLENTY = 1_000_000
+
+
+def no_marks() -> int:
+    return 0
 
 
 def rows_of(releases: list[Release]) -> list[tuple[int, int, int]]:
@@ -15,18 +19,18 @@ def rows_of(releases: list[Release]) -> list[tuple[int, int, int]]:
 
 
 def test_an_answer_waits_for_the_rows_before_it() -> None:
-    order, one = Order(), ticket()
+    order, one = PartitionOrder(), ticket()
     order.add(one)
     first, second = block(one, 2), block(one, 3)
     one.close()
     answered(second)
-    assert order.release(PLENTY) == []
+    assert order.release(PLENTY, no_marks) == []
     answered(first)
-    assert rows_of(order.release(PLENTY)) == [(0, 0, 2), (0, 2, 3)]
+    assert rows_of(order.release(PLENTY, no_marks)) == [(0, 0, 2), (0, 2, 3)]
 
 
 def test_an_object_waits_for_the_object_before_it() -> None:
-    order = Order()
+    order = PartitionOrder()
     early, late = ticket(offset=1), ticket(offset=2)
     for one in (early, late):
         order.add(one)
@@ -34,76 +38,76 @@ def test_an_object_waits_for_the_object_before_it() -> None:
         one.close()
     assert late.head is not None
     answered(late.head)
-    assert order.release(PLENTY) == []
+    assert order.release(PLENTY, no_marks) == []
     assert early.head is not None
     answered(early.head)
-    assert rows_of(order.release(PLENTY)) == [(1, 0, 1), (2, 0, 1)]
+    assert rows_of(order.release(PLENTY, no_marks)) == [(1, 0, 1), (2, 0, 1)]
 
 
 def test_the_last_block_stays_until_it_is_known_to_be_the_last() -> None:
-    order, one = Order(), ticket()
+    order, one = PartitionOrder(), ticket()
     order.add(one)
     answered(block(one, 2))
-    assert order.release(PLENTY) == []
+    assert order.release(PLENTY, no_marks) == []
     answered(block(one, 2))
-    assert rows_of(order.release(PLENTY)) == [(0, 0, 2)]
+    assert rows_of(order.release(PLENTY, no_marks)) == [(0, 0, 2)]
     one.close()
-    (release,) = order.release(PLENTY)
+    (release,) = order.release(PLENTY, no_marks)
     assert (rows_of([release]), release.finished) == ([(0, 2, 2)], True)
 
 
 def test_an_object_without_rows_is_released_when_it_is_closed() -> None:
-    order, one = Order(), ticket()
+    order, one = PartitionOrder(), ticket()
     order.add(one)
-    assert order.release(PLENTY) == []
+    assert order.release(PLENTY, no_marks) == []
     one.close()
-    (release,) = order.release(PLENTY)
+    (release,) = order.release(PLENTY, no_marks)
     assert (release.blocks, release.finished) == ([], True)
     assert len(order) == 0
 
 
 def test_a_failed_object_is_released_with_the_rows_it_had() -> None:
-    order, one = Order(), ticket()
+    order, one = PartitionOrder(), ticket()
     order.add(one)
     answered(block(one, 2))
     one.close(Rejection("bad_archive", "cut off", "expand"))
-    (release,) = order.release(PLENTY)
+    (release,) = order.release(PLENTY, no_marks)
     assert (release.rows, release.finished) == (2, True)
 
 
 def test_a_release_stops_after_the_block_that_reaches_the_limit() -> None:
-    order, one = Order(), ticket()
+    order, one = PartitionOrder(), ticket()
     order.add(one)
     for _ in range(4):
         answered(block(one, 10))
     one.close()
-    assert rows_of(order.release(15)) == [(0, 0, 10), (0, 10, 10)]
-    assert rows_of(order.release(15)) == [(0, 20, 10), (0, 30, 10)]
+    assert rows_of(order.release(15, no_marks)) == [(0, 0, 10), (0, 10, 10)]
+    assert rows_of(order.release(15, no_marks)) == [(0, 20, 10), (0, 30, 10)]
 
 
 def test_a_rejected_block_keeps_its_place() -> None:
-    order, one = Order(), ticket()
+    order, one = PartitionOrder(), ticket()
     order.add(one)
     answered(block(one, 1))
     block(one, 1).reject(Rejection("bad_row", "no number", "expand"))
     answered(block(one, 1))
     one.close()
-    (release,) = order.release(PLENTY)
+    (release,) = order.release(PLENTY, no_marks)
     assert [one.rejection is not None for one in release.blocks] == [False, True, False]
 
 
 def test_only_what_nobody_has_begun_can_be_abandoned() -> None:
-    order = Order()
+    order = PartitionOrder()
     tickets = [ticket(offset=number) for number in range(4)]
     for one in tickets:
         order.add(one)
     tickets[0].started = tickets[1].started = True
-    assert order.abandon_unstarted() == [tickets[3], tickets[2]]
+    order.abandon_unstarted()
     assert list(order) == tickets[:2]
 
 
 def test_a_block_cut_in_two_keeps_its_rows_in_order() -> None:
-    order, one = Order(), ticket()
+    order, one = PartitionOrder(), ticket()
     order.add(one)
     first = block(one, 5)
     rest = first.split(2)
@@ -111,4 +115,4 @@ def test_a_block_cut_in_two_keeps_its_rows_in_order() -> None:
     one.close()
     for part in (last, rest, first):
         answered(part)
-    assert rows_of(order.release(PLENTY)) == [(0, 0, 2), (0, 2, 3), (0, 5, 1)]
+    assert rows_of(order.release(PLENTY, no_marks)) == [(0, 0, 2), (0, 2, 3), (0, 5, 1)]

@@ -76,7 +76,7 @@ def file(cfg: config.Config, *values: bytes, stopped_at: int | None = None) -> N
             ) as consumer:
                 where = TopicPartition(cfg.kafka.input_topic, 2)
                 consumer.assign([where])
-                mark = OffsetAndMetadata(stopped_at, with_stop(""))
+                mark = OffsetAndMetadata(stopped_at - 2, with_stop("", 2))
                 await consumer.commit({where: mark})
 
     asyncio.run(work())

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.ops.verify_ranges import END, Ranges
+from consumers.core.ranges import END, Ranges
 
 pairs = st.lists(
     st.tuples(st.integers(0, 30), st.integers(1, 8)).map(lambda one: (one[0], sum(one)))

@@ -1,7 +1,7 @@
 """Sets of numbers as ascending, disjoint, half-open ranges.
 
 Rule: what is complete is one range, however long; memory grows with the gaps only. Used for rows of
-an object and for offsets of a partition.
+an object, objects of a record and offsets of a partition, by whoever delivers and whoever judges.
 """
 
 from bisect import bisect_left, bisect_right
@@ -14,6 +14,8 @@ END = 1 << 63
 
 class Ranges:
     """Iterates as (start, stop); false when empty."""
+
+    __hash__ = None  # type: ignore[assignment]
 
     __slots__ = ("starts", "stops")
 
@@ -35,6 +37,12 @@ class Ranges:
 
     def __bool__(self) -> bool:
         return bool(self.starts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ranges) and (self.starts, self.stops) == (
+            other.starts,
+            other.stops,
+        )
 
     @property
     def stop(self) -> int:
@@ -62,6 +70,11 @@ class Ranges:
         if low < high:
             start, stop = min(start, starts[low]), max(stop, stops[high - 1])
         starts[low:high], stops[low:high] = [start], [stop]
+
+    def drop_below(self, number: int) -> None:
+        """Forget the ranges that end at or before `number`."""
+        passed = bisect_right(self.stops, number)
+        del self.starts[:passed], self.stops[:passed]
 
     def within(self, start: int, stop: int) -> "Ranges":
         """What of it lies in [start, stop)."""

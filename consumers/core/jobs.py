@@ -1,0 +1,135 @@
+"""Which object of a lane is fetched next?
+
+Rule: in input order. Where order is kept per stream, a stream has its share of the fetchers and of
+the objects in work and no more, so that one that is held back leaves the rest to the others. Owner:
+the lane.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from consumers.core.blocks import Ticket
+
+
+class Jobs(Protocol):
+    """`add` tickets, `take` the next; say `fetched` of one that was read, `delivered` of one that
+    was answered. `in_work`: those that were added and neither delivered nor held back.
+    """
+
+    in_work: int
+
+    def __len__(self) -> int:
+        """How many may be taken now."""
+        ...
+
+    def add(self, ticket: Ticket) -> None: ...
+
+    def take(self) -> Ticket: ...
+
+    def fetched(self, ticket: Ticket) -> None: ...
+
+    def delivered(self, ticket: Ticket) -> None: ...
+
+    def clear(self) -> None: ...
+
+
+class JobsInOrder:
+    """First come, first served."""
+
+    def __init__(self) -> None:
+        self.in_work = 0
+        self._tickets: deque[Ticket] = deque()
+
+    def __len__(self) -> int:
+        return len(self._tickets)
+
+    def add(self, ticket: Ticket) -> None:
+        self.in_work += 1
+        self._tickets.append(ticket)
+
+    def take(self) -> Ticket:
+        return self._tickets.popleft()
+
+    def fetched(self, ticket: Ticket) -> None:
+        """Any number may be fetched at a time."""
+
+    def delivered(self, ticket: Ticket) -> None:
+        self.in_work -= 1
+
+    def clear(self) -> None:
+        self._tickets.clear()
+
+
+class Share(NamedTuple):
+    """What one stream may have: objects being fetched, and objects in work, fetched ones that are
+    not delivered included.
+    """
+
+    fetching: int
+    in_work: int
+
+
+@dataclass(slots=True)
+class _Stream:
+    """`admitted` wait for a fetcher only, `waiting` for one of their own stream to be delivered."""
+
+    fetching: int = 0
+    in_work: int = 0
+    admitted: deque[Ticket] = field(default_factory=deque)
+    waiting: deque[Ticket] = field(default_factory=deque)
+
+
+class JobsByStream:
+    """First come, first served among the streams that have not used up their share. `in_work` only
+    grows by `add`: whoever adds decides how many may be in work.
+    """
+
+    def __init__(self, share: Share) -> None:
+        self.in_work = 0
+        self._share = share
+        self._ready: deque[Ticket] = deque()
+        self._streams: dict[str, _Stream] = {}
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def add(self, ticket: Ticket) -> None:
+        stream = self._streams.setdefault(ticket.stream, _Stream())
+        if stream.in_work >= self._share.in_work:
+            stream.waiting.append(ticket)
+            return
+        stream.in_work += 1
+        self.in_work += 1
+        stream.admitted.append(ticket)
+        self._let_in(stream)
+
+    def take(self) -> Ticket:
+        return self._ready.popleft()
+
+    def fetched(self, ticket: Ticket) -> None:
+        stream = self._streams[ticket.stream]
+        stream.fetching -= 1
+        self._let_in(stream)
+
+    def delivered(self, ticket: Ticket) -> None:
+        stream = self._streams[ticket.stream]
+        if stream.waiting:
+            stream.admitted.append(stream.waiting.popleft())
+            self._let_in(stream)
+            return
+        stream.in_work -= 1
+        self.in_work -= 1
+        if not stream.in_work:
+            del self._streams[ticket.stream]
+
+    def clear(self) -> None:
+        self._ready.clear()
+        for stream in self._streams.values():
+            stream.admitted.clear()
+            stream.waiting.clear()
+
+    def _let_in(self, stream: _Stream) -> None:
+        while stream.admitted and stream.fetching < self._share.fetching:
+            stream.fetching += 1
+            self._ready.append(stream.admitted.popleft())
