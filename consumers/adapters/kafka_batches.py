@@ -1,24 +1,48 @@
-"""Records into Kafka batches of our own making, at a third of what single sends cost."""
+"""Records into Kafka batches, many at a time, for both kinds of sink.
 
-from collections.abc import Iterator
-from typing import Any
+Rule: a batch is as `append` of aiokafka's batch would make it record by record, without what that
+repeats for each: 0.21 µs a record against 0.32. It reaches into aiokafka 0.14's batch for this, as
+there is no public way; a test compares what comes out, byte by byte.
+"""
 
-from consumers.errors import Fatal
+from collections.abc import Iterator, Sequence
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.producer.message_accumulator import BatchBuilder
+
 from consumers.ports import Outgoing
 
 # Below the broker's default message.max.bytes of 1,048,588, with room for the batch header.
 BATCH_BYTES = 1_000_000
+_NO_HEADERS: list[tuple[str, bytes]] = []
 
 
-def batches(producer: Any, outgoing: Outgoing, now_ms: int) -> Iterator[Any]:
-    """Closed batches, in order; the next one is built when it is asked for."""
-    batch = producer.create_batch()
-    for key, value in zip(outgoing.keys, outgoing.values, strict=True):
-        if batch.append(timestamp=now_ms, key=key, value=value) is None:
-            batch.close()
-            yield batch
-            batch = producer.create_batch()
-            if batch.append(timestamp=now_ms, key=key, value=value) is None:
-                raise Fatal(f"a record of {len(value)} bytes does not fit into an empty batch")
+def batches(producer: AIOKafkaProducer, outgoing: Outgoing, now_ms: int) -> Iterator[BatchBuilder]:
+    """All records of `outgoing` in order, each batch closed."""
+    start = 0
+    while start < len(outgoing.values):
+        batch = producer.create_batch()
+        start = fill(batch, now_ms, outgoing.keys, outgoing.values, start)
+        yield batch
+
+
+def fill(
+    batch: BatchBuilder,
+    timestamp_ms: int,
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes],
+    start: int,
+) -> int:
+    """Append the records from `start` on, as many as fit and at least one; the index of the
+    first that does not.
+    """
+    append = batch._builder.append
+    first: int = batch._relative_offset
+    index = first
+    for key, value in zip(keys[start:], values[start:], strict=True):
+        if append(index, timestamp_ms, key, value, _NO_HEADERS) is None:
+            break
+        index += 1
+    batch._relative_offset = index
     batch.close()
-    yield batch
+    return start + index - first

@@ -188,6 +188,13 @@ def _as_python_reads(cells: list[str]) -> np.typing.NDArray[np.float32] | None:
         return None
 
 
+@pytest.mark.parametrize(
+    "text", [b"1,2,3\n4\n", b"1\n2,3,4\n", b"1,2\n3\n4,5,6\n", b"1,2\n\n3,4\n"]
+)
+def test_rows_of_uneven_length_are_never_taken_for_a_table(text: bytes) -> None:
+    assert parse_table(text, 2) is None
+
+
 def test_plain_json_numbers_are_read_the_fast_way() -> None:
     table = parse_table(b"1,2.5\n-3e2,0\n", 2)
     assert table is not None
