@@ -25,6 +25,7 @@ from consumers.adapters.objects_folder import FolderObjects
 from consumers.adapters.objects_obstore import ObstoreObjects
 from consumers.adapters.objects_s3fs import S3fsObjects
 from consumers.adapters.torchserve_management import server_batching
+from consumers.canary import canary_of
 from consumers.clock import SystemClock
 from consumers.core import double_batching
 from consumers.core.blocks import Ticket
@@ -121,6 +122,7 @@ def pipeline_settings(
         line=line,
         input_partitions=input_partitions,
         order_by_stream=cfg.output.order == "stream",
+        canary=canary_of(cfg.model),
     )
 
 
@@ -138,6 +140,7 @@ async def run_worker(cfg: config.Config) -> None:
         pipeline = await _pipeline(
             cfg, Adapters(source, objects, model, sink, clock, transactions), telemetry
         )
+        await pipeline.calls.check()
         _calm_garbage_collector()
         async with serve_health(cfg.http, pipeline, model, telemetry) as url:
             log.info("healthz, readyz and metrics at %s", url)

@@ -90,6 +90,7 @@ class Model(Section, frozen=True):
     max_in_flight: Positive = 4
     token: str | None = None
     token_file: str | None = None
+    canary: str | None = None
     # TorchServe's own convention when there is none: the port after that of `url`.
     management_url: str | None = None
 

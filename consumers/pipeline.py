@@ -18,10 +18,12 @@ from consumers.core.blocks import Ticket
 from consumers.core.jobs import Share
 from consumers.core.line import LineLimits, LineStop
 from consumers.core.pace import Pace, Setting
+from consumers.core.payload import Payload
 from consumers.core.window import Window, WindowLimits
 from consumers.errors import Fatal
 from consumers.formats.base import RowOptions
 from consumers.lane import Lane
+from consumers.model_calls import ModelCalls
 from consumers.outage import Outage
 from consumers.ports import Adapters, Commit
 from consumers.stages.consume import Consume, Intake
@@ -66,14 +68,7 @@ class Settings:
     line: LineLimits
     input_partitions: int
     order_by_stream: bool = False
-
-
-def _pace(settings: Settings) -> Pace | None:
-    if settings.target_p99_s is None:
-        return None
-    window = settings.window
-    fixed = Setting(window.max_rows, window.max_wait_s, settings.callers)
-    return Pace(fixed, settings.target_p99_s)
+    canary: Payload | None = None
 
 
 def _stream_share(settings: Settings) -> Share | None:
@@ -115,10 +110,10 @@ class Pipeline:
         self._failure: Fatal | None = None
 
         self._consume = Consume(source, self.lanes, clock)
-        pace = _pace(settings)
-        self._microbatch = Microbatch(
-            Window(settings.window), clock, telemetry, calls=settings.callers
-        )
+        window = settings.window
+        fixed = Setting(window.max_rows, window.max_wait_s, settings.callers)
+        pace = Pace(fixed, settings.target_p99_s) if settings.target_p99_s is not None else None
+        self._microbatch = Microbatch(Window(window), clock, telemetry, calls=settings.callers)
         expand = Expand(settings.rows, self._microbatch, offload)
         self._download = Download(
             objects,
@@ -133,15 +128,11 @@ class Pipeline:
             wait_for_object_s=settings.wait_for_object_s,
             object_bytes=settings.object_bytes,
         )
-        self._predict = Predict(
-            model,
-            self._microbatch,
-            pace,
-            clock,
-            telemetry,
-            Outage("model server", clock, settings.patience_s),
-            luck,
+        away = Outage("model server", clock, settings.patience_s)
+        self.calls = ModelCalls(
+            model, settings.canary, settings.callers, clock, telemetry, away, luck
         )
+        self._predict = Predict(self.calls, self._microbatch, fixed, pace, clock)
         reject = Reject(
             sink,
             input_topic=settings.labels.input_topic,

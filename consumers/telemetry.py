@@ -15,6 +15,8 @@ LATENCY_BUCKETS_S = (
 )  # fmt: skip
 BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
+MODEL_OUTCOMES = ("answered", "refused", "overloaded", "worker_died", "unreachable", "ill")
+
 
 class Way(NamedTuple):
     """Where an object's time went, in seconds; `kafka_in` is by the record's own time stamp."""
@@ -66,6 +68,17 @@ class Telemetry:
         self._retries = Counter(
             "penstock_retries", "Requests that will be made again", ["stage"], registry=reg
         )
+        requests = Counter(
+            "penstock_model_requests", "Requests to the model by how they ended", ["outcome"],
+            registry=reg,
+        )  # fmt: skip
+        self._requests = {outcome: requests.labels(outcome) for outcome in MODEL_OUTCOMES}
+        self._breaker = Gauge(
+            "penstock_model_breaker_open", "1 while only probes are sent", registry=reg
+        )
+        self._allowed = Gauge(
+            "penstock_model_calls_allowed", "Model calls at a time, as learned", registry=reg
+        )
         self._rows = Counter("penstock_rows_delivered", "Rows on the output topic", registry=reg)
         self._rejected = Counter(
             "penstock_rejected", "Rows and objects answered by an error", ["code"], registry=reg
@@ -107,6 +120,13 @@ class Telemetry:
 
     def call_answered(self, took_s: float) -> None:
         self._calls.observe(took_s)
+
+    def model_request(self, outcome: str) -> None:
+        self._requests[outcome].inc()
+
+    def model_health(self, *, is_open: bool, calls: int) -> None:
+        self._breaker.set(is_open)
+        self._allowed.set(calls)
 
     def retried(self, stage: str) -> None:
         self._retries.labels(stage).inc()

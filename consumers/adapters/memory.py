@@ -26,6 +26,7 @@ class MemorySource:
         self.records: dict[int, list[Record]] = {number: [] for number in range(partitions)}
         self.committed: dict[int, Commit] = {}
         self.commits: list[Mapping[int, Commit]] = []
+        self.polls = 0
         self._positions: dict[int, int] = {}
         self._rebalance: Rebalance | None = None
         self._arrived = asyncio.Event()
@@ -66,6 +67,7 @@ class MemorySource:
         await self._rebalance.revoked(partitions)
 
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+        self.polls += 1
         if not (found := self._take(partitions)):
             self._arrived.clear()
             try:

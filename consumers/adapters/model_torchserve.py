@@ -21,7 +21,7 @@ from yarl import URL
 from consumers import config
 from consumers.adapters import torchserve_answers
 from consumers.core.payload import JsonRows, Matrix, Payload
-from consumers.errors import EXIT_USAGE, Fatal, Unreachable, WorkerDied
+from consumers.errors import EXIT_USAGE, Fatal, PenstockError, Poison, Unreachable, WorkerDied
 from consumers.ports import Answers
 
 # A model that is loading queues the question; readiness is asked again soon anyway.
@@ -31,6 +31,15 @@ CLOSE_LOOKS: Final = 100
 CLOSE_PAUSE_S: Final = 0.01
 # Above it aiohttp wants a file, to send it in pieces between which the loop can do other work.
 WHOLE_BODY_BYTES: Final = 1 << 20
+# TorchServe's default max_request_size. Several rows are not sent beyond it; one row is, in case
+# the server takes more.
+MOST_REQUEST_BYTES: Final = 6_553_500
+# Of a request that was answered by 413: two or three of these reach any limit below it.
+LEARNED_SHARE: Final = 0.75
+LEAST_LIMIT_BYTES: Final = 1 << 16
+# Ten times TorchServe's default max_response_size; and more than a person reads of a complaint.
+MOST_ANSWER_BYTES: Final = 64 << 20
+MOST_COMPLAINT_BYTES: Final = 1 << 16
 # aiohttp would add these to every request; no answer depends on them.
 _NEEDLESS_HEADERS: Final = ("User-Agent", "Accept", "Accept-Encoding")
 
@@ -67,6 +76,7 @@ class TorchServeModel:
         self._token_file = Path(settings.token_file) if settings.token_file else None
         self._token = _read_token(self._token_file) if self._token_file else settings.token
         self._version = settings.version
+        self._most_bytes = MOST_REQUEST_BYTES
         self._session: aiohttp.ClientSession | None = None
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
@@ -75,15 +85,21 @@ class TorchServeModel:
         return self._version
 
     async def predict(self, payloads: Sequence[Payload]) -> Answers:
+        rows = sum(payload.rows for payload in payloads)
         request = self._encode(payloads)
+        if len(request.body) > self._most_bytes and rows > 1:
+            raise Poison("too_large", f"{rows} rows are {len(request.body)} bytes")
         reply = await self._post(request, self._timeout_s)
         if self._token_file and b"InvalidKeyException" in reply.body and reply.status == 400:
             # TorchServe makes new keys every hour and writes them to its key file.
             self._token = await asyncio.to_thread(_read_token, self._token_file)
             reply = await self._post(request, self._timeout_s)
         if reply.status != torchserve_answers.OK:
-            raise torchserve_answers.refusal(*reply, str(self._url))
-        return torchserve_answers.parse(reply.body, sum(payload.rows for payload in payloads))
+            if reply.status == torchserve_answers.TOO_LARGE and rows > 1:
+                learned = int(len(request.body) * LEARNED_SHARE)
+                self._most_bytes = max(LEAST_LIMIT_BYTES, min(self._most_bytes, learned))
+            raise self._refusal(request, reply)
+        return torchserve_answers.parse(reply.body, rows)
 
     async def ready(self) -> bool:
         """Is an empty batch answered, if only by a complaint? `/ping` tells nothing of workers."""
@@ -93,7 +109,7 @@ class TorchServeModel:
             return False
         if reply.status == torchserve_answers.OK:
             return True
-        error = torchserve_answers.refusal(*reply, str(self._url))
+        error = torchserve_answers.refusal(*reply, str(self._url), 0)
         return reply.status != torchserve_answers.NOT_FOUND and not isinstance(error, WorkerDied)
 
     async def aclose(self) -> None:
@@ -120,12 +136,19 @@ class TorchServeModel:
                     self._url, data=data, headers=headers, allow_redirects=False
                 ) as response,
             ):
-                return Reply(response.status, response.headers, await response.read())
+                return Reply(response.status, response.headers, await _read(response))
         except TimeoutError:
             reason = f"no answer within {timeout_s:g} s (model.timeout_ms)"
         except (aiohttp.ClientError, OSError) as error:
+            is_refused = isinstance(error, aiohttp.ClientConnectorError)
+            if len(body) > self._most_bytes and not is_refused:
+                # The server hung up while it was being sent more than it reads.
+                raise torchserve_answers.too_large(str(self._url), len(body)) from None
             reason = f"{type(error).__name__}: {error}"
         raise Unreachable(f"{self._url}: {reason}; check model.url and that TorchServe runs")
+
+    def _refusal(self, request: Request, reply: Reply) -> PenstockError:
+        return torchserve_answers.refusal(*reply, str(self._url), len(request.body))
 
     def _new_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, _, _ = address
@@ -141,9 +164,35 @@ class TorchServeModel:
                 # aiohttp's own limit of 300 s would be a second one beside model.timeout_ms.
                 timeout=aiohttp.ClientTimeout(total=None),
                 cookie_jar=aiohttp.DummyCookieJar(),
+                # Nothing compressed was asked for: it would grow beyond what is bounded below.
+                auto_decompress=False,
                 skip_auto_headers=_NEEDLESS_HEADERS,
             )
         return self._session
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """The body, as far as it may matter. Raises `Poison` for an answer beyond all measure."""
+    is_answer = response.status == torchserve_answers.OK
+    most_bytes = MOST_ANSWER_BYTES if is_answer else MOST_COMPLAINT_BYTES
+    if response.content_length is not None and response.content_length <= most_bytes:
+        return await response.read()
+    parts, nbytes = [], 0
+    async for part in response.content.iter_any():
+        parts.append(part)
+        nbytes += len(part)
+        if nbytes > most_bytes:
+            # Not read to its end, this connection is of no further use.
+            response.close()
+            break
+    body = b"".join(parts)
+    if nbytes > most_bytes and is_answer:
+        raise Poison(
+            "result_too_large",
+            f"the model's answer has more than {most_bytes} bytes; answer less for each row, or "
+            "lower window.max_rows",
+        )
+    return body[:most_bytes]
 
 
 def _predictions_url(settings: config.Model) -> URL:

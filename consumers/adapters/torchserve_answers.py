@@ -5,7 +5,10 @@ the text of the answer, not encoded one by one: that costs five times as much, a
 kept would pin 4 KB. Pure functions; owner: the TorchServe adapter.
 """
 
+import json
+import math
 from collections.abc import Mapping, Sequence
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import orjson
@@ -24,6 +27,11 @@ from consumers.ports import Answers
 
 OK: Final = 200
 NOT_FOUND: Final = 404
+TOO_LARGE: Final = 413
+# orjson encodes no deeper; readers of the output topic need not either.
+MOST_DEPTH: Final = 254
+# Of a wait in seconds: a year has eight.
+MOST_DIGITS: Final = 8
 _WRAPPER: Final = b'{"predictions":['
 _SCALARS: Final = frozenset({int, float, bool, type(None)})
 # How much of a server's own words a person wants to read.
@@ -35,27 +43,74 @@ def parse(raw: bytes, rows: int) -> Answers:
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise Rejected(
-            "model_rejected",
-            f"the model's answer is not JSON ({error}); NaN and Infinity are not allowed either",
-        ) from None
+        return _lenient(raw, rows, error)
     wrapped = isinstance(document, dict) and "predictions" in document
-    values = document["predictions"] if wrapped else document
-    if not isinstance(values, list) or len(values) != rows:
-        found = len(values) if isinstance(values, list) else f"no array but {_excerpt(raw)}"
-        raise Poison(
-            "model_mismatch",
-            f"the model was given {rows} rows and answered {found}; it must answer one per row",
-        )
-    texts = _cut(_inner(raw, document, wrapped) or orjson.dumps(values)[1:-1], values)
-    rejected = {
-        row: _message(value["error"])
-        for row, value in enumerate(values)
-        if type(value) is dict and "error" in value
-    }
+    values = _values(document, raw, rows)
+    try:
+        # Brackets that outnumber the rows may be nested, deeper than whoever reads them can follow.
+        if raw.count(b"[") + raw.count(b"{") > len(values) + MOST_DEPTH:
+            orjson.dumps(values)
+        texts = _cut(_inner(raw, document, wrapped) or orjson.dumps(values)[1:-1], values)
+    except orjson.JSONEncodeError as error:
+        raise Rejected("model_rejected", f"the model's answer is unusable: {error}") from None
+    rejected: dict[int, str] = {}
+    # Most answers cannot hold what is looked for here; a backslash may hide it.
+    if b'"error"' in raw or b"null" in raw or b"\\" in raw:
+        rejected = {row: _message(value) for row, value in enumerate(values) if _is_error(value)}
     for row in rejected:
         texts[row] = b"null"
     return Answers(texts, rejected)
+
+
+def _values(document: Any, raw: bytes, rows: int) -> list[Any]:
+    is_wrapped = isinstance(document, dict) and "predictions" in document
+    values = document["predictions"] if is_wrapped else document
+    if isinstance(values, list) and len(values) == rows:
+        return values
+    found = len(values) if isinstance(values, list) else f"no array but {_excerpt(raw)}"
+    raise Poison(
+        "model_mismatch",
+        f"the model was given {rows} rows and answered {found}; it must answer one per row",
+    )
+
+
+def _lenient(raw: bytes, rows: int, complaint: ValueError) -> Answers:
+    """NaN and Infinity are no JSON, but Python's own encoder writes them: the rows that have one
+    are told from the others.
+    """
+    try:
+        document = json.loads(raw, parse_constant=_NotFinite, parse_float=_finite)
+        values = _values(document, raw, rows)
+        pairs = [_told_apart(value) for value in values]
+    except (ValueError, RecursionError):
+        raise Rejected("model_rejected", f"the model's answer is not JSON ({complaint})") from None
+    errors = {row: error for row, (_, error) in enumerate(pairs) if error is not None}
+    return Answers([text for text, _ in pairs], errors)
+
+
+class _NotFinite:
+    """What stands in a document for a number that JSON does not have; no encoder takes it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def _finite(text: str) -> float | _NotFinite:
+    number = float(text)
+    return number if math.isfinite(number) else _NotFinite(text)
+
+
+def _is_error(value: Any) -> bool:
+    return value is None or (type(value) is dict and "error" in value)
+
+
+def _told_apart(value: Any) -> tuple[bytes, str | None]:
+    if _is_error(value):
+        return b"null", _message(value)
+    try:
+        return orjson.dumps(value), None
+    except orjson.JSONEncodeError:
+        return b"null", "the model's answer holds NaN or Infinity, or cannot be encoded"
 
 
 def _inner(raw: bytes, document: Any, wrapped: bool) -> bytes | None:
@@ -89,12 +144,20 @@ def _cut(text: bytes, values: Sequence[Any]) -> list[bytes]:
     return texts
 
 
-def refusal(status: int, headers: Mapping[str, str], raw: bytes, url: str) -> PenstockError:
-    """What an answer other than 200 means."""
+def too_large(url: str, sent_bytes: int) -> Poison:
+    return Poison(
+        "too_large",
+        f"{url} does not take a request of {sent_bytes} bytes; raise max_request_size there",
+    )
+
+
+def refusal(
+    status: int, headers: Mapping[str, str], raw: bytes, url: str, sent_bytes: int
+) -> PenstockError:
+    """What an answer other than 200 to a request of so many bytes means."""
     kind, message = _said(raw)
     said = f"{url} answered {status} {kind}: {message}".replace(" : ", ": ")
-    wish = headers.get("Retry-After", "")
-    retry_after_s = float(wish) if wish.isdecimal() else None
+    retry_after_s = _retry_after_s(headers)
     if message.startswith("Worker died"):
         return WorkerDied(said, retry_after_s=retry_after_s)
     if status == 429 or (status == 503 and kind != "InternalServerException"):
@@ -106,11 +169,23 @@ def refusal(status: int, headers: Mapping[str, str], raw: bytes, url: str) -> Pe
             f"{said}; check model.url, model.name and model.version, and that the model is loaded",
             exit_code=EXIT_USAGE,
         )
-    if status == 413:
-        return Poison("too_large", f"{said}; raise max_request_size or lower window.max_bytes")
+    if status == TOO_LARGE:
+        return too_large(url, sent_bytes)
     if status == 408 or (status >= 500 and not _by_handler(status, kind)):
         return Transient(said, retry_after_s=retry_after_s)
     return Rejected("model_rejected", said)
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """In seconds, or as a date, which is told from the answer's own."""
+    wish = headers.get("Retry-After", "").strip()
+    if wish.isdecimal():
+        return float(wish[:MOST_DIGITS])
+    try:
+        until, now = (parsedate_to_datetime(text) for text in (wish, headers.get("Date", "")))
+        return max(0.0, (until - now).total_seconds())
+    except (ValueError, TypeError):
+        return None
 
 
 def _by_handler(status: int, kind: str) -> bool:
@@ -124,14 +199,30 @@ def _said(raw: bytes) -> tuple[str, str]:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return "", _excerpt(raw)
-    if isinstance(document, dict) and "message" in document:
-        return str(document.get("type", "")), str(document["message"])[:_EXCERPT_CHARS]
-    return "", _excerpt(raw)
+    message = document.get("message") if isinstance(document, dict) else None
+    if not isinstance(message, str):
+        return "", _excerpt(raw)
+    kind = document.get("type")
+    return _clean(kind) if isinstance(kind, str) else "", _clean(message)
 
 
 def _excerpt(raw: bytes) -> str:
-    return raw[:_EXCERPT_CHARS].decode(errors="replace") or "(nothing)"
+    return _clean(raw[:_EXCERPT_CHARS].decode(errors="replace")) or "(nothing)"
 
 
-def _message(error: Any) -> str:
-    return error if isinstance(error, str) else orjson.dumps(error).decode()
+def _clean(text: str) -> str:
+    """Short, on one line, and without what a terminal or an encoder would stumble over."""
+    return "".join(one if one.isprintable() else " " for one in text[:_EXCERPT_CHARS])
+
+
+def _message(value: Any) -> str:
+    """Why an element is no prediction."""
+    if value is None:
+        return "the model answered null for this row, as some encoders do for NaN"
+    error = value["error"]
+    if isinstance(error, str):
+        return _clean(error)
+    try:
+        return _clean(orjson.dumps(error)[:_EXCERPT_CHARS].decode(errors="replace"))
+    except orjson.JSONEncodeError:
+        return "the model's error for this row cannot be encoded"

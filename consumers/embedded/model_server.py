@@ -122,7 +122,8 @@ class EmbeddedModelServer:
         if fault == "one_too_few":
             document.pop()
         if fault == "not_a_number":
-            return web.Response(body=b"[NaN]")
+            first = orjson.dumps(document[0])
+            return web.Response(body=orjson.dumps(document).replace(first, b'{"score":NaN}', 1))
         if fault == "cut":
             return await _cut_short(request, document)
         return web.Response(body=orjson.dumps(document))

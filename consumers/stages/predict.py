@@ -1,109 +1,145 @@
 """Calls the model with batches, a bounded number at a time.
 
 Rule: every row of a batch ends answered, whatever happens: a sick server is waited for and no row
-is blamed; what the model refuses is cut in halves until the bad row is alone and only that one is
-rejected. Owner: the pipeline runs `call_forever` as often as `model.max_in_flight` says.
+is blamed; what the model refuses is searched for the bad row and only that one is rejected, once it
+was refused alone by a server that is healthy. Owner: the pipeline runs `call_forever` as often as
+`model.max_in_flight` says.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
-from consumers.core.bisect import halves
+from consumers.core.bisect import KILL_PERIOD_S, Search
 from consumers.core.blocks import Block, Rejection
-from consumers.core.pace import Pace
-from consumers.core.retry import Backoff
-from consumers.errors import Poison, Transient, Unreachable
-from consumers.outage import Outage
-from consumers.ports import Answers, Clock, Model
+from consumers.core.pace import Pace, Setting
+from consumers.errors import Poison, Transient, WorkerDied
+from consumers.model_calls import PROBE_ROWS, ModelCalls
+from consumers.ports import Answers, Clock
 from consumers.stages.microbatch import Microbatch
-from consumers.telemetry import Telemetry
-
-# TorchServe needs about 2 s to replace a dead worker process; 5 s between tries spare a server that
-# is down for long.
-RETRY = Backoff(first_s=0.05, most_s=5.0)
 
 
 class Predict:
-    """Takes batches from the window, gives every block its answers."""
+    """Takes batches from the window, gives every block its answers. `fixed` is what the
+    configuration says, `pace` what is learned within it.
+    """
 
     def __init__(
         self,
-        model: Model,
+        calls: ModelCalls,
         microbatch: Microbatch,
+        fixed: Setting,
         pace: Pace | None,
         clock: Clock,
-        telemetry: Telemetry,
-        outage: Outage,
-        luck: Callable[[], float],
     ) -> None:
-        self._model = model
-        self._outage = outage
-        self._luck = luck
-        self._pace = pace
+        self._calls = calls
         self._microbatch = microbatch
+        self._fixed = fixed
+        self._pace = pace
         self._clock = clock
-        self._telemetry = telemetry
+        self._allowed = fixed.calls
+        # One search at a time for rows that kill: their neighbours must not die of each other's.
+        self._dissection = asyncio.Lock()
 
     async def call_forever(self) -> None:
         while True:
             batch = await self._microbatch.take()
             try:
-                await self._answer(batch.blocks)
+                await self._answer(Search(batch.blocks))
             finally:
                 self._microbatch.done(batch)
 
-    async def _answer(self, blocks: list[Block]) -> None:
-        todo = [blocks]
-        while todo:
-            part = [block for block in todo.pop() if block.ticket.owner.alive]
-            if not part:
-                continue
-            try:
-                answers = await self._call(part)
-            except Poison as error:
-                if sum(block.rows for block in part) > 1:
-                    left, right = halves(part)
-                    todo += [right, left]
-                else:
-                    part[0].reject(Rejection(error.code, str(error), "predict"))
-            else:
-                _distribute(part, answers)
-            _wake_lanes(part)
+    async def _answer(self, search: Search) -> None:
+        while not search.is_settled and not search.is_deadly:
+            await self._ask(search)
+        if search.is_settled:
+            return
+        async with self._dissection:
+            while not search.is_settled:
+                await self._ask(search)
 
-    async def _call(self, blocks: Sequence[Block]) -> Answers:
-        """Call until the server says something about these rows; waits out every illness of the
-        server.
-        """
+    async def _ask(self, search: Search) -> None:
+        """One request, for the next rows of the search; a probe may be the canary instead."""
+        call = await self._calls.enter()
+        if call.is_probe and self._calls.has_canary:
+            await self._calls.probe(call)
+            self._follow()
+            return
+        part = search.ask(PROBE_ROWS if call.is_probe else None)
+        if not part:
+            self._calls.leave(call)
+            return
         began_s = self._clock.now()
-        payloads = [block.payload for block in blocks if block.payload is not None]
-        attempt = 0
-        while True:
-            attempt += 1
-            started_s = self._clock.now()
-            try:
-                answers = await self._model.predict(payloads)
-            except Transient as error:
-                self._telemetry.retried("predict")
-                if isinstance(error, Unreachable):
-                    self._outage.unreachable(error)
-                delay_s = RETRY.delay_s(
-                    attempt, started_s - began_s, self._luck(), error.retry_after_s
-                )
-                assert delay_s is not None, "predict never gives up"
-                await asyncio.sleep(delay_s)
+        try:
+            answers = await self._calls.send(call, part)
+        except Transient as error:
+            self._follow()
+            if isinstance(error, WorkerDied):
+                await self._died(search, part, error, self._clock.now() - began_s)
             else:
-                self._outage.answered()
-                self._answered(blocks, self._clock.now(), started_s)
-                return answers
+                search.failures += 1
+                search.again()
+                await self._calls.pause(search.failures)
+        except Poison as error:
+            self._follow()
+            await self._refused(search, part, error)
+        else:
+            search.answered()
+            _distribute(part, answers)
+            if self._pace is not None:
+                now_s = self._clock.now()
+                self._pace.answered(search.rows, now_s - began_s, now_s)
+            self._follow()
+        _wake_lanes(part)
 
-    def _answered(self, blocks: Sequence[Block], now_s: float, started_s: float) -> None:
-        took_s = now_s - started_s
-        self._telemetry.call_answered(took_s)
-        for block in blocks:
-            block.called_s, block.answered_s = started_s, now_s
-        if self._pace is not None:
-            self._pace.answered(sum(block.rows for block in blocks), took_s, now_s)
-            self._microbatch.pace(self._pace.setting())
+    async def _died(
+        self, search: Search, part: Sequence[Block], error: WorkerDied, after_s: float
+    ) -> None:
+        search.failures += 1
+        deaths = search.deaths + 1
+        if not search.died(after_s):
+            search.again()
+        elif attempts := search.refused():
+            message = (
+                f"the model's worker process died each of the {deaths} times that this row was "
+                f"sent alone, and was well just before: {error}"
+            )
+            part[0].reject(Rejection("model_rejected", message, "predict", attempts))
+            return
+        if search.rows == 1:
+            # Not in step with whatever else may kill it.
+            await asyncio.sleep(self._calls.luck() * KILL_PERIOD_S)
+        if search.rows == 1 or search.is_deadly:
+            # A death counts against a row only if the worker was well just before.
+            await self._calls.until_healthy()
+            self._follow()
+        else:
+            await self._calls.pause(search.failures)
+
+    async def _refused(self, search: Search, part: Sequence[Block], error: Poison) -> None:
+        if search.rows > 1 and error.code == "too_large":
+            search.smaller()
+            return
+        if search.rows == 1 and self._calls.has_canary and not await self._calls.is_healthy():
+            # It refuses what it is known to take: that is the server's illness.
+            self._follow()
+            search.failures += 1
+            search.again()
+            await self._calls.pause(search.failures)
+            return
+        if attempts := search.refused():
+            part[0].reject(Rejection(error.code, str(error), "predict", attempts))
+
+    def _follow(self) -> None:
+        """The window goes by what was learned, in calls the less of latency and of illness."""
+        allowed = self._calls.allowed
+        if self._pace is None and allowed == self._allowed:
+            return
+        self._allowed = allowed
+        setting = self._pace.setting() if self._pace is not None else self._fixed
+        if allowed < setting.calls:
+            setting = replace(setting, calls=allowed)
+        self._microbatch.pace(setting)
 
 
 def _distribute(blocks: Sequence[Block], answers: Answers) -> None:

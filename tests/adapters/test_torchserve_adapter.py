@@ -58,7 +58,6 @@ class Connected:
         ("cut", Unreachable),
         ("handler_raised", Rejected),
         ("out_of_resources", Rejected),
-        ("not_a_number", Rejected),
         ("too_large", Poison),
         ("one_too_few", Poison),
         ("no_model", Fatal),
@@ -74,6 +73,14 @@ async def test_a_fault_is_told_by_its_kind_and_the_next_request_is_answered(
             await model.predict([ROWS])
         assert type(caught.value) is expected
         assert len((await model.predict([ROWS])).values) == 4
+
+
+async def test_a_number_that_json_does_not_have_rejects_its_row_alone(
+    server: EmbeddedModelServer,
+) -> None:
+    async with Connected(server) as model:
+        server.fail_next("not_a_number")
+        assert list((await model.predict([ROWS])).errors) == [0]
 
 
 async def test_poison_names_the_code_of_the_dead_letter(server: EmbeddedModelServer) -> None:

@@ -38,7 +38,7 @@ ENCODERS = [
 
 
 @given(
-    values=st.lists(VALUES, max_size=6),
+    values=st.lists(VALUES.filter(lambda value: value is not None), max_size=6),
     encode=st.sampled_from(ENCODERS),
     wrapped=st.booleans(),
 )
@@ -75,11 +75,38 @@ def test_anything_but_one_element_for_each_row_is_a_mismatch(raw: bytes) -> None
     assert caught.value.code == "model_mismatch"
 
 
-@pytest.mark.parametrize("raw", [b"", b"[NaN]", b"[Infinity]", b"[1", b"<html>"])
+@pytest.mark.parametrize("raw", [b"", b"[1", b"<html>", b"[" * 100_000, b"[%s]" % (b"1" * 5_000)])
 def test_an_answer_that_is_no_json_is_rejected(raw: bytes) -> None:
     with pytest.raises(Rejected, match="JSON") as caught:
         parse(raw, 1)
     assert caught.value.code == "model_rejected"
+
+
+@pytest.mark.parametrize("encode", [orjson.dumps, lambda values: json.dumps(values).encode()])
+def test_a_number_that_is_none_rejects_its_row_alone(encode: Any) -> None:
+    answers = parse(encode([1.5, float("nan"), 2.5]), 3)
+    assert list(answers.errors) == [1]
+    assert answers.values == [b"1.5", b"null", b"2.5"]
+
+
+def test_nan_inside_a_prediction_is_told_from_its_neighbours() -> None:
+    raw = b'[{"a": 1}, {"a": [NaN]}, {"a": -Infinity}, {"a": 1e999}, {"error": "cold"}, {"a": 2}]'
+    answers = parse(raw, 6)
+    assert list(answers.errors) == [1, 2, 3, 4]
+    assert answers.errors[4] == "cold"
+    assert [answers.values[row] for row in (0, 5)] == [b'{"a":1}', b'{"a":2}']
+
+
+@pytest.mark.parametrize("depth", [256, 1_000, 1_023, 50_000])
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_an_answer_nested_too_deep_is_refused(depth: int, opening: bytes, closing: bytes) -> None:
+    with pytest.raises(Rejected, match="answer"):
+        parse(b"[%b1%b,1]" % (opening * depth, closing * depth), 2)
+
+
+def test_a_lone_surrogate_in_an_error_harms_nobody() -> None:
+    answers = parse(b'[{"error": "\\ud800\\u0007"}, {"a": NaN}]', 2)
+    assert orjson.dumps(answers.errors[0])
 
 
 def torchserve(code: int, kind: str, message: str) -> bytes:
@@ -119,16 +146,55 @@ INTERNAL = "InternalServerException"
 def test_a_refusal_is_told_by_what_the_server_said(
     status: int, raw: bytes, expected: type[PenstockError]
 ) -> None:
-    error = refusal(status, {}, raw, "http://model/predictions/rows")
+    error = refusal(status, {}, raw, "http://model/predictions/rows", 1)
     assert type(error) is expected
-    assert f"http://model/predictions/rows answered {status}" in str(error)
+    assert "http://model/predictions/rows" in str(error)
 
 
 def test_the_servers_wish_to_be_left_alone_is_kept() -> None:
-    error = refusal(503, {"Retry-After": "7"}, b"", "http://model")
+    error = refusal(503, {"Retry-After": "7"}, b"", "http://model", 1)
     assert isinstance(error, Transient)
     assert error.retry_after_s == 7
 
 
+@pytest.mark.parametrize(
+    ("date", "wish", "expected"),
+    [
+        ("Sat, 21 Nov 2026 03:00:00 GMT", "Sat, 21 Nov 2026 03:00:09 GMT", 9.0),
+        ("Sat, 21 Nov 2026 03:00:00 GMT", "Sat, 21 Nov 2026 02:00:00 GMT", 0.0),
+        ("", "Sat, 21 Nov 2026 03:00:09 GMT", None),
+        ("", "soon", None),
+        ("", "-5", None),
+        ("", "9" * 400, 99_999_999.0),
+    ],
+)
+def test_a_wait_may_be_told_as_a_date_and_nonsense_is_no_wait(
+    date: str, wish: str, expected: float | None
+) -> None:
+    error = refusal(503, {"Retry-After": wish, "Date": date}, b"", "http://model", 1)
+    assert isinstance(error, Transient)
+    assert error.retry_after_s == expected
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"message":%b}' % (b"[" * 900 + b"]" * 900),
+        b'{"type":%b,"message":"x"}' % (b"[" * 900 + b"]" * 900),
+        b'{"type":"%b","message":"%b"}' % (b"t" * 60_000, b"m" * 60_000),
+        b"\x1b[31m\x00\xff" * 50,
+        b"[" * 60_000,
+    ],
+)
+def test_a_hostile_refusal_is_told_on_one_short_line(raw: bytes) -> None:
+    said = str(refusal(400, {}, raw, "http://model", 1))
+    assert len(said) < 700
+    assert said.isprintable()
+
+
+def test_a_request_that_was_too_large_is_told_with_its_size() -> None:
+    assert "7000002 bytes" in str(refusal(413, {}, b"", "http://model", 7_000_002))
+
+
 def test_a_long_refusal_is_shortened_for_the_reader() -> None:
-    assert len(str(refusal(400, {}, b"x" * 100_000, "http://model"))) < 500
+    assert len(str(refusal(400, {}, b"x" * 100_000, "http://model", 1))) < 500

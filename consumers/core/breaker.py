@@ -1,0 +1,137 @@
+"""How many calls a model server gets at a time, and when only a probe: learned from their ends.
+
+Rule: fewer at once when the server is ill (halved once for all calls that were under way), more
+when it answers. Every failure spends one of a small budget, every answer earns a tenth: what is
+sent again stays a share of what is answered. With the budget spent the breaker is open: one small
+probe, later each time it fails, until anything is answered. Pure: time and luck are arguments.
+Owner: the gate, for all callers.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from consumers.core.retry import Backoff
+
+# TorchServe needs about 2 s to replace a dead worker process; 5 s between probes spare a server
+# that is down for long.
+PROBES = Backoff(first_s=0.05, most_s=5.0)
+# A server that asks for more is a server that is misconfigured, or lies.
+MOST_ASKED_S = 300.0
+# Requests that a server gave up on still run there: a tenth on top is what it can take while it is
+# ill, and what other clients' retry budgets use (10 to 20 %).
+RETRY_SHARE = 0.1
+FLOOR = 3.0
+# Refused for a full queue at n calls, it is asked up to three quarters of n soon and beyond slowly:
+# growing by one costs a refusal now and then, one in a hundred at this pace.
+STEADY_SHARE = 0.75
+GROW_AFTER_CALLS = 50
+
+
+class Call(NamedTuple):
+    """A call under way: `round` tells which failures are of one and the same illness, `place` how
+    many were under way when it began, itself included.
+    """
+
+    round: int
+    place: int
+    is_probe: bool
+
+
+@dataclass(slots=True)
+class Breaker:
+    """Ask `wait_s`; when it is 0.0 a call may `begin`; tell how each one ended."""
+
+    most_calls: int
+    is_open: bool = False
+    _calls: float = field(init=False)
+    _steady_calls: float = field(init=False)
+    _in_flight: int = 0
+    _round: int = 0
+    _budget: float = FLOOR
+    _failed_probes: int = 0
+    _is_probing: bool = False
+    _not_before_s: float = -math.inf
+
+    def __post_init__(self) -> None:
+        self._calls = self._steady_calls = float(self.most_calls)
+
+    @property
+    def allowed(self) -> int:
+        """Calls at a time, as of now."""
+        return 1 if self.is_open else int(self._calls)
+
+    def wait_s(self, now_s: float) -> float:
+        """0.0: a call may begin. Infinite: not before another call has ended."""
+        if now_s < self._not_before_s:
+            return self._not_before_s - now_s
+        if self.is_open:
+            return math.inf if self._is_probing else 0.0
+        return 0.0 if self._in_flight < int(self._calls) else math.inf
+
+    def begin(self) -> Call:
+        self._in_flight += 1
+        self._is_probing = self.is_open
+        return Call(self._round, self._in_flight, self.is_open)
+
+    def dropped(self, call: Call) -> None:
+        """Nobody knows how it ended."""
+        self._in_flight -= 1
+        if call.is_probe:
+            self._is_probing = False
+
+    def answered(self, call: Call) -> None:
+        """By anything that took a healthy server, a refusal of the rows included."""
+        self.dropped(call)
+        if self.is_open:
+            self.is_open = self._is_probing = False
+            self._not_before_s = -math.inf
+            self._calls = 1.0
+            # The next failure opens it again.
+            self._budget = 1.0
+        elif self._calls < self.most_calls:
+            is_near = self._calls >= self._steady_calls
+            grown = self._calls + (1.0 / GROW_AFTER_CALLS if is_near else 1.0)
+            self._calls = min(float(self.most_calls), grown)
+        if self._budget < FLOOR:
+            self._budget = min(FLOOR, self._budget + RETRY_SHARE)
+            if self._budget == FLOOR:
+                self._failed_probes = 0
+
+    def failed(
+        self,
+        call: Call,
+        now_s: float,
+        luck: float,
+        *,
+        is_full: bool = False,
+        asked_s: float | None = None,
+    ) -> None:
+        """By the server's illness; `is_full` when it said that it has too much to do."""
+        self._shrink(call, is_full=is_full)
+        self.dropped(call)
+        if asked_s:
+            self._not_before_s = max(self._not_before_s, now_s + min(asked_s, MOST_ASKED_S))
+        if self.is_open:
+            if call.is_probe:
+                self._probe_later(now_s, luck)
+            return
+        self._budget -= 1.0
+        if self._budget < 1.0:
+            self.is_open = True
+            self._probe_later(now_s, luck)
+
+    def _shrink(self, call: Call, *, is_full: bool) -> None:
+        if call.round != self._round:
+            return
+        self._round += 1
+        level = min(self._calls, float(call.place)) if is_full else self._calls
+        self._calls = max(1.0, level / 2)
+        if is_full:
+            self._steady_calls = max(1.0, level * STEADY_SHARE)
+
+    def _probe_later(self, now_s: float, luck: float) -> None:
+        self._failed_probes += 1
+        delay_s = PROBES.delay_s(self._failed_probes, 0.0, luck)
+        assert delay_s is not None, "probes never end"
+        self._not_before_s = max(self._not_before_s, now_s + delay_s)

@@ -1,0 +1,209 @@
+"""Requests to the model server, and what their ends say about its health.
+
+Rule: every request passes the gate, and its end is told to the gate, the outage and the metrics,
+here and nowhere else. Health is proven by the canary row where one is configured; else an empty
+batch proves at least that the worker process is there. Owner: predict.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from consumers.core.blocks import Block
+from consumers.core.breaker import Breaker, Call
+from consumers.core.payload import Payload
+from consumers.core.retry import Backoff
+from consumers.errors import (
+    EXIT_FATAL,
+    EXIT_USAGE,
+    Fatal,
+    Overloaded,
+    Poison,
+    Transient,
+    Unreachable,
+    WorkerDied,
+)
+from consumers.gate import Gate
+from consumers.outage import Outage
+from consumers.ports import Answers, Clock, Model
+from consumers.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+# For the same rows while the breaker is closed; open, it paces all of them.
+RETRY: Final = Backoff(first_s=0.05, most_s=5.0)
+# A server that is loading its model answers late; the start of a worker does not wait for it.
+CHECK_S: Final = 5.0
+# So few rows cost a recovering server next to nothing, and take hardly longer than one.
+PROBE_ROWS: Final = 32
+# A server that is ill now and then is told of once a minute.
+QUIET_S: Final = 60.0
+
+_OUTCOMES: Final[dict[type[Transient], str]] = {
+    Overloaded: "overloaded",
+    Unreachable: "unreachable",
+    WorkerDied: "worker_died",
+}
+
+
+class ModelCalls:
+    """`enter`, then `send`. Raises what the model port raises."""
+
+    def __init__(
+        self,
+        model: Model,
+        canary: Payload | None,
+        most_calls: int,
+        clock: Clock,
+        telemetry: Telemetry,
+        outage: Outage,
+        luck: Callable[[], float],
+    ) -> None:
+        self._model = model
+        self._canary = [canary] if canary is not None else []
+        self._gate = Gate(Breaker(most_calls), clock, luck)
+        self._clock = clock
+        self._telemetry = telemetry
+        self._outage = outage
+        self.luck = luck
+        self._is_known = self._was_open = self._was_told = False
+        self._quiet_until_s = 0.0
+        self.allowed = most_calls
+        telemetry.model_health(is_open=False, calls=most_calls)
+
+    @property
+    def has_canary(self) -> bool:
+        return bool(self._canary)
+
+    async def enter(self) -> Call:
+        """Wait for the right to make one request, which `send`, `probe` or `leave` uses up."""
+        return await self._gate.enter()
+
+    def leave(self, call: Call) -> None:
+        self._gate.dropped(call)
+
+    async def send(self, call: Call, blocks: Sequence[Block]) -> Answers:
+        """The rows of the blocks, as one request."""
+        started_s = self._clock.now()
+        payloads = [block.payload for block in blocks if block.payload is not None]
+        answers = await self._request(call, payloads)
+        now_s = self._clock.now()
+        self._telemetry.call_answered(now_s - started_s)
+        for block in blocks:
+            block.called_s, block.answered_s = started_s, now_s
+        return answers
+
+    async def probe(self, call: Call) -> bool:
+        """Is the server healthy, as far as can be told without a row of anybody's?"""
+        try:
+            await self._request(call, self._canary, is_canary=self.has_canary)
+        except Transient:
+            return False
+        except Poison:
+            # A handler that complains of an empty batch has a worker that lives.
+            return True
+        return True
+
+    async def is_healthy(self) -> bool:
+        return await self.probe(await self._gate.enter())
+
+    async def until_healthy(self) -> None:
+        failures = 0
+        while not await self.is_healthy():
+            failures += 1
+            await self.pause(failures)
+
+    async def pause(self, failures: int) -> None:
+        """Before the same is asked again; the breaker paces by itself once it is open."""
+        if not self._gate.is_open:
+            delay_s = RETRY.delay_s(failures, 0.0, self.luck())
+            assert delay_s is not None, "nothing is given up here"
+            await asyncio.sleep(delay_s)
+
+    async def check(self) -> None:
+        """At the start: raises `Fatal` for settings that waiting cannot mend."""
+        try:
+            async with asyncio.timeout(CHECK_S):
+                answers = await self._request(await self._gate.enter(), self._canary)
+            complaint = next(iter(answers.errors.values()), None)
+        except (Transient, TimeoutError) as error:
+            said = str(error) or f"no answer within {CHECK_S:.0f} s"
+            log.warning("the model server does not answer yet: %s", said)
+            return
+        except Poison as error:
+            complaint = str(error)
+        if self.has_canary and complaint:
+            raise Fatal(
+                f"the model refuses the row of model.canary: {complaint}; give it a row that the "
+                "model is known to take",
+                exit_code=EXIT_USAGE,
+            )
+
+    async def _request(
+        self, call: Call, payloads: Sequence[Payload], *, is_canary: bool = False
+    ) -> Answers:
+        try:
+            answers = await self._ask(payloads, is_canary=is_canary)
+        except Transient as error:
+            self._telemetry.model_request(_OUTCOMES.get(type(error), "ill"))
+            self._telemetry.retried("predict")
+            self._gate.failed(call, error)
+            self._look(error)
+            if isinstance(error, Unreachable):
+                self._outage.unreachable(error)
+            raise
+        except Poison:
+            self._telemetry.model_request("refused")
+            self._healthy(call)
+            raise
+        except Fatal as error:
+            self._gate.dropped(call)
+            raise self._stopping(error) from None
+        except BaseException:
+            self._gate.dropped(call)
+            raise
+        self._telemetry.model_request("answered")
+        self._healthy(call)
+        return answers
+
+    async def _ask(self, payloads: Sequence[Payload], *, is_canary: bool) -> Answers:
+        if not is_canary:
+            return await self._model.predict(payloads)
+        try:
+            answers = await self._model.predict(payloads)
+        except Poison as error:
+            raise Transient(f"the row of model.canary is refused: {error}") from None
+        for message in answers.errors.values():
+            raise Transient(f"the row of model.canary is refused: {message}")
+        return answers
+
+    def _healthy(self, call: Call) -> None:
+        self._is_known = True
+        self._outage.answered()
+        self._gate.answered(call)
+        self._look()
+
+    def _stopping(self, error: Fatal) -> Fatal:
+        """What worked before is no usage error; nobody's rows are blamed for it."""
+        if not self._is_known:
+            return error
+        return Fatal(
+            f"{error}. It worked before: the line stops, and rows without an answer are not "
+            "committed",
+            exit_code=EXIT_FATAL,
+        )
+
+    def _look(self, error: Transient | None = None) -> None:
+        """Tell when the breaker opened or closed, and what may be called now."""
+        allowed, is_open = self._gate.allowed, self._gate.is_open
+        if allowed == self.allowed and is_open == self._was_open:
+            return
+        if is_open and not self._was_open and self._clock.now() >= self._quiet_until_s:
+            log.warning("the model server is ill, only probes are sent: %s", error)
+            self._quiet_until_s, self._was_told = self._clock.now() + QUIET_S, True
+        elif self._was_open and not is_open and self._was_told:
+            log.warning("the model server works again")
+            self._was_told = False
+        self.allowed, self._was_open = allowed, is_open
+        self._telemetry.model_health(is_open=is_open, calls=allowed)
