@@ -77,13 +77,14 @@ def _running(state: State) -> set[str]:
     return {name for name, process in state.processes.items() if process.running}
 
 
-def up() -> str:
+def up(how: How | None = None) -> str:
+    """`how` is chosen when nothing runs: by Docker where an engine answers, unless told."""
     with layout.locked():
         begun = time.monotonic()
         state = layout.load()
         if state is None or not _running(state):
             layout.forget()
-            how: How = "docker" if compose.engine_answers() else "local"
+            how = how or ("docker" if compose.engine_answers() else "local")
             state = State(how, layout.free_ports())
         started = _up_in_docker(state) if state.how == "docker" else _up_locally(state)
         seconds = time.monotonic() - begun

@@ -1,0 +1,158 @@
+"""The command line of `scripts/chaos`: a stack and a folder of its own, a run, and its report.
+
+Rule: whatever happens, workers and services are stopped. The folder stays if anything was wrong: in
+it are the log of the faults, the workers' and services' logs, and the judge's report.
+"""
+
+import argparse
+import asyncio
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import botocore.session
+
+from chaos_run import plan, report
+from chaos_run.load import LINES
+from chaos_run.place import Place
+from chaos_run.run import Outcome, chaos
+from realstack import layout, stack
+from realstack.errors import StackError
+
+EXIT_VIOLATED = 1
+BUCKET = "chaos"
+TOPICS = {"KAFKA__INPUT_TOPIC": "in", "OUTPUT__TOPIC": "out", "OUTPUT__DLQ_TOPIC": "out.dlq"}
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="scripts/chaos",
+        description="Rows through three real workers while these, Kafka, MinIO and TorchServe are "
+        "killed, frozen and restarted at random moments; then `penstock verify`. It runs a stack "
+        "of its own and disturbs no other. About 13 s a fault.",
+        epilog="Exit code 0: nothing lost, nothing out of order, duplicates within their limit. 1: "
+        "a promise was broken; the folder with all logs is kept.",
+    )
+    parser.add_argument("--rows", type=int, default=1_000_000, help="default 1,000,000")
+    parser.add_argument("--faults", type=int, default=30, help="default 30")
+    parser.add_argument("--seed", type=int, help="repeats a run's plan; random if not given")
+    parser.add_argument(
+        "--guarantee", choices=["at_least_once", "exactly_once"], default="at_least_once"
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the folder in any case")
+    options = parser.parse_args(arguments)
+    if options.rows < 100 or options.faults < 1:
+        parser.error("at least 100 rows and one fault")
+    return options
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
+    folder = Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
+    print(f"seed {seed}; logs in {folder}", flush=True)
+    os.environ["XDG_STATE_HOME"] = str(folder / "state")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    well = False
+    try:
+        planned = plan.make(seed, options.rows, options.faults, lines=LINES)
+        outcome = asyncio.run(_run(planned, options.guarantee, folder))
+        well = _tell(outcome)
+    except StackError as error:
+        print(f"scripts/chaos: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("scripts/chaos: interrupted", file=sys.stderr)
+    finally:
+        _stop(folder)
+        if well and not options.keep:
+            shutil.rmtree(folder)
+        else:
+            print(f"kept: {folder}")
+    return 0 if well else EXIT_VIOLATED
+
+
+async def _run(planned: plan.Plan, guarantee: str, folder: Path) -> Outcome:
+    said = await asyncio.to_thread(stack.up, "local")
+    began_s = time.monotonic()
+
+    def tell(what: str) -> None:
+        print(f"{time.monotonic() - began_s:6.1f} s  {what}", flush=True)
+
+    tell(said)
+    environ = _environ(guarantee)
+    place = Place(environ, BUCKET, folder, _model_worker_pid, stack.restart)
+    await asyncio.to_thread(_prepare, place)
+    return await chaos(planned, place, tell)
+
+
+def _environ(guarantee: str) -> dict[str, str]:
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+    exports = (line.removeprefix("export ").partition("=") for line in stack.exports())
+    ours = {name: value.strip("'") for name, _, value in exports}
+    ours |= {f"PENSTOCK_{name}": topic for name, topic in TOPICS.items()}
+    # Each worker serves its page on a port of its own choice.
+    ours |= {"PENSTOCK_HTTP__PORT": "0", "PENSTOCK_KAFKA__GROUP": "chaos"}
+    ours |= {"PENSTOCK_MODEL__REQUEST": "float32", "PENSTOCK_DELIVERY__GUARANTEE": guarantee}
+    return inherited | ours
+
+
+def _prepare(place: Place) -> None:
+    command = [sys.executable, "-m", "consumers", "topics", "create"]
+    subprocess.run(
+        [*command, "--partitions", str(plan.PARTITIONS)],
+        env=dict(place.environ),
+        check=True,
+        capture_output=True,
+    )
+    settings = place.config.objects
+    client = botocore.session.get_session().create_client(
+        "s3",
+        endpoint_url=settings.endpoint_url,
+        region_name=settings.region,
+        aws_access_key_id=settings.key,
+        aws_secret_access_key=settings.secret,
+    )
+    client.create_bucket(Bucket=place.bucket)
+    client.close()
+
+
+def _model_worker_pid() -> int | None:
+    """TorchServe's Python process: the child of its Java one."""
+    state = layout.load()
+    server = state.processes.get("torchserve") if state else None
+    if server is None:
+        return None
+    answer = subprocess.run(
+        ["pgrep", "-P", str(server.pid)], capture_output=True, text=True, check=False
+    )
+    children = answer.stdout.split()
+    return int(children[0]) if children else None
+
+
+def _tell(outcome: Outcome) -> bool:
+    print(report.text(outcome))
+    found = report.problems(outcome)
+    for problem in found:
+        print(f"VIOLATED: {problem}")
+    print("a promise was broken" if found else "every promise was kept")
+    return not found
+
+
+def _stop(folder: Path) -> None:
+    """The services' logs are worth keeping, their data is not."""
+    for log in layout.home().glob("*.log"):
+        shutil.copy(log, folder)
+    stack.down()
+    shutil.rmtree(folder / "state", ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

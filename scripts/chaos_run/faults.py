@@ -1,0 +1,114 @@
+"""Strikes: does one fault after the other, at its time, and keeps a log of them.
+
+Rule: a fault that needs a worker waits until one is free. Faults may overlap, as their times say;
+two never have the same worker. Owner: the run.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from dataclasses import asdict, dataclass
+
+from chaos_run.place import Place
+from chaos_run.plan import Fault, Kind
+from chaos_run.watch import Recovery, Watch
+from chaos_run.workers import Crew, Worker
+
+LOOK_S = 0.1
+
+
+@dataclass
+class Struck:
+    """A fault as it came to pass. `recovery` of a killed worker's partitions."""
+
+    kind: Kind
+    planned_s: float
+    began_ms: float
+    ended_ms: float
+    target: str
+    partitions: list[int]
+    recovery: Recovery | None = None
+
+    def line(self) -> str:
+        fields = asdict(self) | {"recovery": self.recovery and self.recovery.took_s}
+        return json.dumps(fields)
+
+
+class Faults:
+    """`strike` each once."""
+
+    def __init__(self, place: Place, crew: Crew, watch: Watch) -> None:
+        self.struck: list[Struck] = []
+        self._place = place
+        self._crew = crew
+        self._watch = watch
+
+    async def strike(self, fault: Fault) -> None:
+        if fault.kind.startswith("restart "):
+            service = fault.kind.removeprefix("restart ")
+            struck = self._begin(fault, service)
+            await asyncio.to_thread(self._place.restart, service)
+        elif fault.kind == "kill model worker":
+            pid = await self._model_worker()
+            struck = self._begin(fault, f"process {pid}")
+            os.kill(pid, signal.SIGKILL)
+        elif fault.kind == "join":
+            visitor = self._crew.join()
+            visitor.busy = True
+            struck = self._begin(fault, visitor.name)
+            await asyncio.sleep(fault.length_s)
+            await self._crew.dismiss(visitor)
+        else:
+            worker = await self._worker(fault.victim)
+            struck = self._begin(fault, worker.name, worker)
+            try:
+                await self._hit(worker, fault, struck)
+            finally:
+                worker.busy = False
+        struck.ended_ms = _now_ms()
+        self._log()
+
+    async def _hit(self, worker: Worker, fault: Fault, struck: Struck) -> None:
+        if fault.kind == "freeze":
+            worker.freeze()
+            await asyncio.sleep(fault.length_s)
+            worker.thaw()
+            return
+        if fault.kind == "kill":
+            struck.recovery = self._watch.recovery(struck.partitions, struck.began_ms)
+            worker.kill()
+        else:
+            worker.terminate()
+        life = worker.life
+        while worker.life == life:
+            await asyncio.sleep(LOOK_S)
+
+    def _begin(self, fault: Fault, target: str, worker: Worker | None = None) -> Struck:
+        partitions = sorted(worker.partitions) if worker else []
+        now_ms = _now_ms()
+        struck = Struck(fault.kind, round(fault.at_s, 1), now_ms, now_ms, target, partitions)
+        self.struck.append(struck)
+        self._log()
+        return struck
+
+    async def _worker(self, victim: float) -> Worker:
+        while (worker := self._crew.pick(victim)) is None:
+            await asyncio.sleep(LOOK_S)
+        worker.busy = True
+        return worker
+
+    async def _model_worker(self) -> int:
+        while (pid := await asyncio.to_thread(self._place.model_worker_pid)) is None:
+            await asyncio.sleep(LOOK_S)
+        return pid
+
+    def _log(self) -> None:
+        """All of them again: they end in another order than they begin."""
+        lines = "".join(one.line() + "\n" for one in self.struck)
+        (self._place.folder / "faults.jsonl").write_text(lines)
+
+
+def _now_ms() -> float:
+    return time.time() * 1000

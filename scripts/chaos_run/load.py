@@ -1,0 +1,101 @@
+"""The rows: a pool of lines with the model's own answer to each, and the objects cut from it.
+
+Rule: an object's rows follow one another in the pool, so that what its row must be answered by is
+known from its number alone.
+"""
+
+import asyncio
+import gzip
+import io
+import tarfile
+from collections.abc import Iterable
+from typing import Any
+
+import aiohttp
+import botocore.session
+import msgspec
+import numpy as np
+
+from chaos_run.place import Place
+from chaos_run.plan import Object
+
+# A prime: objects that begin at different lines seldom meet in the same one.
+LINES = 9_973
+FEATURES = 16
+# Fewer would make archives of one member only.
+MEMBER_ROWS = 700
+
+
+class Answer(msgspec.Struct, gc=False):
+    """What the example model says of a row."""
+
+    label: int
+    score: float
+
+
+class Pool:
+    """Made by `make_pool`."""
+
+    def __init__(self, lines: list[bytes], answers: list[Answer]) -> None:
+        self._lines = lines
+        self.answers = answers
+
+    def text(self, first: int, rows: int) -> bytes:
+        at = first % LINES
+        if at + rows <= LINES:
+            return b"".join(self._lines[at : at + rows])
+        whole, rest = divmod(rows - (LINES - at), LINES)
+        return b"".join((*self._lines[at:], *self._lines * whole, *self._lines[:rest]))
+
+    def body(self, one: Object) -> bytes:
+        if one.form == "tar.gz":
+            return gzip.compress(self._archive(one), 1, mtime=0)
+        text = self.text(one.first_line, one.rows)
+        return text if one.form == "csv" else gzip.compress(text, 1, mtime=0)
+
+    def _archive(self, one: Object) -> bytes:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as archive:
+            for number, first in enumerate(range(0, one.rows, MEMBER_ROWS)):
+                rows = min(MEMBER_ROWS, one.rows - first)
+                data = self.text(one.first_line + first, rows)
+                entry = tarfile.TarInfo(f"part-{number}.csv")
+                entry.size = len(data)
+                archive.addfile(entry, io.BytesIO(data))
+        return buffer.getvalue()
+
+
+async def make_pool(place: Place) -> Pool:
+    """Asks the model, before anything else runs, what each line alone deserves."""
+    rows = np.random.default_rng(1).standard_normal((LINES, FEATURES))
+    text = io.StringIO()
+    np.savetxt(text, rows, fmt="%.6g", delimiter=",")
+    lines = text.getvalue().encode().splitlines(keepends=True)
+    body = b"[" + b",".join(b"[" + line.rstrip() + b"]" for line in lines) + b"]"
+    url = f"{place.config.model.url}/predictions/{place.config.model.name}"
+    async with (
+        aiohttp.ClientSession(headers={"Content-Type": "application/json"}) as session,
+        session.post(url, data=body, raise_for_status=True) as response,
+    ):
+        answers = msgspec.json.decode(await response.read(), type=list[Answer])
+    return Pool(lines, answers)
+
+
+async def store(place: Place, pool: Pool, objects: Iterable[Object]) -> None:
+    settings = place.config.objects
+    client: Any = botocore.session.get_session().create_client(
+        "s3",
+        endpoint_url=settings.endpoint_url,
+        region_name=settings.region or "us-east-1",
+        aws_access_key_id=settings.key,
+        aws_secret_access_key=settings.secret,
+    )
+
+    def put_all() -> None:
+        for one in objects:
+            client.put_object(Bucket=place.bucket, Key=one.key, Body=pool.body(one))
+
+    try:
+        await asyncio.to_thread(put_all)
+    finally:
+        client.close()

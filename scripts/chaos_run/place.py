@@ -1,0 +1,37 @@
+"""Where a run happens: services, topics and a bucket, and the only things it may do to services.
+
+Rule: whoever makes a place has made its topics (with `plan.PARTITIONS` partitions) and its bucket.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from consumers import config
+
+
+@dataclass(frozen=True)
+class Place:
+    """`environ`: all variables of a worker. `model_worker_pid`: the process that serves the model
+    now, if there is one. `restart` stops one of Kafka, MinIO, TorchServe and starts it again.
+    """
+
+    environ: Mapping[str, str]
+    bucket: str
+    folder: Path
+    model_worker_pid: Callable[[], int | None]
+    restart: Callable[[str], object]
+
+    @cached_property
+    def config(self) -> config.Config:
+        return config.load(environ=self.environ)
+
+    @property
+    def is_exactly_once(self) -> bool:
+        return self.config.delivery.guarantee == "exactly_once"
+
+    @property
+    def isolation(self) -> str:
+        """How readers of the output topic read."""
+        return "read_committed" if self.is_exactly_once else "read_uncommitted"

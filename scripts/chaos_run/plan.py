@@ -1,0 +1,146 @@
+"""What a run will do, from its seed alone: which objects are announced when, and which faults.
+
+Rule: pure; the same numbers give the same plan. Most objects are small and come all the time; the
+large ones, which hold most of the rows, come just before a fault, so that faults hit them.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Kind = Literal[
+    "kill",
+    "freeze",
+    "terminate",
+    "join",
+    "kill model worker",
+    "restart kafka",
+    "restart minio",
+    "restart torchserve",
+]
+Form = Literal["csv", "csv.gz", "tar.gz"]
+
+# One deck; it is shuffled and dealt until there are as many faults as asked for.
+ALL_KINDS: tuple[Kind, ...] = (
+    "kill",
+    "kill",
+    "freeze",
+    "terminate",
+    "join",
+    "kill model worker",
+    "restart kafka",
+    "restart minio",
+    "restart torchserve",
+)
+FORMS: tuple[Form, ...] = ("csv", "csv.gz", "tar.gz")
+
+PARTITIONS = 8
+STREAMS = 40
+LARGEST_ROWS = 200_000
+# Objects from here on are large; of all rows, this share is in them.
+LARGE_ROWS = 2_000
+LARGE_SHARE = 0.6
+# A dead worker is noticed after 8 s: some gaps are shorter, some longer.
+GAP_S = (4.0, 20.0)
+FIRST_FAULT_S = 4.0
+# A large object is announced so long before a fault: its rows are on the way when it strikes.
+LEAD_S = (0.1, 1.5)
+# A frozen worker's session (8 s) ends while it is frozen.
+FROZEN_S = (9.0, 13.0)
+VISIT_S = (5.0, 15.0)
+
+
+class Object(NamedTuple):
+    """`first_line`: where in the pool of lines its rows begin; they follow one another."""
+
+    key: str
+    stream: str
+    partition: int
+    rows: int
+    first_line: int
+    form: Form
+    at_s: float
+
+
+class Fault(NamedTuple):
+    """`length_s`: how long a worker is frozen, or a visitor stays. `victim`: which of the workers
+    to choose from, between 0 and 1.
+    """
+
+    at_s: float
+    kind: Kind
+    length_s: float
+    victim: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Objects in the order of their announcement, faults in the order of their time."""
+
+    seed: int
+    rows: int
+    objects: tuple[Object, ...]
+    faults: tuple[Fault, ...]
+
+    @property
+    def length_s(self) -> float:
+        return max(self.objects[-1].at_s, self.faults[-1].at_s)
+
+
+def make(
+    seed: int, rows: int, faults: int, *, lines: int, kinds: Sequence[Kind] = ALL_KINDS
+) -> Plan:
+    """`lines`: how many there are in the pool."""
+    dice = random.Random(seed)
+    struck = tuple(_faults(dice, faults, kinds))
+    sizes = list(_sizes(dice, rows))
+    end_s = struck[-1].at_s + LEAD_S[1]
+    times_s = [_time_s(dice, size, struck, end_s) for size in sizes]
+    objects = []
+    for number, (at_s, size) in enumerate(sorted(zip(times_s, sizes, strict=True))):
+        stream, form = dice.randrange(STREAMS), dice.choice(FORMS)
+        objects.append(
+            Object(
+                key=f"site-{stream}/{number:06}.{form}",
+                stream=f"site-{stream}",
+                partition=stream % PARTITIONS,
+                rows=size,
+                first_line=dice.randrange(lines),
+                form=form,
+                at_s=at_s,
+            )
+        )
+    return Plan(seed, rows, tuple(objects), struck)
+
+
+def _faults(dice: random.Random, count: int, kinds: Sequence[Kind]) -> Iterator[Fault]:
+    at_s, deck = FIRST_FAULT_S, list[Kind]()
+    for _ in range(count):
+        if not deck:
+            deck = dice.sample(kinds, len(kinds))
+        kind = deck.pop()
+        length_s = dice.uniform(*(VISIT_S if kind == "join" else FROZEN_S))
+        yield Fault(at_s, kind, length_s, dice.random())
+        at_s += dice.uniform(*GAP_S)
+
+
+def _sizes(dice: random.Random, rows: int) -> Iterator[int]:
+    """They add up to `rows`; among them one row, and the largest that there may be."""
+    largest = max(1, min(LARGEST_ROWS, rows // 5))
+    large_rows = int(rows * LARGE_SHARE)
+    yield 1
+    yield largest
+    left = rows - 1 - largest
+    while left:
+        is_large = left > rows - large_rows
+        low, high = (min(LARGE_ROWS, largest), largest) if is_large else (1, LARGE_ROWS)
+        size = min(left, round(low * (high / low) ** dice.random()))
+        yield size
+        left -= size
+
+
+def _time_s(dice: random.Random, size: int, faults: Sequence[Fault], end_s: float) -> float:
+    if size < LARGE_ROWS:
+        return dice.uniform(0, end_s)
+    return dice.choice(faults).at_s - dice.uniform(*LEAD_S)

@@ -1,0 +1,106 @@
+"""What came of a run: its figures, and what was violated.
+
+Rule: every number is from the topics, or from the log of the faults; a promise that was broken is
+named with its figure, and `problems` is empty only if all were kept.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from statistics import median
+
+from chaos_run.faults import Struck
+from chaos_run.run import Outcome
+
+# Goal for the time from `kill -9` to the first new row: the session (8 s) and a rebalance.
+RECOVERY_GOAL_S = 10.0
+KEPT_EXITS = 5
+
+
+def problems(outcome: Outcome) -> list[str]:
+    found = [outcome.unfinished] if outcome.unfinished else []
+    verdict = outcome.verdict
+    found += [
+        f"{one.kind} at {one.topic}/{one.partition}/{one.offset}: {one.text}"
+        for one in verdict.violations
+    ]
+    if verdict.rows != outcome.plan.rows:
+        found.append(f"{verdict.rows:,} rows on the topic, {outcome.plan.rows:,} were announced")
+    if verdict.duplicates > outcome.duplicates_allowed:
+        found.append(
+            f"{verdict.duplicates:,} duplicates, at most {outcome.duplicates_allowed:,} are allowed"
+        )
+    return found + [f"another row's answer: {text}" for text in outcome.watch.wrong]
+
+
+def text(outcome: Outcome) -> str:
+    return "\n".join([*_faults(outcome), "", *_figures(outcome), *_exits(outcome)])
+
+
+def _figures(outcome: Outcome) -> Iterator[str]:
+    verdict, plan = outcome.verdict, outcome.plan
+    count = len(outcome.struck)
+    kinds = Counter(one.kind for one in outcome.struck)
+    yield (
+        f"rows           {verdict.rows:,} of {verdict.streams} streams in {verdict.objects:,} "
+        f"objects, {outcome.took_s:.0f} s, seed {plan.seed}"
+    )
+    named = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+    yield f"faults         {count}: {named}"
+    yield f"lost           {verdict.violated.get('lost', 0):,}"
+    yield f"out of order   {verdict.violated.get('disorder', 0):,}"
+    broken = {k: n for k, n in verdict.violated.items() if k not in ("lost", "disorder")}
+    yield f"other          {broken or 0}"
+    yield f"wrong answers  {len(outcome.watch.wrong)}"
+    yield (
+        f"duplicates     {verdict.duplicates:,}, {verdict.duplicates / max(1, count):,.0f} a fault"
+        f"; allowed {outcome.duplicates_allowed:,} "
+        f"({outcome.most_rows:,} rows at most in one commit interval)"
+    )
+    yield from _recoveries(outcome.struck)
+
+
+def _recoveries(struck: list[Struck]) -> Iterator[str]:
+    """Apart: kills during whose recovery no other fault was under way."""
+    took_s: dict[bool, list[float]] = {True: [], False: []}
+    for one in struck:
+        if one.recovery is not None and one.recovery.took_s is not None:
+            until_ms = one.began_ms + one.recovery.took_s * 1000
+            alone = not any(
+                other.began_ms < until_ms and other.ended_ms > one.began_ms
+                for other in struck
+                if other is not one
+            )
+            took_s[alone].append(one.recovery.took_s)
+    for alone, name in ((True, "alone"), (False, "with other faults")):
+        if times := took_s[alone]:
+            yield (
+                f"kill to row    {name}: median {median(times):.1f} s, worst {max(times):.1f} s "
+                f"of {len(times)} (goal {RECOVERY_GOAL_S:.0f} s)"
+            )
+
+
+def _exits(outcome: Outcome) -> Iterator[str]:
+    yield f"exits          {len(outcome.exits)} of workers that nobody ended"
+    for one in outcome.exits[:KEPT_EXITS]:
+        yield f"  {one.worker} ended with {one.code}: {one.words}"
+
+
+def _faults(outcome: Outcome) -> Iterator[str]:
+    """One line each; repeats up to the next fault are put down to it."""
+    yield (
+        f"{'at s':>6} {'fault':<20} {'whom':<28} {'took s':>6} {'rows again':>10} {'first row':>10}"
+    )
+    struck = outcome.struck
+    if not struck:
+        return
+    zero_ms = struck[0].began_ms - struck[0].planned_s * 1000
+    ends_ms = [one.began_ms for one in struck[1:]] + [float("inf")]
+    for one, end_ms in zip(struck, ends_ms, strict=True):
+        again = outcome.watch.repeats_between(one.began_ms, end_ms)
+        took_s = one.recovery.took_s if one.recovery else None
+        whom = one.target + (f" {one.partitions}" if one.partitions else "")
+        yield (
+            f"{(one.began_ms - zero_ms) / 1000:6.1f} {one.kind:<20} {whom:<28} "
+            f"{(one.ended_ms - one.began_ms) / 1000:6.1f} {again:10,} "
+            f"{f'{took_s:.1f} s' if took_s is not None else '':>10}"
+        )

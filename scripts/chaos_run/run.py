@@ -1,0 +1,198 @@
+"""One run: store the objects, start the workers, announce and strike by the plan's clock, wait
+until all is committed, stop the workers, have the topics judged.
+
+Rule: bounded in time; whatever happens, every worker is gone when it returns. What kept it from
+ending well stands in the `Outcome`.
+"""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from chaos_run.faults import Faults, Struck
+from chaos_run.load import make_pool, store
+from chaos_run.place import Place
+from chaos_run.plan import PARTITIONS, Plan
+from chaos_run.watch import Watch, watching
+from chaos_run.workers import Crew, Exit
+from consumers.adapters.kafka_client import connection
+from consumers.errors import EXIT_CHECK_FAILED, EXIT_DONE
+from schemas.codec import encode_reference
+from schemas.reference import Reference
+
+WORKERS = 3
+# Three interpreters that start at once, and the drain at the end, on two busy cores.
+START_S = 60.0
+# After the last fault: a session, the restart of a service, and all rows at a twentieth of what two
+# idle cores do.
+GRACE_S = 120.0
+SLOW_ROWS_PER_S = 5_000
+CATCH_UP_S = 20.0
+LOOK_S = 0.3
+
+Tell = Callable[[str], None]
+
+
+class Violation(msgspec.Struct):
+    kind: str
+    topic: str
+    partition: int
+    offset: int
+    text: str
+
+
+class Verdict(msgspec.Struct):
+    """Of what `penstock verify --json` prints, what is reported."""
+
+    ok: bool
+    rows: int
+    objects: int
+    streams: int
+    duplicates: int
+    violated: dict[str, int]
+    violations: list[Violation]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`unfinished`: why the run did not come to its end. `most_rows`: delivered in one commit
+    interval.
+    """
+
+    plan: Plan
+    struck: list[Struck]
+    exits: list[Exit]
+    verdict: Verdict
+    watch: Watch
+    took_s: float
+    most_rows: int
+    is_exactly_once: bool
+    unfinished: str | None
+
+    @property
+    def duplicates_allowed(self) -> int:
+        return 0 if self.is_exactly_once else len(self.struck) * self.most_rows
+
+
+async def chaos(plan: Plan, place: Place, tell: Tell) -> Outcome:
+    began_s = time.monotonic()
+    tell(f"storing {len(plan.objects):,} objects of {plan.rows:,} rows")
+    pool = await make_pool(place)
+    await store(place, pool, plan.objects)
+    unfinished: str | None = None
+    async with watching(place, pool, plan.objects) as watch, asyncio.TaskGroup() as tasks:
+        crew = Crew(place, tasks)
+        faults = Faults(place, crew, watch)
+        limit_s = START_S + plan.length_s + GRACE_S + plan.rows / SLOW_ROWS_PER_S
+        try:
+            async with asyncio.timeout(limit_s):
+                await _until_done(plan, place, crew, faults, watch, tell)
+        except TimeoutError:
+            unfinished = f"not done within {limit_s:.0f} s"
+        finally:
+            crew.end()
+        await _caught_up(watch, plan)
+    verdict = await asyncio.to_thread(_verify, place)
+    interval_ms = place.config.delivery.commit_interval_ms
+    return Outcome(
+        plan=plan,
+        struck=faults.struck,
+        exits=crew.exits,
+        verdict=verdict,
+        watch=watch,
+        took_s=time.monotonic() - began_s,
+        most_rows=watch.most_rows_in(interval_ms),
+        is_exactly_once=place.is_exactly_once,
+        unfinished=unfinished,
+    )
+
+
+async def _until_done(
+    plan: Plan, place: Place, crew: Crew, faults: Faults, watch: Watch, tell: Tell
+) -> None:
+    for _ in range(WORKERS):
+        crew.join()
+    await crew.assigned()
+    tell(f"{WORKERS} workers have their partitions; {plan.length_s:.0f} s of faults begin")
+    begun_s = time.monotonic()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_announce(plan, place, begun_s))
+        for number, fault in enumerate(plan.faults, start=1):
+            await _at(begun_s + fault.at_s)
+            tasks.create_task(faults.strike(fault))
+            tell(
+                f"fault {number} of {len(plan.faults)}: {fault.kind}; "
+                f"{watch.new:,} rows, {watch.repeated:,} again"
+            )
+    tell("all faults are over; waiting for the rest")
+    await _all_committed(place)
+    await crew.dismiss()
+
+
+async def _announce(plan: Plan, place: Place, begun_s: float) -> None:
+    topic = place.config.kafka.input_topic
+    # Idempotent: an announcement that is sent again after a restart of Kafka stays one.
+    producer = AIOKafkaProducer(**connection(place.config.kafka), enable_idempotence=True)
+    await producer.start()
+    try:
+        for one in plan.objects:
+            await _at(begun_s + one.at_s)
+            reference = Reference(bucket=place.bucket, key=one.key, stream=one.stream)
+            await producer.send(topic, encode_reference(reference), partition=one.partition)
+        await producer.flush()
+    finally:
+        await producer.stop()
+
+
+async def _at(time_s: float) -> None:
+    await asyncio.sleep(max(0.0, time_s - time.monotonic()))
+
+
+async def _all_committed(place: Place) -> None:
+    """Everything announced; the services are all up by now."""
+    kafka = place.config.kafka
+    parts = [TopicPartition(kafka.input_topic, number) for number in range(PARTITIONS)]
+    admin = AIOKafkaAdminClient(**connection(kafka))
+    consumer = AIOKafkaConsumer(**connection(kafka))
+    try:
+        await admin.start()
+        await consumer.start()
+        ends = await consumer.end_offsets(parts)
+        left = set(parts)
+        while left:
+            found = await admin.list_consumer_group_offsets(kafka.group, partitions=parts)
+            left = {part for part in parts if max(0, found[part].offset) < ends[part]}
+            await asyncio.sleep(LOOK_S)
+    finally:
+        await consumer.stop()
+        await admin.close()
+
+
+async def _caught_up(watch: Watch, plan: Plan) -> None:
+    """The watch reads behind the workers; what is lost never comes."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CATCH_UP_S):
+            while watch.new < plan.rows:
+                await asyncio.sleep(LOOK_S)
+
+
+def _verify(place: Place) -> Verdict:
+    """As anybody would: by the command."""
+    command = [sys.executable, "-m", "consumers", "verify", "--json"]
+    if place.is_exactly_once:
+        command.append("--read-committed")
+    answer = subprocess.run(
+        command, env=dict(place.environ), capture_output=True, text=True, check=False
+    )
+    if answer.returncode not in (EXIT_DONE, EXIT_CHECK_FAILED):
+        raise RuntimeError(f"penstock verify ended with {answer.returncode}: {answer.stderr}")
+    (place.folder / "verify.json").write_text(answer.stdout)
+    return msgspec.json.decode(answer.stdout, type=Verdict)

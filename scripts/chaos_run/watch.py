@@ -1,0 +1,151 @@
+"""Reads the output topic while it is written: what is new, what comes again, whose answer it is.
+
+Rule: it sees what any reader of the topic sees. Whether all promises were kept is not its business,
+the judge says that afterwards; but a row that bears another row's answer only it can tell.
+"""
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from chaos_run.load import LINES, Answer, Pool
+from chaos_run.place import Place
+from chaos_run.plan import PARTITIONS, Object
+from consumers.adapters.kafka_client import connection
+
+POLL_MS = 200
+FETCH_BYTES = 4 << 20
+# The answer to the same row in a batch of another size differs by rounding.
+TOLERANCE = 1e-5
+BUCKET_MS = 100
+KEPT_WRONG = 5
+
+
+class _Source(msgspec.Struct, gc=False):
+    offset: int
+
+
+class _Object(msgspec.Struct, gc=False):
+    key: str
+
+
+class _Record(msgspec.Struct, gc=False):
+    id: str
+    source: _Source
+    object: _Object
+    row: int | None
+    prediction: Answer | None
+
+
+_decode = msgspec.json.Decoder(_Record).decode
+
+
+class Recovery:
+    """Waits for the first new row of these partitions after `since_ms`."""
+
+    def __init__(self, partitions: Iterable[int], since_ms: float) -> None:
+        self.partitions = frozenset(partitions)
+        self.since_ms = since_ms
+        self.took_s: float | None = None
+
+
+class Watch:
+    """`new` and `repeated` rows so far; made by `watching`."""
+
+    def __init__(self, pool: Pool, objects: Iterable[Object]) -> None:
+        self.new = self.repeated = 0
+        self.wrong: list[str] = []
+        self._pool = pool
+        self._first_line = {one.key: one.first_line for one in objects}
+        self._furthest = dict.fromkeys(range(PARTITIONS), (-1, -1))
+        self._recoveries: list[Recovery] = []
+        # Rows by the time their worker gave them, in buckets.
+        self._delivered: Counter[int] = Counter()
+        self._repeated: Counter[int] = Counter()
+
+    def recovery(self, partitions: Iterable[int], since_ms: float) -> Recovery:
+        recovery = Recovery(partitions, since_ms)
+        self._recoveries.append(recovery)
+        return recovery
+
+    def most_rows_in(self, interval_ms: int) -> int:
+        """In any interval of this length; at most one bucket too long."""
+        buckets = range(-(-interval_ms // BUCKET_MS) + 1)
+        starts = list(self._delivered)
+        return max((sum(self._delivered[at + n] for n in buckets) for at in starts), default=0)
+
+    def repeats_between(self, from_ms: float, to_ms: float) -> int:
+        low, high = from_ms / BUCKET_MS, to_ms / BUCKET_MS
+        return sum(count for at, count in self._repeated.items() if low <= at < high)
+
+    def take(self, partition: int, timestamp_ms: int, value: bytes) -> None:
+        record = _decode(value)
+        row = -1 if record.row is None else record.row
+        place = (record.source.offset, row)
+        bucket = timestamp_ms // BUCKET_MS
+        self._delivered[bucket] += 1
+        if place <= self._furthest[partition]:
+            self.repeated += 1
+            self._repeated[bucket] += 1
+        else:
+            self._furthest[partition] = place
+            self.new += 1
+            if self._recoveries:
+                self._note(partition, timestamp_ms)
+        self._check(record, row)
+
+    def _note(self, partition: int, timestamp_ms: int) -> None:
+        for recovery in [*self._recoveries]:
+            if partition in recovery.partitions and timestamp_ms > recovery.since_ms:
+                recovery.took_s = (timestamp_ms - recovery.since_ms) / 1000
+                self._recoveries.remove(recovery)
+
+    def _check(self, record: _Record, row: int) -> None:
+        expected = self._pool.answers[(self._first_line[record.object.key] + row) % LINES]
+        found = record.prediction
+        is_right = (
+            found is not None
+            and found.label == expected.label
+            and math.isclose(found.score, expected.score, rel_tol=0, abs_tol=TOLERANCE)
+        )
+        if not is_right and len(self.wrong) < KEPT_WRONG:
+            self.wrong.append(f"{record.id}: {found}, but alone it is {expected}")
+
+
+async def _read(consumer: Any, watch: Watch) -> None:
+    while True:
+        found: Mapping[Any, Any] = await consumer.getmany(timeout_ms=POLL_MS, max_records=5_000)
+        for part, records in found.items():
+            for record in records:
+                watch.take(part.partition, record.timestamp, record.value)
+
+
+@asynccontextmanager
+async def watching(place: Place, pool: Pool, objects: Iterable[Object]) -> AsyncIterator[Watch]:
+    """From the topic's beginning until the block is left."""
+    watch = Watch(pool, objects)
+    settings = place.config
+    consumer = AIOKafkaConsumer(
+        **connection(settings.kafka),
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level=place.isolation,
+        max_partition_fetch_bytes=FETCH_BYTES,
+    )
+    try:
+        await consumer.start()
+        consumer.assign(
+            [TopicPartition(settings.output.topic, number) for number in range(PARTITIONS)]
+        )
+        async with asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(_read(consumer, watch))
+            yield watch
+            reading.cancel()
+    finally:
+        await consumer.stop()

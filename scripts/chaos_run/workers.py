@@ -1,0 +1,137 @@
+"""The workers: members of one group, each restarted when it ends, as a container would be.
+
+Rule: a worker that ends without having been made to is counted and named, and restarted all the
+same. Each life has a log of its own. None outlives this process, and a frozen one is killed too.
+"""
+
+import asyncio
+import os
+import re
+import signal
+from pathlib import Path
+from typing import NamedTuple
+
+from chaos_run.place import Place
+from chaos_run.plan import PARTITIONS
+from consumers.demo.children import Child, last_words, running
+
+# A container's restart is not instant either.
+RESTART_S = 0.5
+LOOK_S = 0.2
+
+_ASSIGNED = re.compile(r"assigned partitions (?:\[([\d, ]*)\]|none)")
+
+
+class Exit(NamedTuple):
+    """A worker ended with `code`, and not because it was made to."""
+
+    worker: str
+    code: int
+    words: str
+
+
+class Worker:
+    """Runs until `leave`; `busy` while a fault has it."""
+
+    def __init__(self, number: int, place: Place, exits: list[Exit]) -> None:
+        self.name = f"worker {number}"
+        self.busy = False
+        self._place = place
+        self._exits = exits
+        self._number = number
+        self.life = 0
+        self._child: Child | None = None
+        self._expected: int | None = None
+        self._leaving = False
+
+    async def run(self) -> None:
+        while not self._leaving:
+            self.life += 1
+            self._expected = None
+            async with running(
+                self.name,
+                "consumers.leashed",
+                self._log,
+                arguments=["run"],
+                environ=self._place.environ,
+            ) as self._child:
+                code = await self._child.wait()
+            self._child = None
+            if code != self._expected:
+                self._exits.append(Exit(self.name, code, last_words(self._log)))
+            if not self._leaving:
+                await asyncio.sleep(RESTART_S)
+
+    @property
+    def _log(self) -> Path:
+        return self._place.folder / f"worker-{self._number}.{self.life}.log"
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """What it was assigned last, by its own word."""
+        said = self._log.read_text(errors="replace") if self._log.exists() else ""
+        found = _ASSIGNED.findall(said)
+        return frozenset(map(int, found[-1].split(","))) if found and found[-1] else frozenset()
+
+    @property
+    def is_running(self) -> bool:
+        return self._child is not None
+
+    def kill(self) -> None:
+        self._send(signal.SIGKILL, -signal.SIGKILL)
+
+    def terminate(self) -> None:
+        self._send(signal.SIGTERM, 0)
+
+    def freeze(self) -> None:
+        self._send(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._send(signal.SIGCONT)
+
+    def leave(self) -> None:
+        """Drain, and do not come back."""
+        self._leaving = True
+        self.terminate()
+
+    def _send(self, number: signal.Signals, code: int | None = None) -> None:
+        if self._child is not None:
+            self._expected = code if code is not None else self._expected
+            os.kill(self._child.pid, number)
+
+
+class Crew:
+    """The members of the group, and visitors."""
+
+    def __init__(self, place: Place, tasks: asyncio.TaskGroup) -> None:
+        self.exits: list[Exit] = []
+        self._place = place
+        self._tasks = tasks
+        self._workers: dict[Worker, asyncio.Task[None]] = {}
+
+    def join(self) -> Worker:
+        worker = Worker(len(self._workers) + 1, self._place, self.exits)
+        self._workers[worker] = self._tasks.create_task(worker.run())
+        return worker
+
+    def pick(self, victim: float) -> Worker | None:
+        """A running worker that no other fault has."""
+        free = [worker for worker in self._workers if worker.is_running and not worker.busy]
+        return free[int(victim * len(free))] if free else None
+
+    async def dismiss(self, *workers: Worker) -> None:
+        """Until they have drained; of all, when none is named."""
+        leaving = workers or tuple(self._workers)
+        for worker in leaving:
+            worker.leave()
+        await asyncio.wait([self._workers[worker] for worker in leaving])
+
+    async def assigned(self) -> None:
+        """Until the partitions are dealt among all of them."""
+        while sum(len(worker.partitions) for worker in self._workers) != PARTITIONS:
+            await asyncio.sleep(LOOK_S)
+
+    def end(self) -> None:
+        """Without a farewell."""
+        for task in self._workers.values():
+            task.cancel()
