@@ -15,6 +15,7 @@ from consumers import config
 from consumers.adapters.kafka_client import connection, translated
 from consumers.core.cursor import without_stop
 from consumers.errors import EXIT_USAGE, Fatal, Unreachable
+from consumers.ports import Commit
 
 # A few ms of judging between two looks at the network.
 MAX_RECORDS = 2_000
@@ -44,26 +45,25 @@ class Reader:
     async def close(self) -> None:
         await self._admin.close()
 
-    async def committed(self, partitions: Iterable[int]) -> dict[int, int]:
-        """The group's next offset by input partition, where it has one."""
-        found = await self._commits(partitions)
-        return {partition: entry.offset for partition, entry in found.items()}
-
-    async def stopped(self, partitions: Iterable[int]) -> dict[int, int]:
-        """The offset at which the line of an input partition stands still, where one does."""
-        found = await self._commits(partitions)
-        return {
-            partition: entry.offset + beyond
-            for partition, entry in found.items()
-            if (beyond := without_stop(entry.metadata or "")[1]) is not None
-        }
-
-    async def _commits(self, partitions: Iterable[int]) -> dict[int, Any]:
+    async def committed(self, partitions: Iterable[int]) -> dict[int, Commit]:
+        """The group's next offset and cursor by input partition, where it has one."""
         topic, group = self._settings.input_topic, self._settings.group
         parts = [TopicPartition(topic, number) for number in partitions]
         with translated("reading the committed offsets"):
             found = await self._admin.list_consumer_group_offsets(group, partitions=parts)
-        return {part.partition: entry for part, entry in found.items() if entry.offset >= 0}
+        return {
+            part.partition: Commit(entry.offset, entry.metadata or "")
+            for part, entry in found.items()
+            if entry.offset >= 0
+        }
+
+    async def stopped(self, partitions: Iterable[int]) -> dict[int, int]:
+        """The offset at which the line of an input partition stands still, where one does."""
+        return {
+            partition: commit.next_offset + beyond
+            for partition, commit in (await self.committed(partitions)).items()
+            if (beyond := without_stop(commit.metadata)[1]) is not None
+        }
 
     async def spans(self, topic: str) -> Spans:
         """What a topic holds now."""

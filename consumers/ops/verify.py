@@ -14,6 +14,7 @@ from consumers import config
 from consumers.ops.topic_reader import Reader, Spans, Take, offsets, open_reader
 from consumers.ops.verify_findings import Report, render
 from consumers.ops.verify_judge import Judge, Scope
+from consumers.ports import Commit
 
 __all__ = ["Isolation", "Report", "Until", "render", "verify"]
 
@@ -73,10 +74,13 @@ class _Reading:
 
 
 def _scope(
-    cfg: config.Config, asked: Spans, committed: dict[int, int], until: Until, partitions: int
+    cfg: config.Config, asked: Spans, committed: dict[int, Commit], until: Until, partitions: int
 ) -> Scope:
     ends = {partition: end for partition, (_, end) in asked.items()}
-    answered = {partition: min(end, committed.get(partition, 0)) for partition, end in ends.items()}
+    answered = {
+        partition: min(end, committed[partition].next_offset if partition in committed else 0)
+        for partition, end in ends.items()
+    }
     by_hash = cfg.output.partitioning == "stream"
     return Scope(
         input_topic=cfg.kafka.input_topic,

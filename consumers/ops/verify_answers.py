@@ -23,6 +23,7 @@ from consumers.ops.verify_records import (
     wrong_end,
 )
 from consumers.ops.verify_repeats import ObjectAt, Repeats, row_text
+from consumers.ops.verify_runs import Again, Between
 
 
 class Answers:
@@ -36,10 +37,11 @@ class Answers:
         partition_of: Callable[[int, str], int],
         by_stream: bool,
         exactly_once: bool,
+        markers: bool,
         letters: Letters,
         findings: Findings,
     ) -> None:
-        self.rows = self.markers = self.rejected = self.outside = 0
+        self.rows = self.marked = self.rejected = self.outside = 0
         self.streams: set[str] = set()
         self.repeats = Repeats()
         self._input_topic = input_topic
@@ -48,6 +50,7 @@ class Answers:
         self._partition_of = partition_of
         self._by_stream = by_stream
         self._exactly_once = exactly_once
+        self._between = Between(asked, by_stream, markers)
         self._letters = letters
         self._findings = findings
         self._sequences: dict[tuple[int, str], Sequence] = {}
@@ -134,8 +137,12 @@ class Answers:
         if self.is_done(at) or (
             known and (row in known.seen or (row == END and known.end is not None))
         ):
-            self._repeated(partition, offset, sequence, at, row, want)
+            ends = answer.last or answer.row is None
+            self._repeated(partition, offset, sequence, Again(at, row, ends))
             return
+        if known and known.stream != answer.stream:
+            text = f"{answer.id} is of stream {answer.stream!r}, rows before of {known.stream!r}"
+            self._tell("stream_changed", partition, offset, text)
         home = self._partition_of(at.partition, answer.stream)
         in_order = home == partition and self._in_order(partition, offset, sequence, at, row)
         if home != partition:
@@ -153,7 +160,7 @@ class Answers:
     def _in_order(
         self, partition: int, offset: int, sequence: Sequence, at: ObjectAt, row: int
     ) -> bool:
-        sequence.again = None
+        sequence.runs.break_off()
         place = (at.offset, at.object_index)
         if (*place, row) < (*sequence.top, sequence.row):
             (top_offset, top_index), top = sequence.top, sequence.row
@@ -166,26 +173,15 @@ class Answers:
         sequence.top, sequence.row = place, row
         return True
 
-    def _repeated(
-        self,
-        partition: int,
-        offset: int,
-        sequence: Sequence,
-        at: ObjectAt,
-        row: int,
-        want: Want,
-    ) -> None:
-        """Repeats begin anywhere, and go on from there without leaving out rows of an object."""
-        before, sequence.again = sequence.again, (at.offset, at.object_index, row)
-        if before is not None and before[:2] == sequence.again[:2] and before[2] < row < END:
-            left_out = want.rows.within(before[2] + 1, row)
-            if left_out:
-                text = f"a repeat goes on at row {row} and leaves out row {left_out}"
-                self._tell("disorder", partition, offset, text)
+    def _repeated(self, partition: int, offset: int, sequence: Sequence, again: Again) -> None:
+        self.repeats.note(partition, again.at, again.row)
+        if left_out := sequence.runs.go_on(again, self._between.left_out):
+            text = f"a repeat goes on at {row_text(again.row)} and leaves out {left_out}"
+            self._tell("disorder", partition, offset, text)
         if self._exactly_once:
-            text = f"{row_text(row)} of object {at.object_index} of offset {at.offset} came before"
-            self._tell("repeated", partition, offset, text)
-        self.repeats.note(partition, at, row)
+            at = again.at
+            text = f"{row_text(again.row)} of object {at.object_index} of offset {at.offset}"
+            self._tell("repeated", partition, offset, f"{text} came before")
 
     def _add(self, partition: int, offset: int, known: Open, answer: Answer) -> None:
         row = answer.row
@@ -198,7 +194,7 @@ class Answers:
             known.seen.add(row, row + 1)
             known.limit = selected.stops[0] if selected else 0
         else:
-            self.markers += 1
+            self.marked += 1
         if answer.last or answer.rows is not None or row is None:
             if wrong := wrong_end(known, answer):
                 self._tell("bad_end", partition, offset, f"{known.about}: {wrong}")

@@ -6,6 +6,7 @@ more memory than one. Owner: the judge; filled before the first answer is looked
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from consumers.core.ranges import Ranges
@@ -33,7 +34,13 @@ class Want(NamedTuple):
 Wants = tuple[Want, ...]
 
 PLAIN = Want()
-NO_REFERENCE = Want(is_reference=False)
+NO_REFERENCE = (Want(is_reference=False),)
+
+
+@lru_cache(maxsize=10_000)
+def _inline(rows: int) -> Wants:
+    """One for all messages of a length: they change from message to message."""
+    return (Want(inline_rows=rows),)
 
 
 def wants(value: bytes | None) -> Wants:
@@ -41,11 +48,11 @@ def wants(value: bytes | None) -> Wants:
     try:
         message = decode(value)
     except SchemaError:
-        return (NO_REFERENCE,)
+        return NO_REFERENCE
     if isinstance(message, Ignored):
         return ()
     if isinstance(message, Inline):
-        return (Want(inline_rows=len(message.rows)),)
+        return _inline(len(message.rows))
     return tuple(
         PLAIN if reference.rows is None else Want(reference.rows) for reference in message.items
     )
@@ -77,6 +84,17 @@ class Asked:
         if offset >= self._next:
             return ()
         return self._wants[bisect_right(self._starts, offset) - 1]
+
+    def after(self, offset: int) -> int | None:
+        """The next offset that asks for something."""
+        place = bisect_right(self._starts, offset) - 1
+        if self._wants[place] and offset + 1 < self._stop(place):
+            return offset + 1
+        wanted = (n for n in range(place + 1, len(self._starts)) if self._wants[n])
+        return next((self._starts[n] for n in wanted), None)
+
+    def _stop(self, place: int) -> int:
+        return self._starts[place + 1] if place + 1 < len(self._starts) else self._next
 
     def spans(self) -> Iterator[tuple[int, int, Wants]]:
         """(first offset, stop, what each of them asks for), where something is asked for."""

@@ -21,6 +21,7 @@ Kind = Literal[
     "bad_id",
     "bad_key",
     "foreign_partition",
+    "stream_changed",
     "not_asked",
     "disorder",
     "repeated",

@@ -8,6 +8,7 @@ once more by `compare`. Memory grows with open objects, gaps, rejections and rep
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from consumers.core.cursor import START, Progress, decode, without_stop
 from consumers.core.ranges import END
 from consumers.ops.verify_answers import Answers
 from consumers.ops.verify_asked import Asked, wants
@@ -15,6 +16,7 @@ from consumers.ops.verify_findings import Findings, Report
 from consumers.ops.verify_letters import About, Letters
 from consumers.ops.verify_records import Open
 from consumers.ops.verify_repeats import ObjectAt
+from consumers.ports import Commit
 from schemas.codec import SchemaError
 from schemas.dead_letter import decode_dead_letter
 
@@ -22,7 +24,7 @@ from schemas.dead_letter import decode_dead_letter
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """What is judged, and by which promises. By input partition: `spans` from the first to behind
-    the last offset, `until` where completeness ends, `committed` the group's next offset (if any).
+    the last offset, `until` where completeness ends, `committed` the group's commit (if any).
     """
 
     input_topic: str
@@ -30,7 +32,7 @@ class Scope:
     dead_letter_topic: str
     spans: Mapping[int, tuple[int, int]]
     until: Mapping[int, int]
-    committed: Mapping[int, int]
+    committed: Mapping[int, Commit]
     partition_of: Callable[[int, str], int]
     by_stream: bool
     exactly_once: bool
@@ -56,6 +58,7 @@ class Judge:
             scope.partition_of,
             scope.by_stream,
             scope.exactly_once,
+            scope.markers,
             self._letters,
             self._findings,
         )
@@ -113,7 +116,7 @@ class Judge:
             rows=answers.rows,
             streams=len(answers.streams),
             duplicates=answers.repeats.count,
-            markers=answers.markers,
+            markers=answers.marked,
             rejected=answers.rejected,
             dead_letters=self._dead_letters,
             outside=answers.outside,
@@ -123,20 +126,34 @@ class Judge:
         )
 
     def _settle(self, partition: int) -> None:
-        """Completeness of a partition, and its committed offset."""
+        """Completeness of a partition, and its commit."""
         topic, until = self._scope.input_topic, self._scope.until[partition]
-        first: ObjectAt | None = None
+        progress = _progress(self._scope.committed.get(partition))
+        ahead: tuple[int, str] | None = None
         for at, known in self._answers.undone(partition):
             if not self._scope.markers and self._is_silent(known):
                 self._unproven += known is None and not self._letters.any_about(at)
                 continue
-            first = first or at
+            if ahead is None and (text := self._what_is_ahead(progress, at, known)):
+                ahead = at.offset, text
             if at.offset < until:
                 self._findings.tell("lost", topic, partition, at.offset, _what_is_lost(at, known))
-        committed = self._scope.committed.get(partition)
-        if first is not None and committed is not None and committed > first.offset:
-            text = f"{committed} is committed, but this message is not completely answered"
-            self._findings.tell("commit_ahead", topic, partition, first.offset, text)
+        if ahead is not None:
+            self._findings.tell("commit_ahead", topic, partition, *ahead)
+
+    def _what_is_ahead(self, said: Progress, at: ObjectAt, known: Open | None) -> str | None:
+        """What the commit, by offset or by cursor, says of an object that is not complete."""
+        if at.offset < said.next_offset:
+            return f"{said.next_offset} is committed, but this message is not completely answered"
+        if at.offset in said.completed:
+            return "the cursor says that this message is answered, but not completely so"
+        objects = said.objects.get(at.offset)
+        if objects and at.object_index in objects:
+            return f"the cursor is behind object {at.object_index}, which is not complete"
+        want = self._asked[at.partition].at(at.offset)[at.object_index]
+        covered = want.rows.within(0, said.rows.get(at[1:], START).row)
+        missing = covered.minus(known.seen) if known else covered
+        return f"the cursor covers row {missing}, not delivered" if missing else None
 
     def _is_silent(self, known: Open | None) -> bool:
         """Without markers: an object may end without saying so, if it is empty or has a letter."""
@@ -159,6 +176,13 @@ class Judge:
         return not self._scope.markers and not self._answers.is_message_done(
             about.partition, about.offset
         )
+
+
+def _progress(commit: Commit | None) -> Progress:
+    """Whoever takes over ignores what cannot be read; a group without commit has said nothing."""
+    if commit is None:
+        return Progress(0)
+    return decode(without_stop(commit.metadata)[0], commit.next_offset)[0]
 
 
 def _what_is_lost(at: ObjectAt, known: Open | None) -> str:

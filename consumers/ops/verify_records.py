@@ -13,6 +13,7 @@ from consumers.core.ranges import Ranges
 from consumers.ops.verify_asked import Want
 from consumers.ops.verify_letters import About, Name
 from consumers.ops.verify_repeats import ObjectAt, Told
+from consumers.ops.verify_runs import Runs
 from schemas.prediction import Failure, ObjectId, Source
 
 
@@ -36,6 +37,7 @@ class Answer(Struct, gc=False):
 
     def told(self) -> Told:
         return Told(
+            self.stream,
             bytes(self.prediction),
             self.error.code if self.error else None,
             self.rows if self.last else None,
@@ -66,13 +68,11 @@ def identify(answer: Answer) -> tuple[ObjectAt, str] | str:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """What must ascend: a partition, or a stream of it. `top` is the furthest place so far, `again`
-    the last repeat since the last record that came for the first time.
-    """
+    """What must ascend: a partition, or a stream of it. `top` is the furthest place so far."""
 
     top: tuple[int, int] = (-1, -1)
     row: int = -1
-    again: tuple[int, int, int] | None = None
+    runs: Runs = field(default_factory=Runs)
 
 
 @dataclass(slots=True, eq=False)

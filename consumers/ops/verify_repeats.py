@@ -1,8 +1,9 @@
 """Was what came twice the same answer? Told by a second reading of the output topic.
 
-Rule: the first reading only notes which rows came again; so nothing is kept of rows that came once.
-Numbers count as the same when they are within float32's rounding, because a batch of another size
-adds them up in another order. Owner: the judge.
+Rule: the first reading only notes which rows came again, and how often; the second keeps what a row
+said from its first record to its last. So nothing is kept of rows that came once, and of the others
+only those between two deliveries. Numbers count as the same when they are within float32's
+rounding, because a batch of another size adds them up in another order. Owner: the judge.
 """
 
 import math
@@ -29,16 +30,34 @@ class ObjectAt(NamedTuple):
 class Told(NamedTuple):
     """What one record says about its row."""
 
+    stream: str
     prediction: bytes
     error: str | None = None
     rows: int | None = None
 
     def agrees(self, other: "Told") -> bool:
-        if self.error != other.error or self.rows != other.rows:
+        if (self.stream, self.error, self.rows) != (other.stream, other.error, other.rows):
             return False
         return self.prediction == other.prediction or _close(
             orjson.loads(self.prediction), orjson.loads(other.prediction)
         )
+
+
+class _Times:
+    """How often numbers were added: `levels[n]` holds those that were added more than n times."""
+
+    def __init__(self) -> None:
+        self.levels: list[Ranges] = []
+
+    def add(self, number: int) -> None:
+        for level in self.levels:
+            if number not in level:
+                level.add(number, number + 1)
+                return
+        self.levels.append(Ranges([(number, number + 1)]))
+
+    def of(self, number: int) -> int:
+        return sum(number in level for level in self.levels)
 
 
 class Repeats:
@@ -47,32 +66,36 @@ class Repeats:
     def __init__(self) -> None:
         self.count = 0
         self.partitions: set[int] = set()
-        self._rows: dict[ObjectAt, Ranges] = {}
-        self._first: dict[ObjectAt, dict[int, Told]] = {}
-        self._again: dict[ObjectAt, Ranges] = {}
+        self._rows: dict[ObjectAt, _Times] = {}
+        self._again: dict[ObjectAt, _Times] = {}
+        self._first: dict[tuple[ObjectAt, int], Told] = {}
 
     def note(self, output_partition: int, where: ObjectAt, row: int) -> None:
         self.count += 1
         self.partitions.add(output_partition)
-        self._rows.setdefault(where, Ranges()).add(row, row + 1)
+        self._rows.setdefault(where, _Times()).add(row)
 
     def includes(self, where: ObjectAt, row: int) -> bool:
         rows = self._rows.get(where)
-        return rows is not None and row in rows
+        return rows is not None and row in rows.levels[0]
 
     def compare(self, where: ObjectAt, row: int, told: Told) -> bool:
         """Does it say what the row's first record says?"""
-        known = self._first.setdefault(where, {})
-        first = known.setdefault(row, told)
+        first = self._first.setdefault((where, row), told)
         if first is told:
             return True
-        self._again.setdefault(where, Ranges()).add(row, row + 1)
+        again = self._again.setdefault(where, _Times())
+        again.add(row)
+        if again.of(row) == self._rows[where].of(row):
+            del self._first[where, row]
         return first.agrees(told)
 
     def once(self) -> Iterator[tuple[ObjectAt, Ranges]]:
         """Rows that were taken for repeats, since their object was complete, and came once."""
+        nothing = Ranges()
         for where, rows in self._rows.items():
-            alone = rows.minus(self._again.get(where, Ranges()))
+            again = self._again.get(where)
+            alone = rows.levels[0].minus(again.levels[0] if again else nothing)
             if alone:
                 yield where, alone
 

@@ -41,11 +41,15 @@ LARGEST_ROWS = 200_000
 # Objects from here on are large; of all rows, this share is in them.
 LARGE_ROWS = 2_000
 LARGE_SHARE = 0.6
-# A dead worker is noticed after 8 s: some gaps are shorter, some longer.
+# A dead worker is noticed after 8 s: some gaps are shorter, some longer. After a kill they are
+# longer, because the time to the first new row is measured; after a freeze they begin at its end,
+# because of what a frozen worker still had to say the judge allows, but not among what two others
+# say again.
 GAP_S = (4.0, 20.0)
+GAP_AFTER_KILL_S = (12.0, 20.0)
 FIRST_FAULT_S = 4.0
 # A large object is announced so long before a fault: its rows are on the way when it strikes.
-LEAD_S = (0.1, 1.5)
+LEAD_S = (0.1, 1.0)
 # A frozen worker's session (8 s) ends while it is frozen.
 FROZEN_S = (9.0, 13.0)
 VISIT_S = (5.0, 15.0)
@@ -122,7 +126,9 @@ def _faults(dice: random.Random, count: int, kinds: Sequence[Kind]) -> Iterator[
         kind = deck.pop()
         length_s = dice.uniform(*(VISIT_S if kind == "join" else FROZEN_S))
         yield Fault(at_s, kind, length_s, dice.random())
-        at_s += dice.uniform(*GAP_S)
+        at_s += dice.uniform(*(GAP_AFTER_KILL_S if kind == "kill" else GAP_S))
+        if kind == "freeze":
+            at_s += length_s
 
 
 def _sizes(dice: random.Random, rows: int) -> Iterator[int]:

@@ -138,6 +138,29 @@ def test_a_second_crash_in_one_object_goes_back_to_what_is_committed_by_then() -
     assert (report.rows, report.duplicates) == (6, 3)
 
 
+def test_a_worker_that_was_taken_for_dead_may_end_what_it_had_begun() -> None:
+    topics = Topics()
+    for _ in range(4):
+        topics.answer(topics.ask(), range(5), 5)
+    out = topics.out
+    new_owner, old_owner = out[3:19], out[7:9]
+    out += [*new_owner[:10], *old_owner, *new_owner[10:]]
+    report = topics.report()
+    assert_clean(report)
+    assert report.duplicates == len(new_owner) + len(old_owner)
+
+
+def test_repeats_may_leave_out_silent_objects_where_there_are_no_markers() -> None:
+    topics = Topics(markers=False)
+    topics.answer(topics.ask(), range(2), 2)
+    topics.ask()  # empty
+    topics.answer(topics.ask(), range(2))  # broke off
+    topics.letter(2, [(2, None)])
+    topics.answer(topics.ask(), range(2), 2)
+    topics.out.extend(topics.out[1:])
+    assert_clean(topics.report())
+
+
 def test_a_second_delivery_of_everything_is_only_counted() -> None:
     topics = Topics()
     topics.answer(topics.ask(rows=[(1, 3), (7, 9)]), [1, 2, 7, 8], 10, rejected=[2])

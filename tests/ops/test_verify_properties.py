@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.prediction import RecordFrame
-from tests.ops.topics import STREAM, Topics
+from tests.ops.topics import STREAM, Topics, feed
 
 ROWS = (3, 1, 2, 3)
 SEQUENCE = [(offset, row) for offset, rows in enumerate(ROWS) for row in range(rows)]
@@ -128,6 +128,35 @@ def test_a_million_rows_of_three_objects_leave_nothing_but_a_range() -> None:
     assert max(held) - min(held) < 10
     report = judge.report()
     assert (report.rows, report.ok) == (3 * ROWS_EACH, True)
+
+
+def test_of_what_was_delivered_twice_only_the_last_repeats_are_kept() -> None:
+    """Ten crashes, each of which repeats 1,000 rows, cost no more than one."""
+    topics = Topics()
+    frame = topics.frame(topics.ask())
+    rows = frame.rows(0, [b'{"score":%d}' % row for row in range(10_000)], None)
+    topics.put(*(value for first in range(0, 10_000, 1_000) for value in rows[first:][:1_000] * 2))
+    judge = topics.fed_with_references()
+    feed(judge.answer, topics.predictions)
+    held = [references_held(judge)]
+    for number, (key, value) in enumerate(topics.out, start=1):
+        judge.compare(0, number, key, value)
+        if number % 1_000 == 0:
+            held.append(references_held(judge))
+    within, after = held[1::2], held[2::2]
+    # A row's place and what it said are about ten references.
+    assert max(within) - held[0] < 15_000
+    assert max(after) - held[0] < 100
+    assert judge.report().duplicates == 10_000
+
+
+def test_rows_that_come_three_times_are_all_compared() -> None:
+    topics = Topics()
+    topics.answer(topics.ask(), range(3), 3)
+    topics.out.extend(topics.out * 2)
+    key, value = topics.out[-2]
+    topics.out[-2] = (key, (value or b"").replace(b"1.5", b"1.6"))
+    assert topics.report().violated == {"differs": 1}
 
 
 def test_ten_thousand_answered_objects_leave_one_range() -> None:

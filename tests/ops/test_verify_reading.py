@@ -6,12 +6,14 @@ from collections.abc import Iterator
 import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.structs import OffsetAndMetadata
 from click.testing import CliRunner
 
 from consumers import config
 from consumers.adapters.kafka_sink import KafkaSink
 from consumers.cli import cli
 from consumers.clock import SystemClock
+from consumers.core.cursor import Cursor, Progress, digest, encode
 from consumers.embedded.broker import EmbeddedBroker
 from consumers.ops.verify import verify
 from consumers.ports import Outgoing
@@ -37,7 +39,9 @@ def sound() -> Topics:
     return topics
 
 
-async def publish(cfg: config.Config, topics: Topics, committed: int | None = None) -> None:
+async def publish(
+    cfg: config.Config, topics: Topics, committed: int | None = None, metadata: str = ""
+) -> None:
     sink = KafkaSink(cfg.kafka, SystemClock())
     await sink.start()
     for topic, logs in (
@@ -52,10 +56,10 @@ async def publish(cfg: config.Config, topics: Topics, committed: int | None = No
                 await (await sink.send(Outgoing(topic, number, keys, values)))
     await sink.stop()
     if committed is not None:
-        await commit(cfg, committed)
+        await commit(cfg, OffsetAndMetadata(committed, metadata))
 
 
-async def commit(cfg: config.Config, offset: int) -> None:
+async def commit(cfg: config.Config, offset: OffsetAndMetadata) -> None:
     consumer = AIOKafkaConsumer(
         bootstrap_servers=cfg.kafka.bootstrap_servers,
         group_id=cfg.kafka.group,
@@ -94,6 +98,16 @@ async def test_a_commit_ahead_is_found_at_the_broker(cfg: config.Config) -> None
     topics.ask()
     await publish(cfg, topics, committed=1)
     assert (await verify(cfg)).violated == {"lost": 1, "commit_ahead": 1}
+
+
+async def test_a_cursor_ahead_is_found_at_the_broker(cfg: config.Config) -> None:
+    topics = Topics()
+    topics.answer(topics.ask(), range(3))
+    ahead = Progress(0, rows={(0, 0): Cursor(4, digest("b/a", "1"))})
+    await publish(cfg, topics, committed=0, metadata=encode(ahead))
+    report = await verify(cfg, until="committed")
+    assert report.violated == {"commit_ahead": 1}
+    assert "row 3," in report.violations[0].text
 
 
 def test_the_command_ends_with_0_and_a_sentence(cfg: config.Config) -> None:

@@ -5,6 +5,8 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from consumers.core.cursor import Cursor, Progress, digest, encode
+from consumers.core.ranges import Ranges
 from consumers.ops.verify_findings import KEPT_PER_KIND, Violation
 from consumers.ops.verify_judge import Judge
 from tests.ops.topics import REFUSED, STREAM, UNREADABLE, Topics
@@ -16,6 +18,13 @@ def sound() -> Topics:
     for _ in range(3):
         topics.answer(topics.ask(), range(5), 5)
     return topics
+
+
+def cursor(object_index: int, row: int, at: int = 0) -> str:
+    """Of a commit at offset `at`."""
+    objects = {at: Ranges([(0, object_index)])} if object_index else {}
+    rows = {(at, object_index): Cursor(row, digest("b/a", "1"))} if row else {}
+    return encode(Progress(at, objects=objects, rows=rows))
 
 
 def only(topics: Topics) -> Violation:
@@ -172,6 +181,49 @@ def test_a_repeat_that_leaves_out_a_row() -> None:
     found = only(topics)
     assert (found.kind, place(found)) == ("disorder", at_output(16))
     assert "leaves out row 1" in found.text
+
+
+@pytest.mark.parametrize(
+    ("again", "at", "left_out"),
+    [
+        ([0, 1, 2, 3, 4, 10], 20, "object 0 of offset 1"),
+        ([3, 5], 16, "what follows row 3 of offset 0"),
+        ([3, 4, 7], 17, "row 0-1"),
+        ([8, 9, 5, 6, 12], 19, "row 0-1"),
+    ],
+)
+def test_repeats_that_leave_out_something_between_objects(
+    again: list[int], at: int, left_out: str
+) -> None:
+    topics = sound()
+    topics.out.extend([topics.out[number] for number in again])
+    found = only(topics)
+    assert (found.kind, place(found)) == ("disorder", at_output(at))
+    assert found.text.endswith(f"leaves out {left_out}")
+
+
+def test_a_repeat_that_leaves_out_an_object_of_its_message() -> None:
+    topics = Topics()
+    offset = topics.ask_raw({"objects": [{"bucket": "b", "key": key} for key in "abc"]})
+    for index, name in enumerate("abc"):
+        topics.answer(offset, range(2), 2, name=name, index=index)
+    topics.out.extend([topics.out[1], topics.out[4]])
+    found = only(topics)
+    assert (found.kind, place(found)) == ("disorder", at_output(7))
+    assert "object 1 of offset 0" in found.text
+
+
+def test_a_repeat_that_leaves_out_rows_of_a_stream() -> None:
+    topics = Topics(by_stream=True)
+    for stream in ("one", "two", "one"):
+        topics.answer(topics.ask(), range(3), 3, stream=stream)
+    out = topics.out
+    out += [out[2], out[6], out[3]]  # where the order is by stream, each goes on for itself
+    assert topics.report().ok
+    out += [out[1], out[8]]
+    found = only(topics)
+    assert (found.kind, place(found)) == ("disorder", at_output(13))
+    assert "row 0-1" in found.text
 
 
 def test_a_repeat_with_another_prediction() -> None:
@@ -360,6 +412,66 @@ def test_a_commit_ahead_of_half_an_object() -> None:
     assert kinds(topics) == {"lost": 1, "commit_ahead": 1}
 
 
+@pytest.mark.parametrize(("row", "missing"), [(4, "row 3,"), (9, "row 3-8,")])
+def test_a_cursor_ahead_of_the_delivery(row: int, missing: str) -> None:
+    topics = sound()
+    topics.answer(topics.ask(), range(3))
+    topics.until = {0: 3}
+    topics.committed = {0: 3}
+    topics.cursors = {0: cursor(0, 3, at=3)}
+    assert topics.report().ok
+    topics.cursors = {0: cursor(0, row, at=3)}
+    found = only(topics)
+    assert (found.kind, place(found)) == ("commit_ahead", at_input(3))
+    assert f"the cursor covers {missing}" in found.text
+
+
+def test_a_cursor_into_an_object_without_answers() -> None:
+    topics = Topics(until={0: 0}, committed={0: 0}, cursors={0: cursor(0, 1)})
+    topics.ask()
+    assert kinds(topics) == {"commit_ahead": 1}
+
+
+def test_a_cursor_covers_only_the_rows_that_are_asked_for() -> None:
+    topics = Topics(until={0: 0}, committed={0: 0}, cursors={0: cursor(0, 8)})
+    topics.answer(topics.ask(rows=[(2, 4), (7, 9)]), [2, 3, 7])
+    assert topics.report().ok
+    topics.cursors = {0: cursor(0, 9)}
+    assert "row 8," in only(topics).text
+
+
+def test_a_cursor_behind_an_object_that_is_not_complete() -> None:
+    topics = Topics(until={0: 0}, committed={0: 0})
+    offset = topics.ask_raw({"objects": [{"bucket": "b", "key": key} for key in "ab"]})
+    topics.answer(offset, range(2), name="a", index=0)
+    topics.cursors = {0: cursor(0, 2)}
+    assert topics.report().ok
+    topics.cursors = {0: cursor(1, 0)}
+    found = only(topics)
+    assert (found.kind, place(found)) == ("commit_ahead", at_input(0))
+    assert "behind object 0" in found.text
+
+
+def test_a_cursor_that_says_too_much_of_what_lies_beyond_the_offset() -> None:
+    topics = Topics(by_stream=True, until={0: 0}, committed={0: 0})
+    topics.ask()
+    topics.answer(topics.ask(), range(5), 5)
+    topics.answer(topics.ask(), range(3))
+    rows = {(2, 0): Cursor(3, digest("b/a", "1"))}
+    topics.cursors = {0: encode(Progress(0, Ranges([(1, 2)]), rows=rows))}
+    assert topics.report().ok
+    topics.cursors = {0: encode(Progress(0, Ranges([(1, 3)])))}
+    found = only(topics)
+    assert (found.kind, place(found)) == ("commit_ahead", at_input(2))
+    assert "says that this message is answered" in found.text
+
+
+def test_what_is_no_cursor_is_ahead_of_nothing() -> None:
+    topics = Topics(until={0: 0}, committed={0: 0}, cursors={0: "somebody else's"})
+    topics.ask()
+    assert topics.report().ok
+
+
 def test_a_record_in_a_foreign_partition() -> None:
     topics = Topics(partitions=2)
     topics.answer(topics.ask(), range(3), 3)
@@ -423,9 +535,22 @@ def test_a_stream_that_changes_within_an_object() -> None:
     topics = sound()
     key, value = topics.out[2]
     assert value is not None
-    topics.out[2] = (key, value.replace(b'"stream":"cam"', b'"stream":"cat"'))
+    changed = value.replace(b'"stream":"cam"', b'"stream":"cat"')
+    topics.out[2] = (b"cat", changed)
     found = only(topics)
-    assert (found.kind, place(found)) == ("bad_key", at_output(2))
+    assert (found.kind, place(found)) == ("stream_changed", at_output(2))
+    assert "stream 'cat', rows before of 'cam'" in found.text
+    topics.out[2] = (key, changed)
+    assert kinds(topics) == {"bad_key": 1, "stream_changed": 1}
+
+
+def test_a_repeat_of_another_stream() -> None:
+    topics = sound()
+    value = topics.out[12][1]
+    assert value is not None
+    topics.out.append((b"cat", value.replace(b'"stream":"cam"', b'"stream":"cat"')))
+    found = only(topics)
+    assert (found.kind, place(found)) == ("differs", at_output(15))
 
 
 def test_a_key_that_is_not_the_stream() -> None:

@@ -8,6 +8,7 @@ import orjson
 
 from consumers.ops.verify_findings import Report
 from consumers.ops.verify_judge import Judge, Scope
+from consumers.ports import Commit
 from schemas.codec import encode_reference
 from schemas.dead_letter import dead_letter
 from schemas.prediction import RecordFrame, Source
@@ -37,6 +38,7 @@ class Topics:
     exactly_once: bool = False
     partition_of: Callable[[int, str], int] = lambda partition, _: partition
     committed: dict[int, int] = field(default_factory=dict)
+    cursors: dict[int, str] = field(default_factory=dict)
     until: dict[int, int] | None = None
     refs: dict[int, Log] = field(init=False)
     predictions: dict[int, Log] = field(init=False)
@@ -165,7 +167,10 @@ class Topics:
             dead_letter_topic="predictions.dlq",
             spans={number: (0, end) for number, end in ends.items()},
             until=ends if self.until is None else self.until,
-            committed=self.committed,
+            committed={
+                number: Commit(offset, self.cursors.get(number, ""))
+                for number, offset in self.committed.items()
+            },
             partition_of=self.partition_of,
             by_stream=self.by_stream,
             exactly_once=self.exactly_once,

@@ -1,0 +1,90 @@
+"""Do repeats go on where they should? A worker that takes over begins anywhere, and leaves out
+nothing from there.
+
+Rule: judged is a worker's run of repeats, not the worker. A run that another broke off may go on
+later, because a worker that was taken for dead may still have a batch on the way. Owner: the
+`verify_answers`, with one `Runs` for each sequence.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from consumers.core.ranges import END
+from consumers.ops.verify_asked import Asked
+from consumers.ops.verify_repeats import ObjectAt, row_text
+
+# Two owners of a partition may both be repeating; more only if they die faster than their sessions.
+MAX_BROKEN_OFF = 8
+
+
+class Again(NamedTuple):
+    """A repeated record; `ends` its object."""
+
+    at: ObjectAt
+    row: int
+    ends: bool
+
+
+LeftOut = Callable[[Again, Again], str | None]
+
+
+class Runs:
+    """Of one partition, or of one stream of it."""
+
+    def __init__(self) -> None:
+        self._last: Again | None = None
+        self._broken_off: deque[Again] = deque(maxlen=MAX_BROKEN_OFF)
+
+    def break_off(self) -> None:
+        """Something else came."""
+        if self._last is not None:
+            self._broken_off.append(self._last)
+            self._last = None
+
+    def go_on(self, again: Again, left_out: LeftOut) -> str | None:
+        """What is left out between this repeat and the one it should follow."""
+        last = self._last
+        wrong = left_out(last, again) if last is not None and last < again else None
+        if last is not None and (wrong or again <= last):
+            self.break_off()
+        self._last = again
+        if not wrong:
+            return None
+        for run in self._broken_off:
+            if run < again and not left_out(run, again):
+                self._broken_off.remove(run)
+                return None
+        return wrong
+
+
+class Between:
+    """What is asked for between two repeats of one worker."""
+
+    def __init__(self, asked: Mapping[int, Asked], by_stream: bool, markers: bool) -> None:
+        self._asked = asked
+        self._by_stream = by_stream
+        self._markers = markers
+
+    def left_out(self, before: Again, again: Again) -> str | None:
+        at, row = again.at, again.row
+        rows = self._asked[at.partition].at(at.offset)[at.object_index].rows
+        first = before.row + 1 if before.at == at else 0
+        if row < END and (missing := rows.within(first, row)):
+            return f"row {missing}"
+        if before.at == at or not self._markers:
+            return None  # without markers an object may have ended without saying so
+        if not before.ends:
+            return f"what follows {row_text(before.row)} of offset {before.at.offset}"
+        between = None if self._by_stream else self._after(before.at)
+        if between is not None and between < at:
+            return f"object {between.object_index} of offset {between.offset}"
+        return None
+
+    def _after(self, at: ObjectAt) -> ObjectAt | None:
+        """The next object that is asked for."""
+        asked = self._asked[at.partition]
+        if at.object_index + 1 < len(asked.at(at.offset)):
+            return at._replace(object_index=at.object_index + 1)
+        offset = asked.after(at.offset)
+        return None if offset is None else ObjectAt(at.partition, offset, 0)
