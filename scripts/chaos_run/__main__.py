@@ -20,7 +20,7 @@ import botocore.session
 
 from chaos_run import plan, report
 from chaos_run.load import LINES
-from chaos_run.place import Place
+from chaos_run.place import Place, model_worker_pid
 from chaos_run.run import Outcome, chaos
 from realstack import layout, stack
 from realstack.errors import StackError
@@ -88,7 +88,7 @@ async def _run(planned: plan.Plan, guarantee: str, folder: Path) -> Outcome:
 
     tell(said)
     environ = _environ(guarantee)
-    place = Place(environ, BUCKET, folder, _model_worker_pid, stack.restart)
+    place = Place(environ, BUCKET, folder, model_worker_pid, stack.restart)
     await asyncio.to_thread(_prepare, place)
     return await chaos(planned, place, tell)
 
@@ -122,19 +122,6 @@ def _prepare(place: Place) -> None:
     )
     client.create_bucket(Bucket=place.bucket)
     client.close()
-
-
-def _model_worker_pid() -> int | None:
-    """TorchServe's Python process: the child of its Java one."""
-    state = layout.load()
-    server = state.processes.get("torchserve") if state else None
-    if server is None:
-        return None
-    answer = subprocess.run(
-        ["pgrep", "-P", str(server.pid)], capture_output=True, text=True, check=False
-    )
-    children = answer.stdout.split()
-    return int(children[0]) if children else None
 
 
 def _tell(outcome: Outcome) -> bool:

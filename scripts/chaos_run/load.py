@@ -75,7 +75,7 @@ async def make_pool(place: Place) -> Pool:
     url = f"{place.config.model.url}/predictions/{place.config.model.name}"
     async with (
         aiohttp.ClientSession(headers={"Content-Type": "application/json"}) as session,
-        session.post(url, data=body, raise_for_status=True) as response,
+        session.post(url, data=io.BytesIO(body), raise_for_status=True) as response,
     ):
         answers = msgspec.json.decode(await response.read(), type=list[Answer])
     return Pool(lines, answers)

@@ -3,12 +3,14 @@
 Rule: whoever makes a place has made its topics (with `plan.PARTITIONS` partitions) and its bucket.
 """
 
+import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from consumers import config
+from realstack import layout
 
 
 @dataclass(frozen=True)
@@ -35,3 +37,16 @@ class Place:
     def isolation(self) -> str:
         """How readers of the output topic read."""
         return "read_committed" if self.is_exactly_once else "read_uncommitted"
+
+
+def model_worker_pid() -> int | None:
+    """Of the local stack: TorchServe's Python process, the child of its Java one."""
+    state = layout.load()
+    server = state.processes.get("torchserve") if state else None
+    if server is None:
+        return None
+    answer = subprocess.run(
+        ["pgrep", "-P", str(server.pid)], capture_output=True, text=True, check=False
+    )
+    children = answer.stdout.split()
+    return int(children[0]) if children else None

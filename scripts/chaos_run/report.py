@@ -13,6 +13,8 @@ from chaos_run.run import Outcome
 
 # Goal for the time from `kill -9` to the first new row: the session (8 s) and a rebalance.
 RECOVERY_GOAL_S = 10.0
+# Within that time the group has got over a fault that came before.
+SETTLED_MS = 10_000
 KEPT_EXITS = 5
 
 
@@ -60,13 +62,13 @@ def _figures(outcome: Outcome) -> Iterator[str]:
 
 
 def _recoveries(struck: list[Struck]) -> Iterator[str]:
-    """Apart: kills during whose recovery no other fault was under way."""
+    """Apart: kills with no other fault during their recovery, or shortly before."""
     took_s: dict[bool, list[float]] = {True: [], False: []}
     for one in struck:
         if one.recovery is not None and one.recovery.took_s is not None:
             until_ms = one.began_ms + one.recovery.took_s * 1000
             alone = not any(
-                other.began_ms < until_ms and other.ended_ms > one.began_ms
+                other.began_ms < until_ms and other.ended_ms > one.began_ms - SETTLED_MS
                 for other in struck
                 if other is not one
             )

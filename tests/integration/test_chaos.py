@@ -1,0 +1,47 @@
+"""`scripts/chaos` in short: no service is restarted, as other tests use them, too."""
+
+from pathlib import Path
+
+from chaos_run import plan, report
+from chaos_run.load import LINES
+from chaos_run.place import Place, model_worker_pid
+from chaos_run.plan import Kind
+from chaos_run.run import chaos
+from tests.integration.conftest import MakeTopics
+from tests.support.services import Services, stack_status
+from tests.support.worker import environment
+
+# Its three faults lie close together: the last one is over after 33 s.
+SEED = 9
+
+
+def is_ours(services: Services) -> bool:
+    """Does the local stack serve the model? Then its process may be killed."""
+    server = stack_status()["services"].get("torchserve")
+    return bool(server and server["pid"] and services.model_url.endswith(server["address"]))
+
+
+def no_restart(service: str) -> None:
+    raise AssertionError(f"{service} is for all tests")
+
+
+async def test_nothing_is_lost_or_swapped_while_a_worker_dies_another_freezes_and_the_model_dies(
+    services: Services, make_topics: MakeTopics, bucket: str, tmp_path: Path
+) -> None:
+    kinds: list[Kind] = ["kill", "freeze"]
+    if is_ours(services):
+        kinds.append("kill model worker")
+    planned = plan.make(SEED, 20_000, len(kinds), lines=LINES, kinds=kinds)
+    environ = environment(
+        services,
+        await make_topics(plan.PARTITIONS),
+        HTTP__PORT=0,
+        MODEL__REQUEST="float32",
+    )
+    place = Place(environ, bucket, tmp_path, model_worker_pid, no_restart)
+    outcome = await chaos(planned, place, print)
+    assert not report.problems(outcome), report.text(outcome)
+    assert not outcome.exits, report.text(outcome)
+    killed = [one.recovery for one in outcome.struck if one.kind == "kill"]
+    assert len(outcome.struck) == len(kinds)
+    assert all(recovery and recovery.took_s for recovery in killed), report.text(outcome)

@@ -1,0 +1,114 @@
+"""What `scripts/chaos` can be trusted with: its plan, what its watch sees, when it fails."""
+
+from collections import Counter
+
+import orjson
+import pytest
+
+from chaos_run import plan
+from chaos_run.load import Answer, Pool
+from chaos_run.plan import ALL_KINDS, Object
+from chaos_run.watch import Watch
+
+LINES = 50
+POOL = Pool([b"%d\n" % line for line in range(LINES)], [Answer(n, n / 100) for n in range(LINES)])
+OBJECT = Object("a", "cam", 0, 100, first_line=48, form="csv", at_s=0.0)
+
+
+def make(seed: int, rows: int = 1_000_000, faults: int = 30) -> plan.Plan:
+    return plan.make(seed, rows, faults, lines=LINES)
+
+
+@pytest.mark.parametrize("rows", [100, 20_000, 1_000_000])
+def test_the_objects_hold_all_rows_and_are_of_all_sizes_and_forms(rows: int) -> None:
+    sizes = [one.rows for one in make(1, rows).objects]
+    assert sum(sizes) == rows
+    assert (min(sizes), max(sizes)) == (1, min(plan.LARGEST_ROWS, rows // 5))
+    if rows > 100:
+        objects = make(1, rows).objects
+        assert {one.form for one in objects} == set(plan.FORMS)
+        assert {one.partition for one in objects} == set(range(plan.PARTITIONS))
+
+
+def test_a_stream_has_one_partition_and_an_object_one_key() -> None:
+    objects = make(2).objects
+    assert len({one.key for one in objects}) == len(objects)
+    assert len({(one.stream, one.partition) for one in objects}) <= plan.STREAMS
+
+
+def test_a_seed_repeats_its_plan_and_another_does_not() -> None:
+    assert make(3) == make(3)
+    assert make(3) != make(4)
+
+
+def test_thirty_faults_are_of_every_kind_and_in_the_order_of_their_time() -> None:
+    for seed in range(20):
+        faults = make(seed).faults
+        kinds = Counter(fault.kind for fault in faults)
+        assert kinds.keys() == set(ALL_KINDS)
+        assert min(kinds.values()) >= 3
+        assert [*faults] == sorted(faults)
+
+
+def test_large_objects_are_on_the_way_when_a_fault_strikes() -> None:
+    planned = make(5)
+    large = [one for one in planned.objects if one.rows >= plan.LARGE_ROWS]
+    assert sum(one.rows for one in large) > planned.rows / 2
+    for one in large:
+        wait_s = min(fault.at_s - one.at_s for fault in planned.faults if fault.at_s > one.at_s)
+        assert wait_s <= plan.LEAD_S[1]
+
+
+def record(row: int, label: int | None = None, offset: int = 0) -> bytes:
+    line = (48 + row) % LINES
+    prediction = {"label": line if label is None else label, "score": line / 100}
+    return orjson.dumps(
+        {
+            "id": f"in/0/{offset}/0/{row}",
+            "source": {"topic": "in", "partition": 0, "offset": offset},
+            "object": {"key": "a"},
+            "row": row,
+            "prediction": prediction,
+        }
+    )
+
+
+def test_rows_follow_one_another_through_the_pool_and_from_its_end_to_its_beginning() -> None:
+    assert POOL.text(48, 4) == b"48\n49\n0\n1\n"
+    assert POOL.text(1_030, 130).splitlines() == [b"%d" % (n % LINES) for n in range(1_030, 1_160)]
+
+
+def test_new_rows_and_rows_that_come_again_are_told_apart() -> None:
+    watch = Watch(POOL, [OBJECT])
+    for at_ms, row in enumerate([0, 1, 2, 1, 2, 3]):
+        watch.take(0, at_ms, record(row))
+    assert (watch.new, watch.repeated, watch.wrong) == (4, 2, [])
+
+
+def test_another_row_s_answer_is_noticed() -> None:
+    watch = Watch(POOL, [OBJECT])
+    watch.take(0, 1, record(0))
+    watch.take(0, 1, record(1, label=48))
+    (text,) = watch.wrong
+    assert text.startswith("in/0/0/0/1: ")
+
+
+def test_a_recovery_is_the_first_new_row_of_those_partitions_that_was_sent_after_it_began() -> None:
+    watch = Watch(POOL, [OBJECT])
+    watch.take(0, 1_000, record(0))
+    recovery = watch.recovery({0, 3}, since_ms=2_000)
+    watch.take(1, 2_500, record(0))  # another's
+    watch.take(0, 1_900, record(1))  # was on the way
+    watch.take(0, 3_000, record(1))  # came before
+    assert recovery.took_s is None
+    watch.take(0, 9_500, record(2))
+    watch.take(0, 9_900, record(3))
+    assert recovery.took_s == 7.5
+
+
+def test_the_most_rows_in_an_interval_are_found_wherever_it_begins() -> None:
+    watch = Watch(POOL, [OBJECT])
+    for row, at_ms in enumerate([0, 900, 1_000, 1_350, 5_000]):
+        watch.take(0, at_ms, record(row))
+    assert watch.most_rows_in(500) == 3
+    assert watch.repeats_between(0, 10_000) == 0
