@@ -26,6 +26,8 @@ from realstack import layout, stack
 from realstack.errors import StackError
 
 EXIT_VIOLATED = 1
+# Fewer have no large objects among them.
+LEAST_ROWS = 20_000
 BUCKET = "chaos"
 TOPICS = {"KAFKA__INPUT_TOPIC": "in", "OUTPUT__TOPIC": "out", "OUTPUT__DLQ_TOPIC": "out.dlq"}
 
@@ -47,8 +49,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--keep", action="store_true", help="keep the folder in any case")
     options = parser.parse_args(arguments)
-    if options.rows < 100 or options.faults < 1:
-        parser.error("at least 100 rows and one fault")
+    if options.rows < LEAST_ROWS or options.faults < 1:
+        parser.error(f"at least {LEAST_ROWS:,} rows and one fault")
     return options
 
 

@@ -133,14 +133,14 @@ def _faults(dice: random.Random, count: int, kinds: Sequence[Kind]) -> Iterator[
 
 def _sizes(dice: random.Random, rows: int) -> Iterator[int]:
     """They add up to `rows`; among them one row, and the largest that there may be."""
-    largest = max(1, min(LARGEST_ROWS, rows // 5))
+    largest = min(LARGEST_ROWS, rows // 5)
     large_rows = int(rows * LARGE_SHARE)
     yield 1
     yield largest
     left = rows - 1 - largest
     while left:
         is_large = left > rows - large_rows
-        low, high = (min(LARGE_ROWS, largest), largest) if is_large else (1, LARGE_ROWS)
+        low, high = (LARGE_ROWS, largest) if is_large else (1, LARGE_ROWS)
         size = min(left, round(low * (high / low) ** dice.random()))
         yield size
         left -= size
