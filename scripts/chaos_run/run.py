@@ -187,8 +187,6 @@ async def _caught_up(watch: Watch, plan: Plan) -> None:
 def _verify(place: Place) -> Verdict:
     """As anybody would: by the command."""
     command = [sys.executable, "-m", "consumers", "verify", "--json"]
-    if place.is_exactly_once:
-        command.append("--read-committed")
     answer = subprocess.run(
         command, env=dict(place.environ), capture_output=True, text=True, check=False
     )
