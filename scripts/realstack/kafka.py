@@ -103,7 +103,9 @@ class Kafka:
         java.append(f"-Dlog4j2.configurationFile={folder}/log4j2.properties")
         if not (folder / "data" / "meta.properties").exists():
             cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            format_storage = ["format", "--standalone", "-t", cluster_id, "-c", str(properties)]
+            # One word, as one of 64 ids begins with a minus.
+            identity = f"--cluster-id={cluster_id}"
+            format_storage = ["format", "--standalone", identity, "-c", str(properties)]
             subprocess.run(
                 [*java, "kafka.tools.StorageTool", *format_storage], check=True, capture_output=True
             )
