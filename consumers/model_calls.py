@@ -73,6 +73,11 @@ class ModelCalls:
         telemetry.model_health(is_open=False, calls=most_calls)
 
     @property
+    def is_open(self) -> bool:
+        """Does only a probe pass, because the server is ill?"""
+        return self._gate.is_open
+
+    @property
     def has_canary(self) -> bool:
         return bool(self._canary)
 

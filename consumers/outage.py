@@ -16,20 +16,25 @@ class Outage:
     """`patience_s` None waits for ever, as a worker does; its partitions are kept meanwhile."""
 
     def __init__(self, service: str, clock: Clock, patience_s: float | None) -> None:
-        self._service = service
+        self.service = service
         self._clock = clock
         self._patience_s = patience_s
         self._since_s: float | None = None
+
+    @property
+    def away_s(self) -> float | None:
+        """How long it has not answered; None: it does, as far as anybody knows."""
+        return None if self._since_s is None else self._clock.now() - self._since_s
 
     def unreachable(self, error: Unreachable) -> None:
         """Nobody answered. Raises `Fatal` when this has lasted too long."""
         now_s = self._clock.now()
         if self._since_s is None:
             self._since_s = now_s
-            log.warning("the %s does not answer, waiting for it: %s", self._service, error)
+            log.warning("the %s does not answer, waiting for it: %s", self.service, error)
         elif self._patience_s is not None and now_s - self._since_s >= self._patience_s:
             raise Fatal(
-                f"the {self._service} did not answer for {self._patience_s:.0f} s: {error}",
+                f"the {self.service} did not answer for {self._patience_s:.0f} s: {error}",
                 exit_code=EXIT_UNREACHABLE,
             )
 
@@ -38,4 +43,4 @@ class Outage:
         if self._since_s is not None:
             away_s = self._clock.now() - self._since_s
             self._since_s = None
-            log.warning("the %s answers again after %.1f s", self._service, away_s)
+            log.warning("the %s answers again after %.1f s", self.service, away_s)

@@ -25,11 +25,11 @@ from consumers.formats.base import RowOptions
 from consumers.lane import Lane
 from consumers.model_calls import ModelCalls
 from consumers.outage import Outage
-from consumers.ports import Adapters, Commit
+from consumers.ports import Adapters, Clock, Commit
 from consumers.stages.consume import Consume, Intake
 from consumers.stages.download import Download
 from consumers.stages.expand import Expand, Offload, decode_in_thread
-from consumers.stages.microbatch import Microbatch
+from consumers.stages.microbatch import Microbatch, Waiting
 from consumers.stages.predict import Predict
 from consumers.stages.publish import Labels, Publish
 from consumers.stages.reject import Reject
@@ -101,7 +101,9 @@ class Pipeline:
         self._source = source
         self._intake = intake
         self._telemetry = telemetry
+        self.labels = settings.labels
         self.budget = Budget(settings.buffer_bytes)
+        self.outages: list[Outage] = []
         self.lanes: dict[int, Lane] = {}
         self._generation = 0
         self._publishing: dict[int, asyncio.Task[None]] = {}
@@ -122,13 +124,13 @@ class Pipeline:
             self.budget,
             clock,
             telemetry,
-            Outage("object store", clock, settings.patience_s),
+            self._outage("object store", clock),
             luck,
             pin=settings.pin,
             wait_for_object_s=settings.wait_for_object_s,
             object_bytes=settings.object_bytes,
         )
-        away = Outage("model server", clock, settings.patience_s)
+        away = self._outage("model server", clock)
         self.calls = ModelCalls(
             model, settings.canary, settings.callers, clock, telemetry, away, luck
         )
@@ -155,6 +157,11 @@ class Pipeline:
                 luck,
                 idle_s=settings.commit_interval_s,
             )
+
+    def _outage(self, service: str, clock: Clock) -> Outage:
+        outage = Outage(service, clock, self._settings.patience_s)
+        self.outages.append(outage)
+        return outage
 
     def __repr__(self) -> str:
         return f"{len(self.lanes)} partitions; {self._microbatch!r}; {self.budget!r}"
@@ -183,14 +190,19 @@ class Pipeline:
         finally:
             await self._source.stop()
 
-    async def lag(self) -> int:
-        """Records of our partitions that are not committed yet."""
+    async def lags(self) -> dict[int, int]:
+        """Records that are not committed yet, by partition of ours."""
         ends = await self._source.end_offsets()
-        return sum(
-            max(0, ends[number] - lane.committed.next_offset)
+        return {
+            number: max(0, ends[number] - lane.committed.next_offset)
             for number, lane in self.lanes.items()
             if number in ends
-        )
+        }
+
+    @property
+    def waiting(self) -> Waiting:
+        """Rows that wait for a model call."""
+        return self._microbatch.waiting
 
     @property
     def stopped(self) -> list[LineStop]:

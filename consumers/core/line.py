@@ -44,7 +44,8 @@ class LineStop(NamedTuple):
     def __str__(self) -> str:
         place = f"partition {self.partition}, offset {self.offset}, object {self.object_index}"
         where = place if self.row is None else f"{place}, row {self.row}"
-        return f"stream {self.stream!r} at {where}: {self.limit}; now {self.code}: {self.message}"
+        message = self.message if self.message.isprintable() else repr(self.message)
+        return f"stream {self.stream!r} at {where}: {self.limit}; now {self.code}: {message}"
 
 
 class _Stream:

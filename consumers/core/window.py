@@ -91,6 +91,11 @@ class Window:
     def rows(self) -> int:
         return self._plain.rows + self._bulk.rows
 
+    @property
+    def streams(self) -> int:
+        """How many streams have rows waiting."""
+        return len({stream for stream, _ in self._queues})
+
     def rows_of(self, stream: str) -> int:
         """How many rows of this stream wait; without fairness all are one stream."""
         name = stream if self.limits.fair else ""

@@ -1,4 +1,5 @@
-"""The worker's HTTP page for machines: `/healthz`, `/readyz`, `/metrics`.
+"""The worker's HTTP page: `/healthz`, `/readyz`, `/metrics` and `/api/status` for machines, `/` for
+people.
 
 Rule: it only looks, and answers at once; what it shows is collected when it is asked for.
 """
@@ -9,7 +10,9 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from consumers import config
-from consumers.ops.listening import NO_PARTITION, inherited_listener, serving
+from consumers.ops.listening import NO_PARTITION, as_json, inherited_listener, serving
+from consumers.ops.page import page
+from consumers.ops.status import Status
 from consumers.pipeline import Pipeline
 from consumers.ports import Model
 from consumers.telemetry import Telemetry
@@ -39,10 +42,21 @@ def serve_health(
     async def metrics(_: web.Request) -> web.Response:
         telemetry.buffer_bytes.set(pipeline.budget.spent_bytes)
         telemetry.lines_stopped.set(len(pipeline.stopped))
-        telemetry.lag.set(await pipeline.lag())
+        telemetry.lag.set(sum((await pipeline.lags()).values()))
         return web.Response(
             body=generate_latest(telemetry.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
         )
 
-    pages = {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics}
+    status = Status(pipeline, model, telemetry)
+
+    async def api_status(_: web.Request) -> web.Response:
+        return as_json(await status.look())
+
+    pages = {
+        "/": page,
+        "/healthz": healthz,
+        "/readyz": readyz,
+        "/metrics": metrics,
+        "/api/status": api_status,
+    }
     return serving(settings, pages, inherited_listener())

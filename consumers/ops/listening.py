@@ -1,7 +1,8 @@
-"""A small HTTP page for machines: where it listens, and who may ask.
+"""A small HTTP page: where it listens, and who may ask.
 
 Rule: light to import, because a supervisor serves such a page and does nothing else. With a token
-every path but `/healthz` asks for it. Owner of the server: whoever entered the context.
+every path but `/healthz` asks for it; `/`, which tells nothing of a worker by itself, asks in a
+form. Owner of the server: whoever entered the context.
 """
 
 import hmac
@@ -9,8 +10,9 @@ import os
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
+import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
@@ -27,6 +29,14 @@ def inherited_listener() -> socket.socket | None:
     """The socket a supervisor bound for this process, if one did."""
     number = os.environ.get(HTTP_FD)
     return socket.socket(fileno=int(number)) if number else None
+
+
+def as_json(document: Any) -> web.Response:
+    """An answer that no browser takes for a page, whatever texts are in it."""
+    headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+    return web.Response(
+        body=orjson.dumps(document), content_type="application/json", headers=headers
+    )
 
 
 @asynccontextmanager
@@ -73,7 +83,11 @@ def _token_check(token: str | None) -> Middleware:
             and request.path != "/healthz"
             and not hmac.compare_digest(given.encode(), token.encode())
         ):
-            return web.Response(status=401, text="give the token: Authorization: Bearer ...\n")
+            if request.path != "/":
+                return web.Response(status=401, text="give the token: Authorization: Bearer ...\n")
+            answer = await handler(request)
+            answer.set_status(web.HTTPUnauthorized.status_code)
+            return answer
         return await handler(request)
 
     return check

@@ -1,4 +1,4 @@
-"""The one page of several workers: `/healthz`, `/readyz` and `/metrics` of all of them.
+"""The one page of several workers: what each of them tells, as one.
 
 Rule: every answer is asked of the members' own pages at that moment; nothing is kept. Ready means
 that all members run and reach the model, and that one has partitions at least: where there are more
@@ -8,16 +8,18 @@ members than partitions, those without wait in reserve.
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import aiohttp
+import orjson
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from consumers import config
-from consumers.ops.listening import NO_PARTITION, serving
+from consumers.ops.listening import NO_PARTITION, as_json, serving
+from consumers.ops.page import page
 
 # A member waits up to 5 s for its model before it says that it is not ready.
 ANSWER_S: Final = 7.0
@@ -74,10 +76,19 @@ async def serve_members(settings: config.Http, members: Sequence[Member]) -> Asy
             return web.Response(text="".join(map(_line, answers)))
 
         async def metrics(_: web.Request) -> web.Response:
-            page = generate_latest(_Merged(await ask_all("/metrics")))
-            return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})
+            exposition = generate_latest(_Merged(await ask_all("/metrics")))
+            return web.Response(body=exposition, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-        pages = {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics}
+        async def api_status(_: web.Request) -> web.Response:
+            return as_json({"v": 1, "processes": list(map(_status, await ask_all("/api/status")))})
+
+        pages = {
+            "/": page,
+            "/healthz": healthz,
+            "/readyz": readyz,
+            "/metrics": metrics,
+            "/api/status": api_status,
+        }
         async with serving(settings, pages) as url:
             yield url
 
@@ -94,6 +105,12 @@ async def _ask(session: aiohttp.ClientSession, member: Member, path: str) -> Ans
 
 def _line(answer: Answer) -> str:
     return f"process {answer.member.number}: {answer.text}"
+
+
+def _status(answer: Answer) -> dict[str, Any]:
+    member = {"process": answer.member.number, "restarts": answer.member.restarts}
+    told = orjson.loads(answer.text) if answer.good else {"error": answer.text.strip()}
+    return {**member, "up": answer.good, **told}
 
 
 def _unavailable(answers: Iterable[Answer]) -> web.Response:

@@ -8,6 +8,7 @@ take it, so rows that wait for a caller fill the next batch.
 import asyncio
 from collections import deque
 from dataclasses import replace
+from typing import NamedTuple
 
 from consumers.core.blocks import Block, Ticket
 from consumers.core.bulk import BulkPace
@@ -21,6 +22,17 @@ from consumers.telemetry import Telemetry
 AHEAD_BATCHES = 16
 # With small batches a handful of objects may still be ahead.
 AHEAD_ROWS = 8_192
+
+
+class Waiting(NamedTuple):
+    """What is in the window, and what it goes by."""
+
+    rows: int
+    streams: int
+    max_rows: int
+    max_wait_ms: float
+    calls: int
+    most_calls: int
 
 
 class Microbatch:
@@ -42,6 +54,18 @@ class Microbatch:
 
     def __repr__(self) -> str:
         return f"{self._window!r}, {len(self._callers)} callers free"
+
+    @property
+    def waiting(self) -> Waiting:
+        limits = self._window.limits
+        return Waiting(
+            rows=self._window.rows,
+            streams=self._window.streams,
+            max_rows=limits.max_rows,
+            max_wait_ms=limits.max_wait_s * 1000,
+            calls=self._busy,
+            most_calls=self._calls,
+        )
 
     def add(self, block: Block) -> None:
         self._window.add(block, self._clock.now())

@@ -5,7 +5,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.core.line import MAX_STREAMS, NO_LIMITS, Line, LineLimits
+from consumers.core.line import MAX_STREAMS, NO_LIMITS, Line, LineLimits, LineStop
 
 
 def passed(line: Line, objects: str, stream: str = "s") -> int:
@@ -74,6 +74,14 @@ def test_without_limits_nothing_stops() -> None:
 def test_where_a_former_assignment_stopped_the_first_letter_stops_again() -> None:
     assert passed(Line(LineLimits(0.5, 100), stopped_at=0), "x") == 0
     assert passed(Line(LineLimits(0.5, 100), stopped_at=0), "." + "x" * 98) == 99
+
+
+def test_a_stop_is_told_in_one_line_whatever_the_world_says() -> None:
+    stop = LineStop(0, "a\nb", 7, 0, 3, "model_rejected", "x\nfake line", "too many", 0)
+    assert str(stop) == (
+        "stream 'a\\nb' at partition 0, offset 7, object 0, row 3: too many; "
+        "now model_rejected: 'x\\nfake line'"
+    )
 
 
 def test_the_stream_that_was_silent_longest_is_forgotten_first() -> None:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import orjson
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -134,6 +135,23 @@ async def test_the_members_metrics_are_one_exposition_with_their_numbers(tmp_pat
         assert f'stub_rows_total{{process="{process}"}} 5.0' in lines
         bucket = f'stub_wait_bucket{{le="+Inf",process="{process}",why="\\"b\\\\"}} 1.0'
         assert bucket in lines
+
+
+async def test_the_members_status_is_one_document_and_people_get_one_page(tmp_path: Path) -> None:
+    async with supervised(tmp_path, backoff=NEVER) as group:
+        pids = await group.pids()
+        status = {"restarts": 0, "up": True, "v": 1, "input_topic": "refs"}
+        assert orjson.loads((await group.get("/api/status"))[1]) == {
+            "v": 1,
+            "processes": [
+                {"process": number, "pid": pids[str(number)], **status} for number in range(2)
+            ],
+        }
+        assert "<title>penstock</title>" in (await group.get("/"))[1]
+        os.kill(pids["1"], signal.SIGKILL)
+        await group.until_says("/healthz", (503, "process 1: it does not run\n"))
+        away = {"process": 1, "restarts": 0, "up": False, "error": "it does not run"}
+        assert orjson.loads((await group.get("/api/status"))[1])["processes"][1] == away
 
 
 async def test_a_killed_member_is_started_again_and_the_other_is_left_alone(

@@ -15,7 +15,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from consumers import config
-from consumers.ops.listening import NO_PARTITION, inherited_listener, serving
+from consumers.ops.listening import NO_PARTITION, as_json, inherited_listener, serving
 
 READY = (200, "ready: 2 partitions\n")
 
@@ -40,6 +40,9 @@ async def main(folder: Path, deaf: bool) -> int:
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=generate_latest(registry))
 
+    async def status(_: web.Request) -> web.Response:
+        return as_json({"v": 1, "input_topic": "refs", "pid": os.getpid()})
+
     def drain() -> None:
         (folder / f"drained-{os.getpid()}").touch()
         leave.set_result(0)
@@ -52,7 +55,12 @@ async def main(folder: Path, deaf: bool) -> int:
     }
     for number, reaction in reactions.items():
         asyncio.get_running_loop().add_signal_handler(number, reaction)
-    pages = {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics}
+    pages = {
+        "/healthz": healthz,
+        "/readyz": readyz,
+        "/metrics": metrics,
+        "/api/status": status,
+    }
     http = config.Http(token=os.environ.get("STUB_TOKEN"))
     async with serving(http, pages, inherited_listener()):
         return await leave

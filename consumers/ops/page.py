@@ -1,0 +1,36 @@
+"""`/`: the live page for people. One file without anything from elsewhere, the same bytes for all.
+
+Rule: nothing of a worker is in it; its script asks `/api/status`, with the token if there is one,
+and shows texts as text. What the browser may run and ask is pinned by the headers.
+"""
+
+import base64
+import hashlib
+import re
+from importlib import resources
+from typing import Final
+
+from aiohttp import web
+
+SHELL: Final = resources.files(__package__).joinpath("page.html").read_text()
+
+
+def _hash_of(tag: str) -> str:
+    found = re.search(rf"<{tag}>(.*?)</{tag}>", SHELL, re.DOTALL)
+    assert found is not None
+    digest = hashlib.sha256(found[1].encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+_HEADERS: Final = {
+    "Content-Security-Policy": (
+        f"default-src 'none'; script-src {_hash_of('script')}; style-src {_hash_of('style')}; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+async def page(_: web.Request) -> web.Response:
+    return web.Response(text=SHELL, content_type="text/html", headers=_HEADERS)

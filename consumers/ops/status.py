@@ -1,0 +1,147 @@
+"""What a worker is doing, as JSON: `/api/status`.
+
+Rule: it only looks. What must be asked of others (Kafka for the lag, the model whether it answers)
+is asked for at most a second and told as null when there is no answer, so that the page works above
+all when they do not. Texts are the world's and stay JSON strings.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from consumers.errors import PenstockError
+from consumers.lane import Lane
+from consumers.pipeline import Pipeline
+from consumers.ports import Model
+from consumers.telemetry import Telemetry
+
+# A page that is looked at asks every two seconds, and people do not wait longer.
+ASK_S = 1.0
+# Asking the model is a request that it serves: not more often than this.
+MODEL_EVERY_S = 5.0
+RATES_OVER_S = 60.0
+
+# Name in the status and metric it is the sum of.
+COUNTERS = {
+    "records": "penstock_records_total",
+    "objects": "penstock_objects_total",
+    "rows": "penstock_rows_delivered_total",
+    "rejected": "penstock_rejected_total",
+    "retries": "penstock_retries_total",
+    "batches": "penstock_batches_total",
+    "commits": "penstock_commits_total",
+}
+
+
+class Status:
+    """One per worker: rates are over what was seen since."""
+
+    def __init__(self, pipeline: Pipeline, model: Model, telemetry: Telemetry) -> None:
+        self._pipeline = pipeline
+        self._model = model
+        self._telemetry = telemetry
+        self._began_s = self._now_s()
+        self._answers: bool | None = None
+        self._asked_s = -MODEL_EVERY_S
+        self._seen: deque[tuple[float, Mapping[str, float]]] = deque(
+            [(self._began_s, self._totals())]
+        )
+
+    async def look(self) -> dict[str, Any]:
+        pipeline = self._pipeline
+        lags, _ = await asyncio.gather(self._lags(), self._ask_model())
+        totals = self._totals()
+        return {
+            "v": 1,
+            "uptime_s": round(self._now_s() - self._began_s, 1),
+            "input_topic": pipeline.labels.input_topic,
+            "output_topic": pipeline.labels.output_topic,
+            "assignments": [
+                _assignment(lane, lags.get(number))
+                for number, lane in sorted(pipeline.lanes.items())
+            ],
+            "window": pipeline.waiting._asdict(),
+            "budget": {
+                "spent_bytes": pipeline.budget.spent_bytes,
+                "limit_bytes": pipeline.budget.limit_bytes,
+                "peak_bytes": pipeline.budget.peak_bytes,
+            },
+            "model": {
+                "name": pipeline.labels.model,
+                "version": pipeline.labels.model_version,
+                "answers": self._answers,
+                "breaker_open": pipeline.calls.is_open,
+                "calls_allowed": pipeline.calls.allowed,
+            },
+            "outages": [
+                {"service": outage.service, "away_s": round(away_s, 1)}
+                for outage in pipeline.outages
+                if (away_s := outage.away_s) is not None
+            ],
+            "counters": totals,
+            "rejected": self._rejected(),
+            "rates": self._rates(totals),
+        }
+
+    async def _lags(self) -> Mapping[int, int]:
+        try:
+            async with asyncio.timeout(ASK_S):
+                return await self._pipeline.lags()
+        except (PenstockError, TimeoutError):
+            return {}
+
+    async def _ask_model(self) -> None:
+        now_s = self._now_s()
+        if now_s - self._asked_s < MODEL_EVERY_S:
+            return
+        self._asked_s = now_s
+        try:
+            async with asyncio.timeout(ASK_S):
+                self._answers = await self._model.ready()
+        except TimeoutError:
+            self._answers = False
+
+    def _totals(self) -> dict[str, float]:
+        names = {metric: name for name, metric in COUNTERS.items()}
+        totals = dict.fromkeys(COUNTERS, 0.0)
+        for family in self._telemetry.registry.collect():
+            for sample in family.samples:
+                if name := names.get(sample.name):
+                    totals[name] += sample.value
+        return totals
+
+    def _rejected(self) -> dict[str, float]:
+        return {
+            sample.labels["code"]: sample.value
+            for family in self._telemetry.registry.collect()
+            for sample in family.samples
+            if sample.name == COUNTERS["rejected"]
+        }
+
+    def _rates(self, totals: Mapping[str, float]) -> dict[str, float]:
+        """Per second, over the last minute or as much of it as was looked at."""
+        now_s = self._now_s()
+        self._seen.append((now_s, totals))
+        while len(self._seen) > 2 and self._seen[1][0] <= now_s - RATES_OVER_S:
+            self._seen.popleft()
+        since_s, before = self._seen[0]
+        over_s = max(now_s - since_s, 1e-3)
+        rates = {f"{name}_per_s": (totals[name] - before[name]) / over_s for name in totals}
+        return {name: round(rate, 3) for name, rate in rates.items()} | {"over_s": round(over_s, 1)}
+
+    @staticmethod
+    def _now_s() -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _assignment(lane: Lane, lag: int | None) -> dict[str, Any]:
+    return {
+        "partition": lane.partition,
+        "generation": lane.generation,
+        "next_offset": lane.ledger.next_offset,
+        "committed": lane.committed.next_offset,
+        "lag": lag,
+        "owed": lane.ledger.owed,
+        "stopped": lane.stopped._asdict() if lane.stopped else None,
+    }

@@ -1,0 +1,244 @@
+"""What a worker tells of itself: as JSON, and to people."""
+
+import asyncio
+import base64
+import hashlib
+import logging
+import re
+import socket
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from consumers import config
+from consumers.adapters.memory import MemoryModel, MemorySource
+from consumers.core.line import LineLimits
+from consumers.core.payload import Payload
+from consumers.errors import Unreachable
+from consumers.ops.health import serve_health
+from consumers.ops.listening import serving
+from consumers.ops.page import SHELL
+from consumers.ops.status import Status
+from consumers.ports import Answers
+from consumers.testing.virtual_time import virtual_time
+from tests.support.pipelines import World, csv, running, until
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+
+
+@virtual_time
+async def test_the_status_says_where_every_partition_is() -> None:
+    world = World(partitions=2)
+    world.announce("a.csv", csv(3))
+    async with running(world) as pipeline:
+        status = Status(pipeline, world.model, world.telemetry)
+        await until(lambda: world.next_offset() == 1)
+        world.sink.hold = True
+        world.announce("b.csv", csv(1), partition=1)
+        await until(lambda: len(world.records(1)) == 1)
+        told = await status.look()
+        world.sink.deliver()
+    assert told["assignments"] == [
+        {
+            "partition": 0, "generation": 1, "next_offset": 1, "committed": 1,
+            "lag": 0, "owed": 0, "stopped": None,
+        },
+        {
+            "partition": 1, "generation": 2, "next_offset": 0, "committed": 0,
+            "lag": 1, "owed": 1, "stopped": None,
+        },
+    ]  # fmt: skip
+    assert (told["input_topic"], told["output_topic"]) == ("refs", "predictions")
+    assert told["window"] == {
+        "rows": 0, "streams": 0, "max_rows": 64, "max_wait_ms": 10, "calls": 0, "most_calls": 4,
+    }  # fmt: skip
+    assert told["budget"]["spent_bytes"] > 0
+    assert told["model"] == {
+        "name": "rows",
+        "version": None,
+        "answers": True,
+        "breaker_open": False,
+        "calls_allowed": 4,
+    }
+    assert (told["counters"]["rows"], told["counters"]["records"]) == (3, 2)
+
+
+@virtual_time
+async def test_the_status_says_which_line_stopped_and_why() -> None:
+    world = World(partitions=2).with_settings(line=LineLimits(0.0, 1))
+    for number in range(3):
+        world.announce(f"{number}.csv", stream=HOSTILE)
+    async with running(world) as pipeline:
+        await until(lambda: len(pipeline.stopped) == 1)
+        told = await Status(pipeline, world.model, world.telemetry).look()
+    stopped = told["assignments"][0]["stopped"]
+    assert stopped.pop("message")
+    assert stopped.pop("since_ms") >= 0
+    assert stopped == {
+        "partition": 0,
+        "stream": HOSTILE,
+        "offset": 1,
+        "object_index": 0,
+        "row": None,
+        "code": "not_found",
+        "limit": "2 of its objects failed in a row, limits.dlq_consecutive is 1",
+    }
+    assert told["assignments"][1]["stopped"] is None
+    assert told["rejected"] == {"not_found": 1}
+
+
+@virtual_time
+async def test_rates_are_over_the_last_minute() -> None:
+    world = World()
+    async with running(world) as pipeline:
+        status = Status(pipeline, world.model, world.telemetry)
+        world.announce("a.csv", csv(60))
+        await asyncio.sleep(30.0)
+        assert (await status.look())["rates"]["rows_per_s"] == pytest.approx(2.0)
+        for _ in range(3):
+            await asyncio.sleep(30.0)
+            rates = (await status.look())["rates"]
+        assert rates["rows_per_s"] == 0
+        assert 60 <= rates["over_s"] <= 90
+
+
+@virtual_time
+async def test_a_service_that_is_away_is_told_with_its_time() -> None:
+    world = World()
+
+    async def away(payloads: Sequence[Payload]) -> Answers | None:
+        raise Unreachable("refused")
+
+    world.model.script = away
+    world.announce("a.csv", csv(1))
+    async with running(world) as pipeline:
+        status = Status(pipeline, world.model, world.telemetry)
+        await asyncio.sleep(20.0)
+        [outage] = (await status.look())["outages"]
+        assert outage["service"] == "model server"
+        assert outage["away_s"] == pytest.approx(20.0, abs=1.0)
+        world.model.script = None
+        await until(lambda: world.next_offset() == 1)
+        assert (await status.look())["outages"] == []
+
+
+class SilentSource(MemorySource):
+    async def end_offsets(self) -> Mapping[int, int]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+class SilentModel(MemoryModel):
+    async def ready(self) -> bool:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+@virtual_time
+async def test_it_is_told_within_a_second_whoever_does_not_answer() -> None:
+    world = World()
+    world.source = SilentSource(1)
+    async with running(world) as pipeline:
+        began_s = world.clock.now()
+        told = await Status(pipeline, SilentModel(), world.telemetry).look()
+        assert world.clock.now() - began_s <= 1.0
+    assert told["assignments"][0]["lag"] is None
+    assert told["model"]["answers"] is False
+
+
+@asynccontextmanager
+async def served(
+    token: str | None = None, *, partitions: int = 2
+) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client of the page of a worker that has these partitions of two, the first of which stopped
+    at a hostile stream.
+    """
+    world = World(partitions).with_settings(line=LineLimits(0.0, 1), input_partitions=2)
+    for number in range(3):
+        world.announce(f"{number}.csv", stream=HOSTILE)
+    http = config.Http(port=0, token=token)
+    async with running(world) as pipeline:
+        await until(lambda: len(pipeline.stopped) == 1)
+        async with (
+            serve_health(http, pipeline, world.model, world.telemetry) as url,
+            aiohttp.ClientSession(base_url=url) as session,
+        ):
+            yield session
+
+
+async def test_the_page_is_the_same_bytes_whatever_the_world_is_called() -> None:
+    async with served() as session, session.get("/") as answer:
+        assert answer.content_type == "text/html"
+        assert await answer.text() == SHELL
+    assert HOSTILE not in SHELL
+
+
+async def test_hostile_names_stay_strings_of_a_document_that_is_no_page() -> None:
+    async with served() as session, session.get("/api/status") as answer:
+        assert answer.content_type == "application/json"
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        document = await answer.json()
+    assert document["assignments"][0]["stopped"]["stream"] == HOSTILE
+
+
+def test_the_page_makes_no_markup_of_texts_and_asks_nobody_else() -> None:
+    forbidden = (
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|Function\(|https?:|src=|href="
+    )
+    assert not re.search(forbidden, SHELL)
+
+
+async def test_the_browser_runs_the_page_s_own_script_only() -> None:
+    async with served() as session, session.get("/") as answer:
+        policy = answer.headers["Content-Security-Policy"]
+    script = SHELL.partition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in policy
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+
+
+async def test_with_a_token_people_are_asked_for_it_and_programs_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        async with served(token="open sesame") as session:
+            for path in ("/api/status", "/metrics", "/readyz", "/"):
+                async with session.get(path) as answer:
+                    assert answer.status == 401
+                    assert (await answer.text() == SHELL) == (path == "/")
+            async with session.get("/healthz") as answer:
+                assert answer.status == 200
+            right = {"Authorization": "Bearer open sesame"}
+            for path in ("/api/status", "/"):
+                async with session.get(path, headers=right) as answer:
+                    assert answer.status == 200
+    assert "open sesame" not in caplog.text
+
+
+async def test_nothing_is_served_beyond_this_machine_unless_told_otherwise() -> None:
+    async def hello(_: web.Request) -> web.Response:
+        return web.Response()
+
+    assert config.Http().host == "127.0.0.1"
+    async with serving(config.Http(port=0), {"/": hello}) as url:
+        port = int(url.rpartition(":")[2])
+        socket.create_connection(("127.0.0.1", port)).close()
+        # Another address of the same machine: whoever listens on all of them answers here.
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", port))
+
+
+@pytest.mark.parametrize(("partitions", "status"), [(1, 503), (2, 200)])
+async def test_a_worker_is_ready_while_one_of_its_lines_goes_on(
+    partitions: int, status: int
+) -> None:
+    async with served(partitions=partitions) as session:
+        async with session.get("/readyz") as answer:
+            assert answer.status == status
+            assert ("line stopped: stream" in await answer.text()) == (status == 503)
+        async with session.get("/metrics") as answer:
+            assert "penstock_lines_stopped 1.0" in await answer.text()
