@@ -68,7 +68,9 @@ async def embedded(path: Path | None) -> AsyncIterator[Place]:
             config.Output(),
             _http(),
         ]
-        cfg, environ = _settled(path, as_environment(settings))
+        # The mock broker knows no transactions.
+        once = {"PENSTOCK_DELIVERY__GUARANTEE": "at_least_once"}
+        cfg, environ = _settled(path, as_environment(settings) | once)
         files = fsspec.filesystem("file", auto_mkdir=True)
         yield Place(
             "librdkafka's mock broker, a folder as bucket, an embedded model server",

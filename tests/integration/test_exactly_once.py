@@ -9,7 +9,9 @@ import pytest
 from consumers import config
 from consumers.adapters.kafka_transactions import KafkaOutlets
 from consumers.clock import SystemClock
+from consumers.ports import Commit
 from consumers.takeover import FENCED_WAIT_S
+from tests.adapters.outlets_contract import LETTERS, TOPIC, Ground, OutletsContract
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message, broker_of
 from tests.support.waiting import until
@@ -26,6 +28,34 @@ BEGUN_ROWS = 5_000
 async def broker(services: Services) -> AsyncIterator[Broker]:
     async with broker_of(services, "read_committed") as broker:
         yield broker
+
+
+class KafkaGround:
+    def __init__(self, services: Services, topics: Topics, broker: Broker) -> None:
+        kafka = config.Kafka(
+            bootstrap_servers=services.bootstrap_servers,
+            input_topic=topics.input,
+            group=topics.input,
+        )
+        self.outlets = KafkaOutlets(kafka, SystemClock())
+        self._topics = topics
+        self._broker = broker
+
+    def topic(self, name: str) -> str:
+        return {TOPIC: self._topics.output, LETTERS: self._topics.dlq}[name]
+
+    async def values(self, name: str) -> list[bytes]:
+        return [record.value for record in (await self._broker.records(self.topic(name)))[0]]
+
+    async def position(self, partition: int = 0) -> Commit | None:
+        found = await self._broker.positions(self._topics.input, self._topics.input)
+        return found.get(partition)
+
+
+class TestKafkaOutlets(OutletsContract):
+    @pytest.fixture
+    async def ground(self, services: Services, topics: Topics, broker: Broker) -> Ground:
+        return KafkaGround(services, topics, broker)
 
 
 def exactly_once(services: Services, topics: Topics) -> dict[str, str]:
@@ -120,12 +150,10 @@ async def test_a_producer_that_fences_the_owner_costs_it_a_while_and_no_row(
     services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker
 ) -> None:
     ends = await announce(s3, bucket, broker, topics, partitions=1)
-    kafka = config.Kafka(
-        bootstrap_servers=services.bootstrap_servers, input_topic=topics.input, group=topics.input
-    )
+    outlets = KafkaGround(services, topics, broker).outlets
     async with running_worker(exactly_once(services, topics)) as worker:
         await broker.until_answered(topics.output, BEGUN_ROWS)
-        intruder = await KafkaOutlets(kafka, SystemClock()).open(0)
+        intruder = await outlets.open(0)
         await intruder.close()
 
         async def is_fenced() -> bool:

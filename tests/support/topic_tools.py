@@ -11,6 +11,7 @@ import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
+from consumers.ports import Commit
 from tests.support.services import Services
 from tests.support.waiting import until
 
@@ -105,9 +106,15 @@ class Broker:
 
     async def committed(self, group: str, topic: str) -> dict[int, int]:
         """The next offset of each partition that the group has committed."""
+        return {
+            number: position.next_offset
+            for number, position in (await self.positions(group, topic)).items()
+        }
+
+    async def positions(self, group: str, topic: str) -> dict[int, Commit]:
         found = await self._admin.list_consumer_group_offsets(group)
         return {
-            where.partition: entry.offset
+            where.partition: Commit(entry.offset, entry.metadata or "")
             for where, entry in found.items()
             if where.topic == topic and entry.offset >= 0
         }
