@@ -119,8 +119,12 @@ class Limits(Section, frozen=True):
     in_flight_objects: Positive = 64
     object_bytes: Positive | None = None
     expansion_ratio: Positive = 200
+    expanded_bytes: Positive | None = None
     members: Positive = 100_000
+    member_bytes: Positive | None = None
     row_bytes: Positive = 6_000_000
+    # 500 x 500 numbers; taking a row apart costs some 80 bytes a cell, so 20 MB.
+    columns: Positive = 250_000
     # Above these a stream stops rather than empty its topic into the dead letters; 0: never.
     dlq_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.5
     dlq_consecutive: NonNegative = 100

@@ -110,8 +110,8 @@ def _reference(fields: _Fields) -> Reference:
         key=key,
         stream=fields.stream,
         event_time=fields.event_time,
-        version_id=fields.version_id,
-        etag=fields.etag,
+        version_id=fields.version_id or None,  # as unversioned buckets have it
+        etag=fields.etag or None,
         size=fields.size,
         format=fields.format,
         compression=fields.compression,

@@ -4,6 +4,7 @@ Rule: an instance is always valid; whoever builds one, from JSON or by hand, get
 otherwise, with what to mend.
 """
 
+import re
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -37,6 +38,12 @@ MAX_DEPTH = 32
 MAX_NAME_CHARS = 4_096
 MAX_ATTRIBUTES_BYTES = 64 << 10
 
+# S3's own limit for a version id; its entity tags are below 100.
+MAX_VERSION_CHARS = 1_024
+_VERSION_PATTERN = f"^[ -~]{{1,{MAX_VERSION_CHARS}}}$"
+_VERSION = re.compile(_VERSION_PATTERN)
+Version = Annotated[str, Meta(pattern=_VERSION_PATTERN)]
+
 
 class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One object to answer. Raises `SchemaError` for an empty name, a bad time, or rows out of
@@ -51,8 +58,8 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: Annotated[str, Meta(min_length=1)]
     stream: str | None = None
     event_time: Milliseconds | str | None = None
-    version_id: str | None = None
-    etag: str | None = None
+    version_id: Version | None = None
+    etag: Version | None = None
     size: Count | None = None
     format: str | None = None
     compression: str | None = None
@@ -64,7 +71,8 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise SchemaError(
                 f"a reference needs a {'key' if self.bucket else 'bucket'} that is not empty"
             )
-        _check_text(self.bucket, self.key, self.stream)
+        _check_text(self.bucket, self.key, self.stream, self.format, self.compression)
+        _check_version(self.version_id, self.etag)
         if self.event_time is not None:
             _check_event_time(self.event_time)
         if self.size is not None and not 0 <= self.size <= MAX_INTEGER:
@@ -110,6 +118,16 @@ def _check_text(*texts: str | None) -> None:
                 text.encode()
             except UnicodeEncodeError:
                 raise SchemaError(f"{text[:80]!a} is no UTF-8, it cannot be sent") from None
+
+
+def _check_version(*versions: str | None) -> None:
+    """They become part of a request's head, where a line break would begin a second request."""
+    for version in versions:
+        if version is not None and not _VERSION.fullmatch(version):
+            raise SchemaError(
+                f"{version[:40]!a} is no version_id or etag: 1 to {MAX_VERSION_CHARS} printable "
+                "ASCII characters"
+            )
 
 
 def _check_event_time(event_time: EventTime) -> None:

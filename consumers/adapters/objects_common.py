@@ -67,7 +67,11 @@ def check_bucket(location: Location) -> None:
 
 
 def quoted(etag: str) -> str:
-    """As HTTP wants it: bucket events leave the quotes out."""
+    """As HTTP wants it: bucket events leave the quotes out. What no header can hold pins nothing
+    that exists.
+    """
+    if not (etag.isascii() and etag.isprintable()):
+        raise Poison("changed", f"{etag[:40]!a} is no entity tag")
     return etag if etag.endswith('"') else f'"{etag}"'
 
 

@@ -33,6 +33,7 @@ IDLE_S: Final = 8.0
 MAX_IDLE: Final = 64
 
 _CODED: Final = frozenset({b"content-encoding", b"transfer-encoding"})
+_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 # Only what is needed: an answer has a dozen more.
 _FIELDS: Final = re.compile(
     rb"\r\n((?i:content-length|etag|x-amz-version-id|connection|content-encoding|transfer-encoding))"
@@ -83,7 +84,7 @@ class DirectObjects:
         query = f"versionId={quote(location.version_id, safe='')}" if location.version_id else ""
         pin = b""
         if location.version_id is None and location.etag is not None:
-            pin = b"If-Match: %b\r\n" % quoted(location.etag).encode("latin-1", "replace")
+            pin = b"If-Match: %b\r\n" % quoted(location.etag).encode()
         try:
             connection = self._take() or await self._connect()
             answer = await connection.ask(self._sign.get(path, query, pin))
@@ -245,7 +246,9 @@ class _Head(NamedTuple):
         """None unless it is a 200 with a plain length."""
         fields = {name.lower(): value for name, value in _FIELDS.findall(head)}
         length = fields.get(b"content-length", b"")
-        if not head.startswith(b"HTTP/1.1 200") or not length.isdigit() or _CODED & fields.keys():
+        if not head.startswith(b"HTTP/1.1 200") or _CODED & fields.keys():
+            return None
+        if not _LENGTH.fullmatch(length):
             return None
         etag = fields.get(b"etag")
         version_id = fields.get(b"x-amz-version-id", b"null")

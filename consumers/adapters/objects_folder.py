@@ -1,12 +1,14 @@
 """A folder as an object store: its subfolders are the buckets, the files below them the objects.
 
-Rule: a key is a relative path taken literally; one that no file can have is not found. Files are
+Rule: a key is a relative path taken literally; one that no file can have is not found. Nothing
+outside the folder is read, whatever links lead there, and nothing but regular files. Files are
 touched in threads, never on the event loop.
 """
 
 import asyncio
 import errno
 import os
+import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import suppress
 from functools import partial
@@ -40,13 +42,13 @@ class FolderObjects:
     """The port `Objects` over a local folder."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = Path(folder)
+        self._folder = Path(os.path.realpath(folder))
 
     async def open(self, location: Location) -> "FolderBody":
         _check_file(location)
-        path = self._folder / location.bucket / location.key
         try:
-            body = FolderBody(location, await asyncio.to_thread(path.open, "rb"))
+            file = await asyncio.to_thread(_open_inside, self._folder, location)
+            body = FolderBody(location, file)
         except OSError as error:
             raise _translated(error, location) from None
         if location.etag is not None and quoted(location.etag) != body.etag:
@@ -79,9 +81,9 @@ class FolderBody:
     version_id = None
 
     def __init__(self, location: Location, file: BinaryIO) -> None:
-        stat = os.fstat(file.fileno())
-        self.size = stat.st_size
-        self.etag = _etag(stat)
+        found = os.fstat(file.fileno())
+        self.size = found.st_size
+        self.etag = _etag(found)
         self._location = location
         self._file = file
 
@@ -112,8 +114,24 @@ def _check_file(location: Location) -> None:
         raise Poison("changed", f"{name(location)}: a folder keeps no versions; pin by etag")
 
 
-def _etag(stat: os.stat_result) -> str:
-    return f'"{stat.st_ino:x}-{stat.st_mtime_ns // 1000:x}-{stat.st_size:x}"'
+def _open_inside(folder: Path, location: Location) -> BinaryIO:
+    """The regular file, if it lies inside the folder. Never waits: a pipe would, for a writer."""
+    path = os.path.realpath(folder / location.bucket / location.key)
+    if not _is_inside(folder, path):
+        raise Poison("not_found", f"{name(location)}: a link leads out of the folder")
+    number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise Poison("not_found", f"{name(location)}: not a regular file")
+    return os.fdopen(number, "rb")
+
+
+def _is_inside(folder: Path, real_path: str) -> bool:
+    return os.path.commonpath((folder, real_path)) == str(folder)
+
+
+def _etag(found: os.stat_result) -> str:
+    return f'"{found.st_ino:x}-{found.st_mtime_ns // 1000:x}-{found.st_size:x}"'
 
 
 def _walk(bucket: Path, prefix: str, glob: Glob) -> Iterator[Listed]:
@@ -134,8 +152,8 @@ def _walk(bucket: Path, prefix: str, glob: Glob) -> Iterator[Listed]:
                 yield from _walk(bucket, key, glob)
         elif glob.matches(key) and entries[entry_name].is_file():
             with suppress(FileNotFoundError):
-                stat = entries[entry_name].stat()
-                yield Listed(Location(bucket.name, key, etag=_etag(stat)), stat.st_size)
+                found = entries[entry_name].stat()
+                yield Listed(Location(bucket.name, key, etag=_etag(found)), found.st_size)
 
 
 def _translated(error: OSError, location: Location) -> PenstockError:

@@ -58,5 +58,8 @@ class RowOptions:
     member: str | None = None
     fail_on_bad_row: bool = False
     row_bytes: int = 6_000_000
+    max_columns: int = 250_000
     expansion_ratio: int = 200
+    expanded_bytes: int | None = None
     members: int = 100_000
+    member_bytes: int | None = None

@@ -1,7 +1,8 @@
 """gzip: inflates in bounded pieces, each read to its end before the next is made.
 
 Rule: never more than one piece of output is held, so a bomb costs time, not memory; and time is
-bounded by `expansion_ratio`. Many members and zero padding are read as `gzip` reads them.
+bounded by one `Expansion` for a whole object. Many members and zero padding are read as `gzip`
+reads them.
 """
 
 import zlib
@@ -20,15 +21,54 @@ _RATIO_FREE_BYTES = 16 << 20
 _GZIP_WBITS = 31  # zlib: 16 for the gzip wrapper + the largest window, 15
 
 
+class Expansion:
+    """What went in and what came out: of an object, or of all packed members of an archive.
+
+    What members make is also made by the object: else an archive of many small bombs, packed again,
+    would pass, each part below every limit.
+    """
+
+    def __init__(self, options: RowOptions, *, outer: "Expansion | None" = None) -> None:
+        self._ratio = options.expansion_ratio
+        self._limit_bytes = options.expanded_bytes
+        self._outer = outer
+        self._taken_bytes = 0
+        self._made_bytes = 0
+
+    def add(self, taken_bytes: int, made_bytes: int) -> None:
+        self._taken_bytes += taken_bytes
+        self._made_bytes += made_bytes
+        if self._outer is not None:
+            self._outer.add(0, made_bytes)
+
+    def check(self) -> None:
+        """Raises `Poison` above the limits."""
+        made_bytes = self._made_bytes
+        if made_bytes >= _RATIO_FREE_BYTES and made_bytes > self._ratio * self._taken_bytes:
+            raise Poison(
+                "too_large",
+                f"{self._taken_bytes} bytes of gzip data inflate to more than {made_bytes}, "
+                f"above {self._ratio} times (limits.expansion_ratio)",
+            )
+        if self._limit_bytes is not None and made_bytes > self._limit_bytes:
+            raise Poison(
+                "too_large",
+                f"gzip data inflates to more than {self._limit_bytes} bytes "
+                "(limits.expanded_bytes)",
+            )
+
+
 class GzipParser:
     """Hands the inflated bytes to the parser of what is inside."""
 
     step_bytes = EXPANDING_STEP_BYTES
     damage: ErrorCode = "bad_format"
 
-    def __init__(self, inner: Parser, options: RowOptions) -> None:
+    def __init__(self, inner: Parser, expansion: Expansion, *, limit_bytes: int | None) -> None:
+        """`limit_bytes` is for an archive's member."""
         self._inner = inner
-        self._ratio = options.expansion_ratio
+        self._expansion = expansion
+        self._limit_bytes = limit_bytes
         self._member: zlib._Decompress | None = None
         self._members = 0
         self._taken_bytes = 0
@@ -50,7 +90,7 @@ class GzipParser:
                 if not data:
                     return
             assert self._member is not None
-            # Pieces end at multiples of the piece size, so that the ratio is judged at the same
+            # Pieces end at multiples of the piece size, so that limits are judged at the same
             # places however the data was cut.
             room = _PIECE_BYTES - self._made_bytes % _PIECE_BYTES
             before = self._member.copy()  # 1 us
@@ -66,14 +106,16 @@ class GzipParser:
                 return
             ended = self._member.eof
             rest = self._member.unused_data if ended else self._member.unconsumed_tail
+            self._expansion.add(len(data) - len(rest), len(piece))
             self._taken_bytes += len(data) - len(rest)
             self._made_bytes += len(piece)
             data = rest
-            self._check_ratio()
             if ended:
                 self._member = None
             if piece:
                 yield piece
+                if not self._made_bytes % _PIECE_BYTES:
+                    self._check()
             # A full piece may have more behind it even if all input is taken.
             if not ended and not data and len(piece) < room:
                 return
@@ -94,12 +136,11 @@ class GzipParser:
         """The wrapper's damage is what is inside's: a cut tar.gz is a bad archive."""
         return Poison(self._inner.damage, message)
 
-    def _check_ratio(self) -> None:
-        if self._made_bytes % _PIECE_BYTES or self._made_bytes < _RATIO_FREE_BYTES:
-            return
-        if self._made_bytes > self._ratio * self._taken_bytes:
+    def _check(self) -> None:
+        """After what is inside was read: its own gzip data counts with it."""
+        self._expansion.check()
+        if self._limit_bytes is not None and self._made_bytes > self._limit_bytes:
             raise Poison(
                 "too_large",
-                f"{self._taken_bytes} bytes of gzip data inflate to more than {self._made_bytes}, "
-                f"above {self._ratio} times (limits.expansion_ratio)",
+                f"it inflates to more than {self._limit_bytes} bytes (limits.member_bytes)",
             )

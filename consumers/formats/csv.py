@@ -9,6 +9,7 @@ texts is a header). Naming a column means there is a header. Cells count from 0.
 import re
 from collections.abc import Iterator
 from json.encoder import encode_basestring as json_string
+from math import isinf
 
 import numpy as np
 
@@ -35,6 +36,8 @@ from consumers.formats.rows import (
 )
 
 _QUOTED_CELLS = re.compile(rb'(?:"([^"]*+(?:""[^"]*+)*+)"([^,]*+)|([^,]*+)),')
+# In no text file, and in every binary one: NUL to BS, vertical feeds, SO to US, DEL.
+_BINARY = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _JSON_NUMBER = re.compile(rb"[ \t\r]*-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?[ \t\r]*")
 
 
@@ -78,10 +81,14 @@ class CsvParser:
         """Settle header and columns by the first rows; returns the rows that are data."""
         first, rest = split_first(block)
         try:
-            cells = split_cells(first)
+            cells = split_cells(first, self._options.max_columns)
             header = self._is_header(cells, rest)
+        except TooManyCells as bad:
+            raise Poison("too_large", f"the first {bad}") from None
         except BadRow as bad:
             raise Poison("bad_format", f"the CSV has no first row: {bad}") from None
+        if header is not False and _BINARY.search(first):
+            raise Poison("bad_format", f'binary data begins with "{shown(first)}": is this CSV?')
         if header is None:
             self._waiting = block
             return b""
@@ -102,7 +109,10 @@ class CsvParser:
             return False
         if options.form == "matrix":
             return True
-        return any(map(_is_number, split_cells(split_first(rest)[0]))) if rest else None
+        if not rest:
+            return None
+        second = split_cells(split_first(rest)[0], options.max_columns)
+        return any(map(_is_number, second))
 
     def _index(self, column: str | int, names: list[str]) -> int:
         if isinstance(column, str):
@@ -166,14 +176,20 @@ class CsvParser:
             raise BadRow("row is not UTF-8 text") from None
 
     def _cells(self, row: bytes) -> list[bytes]:
-        cells = split_cells(row)
+        cells = split_cells(row, self._options.max_columns)
         if len(cells) != self._columns:
             raise BadRow(f"row has {len(cells)} cells, expected {self._columns}")
         return cells if self._chosen is None else [cells[index] for index in self._chosen]
 
 
-def split_cells(row: bytes) -> list[bytes]:
+class TooManyCells(BadRow):
+    """More than `limits.columns`: taking such a row apart costs fifty times its own size."""
+
+
+def split_cells(row: bytes, max_cells: int) -> list[bytes]:
     """The cells of one complete row, unquoted."""
+    if len(row) >= max_cells and row.count(b",") >= max_cells:
+        raise TooManyCells(f"row has more than {max_cells} cells (limits.columns)")
     if b'"' not in row:
         return row.split(b",")
     cells: list[bytes] = []
@@ -195,5 +211,7 @@ def _is_number(cell: bytes) -> bool:
 def _json_cell(cell: bytes) -> bytes:
     """A JSON number as it stands, empty as null, all else as a string: `007` keeps its zeros."""
     if _JSON_NUMBER.fullmatch(cell):
+        if isinf(float(cell)):  # a reader of the batch would refuse all its rows
+            raise BadRow(f'"{shown(cell)}" is beyond the range of a number')
         return cell
     return json_string(cell.decode()).encode() if cell else b"null"

@@ -39,6 +39,7 @@ class JsonRowReader:
     def __init__(self, options: RowOptions, *, broken: Callable[[str], Exception]) -> None:
         """`broken` makes the error for text that is not JSON: `BadRow`, or worse."""
         self._matrix = options.form == "matrix"
+        self._max_values = options.max_columns
         self._broken = broken
         columns = options.columns or ()
         self._keys: Sequence[str] = [name for name in columns if isinstance(name, str)]
@@ -74,6 +75,8 @@ class JsonRowReader:
         return row.strip(_SPACE)
 
     def _loads(self, row: bytes) -> Any:
+        if len(row) > self._max_values and _most_values(row) > self._max_values:
+            raise BadRow(f"row has more than {self._max_values} values (limits.columns)")
         try:
             return orjson.loads(row)
         except orjson.JSONDecodeError as error:
@@ -116,3 +119,8 @@ class JsonRowReader:
             return [row[key] for key in self._keys]
         except KeyError as missing:
             raise BadRow(f"row has no {shown(orjson.dumps(missing.args[0]))}") from None
+
+
+def _most_values(row: bytes) -> int:
+    """No more than these: every value follows a comma or a bracket, besides the outermost."""
+    return row.count(b",") + row.count(b"[") + row.count(b"{") + row.count(b":")

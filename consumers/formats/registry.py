@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from consumers.errors import Poison
 from consumers.formats.base import Decoder, RowOptions
+from consumers.formats.compression import Expansion, GzipParser
 from consumers.formats.csv import CsvParser
 from consumers.formats.json import JsonArrayParser
 from consumers.formats.ndjson import NdjsonParser
@@ -44,7 +45,8 @@ def open_decoder(
     """The decoder of one object. `compression` "none" leaves gzip data as it is."""
     format = _known("format", format, (*ROW_FORMATS, _TAR))
     compression = _known("compression", compression, ("gzip", "none"))
-    parser = _open(options, format, key, gzip=compression != "none", archives=True)
+    expansion = Expansion(options)
+    parser = _open(options, format, key, expansion, gzip=compression != "none", member=False)
     return PushDecoder(parser, fail_on_bad_row=options.fail_on_bad_row)
 
 
@@ -57,7 +59,13 @@ def _known(what: str, asked: str | None, known: tuple[str, ...]) -> str | None:
 
 
 def _open(
-    options: RowOptions, format: str | None, key: str, *, gzip: bool, archives: bool
+    options: RowOptions,
+    format: str | None,
+    key: str,
+    expansion: Expansion,
+    *,
+    gzip: bool,
+    member: bool,
 ) -> Parser:
     named = format or _format_of(key)
 
@@ -67,9 +75,14 @@ def _open(
             chosen = sniff_json(head)  # `.json` is as often one object per line
         if chosen != _TAR:
             return ROW_FORMATS[chosen].open(options)
-        if not archives:
+        if member:
             raise Poison("bad_format", "an archive in an archive is not read")
-        return TarParser(options, lambda path: _open_member(options, path))
+        of_members = Expansion(options, outer=expansion)
+        return TarParser(options, lambda path: _open_member(options, path, of_members))
+
+    def inflate(inside: Parser) -> Parser:
+        limit_bytes = options.member_bytes if member else None
+        return GzipParser(inside, expansion, limit_bytes=limit_bytes)
 
     settled = named is not None and (format is not None or named != "json")
     head_bytes = _LONGEST_MAGIC_BYTES if settled else BLOCK_BYTES
@@ -78,20 +91,20 @@ def _open(
         options,
         choose,
         head_bytes=head_bytes,
-        gzip=gzip,
+        inflate=inflate if gzip else None,
         step_bytes=PLAIN_STEP_BYTES if plain else EXPANDING_STEP_BYTES,
         damage="bad_archive" if named == _TAR else "bad_format",
     )
 
 
-def _open_member(options: RowOptions, path: str) -> Parser | None:
+def _open_member(options: RowOptions, path: str, expansion: Expansion) -> Parser | None:
     """By its name; a member of another name only if a `member` glob let it through."""
     if options.member is None:
         # macOS' tar adds a "._name" of attributes beside each file.
         hidden = path.rpartition("/")[2].startswith("._")
         if hidden or _format_of(path) not in ROW_FORMATS:
             return None
-    return _open(options, None, path, gzip=True, archives=False)
+    return _open(options, None, path, expansion, gzip=True, member=True)
 
 
 def _format_of(key: str) -> str | None:

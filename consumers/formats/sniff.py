@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import RowOptions, Run
-from consumers.formats.compression import GZIP_MAGIC, GzipParser
+from consumers.formats.compression import GZIP_MAGIC
 from consumers.formats.push import Parser
 from consumers.formats.tar_header import BLOCK_BYTES, USTAR_AT, USTAR_MAGIC
 
 _ARRAY_OF_SCALARS = re.compile(rb"\[[ \t]*+[^\[\]{\r\n \t]")
 _BOM = b"\xef\xbb\xbf"
+# UTF-16, and UTF-32 with its low byte first. No UTF-8 text has these bytes.
+_OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
 class SniffingParser:
@@ -26,17 +28,21 @@ class SniffingParser:
         choose: Callable[[bytes], Parser],
         *,
         head_bytes: int,
-        gzip: bool,
+        inflate: Callable[[Parser], Parser] | None,
         step_bytes: int,
         damage: ErrorCode,
+        inside_gzip: bool = False,
     ) -> None:
-        """`step_bytes` and `damage` hold until the content is known."""
+        """`step_bytes` and `damage` hold until the content is known. `inflate` makes the parser of
+        gzip data around that of its content; None leaves such data as it is.
+        """
         self.step_bytes = step_bytes
         self.damage: ErrorCode = damage
         self._options = options
         self._choose = choose
         self._head_bytes = head_bytes
-        self._gzip = gzip
+        self._inflate = inflate
+        self._inside_gzip = inside_gzip
         self._head = b""
         self._parser: Parser | None = None
 
@@ -60,17 +66,22 @@ class SniffingParser:
         yield from self._parser.close()
 
     def _settle(self, head: bytes) -> bytes:
-        if self._gzip and head.startswith(GZIP_MAGIC):
+        if self._inside_gzip and head.startswith(GZIP_MAGIC):
+            raise Poison(self.damage, "gzip data in gzip data is not read; pack it once")
+        if self._inflate is not None and head.startswith(GZIP_MAGIC):
             inside = SniffingParser(
                 self._options,
                 self._choose,
                 head_bytes=self._head_bytes,
-                gzip=False,
+                inflate=None,
                 step_bytes=self.step_bytes,
                 damage=self.damage,
+                inside_gzip=True,
             )
-            self._parser = GzipParser(inside, self._options)
+            self._parser = self._inflate(inside)
         else:
+            if head.startswith(_OTHER_BOMS):
+                raise Poison("bad_format", "the text is UTF-16 or UTF-32; write it as UTF-8")
             head = head.removeprefix(_BOM)
             self._parser = self._choose(head)
         self.step_bytes, self.damage = self._parser.step_bytes, self._parser.damage

@@ -17,6 +17,7 @@ from consumers.formats.tar_header import (
     TypeFlag,
     parse_header,
     parse_pax,
+    path_text,
 )
 
 # Long names and pax records: path lengths, not data. GNU tar and Python write a few kB at most.
@@ -100,6 +101,12 @@ class TarParser:
         self._overrides = {}
         if header.type is not TypeFlag.FILE or path.endswith("/"):
             return
+        limit_bytes = self._options.member_bytes
+        if limit_bytes is not None and size > limit_bytes:
+            raise Poison(
+                "too_large",
+                f'member "{path}" has {size} bytes, limits.member_bytes is {limit_bytes}',
+            )
         self._expect(size)
         glob = self._options.member
         parser = self._open_member(path) if glob is None or fnmatchcase(path, glob) else None
@@ -124,7 +131,7 @@ class TarParser:
             kind, body = self._extension
             self._extension = None
             if kind is TypeFlag.LONG_NAME:
-                self._overrides["path"] = body.rstrip(b"\0").decode(errors="replace")
+                self._overrides["path"] = path_text(bytes(body))
             elif kind is TypeFlag.PAX:
                 self._overrides |= parse_pax(bytes(body))
         elif self._member is not None:

@@ -4,6 +4,7 @@ Rule: a header either adds up (checksum, known type) or is `bad_archive`; nothin
 Layout: POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar manual, "Basic Tar Format".
 """
 
+import re
 from enum import Enum
 from typing import NamedTuple
 
@@ -14,6 +15,10 @@ USTAR_MAGIC, USTAR_AT = b"ustar", 257
 
 _CHECKSUM = slice(148, 156)
 _GNU_BASE_256 = 0x80  # first byte of a size that does not fit in octal digits
+_OCTAL = re.compile(rb"[0-7]+")  # `int` would take signs and underscores, too
+_DECIMAL = re.compile(rb"[0-9]{1,19}")  # what fits 63 bits; far longer ones cost `int` minutes
+# Linux's PATH_MAX. The path stands in every record of the member's rows.
+_PATH_CHARS = 4_096
 
 
 class TypeFlag(Enum):
@@ -53,10 +58,10 @@ def parse_header(block: bytes) -> Header | None:
     if kind is None:
         name = "sparse files" if flag == b"S" else f"entries of type {flag.decode('latin-1')!r}"
         raise Poison("bad_archive", f"the tar archive holds {name}, which cannot be read as rows")
-    path = _text(block[0:100])
+    path = path_text(block[0:100])
     # GNU's own format (magic "ustar  ") keeps times where POSIX keeps the prefix.
     if block[USTAR_AT : USTAR_AT + 6] == USTAR_MAGIC + b"\0":
-        prefix = _text(block[345:500])
+        prefix = path_text(block[345:500])
         path = f"{prefix}/{path}" if prefix else path
     return Header(path, _number(block[124:136], "size"), kind)
 
@@ -67,17 +72,17 @@ def parse_pax(body: bytes) -> dict[str, str]:
     at = 0
     while at < len(body):
         digits, space, _ = body[at : at + 20].partition(b" ")
-        length = int(digits) if space and digits.isdigit() else 0
+        length = int(digits) if space and _DECIMAL.fullmatch(digits) else 0
         key, equals, value = body[at + len(digits) + 1 : at + length].partition(b"=")
         if length <= len(digits) + 1 or at + length > len(body) or not (equals and value):
             raise Poison("bad_archive", "a pax header of the tar archive is damaged")
         if key.startswith(b"GNU.sparse."):
             raise Poison("bad_archive", "the tar archive holds sparse files, as pax records")
         if key == b"path":
-            found["path"] = _text(value[:-1])
+            found["path"] = path_text(value[:-1])
         elif key == b"size":
-            if not value[:-1].isdigit():
-                raise Poison("bad_archive", f"a pax header has the size {value[:-1]!r}")
+            if not _DECIMAL.fullmatch(value[:-1]):
+                raise Poison("bad_archive", f"a pax header has the size {value[:30]!r}")
             found["size"] = value[:-1].decode()
         at += length
     return found
@@ -96,11 +101,20 @@ def _number(field: bytes, name: str) -> int:
     if field[0] == _GNU_BASE_256:
         return int.from_bytes(field[1:], "big")
     digits = field.strip(b" \0")
-    try:
-        return int(digits, 8) if digits else 0
-    except ValueError:
-        raise Poison("bad_archive", f"a tar header has the {name} {digits!r}") from None
+    if not digits:
+        return 0
+    if not _OCTAL.fullmatch(digits):
+        raise Poison("bad_archive", f"a tar header has the {name} {digits!r}")
+    return int(digits, 8)
 
 
-def _text(field: bytes) -> str:
-    return field.partition(b"\0")[0].decode(errors="replace")
+def path_text(field: bytes) -> str:
+    """A path up to its first NUL. Raises `Poison` for one that no system could hold."""
+    path = field.partition(b"\0")[0].decode(errors="replace")
+    if len(path) > _PATH_CHARS:
+        raise Poison(
+            "bad_archive",
+            f"a path in the tar archive has {len(path)} characters, at most {_PATH_CHARS} are "
+            f'read: "{path[:40]}…"',
+        )
+    return path
