@@ -43,7 +43,9 @@ class Decoder(Protocol):
         ...
 
     def close(self) -> list[Run]:
-        """No more bytes: return what is left. Raises `Poison` if the data stops too early."""
+        """No more bytes: return what is left; called again until that is nothing. Raises `Poison`
+        if the data stops too early.
+        """
         ...
 
 

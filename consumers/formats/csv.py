@@ -58,7 +58,9 @@ class CsvParser:
         return self._read(self._splitter.feed(data))
 
     def close(self) -> Iterator[Run]:
-        return self._read(self._splitter.close())
+        yield from self._read(self._splitter.close())
+        if self._waiting and not self._columns:
+            _check_text(split_first(self._waiting)[0])
 
     def _read(self, blocks: Iterator[Block | None]) -> Iterator[Run]:
         for block in blocks:
@@ -87,11 +89,11 @@ class CsvParser:
             raise Poison("too_large", f"the first {bad}") from None
         except BadRow as bad:
             raise Poison("bad_format", f"the CSV has no first row: {bad}") from None
-        if header is not False and _BINARY.search(first):
-            raise Poison("bad_format", f'binary data begins with "{shown(first)}": is this CSV?')
         if header is None:
             self._waiting = block
             return b""
+        if header:
+            _check_text(first)
         self._columns = len(cells)
         if self._options.columns is not None:
             names = [cell.strip().decode(errors="replace") for cell in cells] if header else []
@@ -180,6 +182,12 @@ class CsvParser:
         if len(cells) != self._columns:
             raise BadRow(f"row has {len(cells)} cells, expected {self._columns}")
         return cells if self._chosen is None else [cells[index] for index in self._chosen]
+
+
+def _check_text(header: bytes) -> None:
+    """Binary data may begin with what looks like a header, and hold no row: not to be accepted."""
+    if _BINARY.search(header):
+        raise Poison("bad_format", f'binary data begins with "{shown(header)}": is this CSV?')
 
 
 class TooManyCells(BadRow):

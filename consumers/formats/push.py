@@ -2,8 +2,8 @@
 
 Rule: inside, a parser is lazy: it yields runs while it reads, so that one inflated piece is parsed
 before the next one is made. Outside, `feed` returns lists. Rows that were complete before the
-object broke are returned first; the error follows with the next call. Owner: the stage that expands
-objects, one decoder per object.
+object broke are returned first; the error follows with the next call, be it a second `close`.
+Owner: the stage that expands objects, one decoder per object.
 """
 
 from collections.abc import Iterator
@@ -42,6 +42,7 @@ class PushDecoder:
         self._fail_on_bad_row = fail_on_bad_row
         self._rows = 0
         self._failure: Poison | None = None
+        self._closed = False
 
     @property
     def step_bytes(self) -> int:
@@ -61,10 +62,10 @@ class PushDecoder:
 
     def close(self) -> list[Run]:
         runs: list[Run] = []
-        if self._failure is None:
+        if self._failure is None and not self._closed:
+            self._closed = True
             self._take(self._parser.close(), runs)
-        # There is no next call to raise from: an error outweighs the last rows.
-        if self._failure is not None:
+        if self._failure is not None and not runs:
             raise self._failure
         return runs
 

@@ -20,7 +20,7 @@ from consumers.formats.push import (
     Parser,
     PushDecoder,
 )
-from consumers.formats.sniff import SniffingParser, sniff_format, sniff_json
+from consumers.formats.sniff import SniffingParser, check_text, sniff_format, sniff_json
 from consumers.formats.tar import TarParser
 from consumers.formats.tar_header import BLOCK_BYTES
 
@@ -74,6 +74,7 @@ def _open(
         if format is None and chosen == "json":
             chosen = sniff_json(head)  # `.json` is as often one object per line
         if chosen != _TAR:
+            check_text(head)
             return ROW_FORMATS[chosen].open(options)
         if member:
             raise Poison("bad_format", "an archive in an archive is not read")

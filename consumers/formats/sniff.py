@@ -80,12 +80,16 @@ class SniffingParser:
             )
             self._parser = self._inflate(inside)
         else:
-            if head.startswith(_OTHER_BOMS):
-                raise Poison("bad_format", "the text is UTF-16 or UTF-32; write it as UTF-8")
             head = head.removeprefix(_BOM)
             self._parser = self._choose(head)
         self.step_bytes, self.damage = self._parser.step_bytes, self._parser.damage
         return head
+
+
+def check_text(head: bytes) -> None:
+    """Raises `Poison` for text that says of itself that it is no UTF-8."""
+    if head.startswith(_OTHER_BOMS):
+        raise Poison("bad_format", "the text is UTF-16 or UTF-32; write it as UTF-8")
 
 
 def sniff_format(head: bytes) -> str:

@@ -96,7 +96,8 @@ class Reading:
 
     async def close(self) -> None:
         with _in_this_stage():
-            self._emit(self._decoder.close())
+            while runs := self._decoder.close():
+                self._emit(runs)
 
     def _emit(self, runs: Sequence[Run]) -> None:
         ticket = self._ticket

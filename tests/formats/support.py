@@ -55,7 +55,8 @@ def decode_until_failure(
         )
         for start, stop in pairwise(edges):
             runs += decoder.feed(data[start:stop])
-        runs += decoder.close()
+        while last := decoder.close():
+            runs += last
     except Poison as failure:
         return runs, failure
     return runs, None

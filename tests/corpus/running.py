@@ -1,0 +1,110 @@
+"""Runs a case through the whole pipeline, between good neighbours, and reads what came out."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from consumers.core.payload import Payload
+from consumers.formats.base import Form, RowOptions
+from consumers.ports import Answers
+from schemas.codec import References, decode, encode_reference
+from schemas.dead_letter import decode_dead_letter
+from schemas.prediction import Prediction, decode_prediction
+from tests.corpus.cases import Stored, words
+from tests.support.pipelines import BUCKET, DEAD_LETTERS, World, csv, running, until
+
+NEIGHBOUR_ROWS = 3
+# Decoded rows that one step of a decoder may add to a budget that is spent, several times over.
+OVERDRAFT_BYTES = 32 << 20
+
+
+async def any_rows(payloads: Sequence[Payload]) -> Answers:
+    """A model that takes numbers and texts."""
+    return Answers([b"1"] * sum(payload.rows for payload in payloads), {})
+
+
+def world(options: RowOptions) -> World:
+    made = World(partitions=2).with_settings(rows=options)
+    made.model.script = any_rows
+    made.objects.put(BUCKET, "ok.csv", b"1,2\n3,4\n")
+    return made
+
+
+def add_neighbour(to: World, name: str) -> None:
+    """Good objects in the partition of the case, and in another."""
+    for partition in (0, 1):
+        to.announce(f"{name}.csv", csv(NEIGHBOUR_ROWS), partition=partition)
+
+
+async def run(case_world: World) -> int:
+    """Until everything is committed; the most bytes of rows that were held at a time."""
+    ends = {number: len(log) for number, log in case_world.source.records.items()}
+    async with running(case_world) as pipeline:
+        await until(
+            lambda: all(case_world.next_offset(number) == end for number, end in ends.items()),
+            within_s=600,
+        )
+    assert not pipeline.budget.spent_bytes
+    return pipeline.budget.peak_bytes
+
+
+def answered(by: World, partition: int = 0) -> dict[int, list[Prediction]]:
+    """The output by input offset; it must be in order, and every record must be readable."""
+    found = [decode_prediction(value) for _, value in by.sink.topics["predictions"][partition]]
+    places = [_place(record) for record in found]
+    assert places == sorted(places), "out of order"
+    assert len(places) == len(set(places)), "repeated"
+    by_offset: dict[int, list[Prediction]] = {}
+    for record in found:
+        by_offset.setdefault(record.source.offset, []).append(record)
+    return by_offset
+
+
+def _place(record: Prediction) -> tuple[int, int, float]:
+    index = int(record.id.split("/")[-2])
+    return record.source.offset, index, float("inf") if record.row is None else record.row
+
+
+def said(records: Sequence[Prediction]) -> list[str]:
+    """The words of `cases`."""
+    return [_word(record) for record in records]
+
+
+def _word(record: Prediction) -> str:
+    if record.row is not None:
+        return record.error.code if record.error else "row"
+    return f"end:{record.error.code}" if record.error else "end"
+
+
+def check_neighbours(by_offset: dict[int, list[Prediction]], *offsets: int) -> None:
+    for offset in offsets:
+        assert said(by_offset[offset]) == ["row"] * NEIGHBOUR_ROWS
+
+
+def check_letters(by: World, answer: str) -> None:
+    """A letter for each failure, which can be read and sent back."""
+    letters = [
+        decode_dead_letter(value)
+        for topic in by.sink.topics[DEAD_LETTERS].values()
+        for _, value in topic
+    ]
+    failed = {word.removeprefix("end:") for word in words(answer)} - {"row", "end"}
+    assert {letter.code for letter in letters} == failed
+    for letter in letters:
+        if letter.reference is not None:
+            assert decode(encode_reference(letter.reference)) == References((letter.reference,))
+
+
+async def check_answer(case: Stored, form: Form) -> None:
+    """The object between good ones in one partition, others in another."""
+    there = world(replace(case.options, form=form))
+    add_neighbour(there, "before")
+    there.announce(case.key, case.body())
+    add_neighbour(there, "after")
+    peak_bytes = await run(there)
+    by_offset = answered(there)
+    answer = case.answer if case.texts is None or form == "matrix" else case.texts
+    assert said(by_offset[1]) == words(answer), [record.error for record in by_offset[1]][:5]
+    check_neighbours(by_offset, 0, 2)
+    check_neighbours(answered(there, partition=1), 0, 1)
+    check_letters(there, answer)
+    assert peak_bytes < OVERDRAFT_BYTES

@@ -1,0 +1,1 @@
+"""What may never happen, whatever the bytes: one list of targets, run by hypothesis and atheris."""

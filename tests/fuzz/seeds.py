@@ -1,0 +1,79 @@
+"""Where fuzzing begins: a few real inputs of each target, so that it need not guess the formats.
+
+Rule: small, one for each branch worth reaching. Imports nothing of `consumers`, so that whoever
+instruments it on import still can.
+"""
+
+import gzip
+import io
+import tarfile
+
+_PLAIN = b"\x06\0\x55\xaa\0\0"  # settings: matrix, rows of any length, two cuts
+_TEXTS = b"\x07\0\x33\x99\0\0"  # JSON rows
+
+
+def _tar(members: dict[str, bytes], kind: int) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=kind) as archive:
+        for path, body in members.items():
+            info = tarfile.TarInfo(path)
+            info.size = len(body)
+            archive.addfile(info, io.BytesIO(body))
+    return out.getvalue().rstrip(b"\0") + b"\0" * 1024
+
+
+def _both(*bodies: bytes) -> list[bytes]:
+    return [settings + body for body in bodies for settings in (_PLAIN, _TEXTS)]
+
+
+_CSV = b'a,"b ""x"""\r\n1,2.5\n\n"4","5\n"\n9,x\n+1,.5\n,\n"a, b",\xff\n1,"2"3\nnan,1e400\n7,8'
+_NDJSON = b'[1,2.5]\n[ 4, 5 ]\r\n\n{"a":1}\n[1,[2]]\n[true,1]\n"x\n[-0,1E5]\nnull\n["\xc3\xbc",2]'
+_ARRAY = rb'[ [1, 2],[4,"]\"],["], {"a":[1,{"b":"\\"}]},null,[7,8] ] '
+_MEMBERS = {"a.csv": b"1,2\n", "b.ndjson": b"[3,4]", "n" * 60 + "/" + "m" * 60 + ".csv": b"5,6\n"}
+_TARS = [_tar(_MEMBERS, kind) for kind in (0, 1, 2)]
+
+SEEDS: dict[str, list[bytes]] = {
+    "csv": _both(_CSV, b"\xef\xbb\xbf1,2\n3,4\n"),
+    "ndjson": _both(_NDJSON, b'{"a":1,"b":2}\n{"b":1}\n'),
+    "json": _both(_ARRAY, b"[[1,2],[3,,4]]", b"[]"),
+    "gzip": _both(gzip.compress(_CSV, mtime=0), gzip.compress(b"1,2\n", mtime=0) * 2 + b"\0\0"),
+    "tar": _both(*_TARS),
+    "tar.gz": _both(*(gzip.compress(tar, mtime=0) for tar in _TARS)),
+    "unnamed": _both(_CSV, _NDJSON, _ARRAY, gzip.compress(_CSV, mtime=0), _TARS[2]),
+    "message": [
+        b'{"bucket":"b","key":"k","stream":"s","event_time":7,"rows":[[0,5],[7,null]],"etag":"e"}',
+        b'{"url":"s3://b/k","attributes":{"a":[1,{"b":2}]},"event_time":"2026-11-21T12:00:00Z"}',
+        b'{"objects":[{"bucket":"b","key":"k"},{"url":"s3://b/k"}]}',
+        b'{"stream":"s","inline":[[1,2],{"a":1}]}',
+        (
+            b'{"Records":[{"eventName":"ObjectCreated:Put","s3":{"bucket":{"name":"b"},'
+            b'"object":{"key":"a%2Bb+c","size":1,"eTag":"e","versionId":"v"}}}]}'
+        ),
+        b'{"detail-type":"Object Created","detail":{"bucket":{"name":"b"},"object":{"key":"k"}}}',
+        b'{"Message":"{\\"Records\\":[{\\"body\\":\\"{}\\"}]}"}',
+        b'{"Event":"s3:TestEvent"}',
+    ],
+    "cursor": [b"", b"p1:0.17.0123456789abcdef", b"p1:3.0.", b"p1:1.9223372036854775807."],
+    "dead_letter": [
+        (
+            b'{"v":1,"code":"bad_row","stage":"expand","message":"m","attempts":1,"stream":"s",'
+            b'"source":{"topic":"t","partition":0,"offset":1},"object":null,"member":null,'
+            b'"rows":[[1,2]],"event_time":null,"failed_at":1,"model":"m","reference":'
+            b'{"bucket":"b","key":"k","rows":[[1,2]]},"value_b64":"aGVsbG8="}'
+        )
+    ],
+    "prediction": [
+        (
+            b'{"v":1,"id":"t/0/1/0/2","stream":"s","source":{"topic":"t","partition":0,"offset":1},'
+            b'"object":{"bucket":"b","key":"k","version":null},"row":2,"last":true,"rows":3,'
+            b'"model":"m","prediction":{"a":1},"error":{"code":"bad_row","message":"m"}}'
+        )
+    ],
+    "answer": [
+        b'\x02[{"a":1},{"error":"no"}]',
+        b'\x02{"predictions":[[1],[2]]}',
+        b"\x03[1,null,true]",
+        b'\x01["x\\"},{"]',
+    ],
+    "refusal": [b'\x01\x8f1234{"code":503,"type":"InternalServerException","message":"m"}'],
+}

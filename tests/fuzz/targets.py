@@ -1,0 +1,122 @@
+"""Each target takes any bytes and raises only if we are wrong.
+
+Rule: only our own errors come out of a decoder, rows do not depend on where the bytes are cut, and
+what a codec read it writes back so that it reads the same. The first bytes choose the settings, so
+that a fuzzer can. Owner: whoever adds a format or a codec adds its target.
+"""
+
+import gzip
+from collections.abc import Callable
+from functools import partial
+
+import orjson
+
+from consumers.adapters import torchserve_answers
+from consumers.core import cursor
+from consumers.errors import PenstockError
+from consumers.formats.base import Form, RowOptions
+from schemas.codec import References, decode, encode_reference
+from schemas.dead_letter import decode_dead_letter
+from schemas.errors import SchemaError
+from schemas.prediction import decode_prediction
+from tests.formats.support import decode_until_failure, rows_of
+
+Target = Callable[[bytes], None]
+
+SETTING_BYTES = 6
+_FORMS: tuple[Form, ...] = ("matrix", "json")
+_ROW_BYTES = (7, 40, 1000, 6_000_000)
+_COLUMNS: tuple[tuple[str | int, ...] | None, ...] = (None, None, (1, 0), ("a",))
+
+
+def _options(settings: bytes) -> RowOptions:
+    return RowOptions(
+        form=_FORMS[settings[0] & 1],
+        row_bytes=_ROW_BYTES[settings[0] >> 1 & 3],
+        columns=_COLUMNS[settings[0] >> 3 & 3],
+        header=("auto", "yes", "no", "auto")[settings[0] >> 5 & 3],
+        max_columns=4 if settings[1] & 1 else 250_000,
+        members=2 if settings[1] & 2 else 100_000,
+        member="*" if settings[1] & 4 else None,
+    )
+
+
+def _decoder(key: str, data: bytes) -> None:
+    """Rows and failure are the same for the whole at once, for two cuts, and byte by byte."""
+    settings, body = data[:SETTING_BYTES].ljust(SETTING_BYTES, b"\0"), data[SETTING_BYTES:]
+    if key.endswith(".gz") and settings[1] & 8:  # else the checksum is never met
+        packed = bytearray(gzip.compress(body, 1, mtime=0))
+        packed[settings[4] % len(packed)] ^= settings[5]
+        body = bytes(packed)
+    options = _options(settings)
+    cuts = [settings[2] * len(body) // 256, settings[3] * len(body) // 256]
+    whole = _outcome(key, body, options, [])
+    assert _outcome(key, body, options, cuts) == whole
+    if len(body) < 100:
+        assert _outcome(key, body, options, list(range(len(body)))) == whole
+
+
+def _outcome(key: str, body: bytes, options: RowOptions, cuts: list[int]) -> object:
+    runs, failure = decode_until_failure(body, key, options, cuts=cuts)
+    return rows_of(runs), failure and (failure.code, str(failure))
+
+
+def _message(data: bytes) -> None:
+    try:
+        message = decode(data)
+    except SchemaError:
+        return
+    if isinstance(message, References):
+        for reference in message.items:
+            assert decode(encode_reference(reference)) == References((reference,))
+
+
+def _cursor(data: bytes) -> None:
+    found = cursor.decode(data.decode("latin-1"))
+    if found is not None:
+        assert cursor.decode(found.encode()) == found or not (found.object_index or found.row)
+
+
+def _topic_record(read: Callable[[bytes], object], data: bytes) -> None:
+    try:
+        read(data)
+    except SchemaError:
+        return
+
+
+def _answer(data: bytes) -> None:
+    """The first byte is how many rows were asked."""
+    rows, raw = (data[0] % 4 if data else 0), data[1:]
+    try:
+        answers = torchserve_answers.parse(raw, rows)
+    except PenstockError:
+        return
+    assert len(answers.values) == rows
+    for value in answers.values:
+        orjson.loads(value)
+
+
+def _refusal(data: bytes) -> None:
+    status = 100 + int.from_bytes(data[:2], "big") % 500
+    headers = {"Retry-After": data[2:6].decode("latin-1")}
+    error = torchserve_answers.refusal(status, headers, data[6:], "http://model")
+    assert isinstance(error, PenstockError)
+
+
+TARGETS: dict[str, Target] = {
+    "csv": partial(_decoder, "x.csv"),
+    "ndjson": partial(_decoder, "x.ndjson"),
+    "json": partial(_decoder, "x.json"),
+    "gzip": partial(_decoder, "x.csv.gz"),
+    "tar": partial(_decoder, "x.tar"),
+    "tar.gz": partial(_decoder, "x.tar.gz"),
+    "unnamed": partial(_decoder, "x"),
+    "message": _message,
+    "cursor": _cursor,
+    "dead_letter": partial(_topic_record, decode_dead_letter),
+    "prediction": partial(_topic_record, decode_prediction),
+    "answer": _answer,
+    "refusal": _refusal,
+}
+
+__all__ = ["SETTING_BYTES", "TARGETS", "Target"]
