@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from consumers.core.line import LineLimits
 from consumers.core.payload import Payload
 from consumers.formats.base import Form, RowOptions
 from consumers.ports import Answers
@@ -23,7 +24,8 @@ async def any_rows(payloads: Sequence[Payload]) -> Answers:
 
 
 def world(options: RowOptions) -> World:
-    made = World(partitions=2).with_settings(rows=options)
+    # So many failures in a row would stop the line, as they should.
+    made = World(partitions=2).with_settings(rows=options, line=LineLimits(0.0, 0))
     made.model.script = any_rows
     made.objects.put(BUCKET, "ok.csv", b"1,2\n3,4\n")
     return made

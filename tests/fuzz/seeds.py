@@ -53,7 +53,13 @@ SEEDS: dict[str, list[bytes]] = {
         b'{"Message":"{\\"Records\\":[{\\"body\\":\\"{}\\"}]}"}',
         b'{"Event":"s3:TestEvent"}',
     ],
-    "cursor": [b"", b"p1:0.17.0123456789abcdef", b"p1:3.0.", b"p1:1.9223372036854775807."],
+    "cursor": [
+        b"",
+        b"\0p1:0.17.0123456789abcdef",
+        b"\0p1:3.0.",
+        b"\x07p1:0.0.;7;1.2,3.4;1.0.2,5.1.1;2.1.1f.0123456789abcdef!a",
+        b"\0p1:1.9223372036854775807.!",
+    ],
     "dead_letter": [
         (
             b'{"v":1,"code":"bad_row","stage":"expand","message":"m","attempts":1,"stream":"s",'

@@ -72,9 +72,17 @@ def _message(data: bytes) -> None:
 
 
 def _cursor(data: bytes) -> None:
-    found = cursor.decode(data.decode("latin-1"))
-    if found is not None:
-        assert cursor.decode(found.encode()) == found or not (found.object_index or found.row)
+    """The first byte is the offset that the metadata is committed with."""
+    next_offset, text = (data[0] if data else 0), data[1:].decode("latin-1")
+    metadata, _ = cursor.without_stop(text)
+    progress, _ = cursor.decode(metadata, next_offset)
+    again, is_whole = cursor.decode(cursor.encode(progress), next_offset)
+    assert is_whole
+    assert (again.stop, again.rows) == (progress.stop, progress.rows)
+    assert list(again.completed) == list(progress.completed)
+    assert {offset: list(ranges) for offset, ranges in again.objects.items()} == {
+        offset: list(ranges) for offset, ranges in progress.objects.items()
+    }
 
 
 def _topic_record(read: Callable[[bytes], object], data: bytes) -> None:
@@ -99,7 +107,7 @@ def _answer(data: bytes) -> None:
 def _refusal(data: bytes) -> None:
     status = 100 + int.from_bytes(data[:2], "big") % 500
     headers = {"Retry-After": data[2:6].decode("latin-1")}
-    error = torchserve_answers.refusal(status, headers, data[6:], "http://model")
+    error = torchserve_answers.refusal(status, headers, data[6:], "http://model", len(data))
     assert isinstance(error, PenstockError)
 
 
