@@ -74,7 +74,17 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.ports",
         "schemas",
     },
-    "consumers.testing": set(),
+    "consumers.testing": {
+        "consumers.adapters",
+        "consumers.core",
+        "consumers.errors",
+        "consumers.formats",
+        "consumers.pipeline",
+        "consumers.ports",
+        "consumers.stages",
+        "consumers.telemetry",
+        "schemas",
+    },
     "consumers.handlers": set(),
 }
 

@@ -25,8 +25,11 @@ class _JumpingSelector(selectors.SelectSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 0.0
+        self.on_turn: Callable[[], None] | None = None
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if self.on_turn is not None:
+            self.on_turn()
         events = super().select(0)
         if not events:
             if timeout is None:
@@ -44,6 +47,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._jumping.now_s
+
+    def each_turn(self, look: Callable[[], None] | None) -> None:
+        """Call `look` between any two turns of the loop, so after every step of every task."""
+        self._jumping.on_turn = look
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

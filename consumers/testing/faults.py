@@ -1,0 +1,86 @@
+"""What goes wrong, how often, and how slowly everything answers.
+
+Rule: every draw is from one seeded source, so that a seed is a whole history. `calm` ends all of
+it: what is not answered then never will be. Owner: the simulation; the services ask.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from random import Random
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Chances per request, and the longest ordinary delay; one in twenty takes ten times that."""
+
+    store_away: float = 0.0
+    store_ill: float = 0.0
+    body_breaks: float = 0.0
+    model_away: float = 0.0
+    model_ill: float = 0.0
+    answer_lost: float = 0.0
+    worker_dies: float = 0.0
+    commit_fails: float = 0.0
+    delivery_fails: float = 0.0
+    delay_s: float = 0.0
+
+
+CALM = Faults()
+
+# A model's worker that dies again and again with the same rows is their fault: chance must not
+# look like that.
+BETWEEN_DEATHS_S = 60.0
+
+
+def drawn(random: Random) -> Faults:
+    """A mix of its own for each seed; in one of four nothing fails."""
+    if random.random() < 0.25:
+        return Faults(delay_s=random.choice((0.0, 0.02, 0.1)))
+
+    def chance(most: float) -> float:
+        return random.choice((0.0, most / 4, most))
+
+    return Faults(
+        store_away=chance(0.2),
+        store_ill=chance(0.2),
+        body_breaks=chance(0.05),
+        model_away=chance(0.2),
+        model_ill=chance(0.3),
+        answer_lost=chance(0.2),
+        worker_dies=chance(0.1),
+        commit_fails=chance(0.5),
+        delivery_fails=chance(0.02),
+        delay_s=random.choice((0.005, 0.05, 0.3)),
+    )
+
+
+class Weather:
+    """Asked by every service before it answers."""
+
+    def __init__(self, faults: Faults, random: Random) -> None:
+        self.faults = faults
+        self._random = random
+        self._died_s = -BETWEEN_DEATHS_S
+
+    def calm(self) -> None:
+        self.faults = CALM
+
+    def happens(self, chance: float) -> bool:
+        return chance > 0 and self._random.random() < chance
+
+    def worker_dies(self) -> bool:
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._died_s < BETWEEN_DEATHS_S or not self.happens(self.faults.worker_dies):
+            return False
+        self._died_s = now_s
+        return True
+
+    def delay_s(self) -> float:
+        """Often none at all: the same turn of the loop is where races are."""
+        most_s, luck = self.faults.delay_s, self._random.random()
+        if not most_s or luck < 0.4:
+            return 0.0
+        return most_s * (10.0 if luck > 0.95 else luck)
+
+    async def pass_by(self) -> None:
+        await asyncio.sleep(self.delay_s())

@@ -1,0 +1,129 @@
+"""The input topic and its consumer group in memory: several members, generations, silent deaths.
+
+Rule: as Kafka's coordinator does it. A rebalance waits for every member to hand back, within a
+deadline; whoever is silent or late is expelled and finds out later; a commit of another generation
+is refused. Owner: the simulation.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Protocol
+
+from consumers.ports import Commit, Record
+from consumers.testing.history import History
+
+SESSION_S = 8.0
+# Members that come at once are dealt with at once.
+GATHERING_S = 0.05
+
+
+class Topic:
+    """The input topic. Offsets may leave gaps."""
+
+    def __init__(self, partitions: int) -> None:
+        self.records: list[list[Record]] = [[] for _ in range(partitions)]
+        self.readers: list[asyncio.Event] = []
+
+    def append(self, partition: int, key: bytes | None, value: bytes | None, gap: int) -> Record:
+        log = self.records[partition]
+        offset = gap + (log[-1].offset + 1 if log else 0)
+        record = Record(partition, offset, key, value, 0)
+        log.append(record)
+        for reader in self.readers:
+            reader.set()
+        return record
+
+    def end(self, partition: int) -> int:
+        log = self.records[partition]
+        return log[-1].offset + 1 if log else 0
+
+
+class Member(Protocol):
+    """What the coordinator knows of a worker."""
+
+    @property
+    def name(self) -> str: ...
+
+    def hand_back(self) -> asyncio.Future[None]:
+        """Done when nothing of the old generation will be committed any more."""
+        ...
+
+    def take_over(self, generation: int, partitions: Sequence[int]) -> None: ...
+
+
+class Group:
+    """`coordinate` is its one task."""
+
+    def __init__(self, topic: Topic, random: Random, history: History, rebalance_s: float) -> None:
+        self.committed: dict[int, Commit] = {}
+        self.generation = 0
+        self._topic = topic
+        self._random = random
+        self._history = history
+        self._rebalance_s = rebalance_s
+        self._members: dict[Member, None] = {}
+        self._owners: dict[int, Member] = {}
+        self._wanted = asyncio.Event()
+        self._handing: dict[Member, asyncio.Future[None]] = {}
+
+    def __contains__(self, member: Member) -> bool:
+        return member in self._members
+
+    def join(self, member: Member) -> None:
+        if member not in self._members:
+            self._history.note("join", member.name)
+            self._members[member] = None
+        self._wanted.set()
+
+    def leave(self, member: Member) -> None:
+        """By its own word, or because its session is over."""
+        if self._members.pop(member, member) is None:
+            self._history.note("leave", member.name)
+            self._wanted.set()
+            if member in self._handing and not self._handing[member].done():
+                self._handing[member].set_result(None)
+
+    def rebalance(self) -> None:
+        self._wanted.set()
+
+    def start(self, partition: int) -> Commit:
+        return self.committed.get(partition, Commit(0))
+
+    def commit(self, member: Member, generation: int, commits: Mapping[int, Commit]) -> bool:
+        """False: the group went on without this member."""
+        if generation != self.generation or member not in self._members:
+            self._history.note("fenced", member.name)
+            return False
+        for partition, commit in commits.items():
+            assert self._owners[partition] is member
+            self._history.note("commit", f"{member.name} {partition} {commit}")
+            self.committed[partition] = commit
+        return True
+
+    async def coordinate(self) -> None:
+        while True:
+            await self._wanted.wait()
+            await asyncio.sleep(self._random.uniform(0.0, GATHERING_S))
+            self._wanted.clear()
+            if self._members:
+                await self._rebalance()
+
+    async def _rebalance(self) -> None:
+        self._handing = {member: member.hand_back() for member in self._members}
+        await asyncio.wait(self._handing.values(), timeout=self._rebalance_s)
+        for member, handed in self._handing.items():
+            if not handed.done():
+                self.leave(member)
+        self.generation += 1
+        # Whoever came meanwhile takes part in the next one.
+        members = [one for one in self._handing if one in self._members]
+        if not members:
+            return
+        self._owners = {
+            number: self._random.choice(members) for number in range(len(self._topic.records))
+        }
+        self._history.note("generation", f"{self.generation} {len(members)} members")
+        for member in members:
+            numbers = [number for number, owner in self._owners.items() if owner is member]
+            member.take_over(self.generation, numbers)

@@ -1,0 +1,211 @@
+"""The checks of one assignment of one partition: what it publishes, and what it commits.
+
+Rule: from what it inherits on, a life publishes what is asked for, one row after the other, none
+left out and none twice, each with its true answer: over the whole partition, or within each stream.
+It commits nothing that was not acknowledged to it, and nothing once it is over. Owner: the
+simulation, one per assignment.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from consumers.core import cursor
+from consumers.core.cursor import MAX_CHARS, Cursor, Progress
+from consumers.ports import Commit
+from consumers.testing.history import History, Violation
+from consumers.testing.log import Letter, Log, Number
+
+
+class Reached(NamedTuple):
+    """Of an object, the rows below this one are published; `ended`: and all that was to come."""
+
+    number: Number
+    row: int
+    version: str | None
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is promised, beyond what always is."""
+
+    by_stream: bool = False
+
+
+class Life:
+    """`published` and `acknowledged` in the partition's order; `committing` at any time."""
+
+    def __init__(
+        self, log: Log, name: str, partition: int, start: Commit, terms: Terms, history: History
+    ) -> None:
+        self.name = name
+        self.partition = partition
+        self.over = False
+        self._log = log
+        self._terms = terms
+        self._history = history
+        self._inherited, _ = _claims(start)
+        self._committed = start.next_offset
+        self._first = self._swept = log.index(start.next_offset)
+        self._heads: dict[str, Number] = {}
+        self._published: dict[Number, Reached] = {}
+        self._acked: dict[Number, Reached] = {}
+        self._letters: dict[Number, list[Letter]] = defaultdict(list)
+
+    def broken(self, promise: str) -> Violation:
+        return self._history.broken(f"{self.name}, partition {self.partition}: {promise}")
+
+    def published(self, records: Sequence[Mapping[str, Any]]) -> Sequence[Reached]:
+        """Records reach the output topic; where that brings this life."""
+        return [self._publish(record) for record in records]
+
+    def acknowledged(self, reached: Sequence[Reached]) -> None:
+        self._acked |= {one.number: one for one in reached}
+
+    def committing(self, commit: Commit) -> None:
+        """Nothing before its delivery, nothing backwards, cursors bound to what was read."""
+        if self.over:
+            raise self.broken(f"{commit} is committed after the partition was handed back")
+        claims, is_whole = _claims(commit)
+        if not is_whole or len(commit.metadata) > MAX_CHARS or not commit.metadata.isascii():
+            raise self.broken(f"the metadata {commit.metadata!r} cannot be read")
+        if not self._committed <= commit.next_offset <= self._log.end:
+            raise self.broken(f"{commit} is committed after {self._committed}")
+        for number in self._claimed(claims):
+            if not self._is_done(number):
+                raise self.broken(
+                    f"{commit} is committed, not acknowledged is {self._log.told(number)}"
+                )
+            self._check_letters(commit, number)
+        for (offset, index), reached in claims.rows.items():
+            self._check_rows(commit, (self._log.index(offset), index), reached)
+        self._committed = commit.next_offset
+        self._swept = self._log.index(commit.next_offset)
+
+    def _claimed(self, claims: Progress) -> Iterator[Number]:
+        """The objects that a commit says are done, beyond what the one before said."""
+        log = self._log
+        for index in range(self._swept, log.index(claims.next_offset)):
+            yield from ((index, number) for number in range(len(log.objects(index))))
+        for start, stop in claims.completed:
+            for index in range(log.index(start), log.index(stop)):
+                yield from ((index, number) for number in range(len(log.objects(index))))
+        for offset, ranges in claims.objects.items():
+            for start, stop in ranges:
+                yield from ((log.index(offset), number) for number in range(start, stop))
+
+    def _is_done(self, number: Number) -> bool:
+        acked = self._acked.get(number)
+        return (acked is not None and acked.ended) or self._is_inherited(number)
+
+    def _is_inherited(self, number: Number) -> bool:
+        index, of_record = number
+        offset, inherited = self._log.records[index].offset, self._inherited
+        return offset in inherited.completed or of_record in inherited.objects.get(offset, ())
+
+    def _check_rows(self, commit: Commit, number: Number, reached: Cursor) -> None:
+        offset = self._log.records[number[0]].offset
+        if self._inherited.rows.get((offset, number[1])) == reached:
+            return
+        acked = self._acked.get(number)
+        if acked is None or acked.row < reached.row:
+            rows = acked.row if acked is not None else 0
+            raise self.broken(
+                f"{commit} is committed, of {self._log.told(number)} only {rows} are acknowledged"
+            )
+        if reached.version != self._log.digest(number, acked.version):
+            raise self.broken(f"{commit} is not bound to the version {acked.version}")
+        self._check_letters(commit, number, reached.row)
+
+    def _check_letters(self, commit: Commit, number: Number, below: int | None = None) -> None:
+        for letter in self._letters.get(number, ()):
+            is_due = below is None or (letter.row is not None and letter.row < below)
+            if is_due and letter not in self._log.letters:
+                raise self.broken(f"{commit} is committed without the dead letter {letter}")
+
+    def _head(self, queue: str) -> Number | None:
+        """Whose turn it is: the first that is neither inherited nor ended."""
+        log = self._log
+        index, of_record = self._heads.get(queue, (self._first, 0))
+        while index < len(log.records):
+            if of_record == len(log.objects(index)):
+                index, of_record = index + 1, 0
+                continue
+            number = (index, of_record)
+            is_here = not self._terms.by_stream or log.asked(number).stream == queue
+            ended = number in self._published and self._published[number].ended
+            if is_here and not ended and not self._is_inherited(number):
+                self._heads[queue] = number
+                return number
+            of_record += 1
+        return None
+
+    def _publish(self, record: Mapping[str, Any]) -> Reached:
+        head = self._head(record["stream"] if self._terms.by_stream else "")
+        if head is None:
+            raise self.broken(f"{record['id']} is published, nothing more was asked for")
+        found = (record["source"]["offset"], int(record["id"].split("/")[3]))
+        if found != (self._log.records[head[0]].offset, head[1]):
+            raise self.broken(f"{record['id']} is published, the turn is {self._log.told(head)}")
+        asked, about = self._log.asked(head), record["object"]
+        if (record["stream"], about and about["key"]) != (asked.stream, asked.key):
+            raise self.broken(f"{record['id']} is of {record['stream']}, {about}, not {asked}")
+        before = self._before(record, head, about["version"] if about else None)
+        check = self._check_marker if record["row"] is None else self._check_row
+        reached = self._published[head] = check(record, before)
+        if "error" in record:
+            code = record["error"]["code"]
+            letter = Letter(found[0], asked.key, record["row"], code)
+            self._letters[head].append(letter)
+        return reached
+
+    def _before(self, record: Mapping[str, Any], head: Number, version: str | None) -> Reached:
+        """How far this object was: one version from its first row to its last, and a cursor of
+        another one is worth nothing.
+        """
+        before = self._published.get(head)
+        if before is not None:
+            if before.version != version:
+                raise self.broken(f"{record['id']} is of {version}, the rows before were not")
+            return before
+        offset = self._log.records[head[0]].offset
+        resumed = self._inherited.rows.get((offset, head[1]), cursor.START)
+        is_read = version is not None or self._log.asked(head).inline is not None
+        is_bound = not is_read or resumed.version == self._log.digest(head, version)
+        return Reached(head, resumed.row if is_bound else 0, version)
+
+    def _check_row(self, record: Mapping[str, Any], before: Reached) -> Reached:
+        number, row = before.number, record["row"]
+        truth = self._log.truth(number, before.version)
+        index = truth.next(before.row) if truth else None
+        if truth is None or index is None or truth.numbers[index] != row:
+            expected = truth.numbers[index] if truth and index is not None else "no row"
+            raise self.broken(f"{record['id']} is published, expected is row {expected}")
+        code = record["error"]["code"] if "error" in record else None
+        if (record["prediction"], code, record.get("member")) != truth.answers[index]:
+            raise self.broken(f"{record['id']} says {record}, true is {truth.answers[index]}")
+        is_last = index + 1 == len(truth.numbers) and truth.failure is None
+        says_last = bool(record.get("last"))
+        if says_last and not (is_last and record["rows"] == truth.rows):
+            raise self.broken(f"{record['id']} says it is the last of {record['rows']} rows")
+        if is_last and not says_last and self._log.asked(number).name not in self._log.unsteady:
+            raise self.broken(f"{record['id']} is the last of its object and does not say so")
+        return Reached(number, row + 1, before.version, says_last)
+
+    def _check_marker(self, record: Mapping[str, Any], before: Reached) -> Reached:
+        number = before.number
+        truth = self._log.truth(number, before.version)
+        code = record["error"]["code"] if "error" in record else None
+        is_unsteady = code is not None and self._log.may_fail(self._log.asked(number), code)
+        is_true = truth is not None and truth.failure == code and truth.next(before.row) is None
+        if not is_unsteady and not (is_true and (code is not None or not before.row)):
+            raise self.broken(f"{record['id']} is a marker with {code}, true is {truth}")
+        return before._replace(ended=True)
+
+
+def _claims(commit: Commit) -> tuple[Progress, bool]:
+    """What a commit says is done, and whether all of it could be read."""
+    metadata, _ = cursor.without_stop(commit.metadata)
+    return cursor.decode(metadata, commit.next_offset)

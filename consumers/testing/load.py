@@ -1,0 +1,221 @@
+"""What is announced in a simulated world: every shape of message, every kind of object, huge next
+to tiny.
+
+Rule: all of it is drawn from one seeded source. Rows are a number of their own and a second one
+that tells the model how to take it. Owner: the simulation.
+"""
+
+import gzip
+import io
+import tarfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import orjson
+
+from consumers.core.payload import JsonRows, Matrix, Payload
+from consumers.errors import Rejected
+from consumers.ports import Answers
+
+BUCKET = "b"
+FINE, REFUSED_ALONE, REFUSED_WITH_ALL = 0, 1, 2
+MOST_OBJECTS = 4
+TINY, SMALL, HUGE = (1, 2), (1, 30), (200, 500)
+
+
+def echo(payload: Payload) -> Answers:
+    """The model: answers each row by its number, in whatever form the rows come."""
+    pairs = _pairs(payload)
+    if any(flag == REFUSED_WITH_ALL for _, flag in pairs):
+        raise Rejected("model_rejected", "a row made the handler raise")
+    errors = {index: "no" for index, (_, flag) in enumerate(pairs) if flag == REFUSED_ALONE}
+    values = [
+        b"null" if index in errors else b'{"n":%d}' % number
+        for index, (number, _) in enumerate(pairs)
+    ]
+    return Answers(values, errors)
+
+
+def _pairs(payload: Payload) -> list[Any]:
+    if isinstance(payload, Matrix):
+        pairs: list[Any] = payload.values.tolist()
+        return pairs
+    assert isinstance(payload, JsonRows)
+    return [_pair(row) for row in orjson.loads(b"[%b]" % bytes(payload.body))]
+
+
+def _pair(row: object) -> Any:
+    """Rows of text reach the model in this form; it refuses them."""
+    if isinstance(row, list) and len(row) == 2 and all(_is_number(cell) for cell in row):
+        return row
+    return (0, REFUSED_ALONE)
+
+
+def _is_number(cell: object) -> bool:
+    return isinstance(cell, int | float)
+
+
+def gzipped(data: bytes) -> bytes:
+    return gzip.compress(data, compresslevel=1, mtime=0)
+
+
+def tar(members: Sequence[tuple[str, bytes]]) -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        for name, data in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return made.getvalue()
+
+
+@dataclass
+class Objects:
+    """Makes objects; each row's number is the next one."""
+
+    random: Random
+    number: int = field(default=0, init=False)
+
+    def make(self) -> tuple[str, bytes]:
+        """An extension and the bytes to it."""
+        kinds = (self._csv, self._zipped, self._ndjson, self._json, self._tar, self._broken)
+        (kind,) = self.random.choices(kinds, weights=(8, 2, 2, 1, 2, 1))
+        return kind()
+
+    def rows(self) -> list[list[int]]:
+        (size,) = self.random.choices((TINY, SMALL, HUGE), weights=(6, 10, 1))
+        is_dirty = self.random.random() < 0.3
+        return [
+            [self._next(), self._flag() if is_dirty else FINE]
+            for _ in range(self.random.randint(*size))
+        ]
+
+    def _next(self) -> int:
+        self.number += 1
+        return self.number
+
+    def _flag(self) -> int:
+        (flag,) = self.random.choices((FINE, REFUSED_ALONE, REFUSED_WITH_ALL), weights=(20, 1, 1))
+        return flag
+
+    def _lines(self) -> bytes:
+        lines = [b"%d,%d" % (number, flag) for number, flag in self.rows()]
+        if self.random.random() < 0.15:
+            lines.insert(self.random.randrange(1, len(lines) + 1), b"no,number")
+        return b"\n".join(lines) + b"\n"
+
+    def _csv(self) -> tuple[str, bytes]:
+        return ".csv", b"" if self.random.random() < 0.05 else self._lines()
+
+    def _zipped(self) -> tuple[str, bytes]:
+        return ".csv.gz", gzipped(self._lines())
+
+    def _ndjson(self) -> tuple[str, bytes]:
+        return ".ndjson", b"".join(orjson.dumps(row) + b"\n" for row in self.rows())
+
+    def _json(self) -> tuple[str, bytes]:
+        return ".json", orjson.dumps(self.rows())
+
+    def _tar(self) -> tuple[str, bytes]:
+        members = [(f"m{number}.csv", self._lines()) for number in range(self.random.randint(0, 3))]
+        packed = tar(members)
+        return (".tar.gz", gzipped(packed)) if self.random.random() < 0.5 else (".tar", packed)
+
+    def _broken(self) -> tuple[str, bytes]:
+        ending, data = self.random.choice((self._zipped, self._json, self._tar))()
+        return ending, data[: self.random.randrange(len(data))]
+
+
+Put = Callable[[str, bytes], str]
+
+
+class Messages:
+    """Makes messages and `put`s the objects they name."""
+
+    def __init__(self, random: Random, make: Callable[[], tuple[str, bytes]], put: Put) -> None:
+        self.missing: list[str] = []
+        self.cursed: list[str] = []
+        self.present: list[tuple[str, str]] = []
+        self._random = random
+        self._make = make
+        self._put = put
+        self._keys = 0
+        self._rows = Objects(random)
+        self._rows.number = 1_000_000
+
+    def make(self) -> bytes | None:
+        kinds = (
+            self._reference, self._several, self._selection, self._pinned, self._inline,
+            self._missing, self._cursed, self._event, self._nothing, self._nonsense,
+        )  # fmt: skip
+        weights = (20, 4, 4, 2, 3, 2, 0.3, 1, 1, 1)
+        (kind,) = self._random.choices(kinds, weights=weights)
+        return kind()
+
+    def again(self, ending: str) -> bytes:
+        """Other bytes for a key that has this ending; none where it is rare."""
+        for _ in range(20):
+            made, data = self._make()
+            if made == ending:
+                return data
+        return b""
+
+    def _named(self) -> dict[str, Any]:
+        ending, data = self._make()
+        self._keys += 1
+        key = f"f/{self._keys}{ending}"
+        self._put(key, data)
+        self.present.append((key, ending))
+        return {"bucket": BUCKET, "key": key, "stream": f"s{self._random.randrange(5)}"}
+
+    def _reference(self) -> bytes:
+        return orjson.dumps(self._named() | {"event_time": 7})
+
+    def _several(self) -> bytes:
+        return orjson.dumps(
+            {"objects": [self._named() for _ in range(self._random.randint(1, MOST_OBJECTS))]}
+        )
+
+    def _selection(self) -> bytes:
+        ranges: list[tuple[int, int | None]] = []
+        start = 0
+        for _ in range(self._random.randint(1, 3)):
+            start += self._random.randint(0, 20)
+            stop = start + self._random.randint(1, 20)
+            ranges.append((start, stop))
+            start = stop
+        if self._random.random() < 0.3:
+            ranges.append((start + 1, None))
+        return orjson.dumps(self._named() | {"rows": ranges})
+
+    def _pinned(self) -> bytes:
+        ending, data = self._make()
+        self._keys += 1
+        key = f"f/{self._keys}{ending}"
+        etag = self._put(key, data)
+        self.present.append((key, ending))
+        return orjson.dumps({"bucket": BUCKET, "key": key, "etag": etag})
+
+    def _inline(self) -> bytes:
+        return orjson.dumps({"stream": "inline", "inline": self._rows.rows()})
+
+    def _missing(self) -> bytes:
+        self._keys += 1
+        self.missing.append(f"f/{self._keys}.csv")
+        return orjson.dumps({"bucket": BUCKET, "key": self.missing[-1]})
+
+    def _cursed(self) -> bytes:
+        named = self._named()
+        self.cursed.append(named["key"])
+        return orjson.dumps(named)
+
+    def _event(self) -> bytes:
+        return orjson.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": BUCKET})
+
+    def _nothing(self) -> None:
+        return None
+
+    def _nonsense(self) -> bytes:
+        return b"nonsense"

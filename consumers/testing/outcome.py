@@ -1,0 +1,65 @@
+"""What is on the output topics in the end, whoever put it there.
+
+Rule: looks at the topic alone and at nothing the workers believe. Owner: one simulation.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from consumers.testing.log import Letter, Log, Number
+
+Object = tuple[int, int, int]
+
+
+class Outcome:
+    """`add` records as they reach the topic; ask what is `missing`."""
+
+    def __init__(self, logs: Sequence[Log]) -> None:
+        self.rows = 0
+        self.repeated = 0
+        self._logs = logs
+        self._rows: dict[Object, dict[str | None, set[int]]] = defaultdict(lambda: defaultdict(set))
+        self._ended: dict[Object, dict[str | None, bool]] = defaultdict(dict)
+
+    def add(self, records: Sequence[Mapping[str, Any]]) -> None:
+        for record in records:
+            source, about, row = record["source"], record["object"], record["row"]
+            where = (source["partition"], source["offset"], int(record["id"].split("/")[3]))
+            version = about["version"] if about else None
+            if row is not None:
+                seen = self._rows[where][version]
+                self.rows += 1
+                self.repeated += row in seen
+                seen.add(row)
+            if record.get("last"):
+                self._ended[where][version] = row is None and "error" in record
+
+    def missing(self) -> Iterator[str]:
+        """What was asked for and is not answered to its end."""
+        for partition, log in enumerate(self._logs):
+            for index, record in enumerate(log.records):
+                for number in range(len(log.objects(index))):
+                    where = (partition, record.offset, number)
+                    if not any(
+                        self._is_whole(log, (index, number), where, version, failed)
+                        for version, failed in self._ended[where].items()
+                    ):
+                        yield "/".join(map(str, where))
+
+    def _is_whole(
+        self, log: Log, number: Number, where: Object, version: str | None, failed: bool
+    ) -> bool:
+        if failed:
+            return True
+        truth = log.truth(number, version)
+        return truth is not None and self._rows[where][version] >= set(truth.numbers)
+
+
+def letters(found: Mapping[str, Any]) -> Iterator[Letter]:
+    """What one dead letter stands for: each of its rows, or the rest of an object."""
+    offset, key, code = found["source"]["offset"], (found["object"] or {}).get("key"), found["code"]
+    yield Letter(offset, key, None, code)
+    for first, stop in found["rows"] or ():
+        if stop is not None:
+            yield from (Letter(offset, key, row, code) for row in range(first, stop))

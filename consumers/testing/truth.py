@@ -1,0 +1,179 @@
+"""What every reference must be answered by, found out the plain way.
+
+Rule: no batches, no retries, no order: the whole object is decoded at once and the model is asked
+about it directly. Only the decoder and the model are shared with the pipeline. Owner: the
+simulation.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, NamedTuple
+
+import orjson
+
+from consumers.core.payload import Payload
+from consumers.errors import Poison
+from consumers.formats.base import Decoder, RowOptions, Run
+from consumers.formats.registry import open_decoder
+from consumers.ports import Answers, Record
+from consumers.stages.expand import ROW_COST_BYTES
+from schemas.codec import Ignored, Inline, SchemaError, decode
+from schemas.reference import Reference
+
+Answer = Callable[[Payload], Answers]
+MakeObject = Callable[[Random], tuple[str, bytes]]
+
+
+class Row(NamedTuple):
+    """One row's answer: what the model predicts, or the code of the error in its place."""
+
+    prediction: Any
+    code: str | None
+    member: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """Of one version of one object: the rows that are asked for, in order; how many it has at all;
+    the code of what ends it too early.
+    """
+
+    numbers: Sequence[int]
+    answers: Sequence[Row]
+    rows: int
+    failure: str | None
+
+    def next(self, row: int) -> int | None:
+        """The index of the first row asked for at or after this one."""
+        index = bisect_left(self.numbers, row)
+        return index if index < len(self.numbers) else None
+
+
+class Asked(NamedTuple):
+    """One object of one record. Neither reference nor inline rows: the record is no reference."""
+
+    reference: Reference | None
+    inline: Inline | None
+    stream: str
+
+    @property
+    def key(self) -> str | None:
+        return self.reference.key if self.reference else None
+
+    @property
+    def name(self) -> str:
+        return _name(self.reference) if self.reference else "inline"
+
+
+class Truths:
+    """`put` every version of every object; ask for the truth `of` any that was read."""
+
+    def __init__(self, options: RowOptions, answer: Answer, chunk_bytes: int) -> None:
+        self.step_bytes = 0
+        self._options = options
+        self._answer = answer
+        self._chunk_bytes = chunk_bytes
+        self._decoded: dict[tuple[str, str | None], tuple[list[Row], str | None]] = {}
+        self._known: dict[tuple[str, str | None, object], Truth] = {}
+
+    def asked(self, record: Record) -> Sequence[Asked]:
+        """The objects a record names, none if it needs no answer."""
+        try:
+            message = decode(record.value)
+        except SchemaError:
+            return [Asked(None, None, _stream(record, ""))]
+        if isinstance(message, Ignored):
+            return []
+        if isinstance(message, Inline):
+            self._decode(_inline(record), message.body(), key="", format="json")
+            return [Asked(None, message, message.stream or _stream(record, ""))]
+        return [
+            Asked(reference, None, reference.stream or _stream(record, _name(reference)))
+            for reference in message.items
+        ]
+
+    def put(self, name: str, version: str, data: bytes) -> None:
+        self._decode((name, version), data, key=name, format=self._options.format)
+
+    def of(self, asked: Asked, record: Record, version: str | None) -> Truth | None:
+        """None: this version was never there."""
+        where = _inline(record) if asked.inline else (asked.name, version)
+        selected = asked.reference.rows if asked.reference else None
+        key = (*where, selected)
+        if key not in self._known:
+            if where not in self._decoded:
+                return None
+            rows, failure = self._decoded[where]
+            numbers = [row for row in range(len(rows)) if _wants(selected, row)]
+            answers = [rows[row] for row in numbers]
+            self._known[key] = Truth(numbers, answers, len(rows), failure)
+        return self._known[key]
+
+    def _decode(self, where: tuple[str, str | None], data: bytes, *, key: str, format: str) -> None:
+        if where in self._decoded:
+            return
+        compression = "none" if format == "json" and not key else None
+        rows: list[Row] = []
+        failure = None
+        try:
+            decoder = open_decoder(self._options, key=key, format=format, compression=compression)
+            # Inline rows are fed in one piece, and closed without asking for room again.
+            chunk_bytes = self._chunk_bytes if key else max(1, len(data))
+            for runs in self._steps(decoder, data, chunk_bytes):
+                cost_bytes = 0
+                for run in runs:
+                    rows += self._predicted(run)
+                    if run.payload is not None:
+                        cost_bytes += run.payload.nbytes + run.rows * ROW_COST_BYTES
+                self.step_bytes = max(self.step_bytes, cost_bytes)
+        except Poison as error:
+            failure = error.code
+        self._decoded[where] = (rows, failure)
+
+    @staticmethod
+    def _steps(decoder: Decoder, data: bytes, chunk_bytes: int) -> Iterable[list[Run]]:
+        for start in range(0, len(data), chunk_bytes):
+            yield decoder.feed(data[start : start + chunk_bytes])
+        yield decoder.close()
+
+    def _predicted(self, run: Run) -> list[Row]:
+        if run.payload is None:
+            return [Row(None, "bad_row", run.member)] * run.rows
+        try:
+            answers = self._answer(run.payload)
+        except Poison as error:
+            if run.rows == 1:
+                return [Row(None, error.code, run.member)]
+            parts = (run.payload.cut(row, row + 1) for row in range(run.rows))
+            return [
+                row for part in parts for row in self._predicted(run._replace(rows=1, payload=part))
+            ]
+        return [
+            Row(None, "model_rejected", run.member)
+            if index in answers.errors
+            else Row(orjson.loads(value), None, run.member)
+            for index, value in enumerate(answers.values)
+        ]
+
+
+def _name(reference: Reference) -> str:
+    return f"{reference.bucket}/{reference.key}"
+
+
+def _stream(record: Record, name: str) -> str:
+    """Where the message does not say it: the Kafka key, else the object's folder."""
+    if record.key:
+        return record.key.decode()
+    return name[: name.rindex("/") + 1] if name else f"partition-{record.partition}"
+
+
+def _inline(record: Record) -> tuple[str, str]:
+    return (f"inline/{record.partition}", str(record.offset))
+
+
+def _wants(selected: Sequence[tuple[int, int | None]] | None, row: int) -> bool:
+    return selected is None or any(
+        first <= row and (stop is None or row < stop) for first, stop in selected
+    )

@@ -1,0 +1,243 @@
+"""One simulated worker: the real pipeline, its membership of the group, and how it dies.
+
+Rule: `revoked` and `assigned` are told one after the other, as a consumer's listener is; from the
+moment a worker is killed nothing of it is told anything. Owner: the simulation.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+
+from consumers.errors import Transient
+from consumers.pipeline import Pipeline
+from consumers.ports import Commit, Rebalance, Record
+from consumers.testing.faults import Weather
+from consumers.testing.group import SESSION_S, Group, Topic
+from consumers.testing.history import History
+from consumers.testing.life import Life, Terms
+from consumers.testing.log import Log
+from consumers.testing.services import (
+    IN_ORDER_S,
+    Process,
+    SimulatedModel,
+    SimulatedObjects,
+    SimulatedSink,
+)
+
+
+class SimulatedSource:
+    """A member of the group. Tells the checks when a life begins, commits, and is over."""
+
+    def __init__(
+        self,
+        name: str,
+        topic: Topic,
+        group: Group,
+        logs: Sequence[Log],
+        terms: Terms,
+        process: Process,
+        weather: Weather,
+        history: History,
+    ) -> None:
+        self.name = name
+        self.lives: dict[int, Life] = {}
+        self._topic = topic
+        self._group = group
+        self._logs = logs
+        self._terms = terms
+        self._process = process
+        self._weather = weather
+        self._history = history
+        self._rebalance: Rebalance | None = None
+        self._generation = 0
+        self._positions: dict[int, int] = {}
+        self._arrived = asyncio.Event()
+        self._orders: deque[tuple[int, Sequence[int]] | asyncio.Future[None]] = deque()
+        self._ordered = asyncio.Event()
+        self._arrives_s = 0.0
+        topic.readers.append(self._arrived)
+
+    async def start(self, rebalance: Rebalance) -> None:
+        await self._process.gate()
+        self._rebalance = rebalance
+        self._group.join(self)
+
+    def hand_back(self) -> asyncio.Future[None]:
+        handed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._orders.append(handed)
+        self._ordered.set()
+        return handed
+
+    def take_over(self, generation: int, partitions: Sequence[int]) -> None:
+        self._orders.append((generation, partitions))
+        self._ordered.set()
+
+    async def listen(self) -> None:
+        """Does what the coordinator says, in its order."""
+        while True:
+            await self._ordered.wait()
+            self._ordered.clear()
+            while self._orders:
+                order = self._orders.popleft()
+                await self._process.gate()
+                await self._weather.pass_by()
+                if self._rebalance is None:
+                    return  # it has left
+                if isinstance(order, asyncio.Future):
+                    await self._hand_back()
+                    if not order.done():
+                        order.set_result(None)
+                else:
+                    await self._take_over(*order)
+
+    def heartbeat(self) -> None:
+        """After a silence: a member that was expelled hands back and joins again."""
+        if self not in self._group and self._rebalance is not None:
+            self.hand_back()
+            self._group.join(self)
+
+    async def _hand_back(self) -> None:
+        assert self._rebalance is not None
+        partitions = list(self.lives)
+        self._positions.clear()
+        await self._rebalance.revoked(partitions)
+        for number in partitions:
+            self.lives.pop(number).over = True
+        if self not in self._group:
+            self._group.join(self)
+
+    async def _take_over(self, generation: int, partitions: Sequence[int]) -> None:
+        assert self._rebalance is not None
+        self._generation = generation
+        starts = {number: self._group.start(number) for number in partitions}
+        await self._weather.pass_by()
+        for number, start in starts.items():
+            name = f"{self.name} generation {generation}"
+            self._history.note("life", f"{name} {number} {start}")
+            if start.metadata:
+                self._history.counts["resumed inside a record"] += 1
+            self.lives[number] = Life(
+                self._logs[number], name, number, start, self._terms, self._history
+            )
+        await self._rebalance.assigned(starts)
+        self._positions = {number: start.next_offset for number, start in starts.items()}
+        self._arrived.set()
+
+    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+        await self._process.gate()
+        found = self._take(partitions)
+        if not found:
+            self._arrived.clear()
+            try:
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._arrived.wait()
+            except TimeoutError:
+                return ()
+            found = self._take(partitions)
+        return found
+
+    def _take(self, partitions: Collection[int]) -> list[Record]:
+        found: list[Record] = []
+        for number in partitions:
+            if number in self._positions:
+                log = self._topic.records[number]
+                index = self._logs[number].index(self._positions[number])
+                if fresh := log[index : index + 8]:
+                    self._positions[number] = fresh[-1].offset + 1
+                    found += fresh
+        return found
+
+    async def commit(self, commits: Mapping[int, Commit]) -> None:
+        """On the wire at once, applied in the order of the calls, answered later."""
+        await self._process.gate()
+        ours = {number: commit for number, commit in commits.items() if number in self.lives}
+        for number, commit in ours.items():
+            self.lives[number].committing(commit)
+        fails = self._weather.happens(self._weather.faults.commit_fails)
+        is_lost = fails and self._weather.happens(0.5)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[None] = loop.create_future()
+        generation = self._generation
+
+        def arrive() -> None:
+            if not (is_lost or self._process.is_cut):
+                self._group.commit(self, generation, ours)
+            if not answer.done():
+                answer.set_result(None)
+
+        self._arrives_s = max(loop.time() + self._weather.delay_s(), self._arrives_s + IN_ORDER_S)
+        loop.call_at(self._arrives_s, arrive)
+        await answer
+        await self._process.gate()
+        if fails:
+            raise Transient("the commit was not answered")
+
+    def pause(self, partition: int) -> None:
+        self._positions.pop(partition, None)
+
+    async def end_offsets(self) -> Mapping[int, int]:
+        return {number: self._topic.end(number) for number in self._positions}
+
+    async def stop(self) -> None:
+        if self._process.alive:
+            self._group.leave(self)
+            self._rebalance = None
+
+
+class Worker:
+    """`run` it as a task; `kill`, `pause` or `stop` it."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        source: SimulatedSource,
+        objects: SimulatedObjects,
+        model: SimulatedModel,
+        sink: SimulatedSink,
+        process: Process,
+        group: Group,
+    ) -> None:
+        self.name = source.name
+        self.pipeline = pipeline
+        self.source = source
+        self.objects = objects
+        self.model = model
+        self.sink = sink
+        self.process = process
+        self.stopping = False
+        self._group = group
+        self._listening: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Ends when the pipeline does, or by `kill`; raises what the pipeline raises."""
+        self._task = asyncio.current_task()
+        async with asyncio.TaskGroup() as tasks:
+            self._listening = tasks.create_task(self.source.listen())
+            await self.pipeline.run()
+            self._listening.cancel()
+
+    def kill(self, *, is_cut: bool) -> None:
+        """As `kill -9`: the group hears nothing and finds out when the session is over."""
+        self.process.die(is_cut=is_cut)
+        asyncio.get_running_loop().call_later(SESSION_S, self._group.leave, self.source)
+        if self._task is not None:
+            self._task.cancel()
+
+    def pause(self) -> None:
+        """As SIGSTOP. Longer than its session makes it a zombie when it goes on."""
+        self.process.going.clear()
+        asyncio.get_running_loop().call_later(SESSION_S, self._expire)
+
+    def _expire(self) -> None:
+        if not self.process.going.is_set():
+            self._group.leave(self.source)
+
+    def go_on(self) -> None:
+        self.process.going.set()
+        if self.process.alive:
+            self.source.heartbeat()
+
+    def stop(self) -> None:
+        self.stopping = True
+        self.pipeline.stop()

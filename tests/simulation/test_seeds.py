@@ -1,0 +1,40 @@
+"""The whole pipeline through thousands of histories; a seed that fails says so and can be replayed.
+
+`pytest tests/simulation/test_seeds.py --seed N` runs that one alone.
+"""
+
+import pytest
+
+from consumers.testing.simulation import Violation, simulate
+
+SEEDS = 2_000
+SLICE = 50
+
+
+def slices(config: pytest.Config) -> list[range]:
+    # Not there when the folder is not named on the command line: then nobody could have set them.
+    seed = config.getoption("--seed", default=None)
+    if seed is not None:
+        return [range(seed, seed + 1)]
+    seeds = config.getoption("--seeds", default=None) or SEEDS
+    return [range(start, min(start + SLICE, seeds)) for start in range(0, seeds, SLICE)]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seeds" in metafunc.fixturenames:
+        metafunc.parametrize("seeds", slices(metafunc.config), ids=lambda seeds: f"{seeds[0]}")
+
+
+def test_every_promise_holds_whatever_happens(seeds: range) -> None:
+    failures: dict[int, Violation] = {}
+    for seed in seeds:
+        try:
+            simulate(seed)
+        except Violation as violation:
+            failures[seed] = violation
+    if failures:
+        first = min(failures)
+        raise AssertionError(
+            f"failing seeds: {sorted(failures)}; replay one by "
+            f"pytest tests/simulation/test_seeds.py --seed {first}"
+        ) from failures[first]

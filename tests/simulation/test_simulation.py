@@ -1,0 +1,82 @@
+"""One seed is one history; a world of your own is simulated like ours."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from consumers.core.payload import Matrix, Payload
+from consumers.errors import Rejected
+from consumers.formats.base import RowOptions
+from consumers.ports import Answers
+from consumers.testing.simulation import Scenario, simulate
+
+PRINT_DIGESTS = """
+from consumers.testing.simulation import simulate
+print(*(simulate(seed).digest for seed in range(12)))
+"""
+
+
+def test_a_seed_replays_exactly_in_any_process() -> None:
+    def digests(hash_seed: str) -> Sequence[str]:
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+        return subprocess.run(
+            [sys.executable, "-c", PRINT_DIGESTS],
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.split()
+
+    here = [simulate(seed).digest for seed in range(12)]
+    assert digests("1") == digests("2") == here
+    assert len(set(here)) == 12
+
+
+def test_the_seeds_go_through_every_trouble() -> None:
+    """So that a simulation that no longer disturbs anything is not taken for a proof."""
+    seen: set[str] = set()
+    repeated = 0
+    for seed in range(60):
+        report = simulate(seed)
+        seen |= report.counts.keys()
+        repeated += report.repeated
+    assert seen >= {
+        "kill", "freeze", "stop", "failed", "fenced", "overwrite", "letter", "generation",
+        "resumed inside a record",
+    }  # fmt: skip
+    assert repeated > 0
+
+
+def means(payload: Payload) -> Answers:
+    """A model of one's own; it cannot take rows that hold a negative number."""
+    assert isinstance(payload, Matrix)
+    if (payload.values < 0).any():
+        raise Rejected("model_rejected", "negative")
+    return Answers([b"%g" % mean for mean in np.mean(payload.values, axis=1)], {})
+
+
+def sheets(random: Random) -> tuple[str, bytes]:
+    """Objects of one's own: three columns under a header."""
+    rows = [[random.randint(-1, 50) for _ in range(3)] for _ in range(random.randint(1, 20))]
+    lines = ["a,b,c", *(",".join(map(str, row)) for row in rows)]
+    return ".csv", "\n".join(lines).encode()
+
+
+def test_a_model_and_objects_of_ones_own_are_simulated() -> None:
+    own = Scenario(answer=means, make_object=sheets, rows=RowOptions(header="yes"))
+    assert sum(simulate(seed, own).rows for seed in range(30)) > 300
+
+
+def test_the_example_of_the_documentation_runs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text()
+    (example,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(example, names)
+    names["test_my_pipeline_keeps_its_promises"]()
