@@ -7,6 +7,7 @@ consume task polls; commits come from settle.
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka import errors as kafka_errors
@@ -105,7 +106,8 @@ class KafkaSource:
                 return  # the group went on without us: the new owner starts at the last commit
 
     def pause(self, partition: int) -> None:
-        if partition in self._ours:
+        # A partition that is about to be handed back needs no pause.
+        with suppress(kafka_errors.IllegalStateError):
             self._consumer.pause(TopicPartition(self._topic, partition))
 
     async def end_offsets(self) -> Mapping[int, int]:

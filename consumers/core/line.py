@@ -107,6 +107,8 @@ class Line:
             account.failing = True
         if finished:
             account.finish()
+            if offset == self.stopped_at:
+                self.stopped_at = None
         return None
 
     def _opened(self) -> _Stream:

@@ -167,6 +167,62 @@ async def test_a_stopped_partition_is_handed_back_at_once_and_its_owner_goes_on_
         assert pipeline.stopped == []
 
 
+async def stuck_behind(world: World) -> tuple[int, str]:
+    """With order per stream: run until stream `bad` stopped while the first object of another still
+    waits for the model, and is away for good. The commit after that.
+    """
+    world.with_settings(line=THREE, order_by_stream=True, drain_s=0.0)
+
+    async def never(payloads: Sequence[Payload]) -> Answers | None:
+        await asyncio.Event().wait()
+        return None
+
+    world.model.script = never
+    async with running(world) as pipeline:
+        await until(lambda: len(pipeline.stopped) == 1)
+    world.model.script = None
+    return world.source.committed[0]
+
+
+@virtual_time
+async def test_ordered_by_stream_it_is_known_which_record_stopped_the_line() -> None:
+    world = World(partitions=2)
+    world.announce("slow.csv", csv(1), stream="slow")
+    announce_missing(world, 6)
+    next_offset, metadata = await stuck_behind(world)
+    assert (next_offset, metadata[-2:]) == (0, "!4")
+    failure = await stopped(world.with_settings(input_partitions=1))
+    assert "offset 4, object 0: it failed here before" in str(failure)
+    assert len(world.dead_letters()) == 3
+    for number in range(6):
+        world.objects.put("b", f"bad-{number}.csv", csv(1))
+    await run_to_end(world, 7)
+    assert sorted(offsets(world)) == [0, 1, 2, 3, 4, 5, 6]
+
+
+@virtual_time
+async def test_ordered_by_stream_the_stop_is_forgotten_once_its_record_passed() -> None:
+    world = World(partitions=2)
+    world.announce("slow.csv", csv(1), stream="slow")
+    announce_missing(world, 6)
+    await stuck_behind(world)
+    world.objects.put("b", "bad-3.csv", b"")
+    world.objects.put("b", "bad-4.csv", b"")
+    world.objects.put("b", "bad-5.csv", b"")
+    hang = asyncio.Event()
+
+    async def wait(payloads: Sequence[Payload]) -> Answers | None:
+        await hang.wait()
+        return None
+
+    world.model.script = wait
+    async with running(world):
+        await until(lambda: "!" not in world.source.committed[0].metadata)
+        assert world.next_offset() == 0
+        hang.set()
+        await until(lambda: world.next_offset() == 7)
+
+
 @virtual_time
 async def test_other_streams_of_the_partition_do_not_save_a_bad_one() -> None:
     world = World().with_settings(line=THREE)
