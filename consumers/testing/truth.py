@@ -136,7 +136,8 @@ class Truths:
     def _steps(decoder: Decoder, data: bytes, chunk_bytes: int) -> Iterable[list[Run]]:
         for start in range(0, len(data), chunk_bytes):
             yield decoder.feed(data[start : start + chunk_bytes])
-        yield decoder.close()
+        while runs := decoder.close():
+            yield runs
 
     def _predicted(self, run: Run) -> list[Row]:
         if run.payload is None:
