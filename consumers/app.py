@@ -126,6 +126,7 @@ def pipeline_settings(
         input_partitions=input_partitions,
         order_by_stream=cfg.output.order == "stream",
         canary=canary_of(cfg.model),
+        dedupe=cfg.kafka.dedupe,
     )
 
 

@@ -43,6 +43,7 @@ class Kafka(Section, frozen=True):
     ssl_certfile: str | None = None
     ssl_keyfile: str | None = None
     client_rack: str | None = None
+    dedupe: bool = False
 
 
 class Objects(Section, frozen=True):

@@ -20,6 +20,7 @@ from consumers.core.line import LineLimits, LineStop
 from consumers.core.pace import Pace, Setting
 from consumers.core.payload import Payload
 from consumers.core.window import Window, WindowLimits
+from consumers.dedupe import Dedupe
 from consumers.errors import Fatal
 from consumers.formats.base import RowOptions
 from consumers.lane import Lane
@@ -69,6 +70,7 @@ class Settings:
     input_partitions: int
     order_by_stream: bool = False
     canary: Payload | None = None
+    dedupe: bool = False
 
 
 def _stream_share(settings: Settings) -> Share | None:
@@ -117,6 +119,7 @@ class Pipeline:
         pace = Pace(fixed, settings.target_p99_s) if settings.target_p99_s is not None else None
         self._microbatch = Microbatch(Window(window), clock, telemetry, calls=settings.callers)
         expand = Expand(settings.rows, self._microbatch, offload)
+        dedupe = Dedupe(is_on=settings.dedupe)
         self._download = Download(
             objects,
             expand,
@@ -125,6 +128,7 @@ class Pipeline:
             clock,
             telemetry,
             self._outage("object store", clock),
+            dedupe,
             luck,
             pin=settings.pin,
             wait_for_object_s=settings.wait_for_object_s,
@@ -143,7 +147,9 @@ class Pipeline:
             model=settings.labels.model,
             clock=clock,
         )
-        self._publish = Publish(sink, reject, settings.labels, partition_of, pace, clock, telemetry)
+        self._publish = Publish(
+            sink, reject, settings.labels, partition_of, pace, dedupe, clock, telemetry
+        )
         self._settle = Settle(source, self.lanes, telemetry, interval_s=settings.commit_interval_s)
         self._takeover: Takeover | None = None
         if adapters.transactions is not None:

@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.ports",
         "consumers.telemetry",
     },
+    "consumers.dedupe": {"consumers.core", "schemas"},
     "consumers.lane": {"consumers.core", "consumers.ports", "consumers.budget"},
     "consumers.stages": {
         "consumers.core",
@@ -40,6 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.budget",
         "consumers.errors",
         "consumers.model_calls",
+        "consumers.dedupe",
         "consumers.outage",
         "consumers.threads",
         "consumers.telemetry",
@@ -56,6 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "consumers.pipeline": {
         "consumers.budget",
         "consumers.core",
+        "consumers.dedupe",
         "consumers.errors",
         "consumers.formats",
         "consumers.lane",

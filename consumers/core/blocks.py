@@ -66,6 +66,14 @@ class Rejection(NamedTuple):
     attempts: int = 1
 
 
+class Answered(NamedTuple):
+    """The first answer to an object of this partition; `row` None: it has no rows but a marker."""
+
+    offset: int
+    object_index: int
+    row: int | None
+
+
 class Times:
     """When a ticket's object passed where; seconds of the pipeline's clock."""
 
@@ -174,8 +182,10 @@ class Ticket:
 
     __slots__ = (
         "closed",
+        "duplicate_of",
         "failure",
         "frame",
+        "has_errors",
         "head",
         "index",
         "inline",
@@ -216,6 +226,8 @@ class Ticket:
         self.rows = 0
         self.started = False
         self.closed = False
+        self.duplicate_of: Answered | None = None
+        self.has_errors = False
         self.failure: Rejection | None = None
         self.times = Times()
 

@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from consumers.core.ranges import END, Ranges
 from consumers.ops.verify_asked import Asked, Want
+from consumers.ops.verify_duplicates import Duplicates
 from consumers.ops.verify_findings import Findings, Kind
 from consumers.ops.verify_letters import About, Letters, Name
 from consumers.ops.verify_records import (
@@ -44,6 +45,7 @@ class Answers:
         self.rows = self.marked = self.rejected = self.outside = 0
         self.streams: set[str] = set()
         self.repeats = Repeats()
+        self.duplicates = Duplicates(input_topic)
         self._input_topic = input_topic
         self._topic = topic
         self._asked = asked
@@ -195,6 +197,9 @@ class Answers:
             known.limit = selected.stops[0] if selected else 0
         else:
             self.marked += 1
+            if answer.duplicate_of is not None:
+                first = answer.duplicate_of
+                self.duplicates.note(partition, offset, known.at, first, answer.object)
         if answer.last or answer.rows is not None or row is None:
             if wrong := wrong_end(known, answer):
                 self._tell("bad_end", partition, offset, f"{known.about}: {wrong}")
@@ -252,6 +257,7 @@ class Answers:
             return
         if isinstance(identity, str) or identity[1] != self._input_topic:
             return
+        self.duplicates.compare(identity[0], answer.object)
         row = END if answer.row is None else answer.row
         if self.repeats.includes(identity[0], row) and not self.repeats.compare(
             identity[0], row, answer.told()

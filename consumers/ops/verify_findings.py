@@ -32,6 +32,7 @@ Kind = Literal[
     "stray_dead_letter",
     "bad_dead_letter",
     "commit_ahead",
+    "bad_duplicate",
 ]
 
 
@@ -47,6 +48,7 @@ class Violation(Struct, frozen=True):
 
 class Report(Struct, frozen=True, kw_only=True):
     """`outside`: records about references that are not between begin and end of what was read.
+    `announced_again`: objects answered by a marker that points to an earlier answer.
     `unproven`: objects with neither rows nor dead letter while `output.markers` is off.
     `violated` by kind; `violations` holds the first few of each.
     """
@@ -62,6 +64,7 @@ class Report(Struct, frozen=True, kw_only=True):
     dead_letters: int
     outside: int
     unproven: int
+    announced_again: int
     violated: dict[str, int]
     violations: tuple[Violation, ...]
 

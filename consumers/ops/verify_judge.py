@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from consumers.core.cursor import START, Progress, decode, without_stop
 from consumers.core.ranges import END
 from consumers.ops.verify_answers import Answers
-from consumers.ops.verify_asked import Asked, wants
+from consumers.ops.verify_asked import NO_REFERENCE, Asked, Want, wants
 from consumers.ops.verify_findings import Findings, Report
 from consumers.ops.verify_letters import About, Letters
 from consumers.ops.verify_records import Open
@@ -69,8 +69,10 @@ class Judge:
 
     @property
     def repeated(self) -> set[int]:
-        """Partitions of the output topic in which rows came more than once."""
-        return self._answers.repeats.partitions
+        """Partitions of the output topic in which rows came more than once, or that have markers
+        that point to other answers.
+        """
+        return self._answers.repeats.partitions | self._answers.duplicates.partitions
 
     def reference(
         self, partition: int, offset: int, _key: bytes | None, value: bytes | None
@@ -107,6 +109,7 @@ class Judge:
         for partition in self._asked:
             self._settle(partition)
         self._tell_late_rows()
+        self._tell_wrong_duplicates()
         self._letters.settle(self._is_judged, self._may_be_silent)
         answers = self._answers
         return Report(
@@ -121,6 +124,7 @@ class Judge:
             dead_letters=self._dead_letters,
             outside=answers.outside,
             unproven=self._unproven,
+            announced_again=len(answers.duplicates),
             violated=dict(self._findings.violated),
             violations=tuple(self._findings.violations),
         )
@@ -165,9 +169,30 @@ class Judge:
 
     def _tell_late_rows(self) -> None:
         for at, rows in self._answers.repeats.once():
+            if at in self._answers.duplicates:
+                continue  # the next owner of the partition did not know it, and answered it in full
             what = "a marker" if rows.starts[0] == END else f"row {rows}"
             text = f"object {at.object_index}: {what} came after its end, and only once"
             self._findings.tell("bad_end", self._scope.input_topic, at.partition, at.offset, text)
+
+    def _tell_wrong_duplicates(self) -> None:
+        answers = self._answers
+        for pointer, why in answers.duplicates.wrong(self._wants, self._is_settled):
+            text = f"the marker of {pointer.at} points to {pointer.first_id}: {why}"
+            self._findings.tell(
+                "bad_duplicate", self._scope.output_topic, pointer.partition, pointer.offset, text
+            )
+
+    def _wants(self, at: ObjectAt) -> Want | None:
+        """None for what is not between begin and end of what was read."""
+        asked = self._asked.get(at.partition)
+        if asked is None or not asked.begin <= at.offset < asked.end:
+            return None
+        wanted = asked.at(at.offset)
+        return wanted[at.object_index] if at.object_index < len(wanted) else NO_REFERENCE[0]
+
+    def _is_settled(self, at: ObjectAt) -> bool:
+        return at.offset >= self._scope.until[at.partition] or self._answers.is_done(at)
 
     def _is_judged(self, about: About) -> bool:
         return about.offset < self._scope.until[about.partition]

@@ -28,6 +28,7 @@ class Answer(Struct, gc=False):
     prediction: Raw
     last: bool = False
     rows: int | None = None
+    duplicate_of: str | None = None
     error: Failure | None = None
 
     @property

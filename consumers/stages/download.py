@@ -15,6 +15,7 @@ from consumers.budget import Budget
 from consumers.core.blocks import Rejection, Ticket
 from consumers.core.cursor import START
 from consumers.core.retry import Backoff
+from consumers.dedupe import Dedupe
 from consumers.errors import Poison, Transient, Unreachable
 from consumers.lane import Lane
 from consumers.outage import Outage
@@ -44,6 +45,7 @@ class Download:
         clock: Clock,
         telemetry: Telemetry,
         outage: Outage,
+        dedupe: Dedupe,
         luck: Callable[[], float],
         *,
         pin: bool,
@@ -57,6 +59,7 @@ class Download:
         self._clock = clock
         self._telemetry = telemetry
         self._outage = outage
+        self._dedupe = dedupe
         self._luck = luck
         self._pin = pin
         self._wait_for_object_s = wait_for_object_s
@@ -76,7 +79,8 @@ class Download:
             ticket = await self._next()
             ticket.started = True
             ticket.times.fetching_s = self._clock.now()
-            await self._fetch(ticket)
+            async with self._dedupe.turn(ticket):
+                await self._fetch(ticket)
             ticket.owner.fetched(ticket)
 
     async def _next(self) -> Ticket:
@@ -177,6 +181,8 @@ class Download:
                 ticket.record.offset,
             )
             ticket.resume = START
+        if self._dedupe.is_duplicate(ticket):
+            return
         room = self._room(ticket)
         nbytes = 0
         await room()

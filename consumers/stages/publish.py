@@ -17,6 +17,7 @@ from consumers.core.blocks import Block, Rejection, Ticket
 from consumers.core.line import LineStop
 from consumers.core.order import Release
 from consumers.core.pace import Pace
+from consumers.dedupe import Dedupe
 from consumers.lane import Lane
 from consumers.ports import Clock, Outgoing, Outlet, Sink
 from consumers.stages.reject import Reject
@@ -58,11 +59,13 @@ class Publish:
         labels: Labels,
         partition_of: Callable[[Ticket], int],
         pace: Pace | None,
+        dedupe: Dedupe,
         clock: Clock,
         telemetry: Telemetry,
     ) -> None:
         self._sink = sink
         self._pace = pace
+        self._dedupe = dedupe
         self._reject = reject
         self._labels = labels
         self._partition_of = partition_of
@@ -120,6 +123,8 @@ class Publish:
             if limit is not None:
                 return passed, self._stop(ticket, *encoded.rejections[0], limit)
             passed.append(encoded)
+            if encoded.rejections:
+                self._dedupe.rejected(ticket)
         return passed, None
 
     def _stop(self, ticket: Ticket, row: int | None, why: Rejection, limit: str) -> LineStop:
@@ -218,7 +223,11 @@ class Publish:
         failure = ticket.failure
         if self._labels.markers:
             error = (failure.code, failure.message) if failure else None
-            out.values.append(frame.marker(ticket.rows if failure else 0, error))
+            out.values.append(
+                frame.duplicate(*ticket.duplicate_of)
+                if ticket.duplicate_of
+                else frame.marker(ticket.rows if failure else 0, error)
+            )
         if failure is not None:
             out.rejections.append((None, failure))
             out.letters.append(self._reject.rest(ticket, failure))

@@ -254,3 +254,24 @@ def test_answers_to_what_was_not_read_are_left_out() -> None:
     report = topics.report()
     assert_clean(report)
     assert (report.rows, report.outside) == (2, 8)
+
+
+def test_an_object_announced_again_may_be_answered_by_a_marker_that_points_to_the_first() -> None:
+    topics = Topics()
+    topics.answer(topics.ask(), range(5), 5)
+    topics.point(topics.ask(), (0, 0, 0))
+    topics.answer(topics.ask(rows=[(2, 4)]), [2, 3], 5)
+    topics.point(topics.ask(rows=[(2, 4)]), (2, 0, 2))
+    topics.mark(topics.ask("empty"), name="empty")
+    topics.point(topics.ask("empty"), (4, 0, None), name="empty")
+    report = topics.report()
+    assert_clean(report)
+    assert (report.rows, report.announced_again, report.duplicates) == (7, 3, 0)
+
+
+def test_whoever_takes_over_before_the_commit_may_answer_it_in_full() -> None:
+    topics = Topics()
+    topics.answer(topics.ask(), range(5), 5)
+    topics.point(topics.ask(), (0, 0, 0))
+    topics.answer(1, range(5), 5)
+    assert_clean(topics.report())

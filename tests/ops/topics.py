@@ -124,6 +124,10 @@ class Topics:
     ) -> None:
         self.put(self.frame(offset, name, index).marker(rows, error))
 
+    def point(self, offset: int, first: tuple[int, int, int | None], **more: Any) -> None:
+        """A marker that points to the answers of an object that was announced before."""
+        self.put(self.frame(offset, **more).duplicate(*first))
+
     def letter(
         self, offset: int, rows: Sequence[RowRange] | None, name: str | None = "a", **more: Any
     ) -> None:

@@ -1,0 +1,64 @@
+"""Recognises what was announced before.
+
+Rule: of one object of a lane one announcement is read at a time, in input order, so that the second
+knows how the first ended: read, then it is a duplicate; failed, then it is read itself. Whoever
+waits was started later than whom it waits for, so all end. Owner: the
+pipeline; download reads in turn, publish tells of errors.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from weakref import WeakKeyDictionary
+
+from consumers.core.announced import Announced
+from consumers.core.blocks import Owner, Ticket
+from schemas.reference import RowRange
+
+_Object = tuple[Owner, str, str, tuple[RowRange, ...] | None]
+
+
+class Dedupe:
+    """A fetcher reads within `turn`, and asks `is_duplicate` when the object is open. What a lane
+    knows goes with it.
+    """
+
+    def __init__(self, *, is_on: bool) -> None:
+        self._is_on = is_on
+        self._announced: WeakKeyDictionary[Owner, Announced] = WeakKeyDictionary()
+        self._reading: dict[_Object, asyncio.Event] = {}
+
+    @asynccontextmanager
+    async def turn(self, ticket: Ticket) -> AsyncIterator[None]:
+        reference, lane = ticket.reference, ticket.owner
+        if reference is None or not self._is_on:
+            yield
+            return
+        name = (lane, reference.bucket, reference.key, reference.rows)
+        before = self._reading.get(name)
+        ended = self._reading[name] = asyncio.Event()
+        try:
+            if before is not None:
+                await before.wait()
+            yield
+            if ticket.closed and not (ticket.failure or ticket.has_errors or ticket.duplicate_of):
+                self._announced.setdefault(lane, Announced()).read(ticket)
+        finally:
+            ended.set()
+            if self._reading[name] is ended:
+                del self._reading[name]
+
+    def rejected(self, ticket: Ticket) -> None:
+        """Some of its rows are answered by errors: sent again, it is to be answered again."""
+        ticket.has_errors = True
+        announced = self._announced.get(ticket.owner)
+        if announced is not None:
+            announced.forget(ticket)
+
+    def is_duplicate(self, ticket: Ticket) -> bool:
+        """Of an object whose rows were begun to be answered the rest is answered, too."""
+        announced = self._announced.get(ticket.owner)
+        if announced is None or ticket.next_row:
+            return False
+        ticket.duplicate_of = announced.first(ticket)
+        return ticket.duplicate_of is not None

@@ -1,0 +1,98 @@
+"""Markers that point to another object's answers: are these there, and of the same object?
+
+Rule: a marker may stand for an earlier object of its input partition that asks for the same rows,
+is answered to its end and says the same `object`; the latter is told by the second reading.
+Owner: the judge; memory grows with the markers only.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from msgspec import Raw
+
+from consumers.ops.verify_asked import Want
+from consumers.ops.verify_repeats import ObjectAt
+
+
+class Pointer(NamedTuple):
+    """A marker: where it stands, what it answers, and the id it points to."""
+
+    partition: int
+    offset: int
+    at: ObjectAt
+    first_id: str
+    object: bytes
+
+
+class Duplicates:
+    """`note` and `compare` in the two readings; `wrong` afterwards."""
+
+    def __init__(self, input_topic: str) -> None:
+        self.partitions: set[int] = set()
+        self._input_topic = input_topic
+        self._pointers: dict[ObjectAt, Pointer] = {}
+        self._objects: dict[ObjectAt, bytes | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._pointers)
+
+    def __contains__(self, at: ObjectAt) -> bool:
+        return at in self._pointers
+
+    def note(self, partition: int, offset: int, at: ObjectAt, first_id: str, named: Raw) -> None:
+        self.partitions.add(partition)
+        self._pointers[at] = Pointer(partition, offset, at, first_id, bytes(named))
+        if first := self._at(first_id):
+            self._objects[first[0]] = None
+
+    def compare(self, at: ObjectAt, named: Raw) -> None:
+        if at in self._objects:
+            self._objects[at] = bytes(named)
+
+    def wrong(
+        self,
+        wants: Callable[[ObjectAt], Want | None],
+        is_done: Callable[[ObjectAt], bool],
+    ) -> list[tuple[Pointer, str]]:
+        """Those that point to nothing that answers them, and why. `wants`: None for what was not
+        read.
+        """
+        found = [(one, self._judge(one, wants, is_done)) for one in self._pointers.values()]
+        return [(one, why) for one, why in found if why is not None]
+
+    def _judge(
+        self,
+        pointer: Pointer,
+        wants: Callable[[ObjectAt], Want | None],
+        is_done: Callable[[ObjectAt], bool],
+    ) -> str | None:
+        found = self._at(pointer.first_id)
+        if found is None:
+            return "that is no id of its partition"
+        first, row = found
+        if first.partition != pointer.at.partition:
+            return "that is no id of its partition"
+        own, others = wants(pointer.at), wants(first)
+        if first >= pointer.at:
+            return "that is not before it"
+        if first in self._pointers:
+            return "that points to another itself"
+        if others is None:
+            return None
+        if own is None or own != others:
+            return "that asks for other rows"
+        if row not in ("-", str(own.rows.starts[0])):
+            return "that is not the first row"
+        if not is_done(first):
+            return "that is not completely answered"
+        named = self._objects[first]
+        return None if named in (None, pointer.object) else "that is another object"
+
+    def _at(self, first_id: str) -> tuple[ObjectAt, str] | None:
+        topic, *numbers = first_id.rsplit("/", 4)
+        if topic != self._input_topic or len(numbers) != 4:
+            return None
+        if not all(number.isdecimal() for number in numbers[:3]):
+            return None
+        partition, offset, index = (int(number) for number in numbers[:3])
+        return ObjectAt(partition, offset, index), numbers[3]
