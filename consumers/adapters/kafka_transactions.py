@@ -28,9 +28,6 @@ START_TIMEOUT_S = 30.0
 # The broker takes back what is not committed by then; readers of committed records wait that long
 # for what a worker leaves that dies and has no successor.
 TRANSACTION_TIMEOUT_S = 30.0
-# The next transaction often begins while the broker still ends the one before: a try too early
-# costs this much, 100 by default.
-RETRY_BACKOFF_MS = 50
 # Both together below the 10 s that the group grants on top of the drain.
 ABORT_TIMEOUT_S = 4.0
 STOP_TIMEOUT_S = 4.0
@@ -51,8 +48,6 @@ class KafkaOutlets:
         self._settings = settings
         self._clock = clock
         self._compression = compression
-        # It warns of each such try; what fails in the end is raised.
-        logging.getLogger("aiokafka.producer.sender").setLevel(logging.ERROR)
 
     async def open(self, partition: int) -> "KafkaOutlet":
         settings = self._settings
@@ -60,7 +55,6 @@ class KafkaOutlets:
             **connection(settings),
             transactional_id=f"{settings.group}-{settings.input_topic}-{partition}",
             transaction_timeout_ms=int(TRANSACTION_TIMEOUT_S * 1000),
-            retry_backoff_ms=RETRY_BACKOFF_MS,
             max_batch_size=BATCH_BYTES,
             compression_type=None if self._compression == "none" else self._compression,
         )
@@ -112,9 +106,11 @@ class KafkaOutlet:
                 future = await producer.send_batch(batch, out.topic, partition=out.partition)
                 future.add_done_callback(_seen)
                 sent.append(future)
-        # The position goes to its coordinator while the records go to their leaders.
+        await asyncio.gather(*sent)
+        # Only now: a leader that asks about the transaction while the position is added to it is
+        # put off, which costs more (27 ms in the median against 12) than one after the other.
         offsets = {self._source: OffsetAndMetadata(*position)}
-        await asyncio.gather(*sent, producer.send_offsets_to_transaction(offsets, self._group))
+        await producer.send_offsets_to_transaction(offsets, self._group)
         self._unfinished = False  # from here on it is the broker that decides
         await producer.commit_transaction()
 

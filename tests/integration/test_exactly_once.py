@@ -18,10 +18,10 @@ from tests.support.waiting import until
 from tests.support.worker import Worker, environment, running_worker
 
 PARTITIONS = 4
-# A second of work in batches of 64 rows, 12 transactions and more.
-LARGE_ROWS = 30_000
+# A second of work in batches of 64 rows, 8 transactions and more.
+LARGE_ROWS = 20_000
 # Some transactions, and far from all.
-BEGUN_ROWS = 5_000
+BEGUN_ROWS = 3_000
 
 
 @pytest.fixture
