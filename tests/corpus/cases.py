@@ -40,12 +40,18 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a model server answers to a call that holds two rows of `hostile` among good ones."""
+    """What a model server sends for a batch; `reply` is told which of its rows are hostile.
+
+    After `times` replies it answers well (None: never), after each it `closes` the connection or
+    `drips` on without an end.
+    """
 
     name: str
-    status: int
-    body: bytes
+    reply: Callable[[list[bool]], bytes]
     answer: str
+    times: int | None = None
+    closes: bool = False
+    drips: bool = False
 
 
 def words(answer: str) -> list[str]:
