@@ -1,4 +1,7 @@
-"""Log lines: text for people on a terminal, JSON for machines everywhere else."""
+"""Log lines: text for people on a terminal, JSON for machines everywhere else.
+
+Rule: what client libraries say is said once a minute, however often they say it.
+"""
 
 import logging
 import sys
@@ -7,6 +10,33 @@ from typing import Literal
 import orjson
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+
+# aiokafka writes 80 lines a second while Kafka is away, from six places.
+REPEAT_S = 60.0
+# Texts that libraries put together themselves may differ each time.
+MAX_TEXTS = 1_000
+
+
+class Seldom(logging.Filter):
+    """Lets a library's message pass if it was not seen, with whatever values, for `REPEAT_S`. Our
+    own always pass.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed_s: dict[tuple[str, object], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name.partition(".")[0] == "consumers":
+            return True
+        text = (record.name, record.msg)
+        if record.created - self._passed_s.get(text, -REPEAT_S) < REPEAT_S:
+            return False
+        if len(self._passed_s) >= MAX_TEXTS:
+            self._passed_s.clear()
+        self._passed_s[text] = record.created
+        return True
 
 
 class JsonFormatter(logging.Formatter):
@@ -28,6 +58,7 @@ class JsonFormatter(logging.Formatter):
 def set_up(level: str, layout: Literal["auto", "text", "json"]) -> None:
     """To standard error. The client libraries speak only from warning on."""
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(Seldom())
     if layout == "text" or (layout == "auto" and sys.stderr.isatty()):
         handler.setFormatter(
             logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
