@@ -60,8 +60,6 @@ def main(arguments: list[str]) -> int:
     folder = Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
     print(f"seed {seed}; logs in {folder}", flush=True)
     os.environ["XDG_STATE_HOME"] = str(folder / "state")
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
     well = False
     try:
         planned = plan.make(seed, options.rows, options.faults, lines=LINES)
@@ -70,7 +68,7 @@ def main(arguments: list[str]) -> int:
     except StackError as error:
         print(f"scripts/chaos: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
+    except asyncio.CancelledError:
         print("scripts/chaos: interrupted", file=sys.stderr)
     finally:
         _stop(folder)
@@ -82,6 +80,10 @@ def main(arguments: list[str]) -> int:
 
 
 async def _run(planned: plan.Plan, guarantee: str, folder: Path) -> Outcome:
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     said = await asyncio.to_thread(stack.up, "local")
     began_s = time.monotonic()
 
