@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from random import Random
 
 import orjson
 import pytest
@@ -120,6 +121,20 @@ async def test_a_worker_that_only_believes_to_own_a_partition_repeats_nothing() 
 
 
 @virtual_time
+async def test_the_position_is_read_when_the_former_owner_is_fenced_and_not_before() -> None:
+    world = World(exactly_once=True)
+    world.announce("a.csv", csv(10))
+    world.announce("b.csv", csv(10))
+
+    async def its_commit_arrives(_partition: int) -> None:
+        world.source.committed[0] = Commit(1)
+
+    world.outlets.before_open = its_commit_arrives
+    await run_to_end(world, 2)
+    assert {record["source"]["offset"] for record in world.records()} == {1}
+
+
+@virtual_time
 async def test_records_without_an_answer_move_the_position_too() -> None:
     world = World(exactly_once=True)
     world.source.append(orjson.dumps({"Event": "s3:TestEvent", "Service": "Amazon S3"}))
@@ -214,3 +229,70 @@ async def test_a_stopped_line_says_so_in_its_last_transaction() -> None:
     with pytest.raises(Fatal, match="it failed here before"):
         await world.pipeline().run()
     assert len(world.records()) == 3
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_whatever_fails_and_whoever_comes_between_each_row_is_there_once(seed: int) -> None:
+    @virtual_time
+    async def scenario() -> None:
+        luck = Random(seed)
+        world = small_steps(World(partitions=2, exactly_once=True))
+        world.with_settings(drain_s=luck.choice((0.0, 0.05, 5.0)), order_by_stream=seed % 2 == 1)
+
+        async def stumble(_partition: int) -> None:
+            await asyncio.sleep(luck.choice((0.0, 0.01, 0.05)))
+            if luck.random() < 0.1:
+                raise Transient("the broker stumbled")
+
+        async def disturb() -> None:
+            partition = luck.randrange(2)
+            match luck.randrange(3):
+                case 0:
+                    await (await world.outlets.open(partition)).close()
+                case 1:
+                    await world.source.revoke([partition])
+                    await world.source.assign([partition])
+
+        world.outlets.before_commit = stumble
+        for number in range(4):
+            world.announce(f"{number}.csv", csv(500), partition=number % 2, stream="s")
+            world.announce(f"missing-{number}.csv", partition=number % 2, stream="s")
+        for _ in range(luck.randint(1, 3)):
+            async with asyncio.TaskGroup() as tasks:
+                worker = tasks.create_task(world.pipeline().run())
+                for _ in range(luck.randint(1, 5)):
+                    await asyncio.sleep(luck.choice((0.0, 0.03, 0.1, FENCED_WAIT_S)))
+                    await disturb()
+                worker.cancel()
+        world.outlets.before_commit = None
+        async with running(world):
+            await until(lambda: world.next_offset(0) == world.next_offset(1) == 4, within_s=600.0)
+        for partition in range(2):
+            answers = [(one["source"]["offset"], one["row"]) for one in world.records(partition)]
+            assert answers == [
+                answer
+                for offset in (0, 2)
+                for answer in [*((offset, row) for row in range(500)), (offset + 1, None)]
+            ]
+        assert len(world.dead_letters()) == 4
+
+    scenario()
+
+
+@virtual_time
+async def test_a_partition_whose_transaction_fails_in_the_drain_is_not_taken_over_again() -> None:
+    world = small_steps(World(partitions=2, exactly_once=True))
+    world.announce("a.csv", csv(10), partition=0)
+    world.announce("b.csv", csv(10), partition=1)
+
+    async def slow_or_broken(partition: int) -> None:
+        await asyncio.sleep(1.0 if partition == 0 else 10.0)
+        if partition == 0:
+            raise Transient("the broker stumbled")
+
+    world.outlets.before_commit = slow_or_broken
+    async with running(world):
+        await asyncio.sleep(0.5)
+        await world.source.revoke([0, 1])
+        assert world.outlets.epochs == {0: 1, 1: 1}
+        assert (world.records(0), len(world.records(1))) == ([], 10)

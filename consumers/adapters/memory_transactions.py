@@ -15,20 +15,26 @@ from consumers.ports import Commit, Outgoing
 
 
 class MemoryOutlets:
-    """`before_commit` may wait or raise between the records of a transaction and its commit."""
+    """`before_commit` may wait or raise between the records of a transaction and its commit;
+    `before_open` is what is decided of the former owner while the next one fences it.
+    """
 
     def __init__(self, source: MemorySource, sink: MemorySink) -> None:
         self.source = source
         self.sink = sink
         self.aborted: list[Outgoing] = []
         self.transactions = 0
+        self.before_open: Callable[[int], Awaitable[None]] | None = None
         self.before_commit: Callable[[int], Awaitable[None]] | None = None
         self.epochs: Counter[int] = Counter()
 
     async def open(self, partition: int) -> "MemoryOutlet":
         self.epochs[partition] += 1
+        epoch = self.epochs[partition]
         await asyncio.sleep(0)
-        return MemoryOutlet(self, partition, self.epochs[partition])
+        if self.before_open is not None:
+            await self.before_open(partition)
+        return MemoryOutlet(self, partition, epoch)
 
 
 class MemoryOutlet:
