@@ -12,7 +12,7 @@ from consumers.core.cursor import MAX_CHARS, decode
 from consumers.core.line import LineLimits
 from consumers.core.payload import Matrix, Payload
 from consumers.core.window import WindowLimits
-from consumers.errors import Fatal
+from consumers.errors import Fatal, Transient
 from consumers.ports import Answers, Location
 from consumers.testing.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
@@ -360,3 +360,35 @@ async def test_a_line_that_stops_beyond_the_head_stands_still_there_after_a_rest
         assert world.source.committed[0] == (0, "p1:0.0.;0;1.2;;!3")
     assert offsets(world) == [1, 2]
     assert len(world.dead_letters()) == 2
+
+
+@pytest.mark.parametrize("failing", [2, 9, 17, 30])
+def test_exactly_once_stays_exact_when_a_transaction_fails(failing: int) -> None:
+    @virtual_time
+    async def scenario() -> None:
+        world = World(exactly_once=True)
+        limits = WindowLimits(100, 1 << 20, 0.010)
+        world.with_settings(order_by_stream=True, window=limits, callers=1)
+
+        async def take_a_while(_payloads: Sequence[Payload]) -> None:
+            await asyncio.sleep(0.020)
+
+        world.model.script = take_a_while
+        for number in range(12):
+            world.announce(f"{number}.csv", csv(50 + 450 * (number % 3)), stream=f"s{number % 5}")
+        begun = 0
+
+        async def fail_once(_partition: int) -> None:
+            nonlocal begun
+            begun += 1
+            if begun == failing:
+                raise Transient("the coordinator moved")
+
+        world.outlets.before_commit = fail_once
+        async with running(world):
+            await until(lambda: world.next_offset() == 12)
+        assert begun > failing
+        assert_ordered_once(world)
+        assert all_rows(world) == 4 * (50 + 500 + 950)
+
+    scenario()
