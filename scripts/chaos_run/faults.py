@@ -16,7 +16,13 @@ from chaos_run.plan import Fault, Kind
 from chaos_run.watch import Recovery, Watch
 from chaos_run.workers import Crew, Worker
 
-LOOK_S = 0.1
+LOOK_S = 0.05
+# Of a worker's rows one must be as new as that for it to be in the middle of something; waited for
+# as long as large objects take to get on their way.
+FLOWING_MS = 300
+WAIT_FOR_ROWS_S = 2.0
+# Of the faults that need a worker, this share does not wait.
+ANY_SHARE = 0.25
 
 
 @dataclass
@@ -61,7 +67,7 @@ class Faults:
             await asyncio.sleep(fault.length_s)
             await self._crew.dismiss(visitor)
         else:
-            worker = await self._worker(fault.victim)
+            worker = await self._worker(fault)
             struck = self._begin(fault, worker.name, worker)
             try:
                 await self._hit(worker, fault, struck)
@@ -93,11 +99,22 @@ class Faults:
         self._log()
         return struck
 
-    async def _worker(self, victim: float) -> Worker:
-        while (worker := self._crew.pick(victim)) is None:
+    async def _worker(self, fault: Fault) -> Worker:
+        """In the middle of an object, if any is."""
+        until_ms = _now_ms() + WAIT_FOR_ROWS_S * 1000
+        while True:
+            free = self._crew.free()
+            flowing = [worker for worker in free if self._is_flowing(worker)]
+            if fault.victim < ANY_SHARE or _now_ms() > until_ms:
+                flowing = flowing or free
+            if flowing:
+                worker = flowing[int(fault.victim * len(flowing))]
+                worker.busy = True
+                return worker
             await asyncio.sleep(LOOK_S)
-        worker.busy = True
-        return worker
+
+    def _is_flowing(self, worker: Worker) -> bool:
+        return _now_ms() - self._watch.last_row_ms(worker.partitions) < FLOWING_MS
 
     async def _model_worker(self) -> int:
         while (pid := await asyncio.to_thread(self._place.model_worker_pid)) is None:

@@ -69,7 +69,7 @@ class Object(NamedTuple):
 
 class Fault(NamedTuple):
     """`length_s`: how long a worker is frozen, or a visitor stays. `victim`: which of the workers
-    to choose from, between 0 and 1.
+    that there are to choose from, between 0 and 1.
     """
 
     at_s: float

@@ -64,6 +64,7 @@ class Watch:
         self._pool = pool
         self._first_line = {one.key: one.first_line for one in objects}
         self._furthest = dict.fromkeys(range(PARTITIONS), (-1, -1))
+        self._last_ms = dict.fromkeys(range(PARTITIONS), 0)
         self._recoveries: list[Recovery] = []
         # Rows by the time their worker gave them, in buckets.
         self._delivered: Counter[int] = Counter()
@@ -73,6 +74,10 @@ class Watch:
         recovery = Recovery(partitions, since_ms)
         self._recoveries.append(recovery)
         return recovery
+
+    def last_row_ms(self, partitions: Iterable[int]) -> int:
+        """When the latest row of these partitions was sent."""
+        return max((self._last_ms[number] for number in partitions), default=0)
 
     def most_rows_in(self, interval_ms: int) -> int:
         """In any interval of this length; at most one bucket too long."""
@@ -90,6 +95,7 @@ class Watch:
         place = (record.source.offset, row)
         bucket = timestamp_ms // BUCKET_MS
         self._delivered[bucket] += 1
+        self._last_ms[partition] = timestamp_ms
         if place <= self._furthest[partition]:
             self.repeated += 1
             self._repeated[bucket] += 1

@@ -114,10 +114,9 @@ class Crew:
         self._workers[worker] = self._tasks.create_task(worker.run())
         return worker
 
-    def pick(self, victim: float) -> Worker | None:
-        """A running worker that no other fault has."""
-        free = [worker for worker in self._workers if worker.is_running and not worker.busy]
-        return free[int(victim * len(free))] if free else None
+    def free(self) -> list[Worker]:
+        """Running, and no other fault's."""
+        return [worker for worker in self._workers if worker.is_running and not worker.busy]
 
     async def dismiss(self, *workers: Worker) -> None:
         """Until they have drained; of all, when none is named."""
