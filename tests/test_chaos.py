@@ -1,14 +1,18 @@
 """What `scripts/chaos` can be trusted with: its plan, what its watch sees, when it fails."""
 
 from collections import Counter
+from typing import Any
 
 import orjson
 import pytest
 
-from chaos_run import plan
+from chaos_run import plan, report
+from chaos_run.faults import Struck
 from chaos_run.load import LINES, Answer, Pool
 from chaos_run.plan import ALL_KINDS, Object
+from chaos_run.run import Outcome, Verdict, Violation
 from chaos_run.watch import Watch
+from chaos_run.workers import Exit
 
 FIRST = LINES - 2
 POOL = Pool([b"%d\n" % line for line in range(LINES)], [Answer(n, n / 100) for n in range(LINES)])
@@ -112,3 +116,48 @@ def test_the_most_rows_in_an_interval_are_found_wherever_it_begins() -> None:
         watch.take(0, at_ms, record(row))
     assert watch.most_rows_in(500) == 3
     assert watch.repeats_between(0, 10_000) == 0
+
+
+def outcome(**changes: Any) -> Outcome:
+    planned = make(1, 20_000, 2)
+    verdict = Verdict(True, 20_000, len(planned.objects), 1, 900, {}, [])
+    struck = [Struck("kill", fault.at_s, 0, 1, "worker 1", [0]) for fault in planned.faults]
+    fields: dict[str, Any] = {
+        "plan": planned,
+        "struck": struck,
+        "exits": [],
+        "verdict": verdict,
+        "watch": Watch(POOL, [OBJECT]),
+        "took_s": 1.0,
+        "most_rows": 450,
+        "is_exactly_once": False,
+        "unfinished": None,
+    }
+    return Outcome(**fields | changes)
+
+
+def test_repeats_within_a_commit_interval_for_each_fault_are_allowed() -> None:
+    assert report.problems(outcome()) == []
+    assert report.problems(outcome(most_rows=449)) == [
+        "900 duplicates, at most 898 are allowed",
+    ]
+    assert len(report.problems(outcome(is_exactly_once=True))) == 1
+
+
+def test_what_is_missing_or_wrong_or_not_done_is_a_problem() -> None:
+    broken = Verdict(False, 19_999, 1, 1, 0, {"lost": 1}, [Violation("lost", "in", 0, 7, "row 3")])
+    watch = Watch(POOL, [OBJECT])
+    watch.take(0, 1, record(0, label=3))
+    found = report.problems(outcome(verdict=broken, watch=watch, unfinished="not done in time"))
+    assert [text.split(":")[0] for text in found] == [
+        "not done in time",
+        "lost at in/0/7",
+        "19,999 rows on the topic, 20,000 were announced",
+        "another row's answer",
+    ]
+
+
+def test_workers_that_ended_by_themselves_are_counted_and_named() -> None:
+    text = report.text(outcome(exits=[Exit("worker 2", 4, "Kafka did not take a batch")]))
+    assert "1 of workers that nobody ended" in text
+    assert "worker 2 ended with 4: Kafka did not take a batch" in text
