@@ -28,9 +28,9 @@ START_TIMEOUT_S = 30.0
 # The broker takes back what is not committed by then; readers of committed records wait that long
 # for what a worker leaves that dies and has no successor.
 TRANSACTION_TIMEOUT_S = 30.0
-# Both together below the 10 s that the group grants on top of the drain.
-ABORT_TIMEOUT_S = 4.0
-STOP_TIMEOUT_S = 4.0
+# Together the 5 s that a last commit may take where there are no transactions.
+ABORT_TIMEOUT_S = 3.0
+STOP_TIMEOUT_S = 2.0
 
 # What another producer, with the same id but a new epoch, is the cure for.
 _STALE = (
