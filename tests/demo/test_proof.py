@@ -7,7 +7,10 @@ from consumers.demo.progress import Progress, Stream
 from consumers.demo.proof import broken
 from consumers.ops.verify import Report
 
-COUNTS = dict.fromkeys(("ignored", "markers", "rejected", "outside", "unproven", "duplicates"), 0)
+NONE = (
+    "ignored", "markers", "rejected", "outside", "unproven", "duplicates", "announced_again",
+)  # fmt: skip
+COUNTS = dict.fromkeys(NONE, 0)
 GOOD = msgspec.convert(
     {
         "references": 2,
