@@ -133,8 +133,10 @@ class ModelCalls:
                 answers = await self._request(await self._gate.enter(), self._canary)
             complaint = next(iter(answers.errors.values()), None)
         except (Transient, TimeoutError) as error:
-            said = str(error) or f"no answer within {CHECK_S:.0f} s"
-            log.warning("the model server does not answer yet: %s", said)
+            # Of one that cannot be reached the outage has told.
+            if not isinstance(error, Unreachable):
+                said = str(error) or f"no answer within {CHECK_S:.0f} s"
+                log.warning("the model server does not answer yet: %s", said)
             return
         except Poison as error:
             complaint = str(error)
@@ -204,7 +206,8 @@ class ModelCalls:
         allowed, is_open = self._gate.allowed, self._gate.is_open
         if allowed == self.allowed and is_open == self._was_open:
             return
-        if is_open and not self._was_open and self._clock.now() >= self._quiet_until_s:
+        is_news = self._clock.now() >= self._quiet_until_s and not isinstance(error, Unreachable)
+        if is_open and not self._was_open and is_news:
             log.warning("the model server is ill, only probes are sent: %s", error)
             self._quiet_until_s, self._was_told = self._clock.now() + QUIET_S, True
         elif self._was_open and not is_open and self._was_told:

@@ -26,6 +26,8 @@ from consumers.ports import Answers
 
 # A model that is loading queues the question; readiness is asked again soon anyway.
 READY_TIMEOUT_S: Final = 5.0
+# A server that takes no connection in this time is away; the next probe should not wait for it.
+CONNECT_S: Final = 5.0
 # A refused connection is reset within milliseconds; a second is more than any needs.
 CLOSE_LOOKS: Final = 100
 CLOSE_PAUSE_S: Final = 0.01
@@ -137,6 +139,8 @@ class TorchServeModel:
                 ) as response,
             ):
                 return Reply(response.status, response.headers, await _read(response))
+        except aiohttp.ConnectionTimeoutError:
+            reason = f"no connection within {CONNECT_S:g} s"
         except TimeoutError:
             reason = f"no answer within {timeout_s:g} s (model.timeout_ms)"
         except (aiohttp.ClientError, OSError) as error:
@@ -162,7 +166,7 @@ class TorchServeModel:
                 # The caller bounds the calls: waiting for a connection here would be hidden delay.
                 connector=aiohttp.TCPConnector(limit=0, socket_factory=self._new_socket),
                 # aiohttp's own limit of 300 s would be a second one beside model.timeout_ms.
-                timeout=aiohttp.ClientTimeout(total=None),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 # Nothing compressed was asked for: it would grow beyond what is bounded below.
                 auto_decompress=False,

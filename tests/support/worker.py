@@ -76,6 +76,10 @@ class Worker:
         self._may_end = True
         self._process.send_signal(number)
 
+    def may_end(self) -> None:
+        """From now on it is no failure if it ends by itself."""
+        self._may_end = True
+
     async def stop(self) -> int:
         """Ask it to drain; its exit code."""
         self.send(signal.SIGTERM)

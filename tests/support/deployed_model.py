@@ -1,0 +1,91 @@
+"""A model of a test's own on the running TorchServe, by its management interface.
+
+Rule: registered when the block is entered, gone when it is left.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import aiohttp
+import pytest
+
+from tests.support.services import Services
+
+HANDLER = Path(__file__).with_name("sick_handler.py")
+
+
+class DeployedModel:
+    """`name` is what a worker gets as `model.name`."""
+
+    def __init__(self, name: str, management_url: str) -> None:
+        self.name = name
+        self._url = f"{management_url}/models"
+
+    async def register(self, archive: Path) -> None:
+        query = {"url": archive.as_uri(), "initial_workers": "1", "synchronous": "true"}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(self._url, params=query) as answer,
+        ):
+            assert answer.status == 200, await answer.text()
+
+    async def unregister(self) -> None:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.delete(f"{self._url}/{self.name}") as answer,
+        ):
+            await answer.read()
+
+    async def kill_worker(self) -> bool:
+        """End its Python process at once; False if there is none at the moment."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"{self._url}/{self.name}") as answer,
+        ):
+            (description,) = await answer.json()
+        alive = [one for one in description["workers"] if one["status"] == "READY"]
+        if not alive:
+            return False
+        try:
+            os.kill(alive[0]["pid"], signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+@asynccontextmanager
+async def deployed(
+    services: Services, kind: str, *, queue_size: int = 100
+) -> AsyncIterator[DeployedModel]:
+    """The handler that falls ill, as a model whose name begins with `kind`."""
+    if services.torch_python is None or services.management_url is None:
+        pytest.skip("TorchServe does not run beside us: no model can be given to it")
+    name = f"{kind}-{uuid.uuid4().hex[:8]}"
+    with TemporaryDirectory() as folder:
+        archive = await asyncio.to_thread(
+            _archive, services.torch_python, Path(folder), name, queue_size
+        )
+        model = DeployedModel(name, services.management_url)
+        try:
+            await model.register(archive)
+            yield model
+        finally:
+            await model.unregister()
+
+
+def _archive(python: str, folder: Path, name: str, queue_size: int) -> Path:
+    settings = folder / "model.yaml"
+    settings.write_text(f"minWorkers: 1\nmaxWorkers: 1\nbatchSize: 1\njobQueueSize: {queue_size}\n")
+    command = [python, "-m", "model_archiver.model_packaging"]
+    command += ["--model-name", name, "--version", "1.0", "--handler", str(HANDLER)]
+    command += ["--config-file", str(settings), "--export-path", str(folder)]
+    # Its warning about a module that is run while it is imported is none of ours.
+    subprocess.run(command, check=True, capture_output=True)
+    return folder / f"{name}.mar"
