@@ -7,11 +7,13 @@ import io
 import logging
 import os
 import sys
+import traceback
+from types import TracebackType
 from typing import NoReturn
 
 import click
 
-from consumers import malloc
+from consumers import logs, malloc
 from consumers.commands.bench import bench
 from consumers.commands.config import show_config
 from consumers.commands.demo import demo
@@ -46,6 +48,7 @@ for command in (demo, run, predict, produce, verify, dlq, topics, bench, show_co
 
 def main() -> NoReturn:
     malloc.keep_small()
+    sys.excepthook = _show
     context = Context()
     try:
         left_with = cli.main(standalone_mode=False, obj=context)
@@ -56,9 +59,8 @@ def main() -> NoReturn:
     except click.exceptions.Abort:
         code = 130
     except PenstockError as error:
-        if context.debug:
-            raise
-        click.echo(f"penstock: {error}", err=True)
+        told = traceback.format_exc() if context.debug else f"penstock: {error}\n"
+        click.echo(logs.redacted(told), err=True, nl=False)
         code = _exit_code(error)
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
@@ -68,6 +70,11 @@ def main() -> NoReturn:
         code = EXIT_DONE  # whoever read our output has seen enough
         sys.stdout = io.StringIO()
     _leave(code)
+
+
+def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """A bug of ours, as Python shows it, but without secrets."""
+    sys.stderr.write(logs.redacted("".join(traceback.format_exception(kind, error, trace))))
 
 
 def _leave(code: int) -> NoReturn:

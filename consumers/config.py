@@ -8,9 +8,11 @@ else is handed plain values.
 import difflib
 import os
 import tomllib
+from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -19,6 +21,8 @@ from consumers.errors import EXIT_USAGE, Fatal
 
 ENV_PREFIX = "PENSTOCK_"
 SECRET_KEYS = frozenset({"sasl_password", "key", "secret", "token"})
+# Addresses may carry credentials: `http://user:password@host/?token=...`.
+URL_KEYS = frozenset({"url", "endpoint_url", "management_url"})
 MASK = "********"
 
 Positive = Annotated[int, Meta(gt=0)]
@@ -163,10 +167,48 @@ class Config(Section, frozen=True):
             for key in SECRET_KEYS & section.keys():
                 if section[key] is not None:
                     section[key] = MASK
+            for key in URL_KEYS & section.keys():
+                if section[key] is not None:
+                    section[key] = shown_url(section[key])
         return plain
+
+    def secrets(self) -> set[str]:
+        """What no line may show, in plain text and as an address writes it."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        found: set[str] = set()
+        for section in plain.values():
+            found.update(section[key] for key in SECRET_KEYS & section.keys() if section[key])
+            for key in URL_KEYS & section.keys():
+                found |= url_secrets(section[key] or "")
+        return found
 
 
 SECTIONS: dict[str, type[Section]] = get_type_hints(Config)
+
+
+def shown_url(url: str) -> str:
+    """The address without the credentials in it."""
+    for secret in sorted(_credentials(url), key=len, reverse=True):
+        url = url.replace(secret, MASK)
+    return url
+
+
+def url_secrets(url: str) -> set[str]:
+    """The credentials in an address, as it writes them, as they are, and as a header has them."""
+    written = _credentials(url)
+    user_and_password = unquote(url.partition("://")[2].partition("/")[0].rpartition("@")[0])
+    in_header = b64encode(user_and_password.encode()).decode()
+    return (written | set(map(unquote, written)) | {in_header}) - {""}
+
+
+def _credentials(url: str) -> set[str]:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return {url}
+    user_and_password = parts.netloc.rpartition("@")[0]
+    _, colon, password = user_and_password.partition(":")
+    return {password if colon else user_and_password, parts.query} - {""}
 
 
 def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Config:

@@ -1,13 +1,23 @@
 """Log lines: text for people on a terminal, JSON for machines everywhere else.
 
-Rule: what client libraries say is said once a minute, however often they say it.
+Rule: secrets are kept out of messages where these are made; `redacted` is the net below, for what
+libraries and servers say. Everything that is printed about an error goes through it. What client
+libraries say is said once a minute, however often they say it.
 """
 
+import json
 import logging
+import re
 import sys
+from collections.abc import Iterable
 from typing import Literal
+from urllib.parse import quote
 
 import orjson
+
+MASK = "********"
+# A shorter one would blot out ordinary words, and protects nothing.
+LEAST_SECRET_CHARS = 6
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
@@ -39,6 +49,34 @@ class Seldom(logging.Filter):
         return True
 
 
+_hidden: list[re.Pattern[str]] = []  # one for all secrets, or none
+
+
+def hide(secrets: Iterable[str]) -> None:
+    """From now on `redacted` replaces these, as they are and as JSON and addresses write them."""
+    forms = {
+        form
+        for secret in secrets
+        if len(secret) >= LEAST_SECRET_CHARS
+        for form in (secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], quote(secret, safe=""))
+    }
+    longest_first = sorted(forms, key=len, reverse=True)
+    _hidden[:] = [re.compile("|".join(map(re.escape, longest_first)))] if forms else []
+
+
+def redacted(text: str) -> str:
+    for secrets in _hidden:
+        text = secrets.sub(MASK, text)
+    return text
+
+
+class TextFormatter(logging.Formatter):
+    """A line for people."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redacted(super().format(record))
+
+
 class JsonFormatter(logging.Formatter):
     """One JSON object a line; `extra` fields become keys."""
 
@@ -52,7 +90,7 @@ class JsonFormatter(logging.Formatter):
         line |= {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str).decode()
+        return redacted(orjson.dumps(line, default=str).decode())
 
 
 def set_up(level: str, layout: Literal["auto", "text", "json"]) -> None:
@@ -60,9 +98,7 @@ def set_up(level: str, layout: Literal["auto", "text", "json"]) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(Seldom())
     if layout == "text" or (layout == "auto" and sys.stderr.isatty()):
-        handler.setFormatter(
-            logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
-        )
+        handler.setFormatter(TextFormatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
     else:
         handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)

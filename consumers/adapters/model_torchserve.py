@@ -74,9 +74,16 @@ class TorchServeModel:
             )
         self._encode = encode
         self._url = _predictions_url(settings)
+        self._shown_url = config.shown_url(str(self._url))
         self._timeout_s = settings.timeout_ms / 1000
         self._token_file = Path(settings.token_file) if settings.token_file else None
         self._token = _read_token(self._token_file) if self._token_file else settings.token
+        if self._url.user is not None and self._token is not None:
+            raise Fatal(
+                "model.url has a user in it, and there is a model.token: both are sent as "
+                "Authorization; leave one out",
+                exit_code=EXIT_USAGE,
+            )
         self._version = settings.version
         self._most_bytes = MOST_REQUEST_BYTES
         self._session: aiohttp.ClientSession | None = None
@@ -111,7 +118,7 @@ class TorchServeModel:
             return False
         if reply.status == torchserve_answers.OK:
             return True
-        error = torchserve_answers.refusal(*reply, str(self._url), 0)
+        error = torchserve_answers.refusal(*reply, self._shown_url, 0)
         return reply.status != torchserve_answers.NOT_FOUND and not isinstance(error, WorkerDied)
 
     async def aclose(self) -> None:
@@ -147,12 +154,18 @@ class TorchServeModel:
             is_refused = isinstance(error, aiohttp.ClientConnectorError)
             if len(body) > self._most_bytes and not is_refused:
                 # The server hung up while it was being sent more than it reads.
-                raise torchserve_answers.too_large(str(self._url), len(body)) from None
+                raise torchserve_answers.too_large(self._shown_url, len(body)) from None
             reason = f"{type(error).__name__}: {error}"
-        raise Unreachable(f"{self._url}: {reason}; check model.url and that TorchServe runs")
+        raise Unreachable(f"{self._shown_url}: {reason}; check model.url and that TorchServe runs")
 
     def _refusal(self, request: Request, reply: Reply) -> PenstockError:
-        return torchserve_answers.refusal(*reply, str(self._url), len(request.body))
+        body = reply.body
+        # A server that repeats the request would have them in our answers.
+        for secret in config.url_secrets(str(self._url)) | ({self._token} - {None, ""}):
+            body = body.replace(str(secret).encode(), config.MASK.encode())
+        return torchserve_answers.refusal(
+            reply.status, reply.headers, body, self._shown_url, len(request.body)
+        )
 
     def _new_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, _, _ = address
@@ -204,7 +217,7 @@ def _predictions_url(settings: config.Model) -> URL:
     base = URL(settings.url)
     if base.scheme not in ("http", "https") or not base.host:
         raise Fatal(
-            f"model.url = {settings.url!r} is no address; write http://host:8080",
+            f"model.url = {config.shown_url(settings.url)!r} is no address; write http://host:8080",
             exit_code=EXIT_USAGE,
         )
     if "/predictions/" in base.path:

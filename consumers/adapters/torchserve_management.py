@@ -54,7 +54,7 @@ async def server_batching(settings: config.Model) -> ServerBatching | None:
         queue_size=queue.remaining_capacity + queue.pending_requests if queue else None,
         response_timeout_s=model.response_timeout,
     )
-    log.debug("%s: %s", url, found)
+    log.debug("%s: %s", config.shown_url(str(url)), found)
     return found
 
 

@@ -29,6 +29,7 @@ class Context:
         cfg = config.load(self.path)
         level = "warning" if quiet and cfg.log.level == "info" else cfg.log.level
         logs.set_up(level, cfg.log.format)
+        logs.hide(cfg.secrets())
         return cfg
 
 

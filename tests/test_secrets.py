@@ -1,0 +1,214 @@
+"""No secret is in anything that a failing run prints, with `--debug` or without.
+
+Real processes, against a server that throws back all it was sent, `Authorization` included.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from consumers import logs
+from consumers.config import MASK, load, shown_url
+
+ENDS_S = 60.0
+SECRETS = {
+    "KAFKA__SASL_PASSWORD": 'kafka-"password"',
+    "OBJECTS__KEY": "access-key-of-ours",
+    "OBJECTS__SECRET": "secret/key+of=ours",
+    "MODEL__TOKEN": "token-of-the-model",
+    "HTTP__TOKEN": "token-of-the-page",
+}
+# In addresses; the last is what signs a presigned one.
+IN_URLS = ["password-in-url", "query-in-url", "signature-in-url"]
+NEVER = [
+    *SECRETS.values(),
+    *IN_URLS,
+    'kafka-\\"password\\"',
+    b64encode(b"user:password-in-url").decode(),
+]
+
+
+@pytest.fixture
+async def echo() -> AsyncIterator[str]:
+    """`host:port` of a server that refuses and repeats everything; at `/rejects` the rows."""
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        said = await reader.read(4096)
+        writer.write(
+            b"HTTP/1.1 %d X\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b"
+            % (400 if b"/rejects" in said else 401, len(said), said)
+        )
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        yield f"{host}:{port}"
+
+
+async def said_by(*arguments: str, settings: dict[str, str]) -> tuple[int, str]:
+    """Exit code and all output of a command; one that waits for a service is told to stop."""
+    variables = {f"PENSTOCK_{name}": value for name, value in (SECRETS | settings).items()}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "consumers",
+        *arguments,
+        env={**os.environ, **variables},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    said = ""
+    async with asyncio.timeout(ENDS_S):
+        async for line in process.stdout:
+            said += line.decode()
+            if "waiting" in said and process.returncode is None:
+                process.terminate()
+        return await process.wait(), said
+
+
+def check(said: str) -> None:
+    assert [secret for secret in NEVER if secret in said] == [], said
+
+
+def with_credentials(address: str) -> str:
+    return f"http://user:{IN_URLS[0]}@{address}/predictions/m?x={IN_URLS[1]}&X-Amz-Signature={IN_URLS[2]}"
+
+
+async def test_config_masks_secrets_and_what_addresses_carry() -> None:
+    code, said = await said_by(
+        "config",
+        settings={
+            "MODEL__URL": with_credentials("h:80"),
+            "OBJECTS__ENDPOINT_URL": "http://user:password-in-url@store",
+        },
+    )
+    assert code == 0
+    assert MASK in said
+    assert "@store" in said
+    check(said)
+
+
+@pytest.mark.parametrize("debug", [(), ("--debug",)])
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("by", ["token", "url", "both"])
+async def test_a_model_that_refuses_the_credentials(
+    echo: str, tmp_path: Path, debug: tuple[str, ...], form: str, by: str
+) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "k.csv").write_text("1,2\n")
+    settings = {
+        "OBJECTS__ENDPOINT_URL": tmp_path.as_uri(),
+        "MODEL__URL": f"http://{echo}" if by == "token" else with_credentials(echo),
+        "MODEL__TOKEN": "" if by == "url" else SECRETS["MODEL__TOKEN"],
+        "LOG__LEVEL": "debug",
+        "LOG__FORMAT": form,
+    }
+    code, said = await said_by("predict", "s3://b/k.csv", *debug, settings=settings)
+    assert code == 2, said
+    assert ("401" in said) == (by != "both")
+    assert ("Traceback" in said) == bool(debug)
+    check(said)
+
+
+@pytest.mark.parametrize("by", ["token", "url"])
+async def test_a_model_that_repeats_the_credentials_in_its_complaint_about_a_row(
+    echo: str, tmp_path: Path, by: str
+) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "k.csv").write_text("1,2\n")
+    settings = {
+        "OBJECTS__ENDPOINT_URL": tmp_path.as_uri(),
+        "MODEL__URL": f"http://{echo}" if by == "token" else f"http://user:{IN_URLS[0]}@{echo}",
+        "MODEL__TOKEN": "" if by == "url" else SECRETS["MODEL__TOKEN"],
+        "MODEL__NAME": "rejects",
+    }
+    code, said = await said_by("predict", "s3://b/k.csv", settings=settings)
+    assert code == 0
+    assert "model_rejected" in said
+    assert f"{'Bearer' if by == 'token' else 'Basic'} {MASK}" in said
+    check(said)
+
+
+@pytest.mark.parametrize("client", ["obstore", "s3fs"])
+async def test_a_store_that_refuses_the_secret(echo: str, client: str) -> None:
+    settings = {
+        "OBJECTS__CLIENT": client,
+        "OBJECTS__ENDPOINT_URL": f"http://{echo}",
+        "OBJECTS__REGION": "us-east-1",
+    }
+    code, said = await said_by("predict", "s3://b/k.csv", "--debug", settings=settings)
+    assert code == 0
+    assert '"code":"forbidden"' in said
+    check(said)
+
+
+async def test_brokers_that_do_not_take_the_password(echo: str) -> None:
+    settings = {
+        "KAFKA__BOOTSTRAP_SERVERS": echo,
+        "KAFKA__SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+        "KAFKA__SASL_MECHANISM": "PLAIN",
+        "KAFKA__SASL_USERNAME": "user",
+        "LOG__LEVEL": "debug",
+    }
+    _, said = await said_by("run", "--debug", settings=settings)
+    assert echo in said
+    check(said)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[objects]\nsecret = ["secret/key+of=ours"]\n',
+        '[objects]\nsecrets = "secret/key+of=ours"\n',
+        '[http]\ntoken = "token-of-the-page\n',
+        '[model]\nurl = "ftp://user:password-in-url@host"\n',
+    ],
+)
+async def test_a_configuration_that_is_wrong(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "penstock.toml"
+    path.write_text(text)
+    code, said = await said_by(
+        "predict",
+        "s3://b/k.csv",
+        "--debug",
+        "--config",
+        str(path),
+        settings={"OBJECTS__SECRET": ""},
+    )
+    assert code == 2, said
+    check(said)
+
+
+def test_the_net_catches_a_secret_however_it_is_written() -> None:
+    environ = {f"PENSTOCK_{name}": value for name, value in SECRETS.items()}
+    logs.hide(load(None, environ).secrets())
+    try:
+        record = logging.makeLogRecord({"msg": 'kafka-"password" and secret%2Fkey%2Bof%3Dours'})
+        for formatter in (logs.TextFormatter(), logs.JsonFormatter()):
+            line = formatter.format(record)
+            assert "password" not in line
+            assert "secret" not in line
+    finally:
+        logs.hide(())
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://host:80/a", "http://host:80/a"),
+        ("http://user:secret@host", f"http://user:{MASK}@host"),
+        ("http://token@host", f"http://{MASK}@host"),
+        ("http://host/a?X-Amz-Signature=ab", f"http://host/a?{MASK}"),
+        ("http://[host", MASK),
+    ],
+)
+def test_an_address_is_shown_without_credentials(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
