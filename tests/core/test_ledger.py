@@ -188,3 +188,26 @@ def test_metadata_never_outgrows_its_limit_and_a_full_one_recovers(
     for one in stuck[:20]:
         ledger.deliver(one, 0)
     assert ledger.has_room_for(offset)
+
+
+def test_of_one_message_no_more_objects_are_told_than_there_is_room_for() -> None:
+    ledger = Ledger(Progress(0))
+    ledger.open(0, 2_000)
+    told = 0
+    while ledger.spare_marks() and told < 999:
+        told += 1
+        ledger.deliver(0, 2 * told)
+    assert 100 < told < 999
+    assert len(encode(ledger.progress)) <= MAX_CHARS
+
+
+def test_no_more_records_are_opened_than_could_be_told_if_every_second_completed() -> None:
+    ledger = Ledger(Progress(0))
+    offset = 0
+    while ledger.has_room_for(offset) and offset < 5_000:
+        ledger.open(offset, 1)
+        offset += 1
+    assert 200 < offset < 5_000
+    for completed in range(1, offset, 2):
+        ledger.deliver(completed, 0)
+    assert len(encode(ledger.progress)) <= MAX_CHARS
