@@ -7,10 +7,9 @@ configuration, and turns signals into a drain.
 import asyncio
 import gc
 import logging
-import random
 import signal
-from collections.abc import Awaitable, Callable
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 
 from aiokafka.partitioner import murmur2
 
@@ -30,21 +29,19 @@ from consumers.clock import SystemClock
 from consumers.core import double_batching
 from consumers.core.blocks import Ticket
 from consumers.core.line import LineLimits
-from consumers.core.retry import Backoff
 from consumers.core.window import WindowLimits
-from consumers.errors import EXIT_USAGE, Fatal, Unreachable
+from consumers.ending import stopped_after
+from consumers.errors import EXIT_USAGE, Fatal
 from consumers.formats.base import RowOptions
 from consumers.ops.health import serve_health
 from consumers.pipeline import Pipeline, Settings
 from consumers.ports import Adapters, Clock, Model, Objects, Sink, Transactions
 from consumers.stages.consume import Intake
 from consumers.stages.publish import Labels
+from consumers.startup import ask_store, until_answered
 from consumers.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
-
-# Containers that start together are all up within a minute.
-START_RETRY = Backoff(first_s=0.2, most_s=3.0, give_up_s=60.0)
 
 
 def open_objects(settings: config.Objects) -> Objects:
@@ -127,7 +124,15 @@ def pipeline_settings(
         order_by_stream=cfg.output.order == "stream",
         canary=canary_of(cfg.model),
         dedupe=cfg.kafka.dedupe,
+        commit_patience_s=cfg.kafka.timeout_ms / 1000,
+        stall_s=_stall_s(cfg) if patience_s is None else None,
     )
+
+
+def _stall_s(cfg: config.Config) -> float:
+    """The longest waits that are meant come first."""
+    meant_ms = max(cfg.model.timeout_ms, cfg.objects.wait_for_object_ms)
+    return (cfg.limits.stall_ms + meant_ms) / 1000
 
 
 async def run_worker(cfg: config.Config) -> None:
@@ -136,25 +141,29 @@ async def run_worker(cfg: config.Config) -> None:
     clock, telemetry = SystemClock(), Telemetry()
     objects, model = open_objects(cfg.objects), open_model(cfg.model)
     sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
+    start_s = cfg.limits.start_ms / 1000
     try:
-        await _until_reachable(sink.start)
-        await _warn_of_double_batching(cfg.model)
-        source = _source(cfg)
-        transactions = _transactions(cfg, source, clock)
-        pipeline = await _pipeline(
-            cfg, Adapters(source, objects, model, sink, clock, transactions), telemetry
-        )
-        await pipeline.calls.check()
-        _calm_garbage_collector()
-        async with serve_health(cfg.http, pipeline, model, telemetry) as url:
-            log.info("healthz, readyz and metrics at %s", url)
-            stop.then(pipeline.stop)
-            await pipeline.run()
+        async with stopped_after(sink.stop):
+            await until_answered("Kafka broker", sink.start, clock, start_s)
+            await _warn_of_double_batching(cfg.model)
+            source = _source(cfg)
+            transactions = _transactions(cfg, source, clock)
+            pipeline = await _pipeline(
+                cfg, Adapters(source, objects, model, sink, clock, transactions), telemetry
+            )
+            _calm_garbage_collector()
+            async with serve_health(cfg.http, pipeline, model, telemetry) as url:
+                log.info("healthz, readyz and metrics at %s", url)
+                await until_answered(
+                    "object store", partial(ask_store, objects, cfg.objects), clock, start_s
+                )
+                await until_answered("model server", pipeline.calls.check, clock, start_s)
+                stop.then(pipeline.stop)
+                await pipeline.run()
     except asyncio.CancelledError:
         if not stop.asked:
             raise
     finally:
-        await sink.stop()
         await model.aclose()
         await objects.aclose()
 
@@ -206,24 +215,6 @@ def _transactions(cfg: config.Config, source: KafkaSource, clock: Clock) -> Tran
         return None
     outlets = KafkaOutlets(cfg.kafka, clock, compression=cfg.output.compression)
     return Transactions(outlets, source)
-
-
-async def _until_reachable(start: Callable[[], Awaitable[None]]) -> None:
-    """Services that start together find each other; past the deadline the failure is raised."""
-    began_s = asyncio.get_running_loop().time()
-    attempt = 0
-    while True:
-        attempt += 1
-        try:
-            return await start()
-        except Unreachable as error:
-            waited_s = asyncio.get_running_loop().time() - began_s
-            delay_s = START_RETRY.delay_s(attempt, waited_s, random.random())
-            if delay_s is None:
-                raise
-            if attempt == 1:
-                log.warning("waiting up to %.0f s: %s", START_RETRY.give_up_s, error)
-            await asyncio.sleep(delay_s)
 
 
 def _calm_garbage_collector() -> None:

@@ -48,6 +48,8 @@ class Kafka(Section, frozen=True):
     ssl_keyfile: str | None = None
     client_rack: str | None = None
     dedupe: bool = False
+    # A broker restarts, or a partition finds a new leader, in 10 to 60 s.
+    timeout_ms: Positive = 120_000
 
 
 class Objects(Section, frozen=True):
@@ -133,6 +135,11 @@ class Limits(Section, frozen=True):
     # Above these a stream stops rather than empty its topic into the dead letters; 0: never.
     dlq_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.5
     dlq_consecutive: NonNegative = 100
+    # Containers that start together are all up within a minute.
+    start_ms: Positive = 60_000
+    # Twice the longest wait of ours that ends by itself: a store gets two minutes for an object,
+    # Kafka for a batch.
+    stall_ms: Positive = 300_000
 
 
 class Http(Section, frozen=True):

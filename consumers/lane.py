@@ -17,6 +17,7 @@ from consumers.core.jobs import Jobs, JobsByStream, JobsInOrder, Share
 from consumers.core.ledger import Ledger
 from consumers.core.line import Line, LineLimits, LineStop
 from consumers.core.order import Order, PartitionOrder, Release, StreamOrder
+from consumers.core.stall import Standing, holder
 from consumers.ports import Commit, Record
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class Lane:
         self._max_objects = max_objects
         self._held_bytes = 0
         self._unconfirmed = 0
+        self._deliveries = 0
         self._changed = asyncio.Event()
         self._idle = asyncio.Event()
 
@@ -93,6 +95,19 @@ class Lane:
     @property
     def draining(self) -> bool:
         return self._draining
+
+    @property
+    def standing(self) -> Standing | None:
+        """How far it is, and who is to go on; None: it owes nothing."""
+        offset = self.ledger.progress.next_offset
+        if self._unconfirmed:
+            return Standing("publish", offset, self._deliveries)
+        if head := min(self._order, key=_place, default=None):
+            stage = holder(head)
+            return Standing(stage, offset, self._deliveries, head.next_row, head.read_bytes)
+        if self.progress != self.committed:
+            return Standing("settle", self.committed.next_offset, self._deliveries)
+        return None
 
     @property
     def wants_records(self) -> bool:
@@ -208,6 +223,7 @@ class Lane:
         if not self.alive:
             return
         self._unconfirmed -= 1
+        self._deliveries += 1
         freed = sum(block.cost_bytes for release in releases for block in release.blocks)
         self._held_bytes -= freed
         self._budget.refund(freed)
@@ -260,6 +276,10 @@ class Lane:
     def _note_idle(self) -> None:
         if self._draining and not len(self._order) and not self._unconfirmed:
             self._idle.set()
+
+
+def _place(ticket: Ticket) -> tuple[int, int]:
+    return ticket.record.offset, ticket.index
 
 
 def _inherited(partition: int, start: Commit) -> Progress:

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 # For the same rows while the breaker is closed; open, it paces all of them.
 RETRY: Final = Backoff(first_s=0.05, most_s=5.0)
-# A server that is loading its model answers late; the start of a worker does not wait for it.
+# An empty batch is answered within milliseconds, unless the server is busy loading the model.
 CHECK_S: Final = 5.0
 # So few rows cost a recovering server next to nothing, and take hardly longer than one.
 PROBE_ROWS: Final = 32
@@ -127,17 +127,15 @@ class ModelCalls:
             await asyncio.sleep(delay_s)
 
     async def check(self) -> None:
-        """At the start: raises `Fatal` for settings that waiting cannot mend."""
+        """At the start: raises `Transient` for a server that is away or ill, `Fatal` for settings
+        that waiting cannot mend.
+        """
         try:
             async with asyncio.timeout(CHECK_S):
-                answers = await self._request(await self._gate.enter(), self._canary)
+                answers = await self._model.predict(self._canary)
             complaint = next(iter(answers.errors.values()), None)
-        except (Transient, TimeoutError) as error:
-            # Of one that cannot be reached the outage has told.
-            if not isinstance(error, Unreachable):
-                said = str(error) or f"no answer within {CHECK_S:.0f} s"
-                log.warning("the model server does not answer yet: %s", said)
-            return
+        except TimeoutError:
+            raise Unreachable(f"no answer within {CHECK_S:.0f} s; check model.url") from None
         except Poison as error:
             complaint = str(error)
         if self.has_canary and complaint:
@@ -146,6 +144,7 @@ class ModelCalls:
                 "model is known to take",
                 exit_code=EXIT_USAGE,
             )
+        self._is_known = True
 
     async def _request(
         self, call: Call, payloads: Sequence[Payload], *, is_canary: bool = False

@@ -6,7 +6,7 @@ the wait has an end, and so has the process. Owner: the stage that asks.
 
 import logging
 
-from consumers.errors import EXIT_UNREACHABLE, Fatal, Unreachable
+from consumers.errors import EXIT_UNREACHABLE, Fatal, Transient
 from consumers.ports import Clock
 
 log = logging.getLogger(__name__)
@@ -26,15 +26,16 @@ class Outage:
         """How long it has not answered; None: it does, as far as anybody knows."""
         return None if self._since_s is None else self._clock.now() - self._since_s
 
-    def unreachable(self, error: Unreachable) -> None:
-        """Nobody answered. Raises `Fatal` when this has lasted too long."""
+    def unreachable(self, error: Transient) -> None:
+        """Nobody who could help answered. Raises `Fatal` when this has lasted too long."""
         now_s = self._clock.now()
         if self._since_s is None:
             self._since_s = now_s
-            log.warning("the %s does not answer, waiting for it: %s", self.service, error)
+            how_long = "" if self._patience_s is None else f" up to {self._patience_s:g} s"
+            log.warning("the %s does not answer, waiting%s: %s", self.service, how_long, error)
         elif self._patience_s is not None and now_s - self._since_s >= self._patience_s:
             raise Fatal(
-                f"the {self.service} did not answer for {self._patience_s:.0f} s: {error}",
+                f"the {self.service} did not answer for {self._patience_s:g} s: {error}",
                 exit_code=EXIT_UNREACHABLE,
             )
 

@@ -21,6 +21,7 @@ from consumers.core.pace import Pace, Setting
 from consumers.core.payload import Payload
 from consumers.core.window import Window, WindowLimits
 from consumers.dedupe import Dedupe
+from consumers.ending import stopped_after
 from consumers.errors import Fatal
 from consumers.formats.base import RowOptions
 from consumers.lane import Lane
@@ -37,6 +38,7 @@ from consumers.stages.reject import Reject
 from consumers.stages.settle import Settle
 from consumers.takeover import Takeover, check_count
 from consumers.telemetry import Telemetry
+from consumers.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +70,8 @@ class Settings:
     patience_s: float | None
     line: LineLimits
     input_partitions: int
+    commit_patience_s: float
+    stall_s: float | None
     order_by_stream: bool = False
     canary: Payload | None = None
     dedupe: bool = False
@@ -112,6 +116,7 @@ class Pipeline:
         self._stopping = asyncio.Event()
         self._revoking = asyncio.Lock()
         self._failure: Fatal | None = None
+        self._has_joined = False
 
         self._consume = Consume(source, self.lanes, clock)
         window = settings.window
@@ -150,7 +155,19 @@ class Pipeline:
         self._publish = Publish(
             sink, reject, settings.labels, partition_of, pace, dedupe, clock, telemetry
         )
-        self._settle = Settle(source, self.lanes, telemetry, interval_s=settings.commit_interval_s)
+        self._settle = Settle(
+            source,
+            self.lanes,
+            telemetry,
+            Outage("Kafka broker", clock, settings.commit_patience_s),
+            clock,
+            interval_s=settings.commit_interval_s,
+        )
+        self._watchdogs = (
+            [Watchdog(self.lanes, clock, telemetry, limit_s=settings.stall_s)]
+            if settings.stall_s is not None
+            else []
+        )
         self._takeover: Takeover | None = None
         if adapters.transactions is not None:
             self._takeover = Takeover(
@@ -174,27 +191,35 @@ class Pipeline:
 
     async def run(self) -> None:
         """Returns after a drain; raises the first failure of any task."""
-        try:
-            async with asyncio.TaskGroup() as self._tasks:
-                workers = [
-                    *(self._download.fetch_forever() for _ in range(self._settings.fetchers)),
-                    *(self._predict.call_forever() for _ in range(self._settings.callers)),
-                ]
-                if self._takeover is None:
-                    workers.append(self._settle.run())
-                running = [self._tasks.create_task(worker) for worker in workers]
-                await self._source.start(self)
-                consuming = self._tasks.create_task(self._consume.run())
-                await self._stopping.wait()
-                self._consume.stop()
-                await consuming
-                await self.revoked(list(self._publishing))
-                for task in running:
-                    task.cancel()
+        async with stopped_after(self._source.stop):
+            await self._run()
             if self._failure is not None:
                 raise self._failure
-        finally:
-            await self._source.stop()
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as self._tasks:
+            workers = [
+                *(self._download.fetch_forever() for _ in range(self._settings.fetchers)),
+                *(self._predict.call_forever() for _ in range(self._settings.callers)),
+                *(watchdog.run() for watchdog in self._watchdogs),
+            ]
+            if self._takeover is None:
+                workers.append(self._settle.run())
+            running = [self._tasks.create_task(worker) for worker in workers]
+            consuming = self._tasks.create_task(self._join_and_consume())
+            await self._stopping.wait()
+            self._consume.stop()
+            if not self._has_joined:
+                consuming.cancel()
+            await asyncio.wait([consuming])
+            await self.revoked(list(self._publishing))
+            for task in running:
+                task.cancel()
+
+    async def _join_and_consume(self) -> None:
+        await self._source.start(self)
+        self._has_joined = True
+        await self._consume.run()
 
     async def lags(self) -> dict[int, int]:
         """Records that are not committed yet, by partition of ours."""
@@ -304,7 +329,10 @@ class Pipeline:
                 self._settings.drain_s,
             )
         if self._takeover is None:
-            await self._settle.commit(lanes)
+            if self._stopping.is_set():
+                await self._settle.commit_at_last(lanes)
+            else:
+                await self._settle.try_to_commit(lanes)
         if not self._stopping.is_set():
             self._microbatch.resume()
 

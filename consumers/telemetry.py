@@ -35,6 +35,7 @@ class Telemetry:
     """Counters by verb. All times in seconds, all sizes in bytes."""
 
     def __init__(self) -> None:
+        self.retries = 0
         self.registry = CollectorRegistry()
         reg = self.registry
         self._records = Counter(
@@ -129,6 +130,7 @@ class Telemetry:
         self._allowed.set(calls)
 
     def retried(self, stage: str) -> None:
+        self.retries += 1
         self._retries.labels(stage).inc()
 
     def rejected(self, code: str) -> None:

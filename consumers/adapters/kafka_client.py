@@ -1,20 +1,44 @@
-"""What the Kafka source and sink share: connection settings and the translation of aiokafka's
-errors.
+"""What every client of Kafka shares: connection settings, deadlines, the translation of errors.
+
+Rule: no call of aiokafka waits without a deadline. Past it the process ends with exit code 3 and
+says which call was not answered, since aiokafka itself tries again for ever.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
 
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import errors as kafka_errors
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.conn import collect_hosts, create_conn
 from aiokafka.helpers import create_ssl_context
 
 from consumers import config
-from consumers.errors import EXIT_USAGE, Fatal, PenstockError, Transient, Unreachable
+from consumers.ending import stopped_after
+from consumers.errors import (
+    EXIT_UNREACHABLE,
+    EXIT_USAGE,
+    Fatal,
+    PenstockError,
+    Transient,
+    Unreachable,
+)
+
+Client = TypeVar("Client", AIOKafkaConsumer, AIOKafkaProducer, AIOKafkaAdminClient)
 
 # Above the broker's answer times and above the rebalance timeout, as JoinGroup is an ordinary
 # request to aiokafka.
 REQUEST_TIMEOUT_MS = 40_000
+# A broker that is up accepts a connection and says what it can do within milliseconds.
+REACH_TIMEOUT_MS = 5_000
+# A worker that stops has 10 s beyond its drain, as the supervisor and Kubernetes count: its last
+# commit takes up to 5 of them, leaving the group 2, closing the producer 3.
+COMMIT_S = 5.0
+LEAVE_S = 2.0
+CLOSE_S = 3.0
 
 _SETTINGS_ERRORS = (
     kafka_errors.AuthenticationFailedError,
@@ -57,18 +81,16 @@ def _ssl_context(settings: config.Kafka) -> Any:
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Every aiokafka error inside becomes one of ours, saying `what` failed."""
+    """Every error of aiokafka or of the connection becomes one of ours, saying `what` failed."""
     try:
         yield
     except PenstockError:
         raise
     except _SETTINGS_ERRORS as error:
-        raise Fatal(
-            f"Kafka refused {what}: {error!r}. "
-            "Check kafka.security_protocol, the sasl_* and ssl_* keys and the ACLs.",
-            exit_code=EXIT_USAGE,
-        ) from error
-    except (kafka_errors.KafkaConnectionError, kafka_errors.NodeNotReadyError) as error:
+        raise _refused(what, error) from error
+    except (kafka_errors.KafkaConnectionError, kafka_errors.NodeNotReadyError, OSError) as error:
+        if _is_about_certificates(error) or _is_about_certificates(error.__cause__):
+            raise _refused(what, error.__cause__ or error) from error
         raise Unreachable(
             f"Kafka did not answer {what}: {error!r}. "
             "Is the broker of kafka.bootstrap_servers running?"
@@ -77,3 +99,83 @@ def translated(what: str) -> Iterator[None]:
         if error.retriable or isinstance(error, kafka_errors.KafkaTimeoutError):
             raise Transient(f"Kafka could not do {what} now: {error!r}") from error
         raise Fatal(f"Kafka failed {what}: {error!r}") from error
+
+
+def _refused(what: str, error: BaseException) -> Fatal:
+    return Fatal(
+        f"Kafka refused {what}: {error!r}. "
+        "Check kafka.security_protocol, the sasl_* and ssl_* keys and the ACLs.",
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _is_about_certificates(error: BaseException | None) -> bool:
+    """An end in the middle of a handshake is not: a broker that goes down does that."""
+    return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
+
+
+@asynccontextmanager
+async def answered_within(what: str, seconds: float) -> AsyncIterator[None]:
+    """`translated`, with a deadline: past it `Unreachable`, for calls that are made again."""
+    try:
+        async with asyncio.timeout(seconds):
+            with translated(what):
+                yield
+    except TimeoutError:
+        raise Unreachable(_silence(what, seconds)) from None
+
+
+@asynccontextmanager
+async def within(what: str, seconds: float) -> AsyncIterator[None]:
+    """`translated`, with a deadline: past it `Fatal`, exit code 3."""
+    try:
+        async with asyncio.timeout(seconds):
+            with translated(what):
+                yield
+    except TimeoutError:
+        raise Fatal(_silence(what, seconds), exit_code=EXIT_UNREACHABLE) from None
+
+
+def _silence(what: str, seconds: float) -> str:
+    return (
+        f"Kafka did not answer {what} within {seconds:g} s.\n"
+        "Are the brokers of kafka.bootstrap_servers up, and can all of them be reached?"
+    )
+
+
+async def reach(settings: config.Kafka) -> None:
+    """Connect to one of the brokers as every client does, and leave it again. Raises `Unreachable`,
+    or `Fatal` for credentials and certificates; aiokafka's own start does not tell one from the
+    other, and logs every try.
+    """
+    arguments = connection(settings) | {"request_timeout_ms": REACH_TIMEOUT_MS}
+    failure: PenstockError | None = None
+    for host, port, _ in collect_hosts(arguments.pop("bootstrap_servers")):
+        try:
+            with translated(f"a connection to {host}:{port}"):
+                (await create_conn(host, port, **arguments)).close()
+                return
+        except Transient as error:
+            failure = error
+    assert failure is not None, "kafka.bootstrap_servers names a broker"
+    raise failure
+
+
+async def start(client: Client, settings: config.Kafka, what: str) -> None:
+    """Connect it, and what else its start does."""
+    await reach(settings)
+    async with within(what, settings.timeout_ms / 1000):
+        await client.start()
+
+
+async def close(client: Client, seconds: float, what: str) -> None:
+    async with within(what, seconds):
+        await (client.close() if isinstance(client, AIOKafkaAdminClient) else client.stop())
+
+
+@asynccontextmanager
+async def opened(client: Client, settings: config.Kafka, what: str) -> AsyncIterator[Client]:
+    """A client for the length of a block; `what` is its work, for messages."""
+    async with stopped_after(lambda: close(client, CLOSE_S, f"the end of {what}")):
+        await start(client, settings, f"the start of {what}")
+        yield client

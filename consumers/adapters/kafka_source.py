@@ -1,13 +1,16 @@
 """The input topic by aiokafka: one member of the consumer group.
 
 Rule: nothing is read before `assigned` returned, nothing is committed after `revoked` returned; a
-listener that fails ends the worker, because aiokafka itself would log it and go on. Owner: the
-consume task polls; commits come from settle.
+listener that fails ends the worker, because aiokafka itself would log it and go on. A rebalance may
+take `kafka.timeout_ms`; no call outlasts its own deadline. Owner: the consume task polls; commits
+come from settle.
 """
 
 import asyncio
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka import errors as kafka_errors
@@ -17,8 +20,22 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.structs import OffsetAndMetadata
 
 from consumers import config
-from consumers.adapters.kafka_client import REQUEST_TIMEOUT_MS, connection, translated
+from consumers.adapters.kafka_client import (
+    COMMIT_S,
+    LEAVE_S,
+    REQUEST_TIMEOUT_MS,
+    answered_within,
+    close,
+    connection,
+    opened,
+    start,
+    translated,
+    within,
+)
+from consumers.errors import EXIT_UNREACHABLE, Fatal
 from consumers.ports import Commit, Rebalance, Record
+
+log = logging.getLogger(__name__)
 
 # A killed worker's partitions move after this; 6 s is the broker's minimum
 # (group.min.session.timeout.ms).
@@ -30,6 +47,11 @@ FETCH_MAX_WAIT_MS = 20
 MAX_RECORDS = 500
 # The watchdog of the pipeline judges progress, not the time between polls.
 MAX_POLL_INTERVAL_MS = 86_400_000
+# aiokafka waits for a rebalance however long it takes; looked after that often.
+REBALANCE_LOOK_S = 1.0
+NO_PARTITION = -1
+# For the metrics page, which must not keep its reader waiting.
+END_OFFSETS_S = 5.0
 
 
 class KafkaSource:
@@ -38,6 +60,7 @@ class KafkaSource:
     def __init__(self, settings: config.Kafka, *, drain_ms: int) -> None:
         self._settings = settings
         self._topic = settings.input_topic
+        self._timeout_s = settings.timeout_ms / 1000
         rebalance_timeout_ms = min(drain_ms + 10_000, REQUEST_TIMEOUT_MS - 5_000)
         self._consumer = AIOKafkaConsumer(
             **connection(settings),
@@ -54,30 +77,28 @@ class KafkaSource:
         )
         self._failure: BaseException | None = None
         self._ours: set[int] = set()
+        self._joining_since_s: float | None = None
         self._stopped = False
 
     async def start(self, rebalance: Rebalance) -> None:
+        await start(self._consumer, self._settings, "the start of the consumer")
+        self.now_joining()
         self._consumer.subscribe([self._topic], listener=_Listener(self, rebalance))
-        with translated("joining the consumer group"):
-            await self._consumer.start()
-        self._check()
 
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
         self._check()
         wanted = [
             TopicPartition(self._topic, number) for number in partitions if number in self._ours
         ]
-        if not wanted:
+        if not wanted and self._joining_since_s is None:
             await asyncio.sleep(wait_ms / 1000)
             self._check()
             return ()
-        with translated("reading the input topic"):
-            try:
-                found = await self._consumer.getmany(
-                    *wanted, timeout_ms=wait_ms, max_records=MAX_RECORDS
-                )
-            except kafka_errors.IllegalStateError:
-                return ()  # a partition left between the look and the call
+        try:
+            async with asyncio.timeout(wait_ms / 1000 + REBALANCE_LOOK_S):
+                found = await self._getmany(wanted, wait_ms)
+        except TimeoutError:
+            found = {}
         self._check()
         return [
             Record(message.partition, message.offset, message.key, message.value, message.timestamp)
@@ -91,6 +112,19 @@ class KafkaSource:
         self.seek(ours)
         return ours
 
+    async def _getmany(self, wanted: list[TopicPartition], wait_ms: int) -> dict[Any, Any]:
+        """Without a wish, nothing is read: aiokafka only tells what its coordinator met with."""
+        with translated("a read of the input topic"):
+            try:
+                found: dict[Any, Any] = await self._consumer.getmany(
+                    *wanted or (TopicPartition(self._topic, NO_PARTITION),),
+                    timeout_ms=wait_ms,
+                    max_records=MAX_RECORDS,
+                )
+            except kafka_errors.IllegalStateError:
+                return {}  # a partition left between the look and the call
+        return found
+
     async def commit(self, commits: Mapping[int, Commit]) -> None:
         offsets = {
             TopicPartition(self._topic, number): OffsetAndMetadata(*commit)
@@ -99,7 +133,7 @@ class KafkaSource:
         }
         if not offsets:
             return
-        with translated("the commit"):
+        async with answered_within("the commit", min(COMMIT_S, self._timeout_s)):
             try:
                 await self._consumer.commit(offsets)
             except (kafka_errors.CommitFailedError, kafka_errors.IllegalStateError):
@@ -112,15 +146,19 @@ class KafkaSource:
 
     async def end_offsets(self) -> Mapping[int, int]:
         wanted = [TopicPartition(self._topic, number) for number in self._ours]
-        with translated("asking for the end of the input topic"):
+        async with answered_within("a question about the end of the input topic", END_OFFSETS_S):
             ends = await self._consumer.end_offsets(wanted)
         return {where.partition: offset for where, offset in ends.items()}
 
     async def stop(self) -> None:
         if not self._stopped:
             self._stopped = True
-            with translated("leaving the consumer group"):
-                await self._consumer.stop()
+            try:
+                await close(self._consumer, LEAVE_S, "the end of the consumer")
+            except Fatal:
+                if self._joining_since_s is None:
+                    raise
+                log.warning("left in the middle of a rebalance: the group notices by the session")
 
     async def committed(self, partitions: Iterable[int]) -> dict[int, Commit]:
         """Offset and metadata of the group; partitions without a commit start at the earliest
@@ -128,21 +166,16 @@ class KafkaSource:
         """
         wanted = [TopicPartition(self._topic, number) for number in partitions]
         admin = AIOKafkaAdminClient(**connection(self._settings))
-        with translated("reading the committed offsets"):
-            await admin.start()
-            try:
-                found = await admin.list_consumer_group_offsets(
-                    self._settings.group, partitions=wanted
-                )
-                starts = {
-                    where.partition: Commit(entry.offset, entry.metadata or "")
-                    for where, entry in found.items()
-                    if entry.offset >= 0
-                }
-                fresh = [where for where in wanted if where.partition not in starts]
-                begins = await self._consumer.beginning_offsets(fresh) if fresh else {}
-            finally:
-                await admin.close()
+        what = "a question about the committed offsets"
+        async with opened(admin, self._settings, what), within(what, self._timeout_s):
+            found = await admin.list_consumer_group_offsets(self._settings.group, partitions=wanted)
+            starts = {
+                where.partition: Commit(entry.offset, entry.metadata or "")
+                for where, entry in found.items()
+                if entry.offset >= 0
+            }
+            fresh = [where for where in wanted if where.partition not in starts]
+            begins = await self._consumer.beginning_offsets(fresh) if fresh else {}
         return starts | {where.partition: Commit(offset) for where, offset in begins.items()}
 
     def keep_failure(self, error: BaseException) -> None:
@@ -150,6 +183,11 @@ class KafkaSource:
 
     def now_ours(self, partitions: Collection[int]) -> None:
         self._ours = set(partitions)
+        self._joining_since_s = None
+
+    def now_joining(self) -> None:
+        self._ours = set()
+        self._joining_since_s = _now_s()
 
     def seek(self, starts: Mapping[int, Commit]) -> None:
         for number, commit in starts.items():
@@ -158,6 +196,18 @@ class KafkaSource:
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
+        since_s = self._joining_since_s
+        if since_s is not None and _now_s() - since_s > self._timeout_s:
+            raise Fatal(
+                f"Kafka did not let us join group {self._settings.group} within "
+                f"{self._timeout_s:g} s.\nIs the coordinator up? Do the group's other members hand "
+                "back their partitions in time?",
+                exit_code=EXIT_UNREACHABLE,
+            )
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -174,7 +224,7 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
             self._source.keep_failure(error)
             raise
         finally:
-            self._source.now_ours(())
+            self._source.now_joining()
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         numbers = [where.partition for where in assigned]

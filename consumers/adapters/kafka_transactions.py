@@ -17,7 +17,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from consumers import config
 from consumers.adapters.kafka_batches import BATCH_BYTES, batches
-from consumers.adapters.kafka_client import connection, translated
+from consumers.adapters.kafka_client import answered_within, connection, translated
 from consumers.errors import Fenced, Transient, Unreachable
 from consumers.ports import Clock, Commit, Outgoing
 
@@ -80,12 +80,8 @@ class KafkaOutlet:
 
     async def start(self) -> None:
         """Answered when what the predecessor had begun is decided."""
-        try:
-            async with asyncio.timeout(START_TIMEOUT_S):
-                with translated("starting a transactional producer"):
-                    await self._producer.start()
-        except TimeoutError:
-            raise _silent("the start of a transactional producer", START_TIMEOUT_S) from None
+        async with answered_within("the start of a transactional producer", START_TIMEOUT_S):
+            await self._producer.start()
 
     async def publish(self, outgoing: Sequence[Outgoing], position: Commit) -> None:
         try:

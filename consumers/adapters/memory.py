@@ -20,13 +20,17 @@ from consumers.ports import Answers, Body, Commit, Listed, Location, Outgoing, R
 
 
 class MemorySource:
-    """A topic with one member. `append` records, `move` partitions, look at `committed`."""
+    """A topic with one member. `append` records, `move` partitions, look at `committed`; `on_start`
+    and `on_commit` may raise or wait.
+    """
 
     def __init__(self, partitions: int = 1) -> None:
         self.records: dict[int, list[Record]] = {number: [] for number in range(partitions)}
         self.committed: dict[int, Commit] = {}
         self.commits: list[Mapping[int, Commit]] = []
         self.polls = 0
+        self.on_start: Callable[[], Awaitable[None]] | None = None
+        self.on_commit: Callable[[], Awaitable[None]] | None = None
         self._positions: dict[int, int] = {}
         self._rebalance: Rebalance | None = None
         self._arrived = asyncio.Event()
@@ -50,6 +54,8 @@ class MemorySource:
         return record
 
     async def start(self, rebalance: Rebalance) -> None:
+        if self.on_start is not None:
+            await self.on_start()
         self._rebalance = rebalance
         await self.assign(self.records)
 
@@ -98,6 +104,8 @@ class MemorySource:
         return starts
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
+        if self.on_commit is not None:
+            await self.on_commit()
         self.commits.append(dict(commits))
         self.committed |= commits
 

@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaProducer
 from msgspec import Struct
 
 from consumers import config
-from consumers.adapters.kafka_client import connection, translated
+from consumers.adapters.kafka_client import connection, opened, within
 from consumers.bench import load
 from consumers.bench.children import say, serve
 from consumers.bench.place import PARTITIONS
@@ -126,13 +126,11 @@ def schedule(streams: int, hz: float, ticks: int) -> Iterator[Due]:
 
 async def _work(task: GeneratorTask) -> None:
     producer = AIOKafkaProducer(**connection(task.kafka))
-    try:
-        with translated("connecting the load generator"):
-            await producer.start()
-            await producer.partitions_for(task.topic)
-            say(await _send_all(task, producer))
-    finally:
-        await producer.stop()
+    # All of it, as a deadline for each of the ticks would weigh on what is measured.
+    work_s = task.ticks / task.hz + task.kafka.timeout_ms / 1000
+    async with opened(producer, task.kafka, "the load"), within("the load", work_s):
+        await producer.partitions_for(task.topic)
+        say(await _send_all(task, producer))
 
 
 async def _send_all(task: GeneratorTask, producer: AIOKafkaProducer) -> Sent:

@@ -21,13 +21,15 @@ from aiokafka.errors import for_code
 from botocore.exceptions import BotoCoreError, ClientError
 
 from consumers import config
-from consumers.adapters.kafka_client import connection, translated
+from consumers.adapters.kafka_client import connection, opened, within
 from consumers.errors import EXIT_USAGE, Fatal, Unreachable
 
 PARTITIONS = 4
 # Time stamps by the broker: one clock for all, and none of ours. Files of removed topics go at
 # once, as a round is up to 0.5 GB.
 TOPIC_SETTINGS = {"message.timestamp.type": "LogAppendTime", "file.delete.delay.ms": "1000"}
+# A broker of this machine answers within milliseconds, a busy one within seconds.
+ANSWER_S = 30.0
 # The limit of one DeleteObjects request.
 DELETE_KEYS = 1_000
 
@@ -71,9 +73,9 @@ async def fresh_topics(settings: config.Kafka) -> AsyncIterator[Topics]:
     # Clients warn that a topic is not known yet, or no longer: here that is how it begins and ends.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     admin = AIOKafkaAdminClient(**connection(settings))
-    try:
-        with translated("creating the bench's topics"):
-            await admin.start()
+    timeout_s = settings.timeout_ms / 1000
+    async with opened(admin, settings, "the making of the bench's topics"):
+        async with within("the creation of the bench's topics", timeout_s):
             answer = await admin.create_topics(
                 [NewTopic(name, PARTITIONS, 1, topic_configs=TOPIC_SETTINGS) for name in topics]
             )
@@ -83,27 +85,21 @@ async def fresh_topics(settings: config.Kafka) -> AsyncIterator[Topics]:
         try:
             yield topics
         finally:
-            with translated("removing the bench's topics"):
+            async with within("the removal of the bench's topics", timeout_s):
                 await admin.delete_topics(list(topics))
-    finally:
-        await admin.close()
 
 
 @asynccontextmanager
 async def end_watcher(settings: config.Kafka) -> AsyncIterator[AIOKafkaConsumer]:
     """For `count_records`; it reads nothing."""
     consumer = AIOKafkaConsumer(**connection(settings))
-    try:
-        with translated("watching the output topic"):
-            await consumer.start()
+    async with opened(consumer, settings, "the watching of the output topic"):
         yield consumer
-    finally:
-        await consumer.stop()
 
 
 async def count_records(watcher: AIOKafkaConsumer, topic: str, partitions: int = PARTITIONS) -> int:
     """Records that were ever written to the first partitions of a topic of the bench."""
-    with translated("asking for the end of the output topic"):
+    async with within("a question about the end of the output topic", ANSWER_S):
         ends = await watcher.end_offsets(
             [TopicPartition(topic, number) for number in range(partitions)]
         )
@@ -115,14 +111,11 @@ async def publish(
 ) -> None:
     """All of (partition, key, value), acknowledged."""
     producer = AIOKafkaProducer(**connection(settings), linger_ms=5, max_batch_size=1_000_000)
-    try:
-        with translated("publishing references"):
-            await producer.start()
-            for partition, key, value in messages:
-                await producer.send(topic, value, key=key, partition=partition)
-            await producer.flush()
-    finally:
-        await producer.stop()
+    what = "the publishing of references"
+    async with opened(producer, settings, what), within(what, settings.timeout_ms / 1000):
+        for partition, key, value in messages:
+            await producer.send(topic, value, key=key, partition=partition)
+        await producer.flush()
 
 
 class Bucket:

@@ -14,9 +14,9 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from msgspec import Struct
 
 from consumers import config
-from consumers.adapters.kafka_client import connection, translated
+from consumers.adapters.kafka_client import connection, opened, within
 from consumers.bench.children import ask, say, serve
-from consumers.bench.place import PARTITIONS, Topics
+from consumers.bench.place import ANSWER_S, PARTITIONS, Topics
 from consumers.errors import Fatal
 
 SILENCE_MS = 10_000
@@ -133,20 +133,24 @@ async def _records(settings: config.Kafka, topic: str) -> AsyncIterator[Consumer
         max_poll_records=None,
     )
     partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-    try:
-        with translated(f"reading {topic}"):
-            await consumer.start()
-            consumer.assign(partitions)
+    async with opened(consumer, settings, f"the reading of {topic}"):
+        consumer.assign(partitions)
+        async with within(f"a question about the end of {topic}", ANSWER_S):
             ends = await consumer.end_offsets(partitions)
-            while any([await consumer.position(part) < end for part, end in ends.items()]):
+        while any([await _position(consumer, part) < end for part, end in ends.items()]):
+            async with within(f"a read of {topic}", ANSWER_S):
                 found = await consumer.getmany(timeout_ms=SILENCE_MS)
-                if not found:
-                    raise Fatal(f"Kafka stopped sending {topic} before its end")
-                for records in found.values():
-                    for record in records:
-                        yield record
-    finally:
-        await consumer.stop()
+            if not found:
+                raise Fatal(f"Kafka stopped sending {topic} before its end")
+            for records in found.values():
+                for record in records:
+                    yield record
+
+
+async def _position(consumer: AIOKafkaConsumer, part: TopicPartition) -> int:
+    async with within(f"a question about the position in {part.topic}", ANSWER_S):
+        position: int = await consumer.position(part)
+    return position
 
 
 if __name__ == "__main__":

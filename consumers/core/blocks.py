@@ -192,6 +192,7 @@ class Ticket:
         "next_row",
         "owner",
         "pin",
+        "read_bytes",
         "record",
         "reference",
         "resume",
@@ -222,6 +223,7 @@ class Ticket:
         self.head: Block | None = None
         self.tail: Block | None = None
         self.next_row = 0
+        self.read_bytes = 0
         self.resume = START
         self.rows = 0
         self.started = False

@@ -23,6 +23,7 @@ from consumers.demo.streams import Producers, forms, stream_name
 from consumers.demo.tail import Tail
 from consumers.demo.view import View
 from consumers.demo.worker import Worker
+from consumers.ending import stopped_after
 from consumers.errors import Fatal
 
 # After a kill the group waits 8 s for the dead member; a worker killed while it joins costs as much
@@ -91,20 +92,16 @@ async def _play(options: Options, place: Place, console: Console, interrupts: In
 @asynccontextmanager
 async def _sink(place: Place) -> AsyncIterator[KafkaSink]:
     sink = KafkaSink(place.cfg.kafka, SystemClock())
-    try:
+    async with stopped_after(sink.stop):
         await sink.start()
         yield sink
-    finally:
-        await sink.stop()
 
 
 @asynccontextmanager
 async def _tail(place: Place, progress: Progress) -> AsyncIterator[Tail]:
     tail = Tail(place.cfg, progress.answered)
-    try:
+    async with stopped_after(tail.stop):
         yield tail
-    finally:
-        await tail.stop()
 
 
 async def _all_answered(progress: Progress) -> None:

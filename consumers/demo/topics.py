@@ -3,17 +3,14 @@
 from aiokafka.admin import AIOKafkaAdminClient
 
 from consumers import config
-from consumers.adapters.kafka_client import connection, translated
+from consumers.adapters.kafka_client import connection, opened, within
 
 
 async def delete_topics(cfg: config.Config) -> None:
     """Input, output and dead-letter topic, as the settings name them."""
     admin = AIOKafkaAdminClient(**connection(cfg.kafka))
-    with translated("deleting the demo's topics"):
-        await admin.start()
-        try:
-            await admin.delete_topics(
-                [cfg.kafka.input_topic, cfg.output.topic, cfg.output.dead_letter_topic]
-            )
-        finally:
-            await admin.close()
+    what = "the removal of the demo's topics"
+    async with opened(admin, cfg.kafka, what), within(what, cfg.kafka.timeout_ms / 1000):
+        await admin.delete_topics(
+            [cfg.kafka.input_topic, cfg.output.topic, cfg.output.dead_letter_topic]
+        )

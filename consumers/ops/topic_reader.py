@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from consumers import config
-from consumers.adapters.kafka_client import connection, translated
+from consumers.adapters.kafka_client import connection, opened, within
 from consumers.core.cursor import without_stop
 from consumers.errors import EXIT_USAGE, Fatal, Unreachable
 from consumers.ports import Commit
@@ -22,6 +22,8 @@ MAX_RECORDS = 2_000
 FETCH_BYTES = 4 << 20
 # Longer than the longest pause of a broker that moves a partition's leader.
 SILENCE_MS = 30_000
+# Beyond that silence, for the questions about positions.
+READ_S = SILENCE_MS / 1000 + 10.0
 
 # First and behind the last offset, by partition.
 Spans = Mapping[int, tuple[int, int]]
@@ -33,23 +35,17 @@ Take = Callable[[int, int, bytes | None, bytes | None], None]
 class Reader:
     """Get one from `open_reader`."""
 
-    def __init__(self, settings: config.Kafka, isolation: str) -> None:
+    def __init__(self, settings: config.Kafka, isolation: str, admin: AIOKafkaAdminClient) -> None:
         self._settings = settings
+        self._timeout_s = settings.timeout_ms / 1000
         self._isolation = isolation
-        self._admin = AIOKafkaAdminClient(**connection(settings))
-
-    async def start(self) -> None:
-        with translated("connecting to read topics"):
-            await self._admin.start()
-
-    async def close(self) -> None:
-        await self._admin.close()
+        self._admin = admin
 
     async def committed(self, partitions: Iterable[int]) -> dict[int, Commit]:
         """The group's next offset and cursor by input partition, where it has one."""
         topic, group = self._settings.input_topic, self._settings.group
         parts = [TopicPartition(topic, number) for number in partitions]
-        with translated("reading the committed offsets"):
+        async with within("a question about the committed offsets", self._timeout_s):
             found = await self._admin.list_consumer_group_offsets(group, partitions=parts)
         return {
             part.partition: Commit(entry.offset, entry.metadata or "")
@@ -67,7 +63,7 @@ class Reader:
 
     async def spans(self, topic: str) -> Spans:
         """What a topic holds now."""
-        with translated(f"asking for topic {topic}"):
+        async with within(f"a question about topic {topic}", self._timeout_s):
             (found,) = await self._admin.describe_topics([topic])
             parts = [TopicPartition(topic, one["partition"]) for one in found["partitions"]]
             if not parts:
@@ -103,21 +99,19 @@ class Reader:
         }
         if not at:
             return
-        with translated(f"reading {topic}"):
-            async with self._consumer() as consumer:
-                consumer.assign(list(at))
-                for part, begin in at.items():
-                    consumer.seek(part, begin)
-                while at:
+        async with self._consumer() as consumer:
+            consumer.assign(list(at))
+            for part, begin in at.items():
+                consumer.seek(part, begin)
+            while at:
+                async with within(f"a read of {topic}", READ_S):
                     found = await consumer.getmany(
                         *at, timeout_ms=SILENCE_MS, max_records=MAX_RECORDS
                     )
-                    for part, records in found.items():
-                        end = spans[part.partition][1]
-                        yield (
-                            part.partition,
-                            [record for record in records if record.offset < end],
-                        )
+                for part, records in found.items():
+                    end = spans[part.partition][1]
+                    yield part.partition, [record for record in records if record.offset < end]
+                async with within(f"a question about the position in {topic}", self._timeout_s):
                     at = await self._advance(consumer, at, spans, bool(found), passed)
 
     @staticmethod
@@ -147,21 +141,15 @@ class Reader:
             isolation_level=self._isolation,
             max_partition_fetch_bytes=FETCH_BYTES,
         )
-        try:
-            await consumer.start()
+        async with opened(consumer, self._settings, "the reading of topics"):
             yield consumer
-        finally:
-            await consumer.stop()
 
 
 @asynccontextmanager
 async def open_reader(settings: config.Kafka, isolation: str) -> AsyncIterator[Reader]:
-    reader = Reader(settings, isolation)
-    try:
-        await reader.start()
-        yield reader
-    finally:
-        await reader.close()
+    admin = AIOKafkaAdminClient(**connection(settings))
+    async with opened(admin, settings, "the reading of topics"):
+        yield Reader(settings, isolation, admin)
 
 
 def offsets(spans: Iterable[tuple[int, int]]) -> int:

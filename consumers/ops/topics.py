@@ -4,7 +4,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
 from consumers import config
-from consumers.adapters.kafka_client import connection, translated
+from consumers.adapters.kafka_client import connection, opened, within
 from consumers.errors import Fatal
 
 
@@ -14,14 +14,9 @@ async def create_topics(
     """Create what is missing; (topic, "created" or "was there") for each."""
     topics = (cfg.kafka.input_topic, cfg.output.topic, cfg.output.dead_letter_topic)
     admin = AIOKafkaAdminClient(**connection(cfg.kafka))
-    with translated("creating topics"):
-        await admin.start()
-        try:
-            return [
-                (topic, await _create(admin, topic, partitions, replication)) for topic in topics
-            ]
-        finally:
-            await admin.close()
+    what = "the creation of topics"
+    async with opened(admin, cfg.kafka, what), within(what, cfg.kafka.timeout_ms / 1000):
+        return [(topic, await _create(admin, topic, partitions, replication)) for topic in topics]
 
 
 async def _create(admin: AIOKafkaAdminClient, topic: str, partitions: int, replication: int) -> str:

@@ -188,6 +188,7 @@ class Download:
         await room()
         async for chunk in body:
             nbytes += len(chunk)
+            ticket.read_bytes += len(chunk)
             await reading.feed(chunk, room)
             if not ticket.owner.alive:
                 return

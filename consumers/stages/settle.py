@@ -2,38 +2,74 @@
 
 Rule: what is committed is what the lanes' ledgers say, one request for all partitions; nothing is
 committed for a lane that is closed. A commit that fails is tried again with the next one, as the
-ledger only moves forward.
+ledger only moves forward; a broker that answers none for too long ends the process.
 """
 
 import asyncio
-import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from consumers.errors import Transient
+from consumers.errors import EXIT_UNREACHABLE, Fatal, Transient
 from consumers.lane import Lane
-from consumers.ports import Source
+from consumers.outage import Outage
+from consumers.ports import Clock, Source
 from consumers.telemetry import Telemetry
 
-log = logging.getLogger(__name__)
+# One commit may hang for 5 s, and what is left of a stop's 10 s is for leaving.
+LAST_S = 4.0
+LAST_PAUSE_S = 0.2
 
 
 class Settle:
     """Commits every `interval_s`, and at once when a lane is handed back."""
 
     def __init__(
-        self, source: Source, lanes: Mapping[int, Lane], telemetry: Telemetry, *, interval_s: float
+        self,
+        source: Source,
+        lanes: Mapping[int, Lane],
+        telemetry: Telemetry,
+        outage: Outage,
+        clock: Clock,
+        *,
+        interval_s: float,
     ) -> None:
         self._source = source
         self._lanes = lanes
         self._telemetry = telemetry
+        self._outage = outage
+        self._clock = clock
         self._interval_s = interval_s
 
     async def run(self) -> None:
         while True:
             await asyncio.sleep(self._interval_s)
-            await self.commit(list(self._lanes.values()))
+            await self.try_to_commit(list(self._lanes.values()))
+
+    async def try_to_commit(self, lanes: Iterable[Lane]) -> None:
+        """What fails is told and left to the next commit, whoever makes it."""
+        try:
+            await self.commit(lanes)
+        except Transient as error:
+            self._telemetry.retried("settle")
+            self._outage.unreachable(error)
+
+    async def commit_at_last(self, lanes: Sequence[Lane]) -> None:
+        """At a stop, where nobody makes it again. Raises `Fatal` when it fails for too long."""
+        began_s = self._clock.now()
+        while True:
+            try:
+                await self.commit(lanes)
+                return
+            except Transient as error:
+                self._telemetry.retried("settle")
+                if self._clock.now() - began_s >= LAST_S:
+                    raise Fatal(
+                        f"the last commit failed, what it says will be repeated: {error}",
+                        exit_code=EXIT_UNREACHABLE,
+                    ) from error
+                await asyncio.sleep(LAST_PAUSE_S)
 
     async def commit(self, lanes: Iterable[Lane]) -> None:
+        """One request, if anything moved. Raises `Transient`."""
         due = {
             lane: progress
             for lane in lanes
@@ -41,12 +77,8 @@ class Settle:
         }
         if not due:
             return
-        try:
-            await self._source.commit({lane.partition: progress for lane, progress in due.items()})
-        except Transient as error:
-            self._telemetry.retried("settle")
-            log.warning("the commit failed and will be repeated: %s", error)
-            return
+        await self._source.commit({lane.partition: progress for lane, progress in due.items()})
+        self._outage.answered()
         for lane, progress in due.items():
             lane.committed = progress
         self._telemetry.committed()

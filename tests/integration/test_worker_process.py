@@ -196,12 +196,13 @@ async def test_a_worker_whose_model_does_not_answer_is_alive_but_not_ready(
     environ = environment(services, topics, MODEL__URL="http://127.0.0.1:1")
     async with running_worker(environ) as worker:
 
-        async def is_assigned() -> bool:
-            return "assigned partitions [0, 1, 2, 3]" in worker.said
+        async def is_waiting() -> bool:
+            return "the model server does not answer" in worker.said
 
-        await until(is_assigned, lambda: worker.said)
+        await until(is_waiting, lambda: worker.said)
         assert await worker.get("/healthz") == (200, "ok\n")
         assert await worker.get("/readyz") == (503, "the model does not answer\n")
+        assert "assigned partitions" not in worker.said
         assert await worker.stop() == 0
 
 

@@ -400,7 +400,7 @@ def test_a_store_that_is_away_is_waited_for_however_long(caplog: pytest.LogCaptu
     scenario()
     told = [line for line in caplog.messages if "object store" in line]
     assert [line.split(" after")[0] for line in told] == [
-        "the object store does not answer, waiting for it: refused",
+        "the object store does not answer, waiting: refused",
         "the object store answers again",
     ]
 

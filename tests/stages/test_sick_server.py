@@ -367,7 +367,7 @@ async def test_what_goes_wrong_later_stops_the_line_and_commits_nothing_unanswer
 
 
 @virtual_time
-async def test_a_server_that_is_away_does_not_keep_a_worker_from_starting() -> None:
+async def test_a_server_that_is_silent_at_the_start_is_one_to_wait_for() -> None:
     world = World()
 
     async def silent(_: Sequence[Payload]) -> Answers | None:
@@ -375,7 +375,8 @@ async def test_a_server_that_is_away_does_not_keep_a_worker_from_starting() -> N
         return None
 
     world.model.script = silent
-    await world.pipeline().calls.check()
+    with pytest.raises(Unreachable, match=r"model\.url"):
+        await world.pipeline().calls.check()
     assert world.clock.now() == pytest.approx(5.0)
 
 

@@ -73,7 +73,7 @@ class Worker:
         await self._until_it_says("/healthz", "ok")
 
     def send(self, number: signal.Signals) -> None:
-        self._may_end = True
+        self.may_end()
         self._process.send_signal(number)
 
     def may_end(self) -> None:
@@ -86,7 +86,7 @@ class Worker:
         return await self.ended()
 
     async def kill(self) -> None:
-        self._may_end = True
+        self.may_end()
         self._process.kill()
         await self._process.wait()
 

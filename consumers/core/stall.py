@@ -1,0 +1,76 @@
+"""Does a lane stand still although it owes something?
+
+Rule: whatever moves is progress: bytes, rows, answers, deliveries, commits, and every try of a
+service that is known to be ill, since waiting for one is what a worker is for. Time in which nobody
+looked (a stopped process, a sleeping machine) counts as one look. Owner: the watchdog.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from consumers.core.blocks import Ticket
+
+
+class Standing(NamedTuple):
+    """Where a lane stands: two equal ones mean that nothing moved. `stage` holds what comes next,
+    the record at `offset`.
+    """
+
+    stage: str
+    offset: int
+    deliveries: int
+    rows: int = 0
+    read_bytes: int = 0
+
+
+class Stalled(NamedTuple):
+    partition: int
+    standing: Standing
+    still_s: float
+
+
+class Stall:
+    """`look` about every `look_s`; says who stands still for `limit_s`."""
+
+    def __init__(self, limit_s: float, look_s: float, now_s: float) -> None:
+        self._limit_s = limit_s
+        self._look_s = look_s
+        self._looked_s = now_s
+        self._tries = 0
+        self._since: dict[int, tuple[Standing, float]] = {}
+
+    def look(
+        self, now_s: float, standings: Mapping[int, Standing | None], tries: int
+    ) -> Stalled | None:
+        """`standings` by partition, None where nothing is owed; `tries` that failed so far, of all
+        services. The partition that stands still longest, if that is too long.
+        """
+        late_s = max(0.0, now_s - self._looked_s - 2 * self._look_s)
+        is_waiting = tries != self._tries
+        self._looked_s, self._tries = now_s, tries
+        before, self._since = self._since, {}
+        for partition, standing in standings.items():
+            if standing is None:
+                continue
+            earlier, since_s = before.get(partition, (None, now_s))
+            moved = is_waiting or standing != earlier
+            self._since[partition] = (standing, now_s if moved else since_s + late_s)
+        if not self._since:
+            return None
+        partition, (standing, since_s) = min(self._since.items(), key=lambda item: item[1][1])
+        still_s = now_s - since_s
+        return Stalled(partition, standing, still_s) if still_s >= self._limit_s else None
+
+
+def holder(head: Ticket) -> str:
+    """The stage that has what this ticket needs next."""
+    block = head.head
+    if block is None or (block.is_answered and block.next is None):
+        if head.closed:
+            return "publish"
+        if not head.started:
+            return "download (no fetcher is free)"
+        return "expand" if head.read_bytes else "download"
+    if block.is_answered:
+        return "publish"
+    return "microbatch" if block.waiting else "predict"

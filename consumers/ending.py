@@ -1,0 +1,21 @@
+"""What must be stopped at the end of a block, without hiding why the block ended.
+
+Rule: a block that failed is told by its own failure, one that went well by the failure of the stop.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+from consumers.errors import PenstockError
+
+
+@asynccontextmanager
+async def stopped_after(stop: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Calls `stop` when the block is left."""
+    try:
+        yield
+    except BaseException:
+        with suppress(PenstockError):
+            await stop()
+        raise
+    await stop()

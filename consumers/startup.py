@@ -1,0 +1,50 @@
+"""The start: services that start together find each other.
+
+Rule: a worker takes no partitions before store and model answered, since whoever has them already
+may be able to work. Each service is waited for with one line when that begins and one when it ends,
+at most `limits.start_ms`; what no waiting mends ends the start at once. Owner: the application.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+from consumers import config
+from consumers.core.retry import Backoff
+from consumers.errors import Poison, Transient
+from consumers.outage import Outage
+from consumers.ports import Clock, Location, Objects
+
+RETRY = Backoff(first_s=0.2, most_s=3.0)
+# Need not exist: any answer about it is an answer.
+PROBE = Location("penstock", "probe")
+
+
+async def until_answered(
+    service: str, ask: Callable[[], Awaitable[None]], clock: Clock, patience_s: float
+) -> None:
+    """Returns when `ask` does. Raises `Fatal` when it has been `Transient` for too long."""
+    outage = Outage(service, clock, patience_s)
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            await ask()
+        except Transient as error:
+            outage.unreachable(error)
+            await asyncio.sleep(RETRY.delay_s(attempt, 0.0, random.random()) or 0.0)
+        else:
+            outage.answered()
+            return
+
+
+async def ask_store(objects: Objects, settings: config.Objects) -> None:
+    """Does anybody answer at `objects.endpoint_url`? AWS and local folders are not asked."""
+    if urlsplit(settings.endpoint_url or "").scheme not in ("http", "https"):
+        return
+    try:
+        body = await objects.open(PROBE)
+    except Poison:
+        return
+    await body.aclose()

@@ -1,0 +1,46 @@
+"""Ends a worker that owes answers and gets nowhere.
+
+Rule: it only looks, a few times within the limit, at counters that exist anyway. A worker that is
+started again begins at the last commit, so ending one that hangs loses nothing. Owner: the
+pipeline.
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+from consumers.core.stall import Stall
+from consumers.errors import EXIT_UNREACHABLE, Fatal
+from consumers.lane import Lane
+from consumers.ports import Clock
+from consumers.telemetry import Telemetry
+
+LOOKS = 10
+
+
+class Watchdog:
+    """`limit_s` without any progress is too long."""
+
+    def __init__(
+        self, lanes: Mapping[int, Lane], clock: Clock, telemetry: Telemetry, *, limit_s: float
+    ) -> None:
+        self._lanes = lanes
+        self._clock = clock
+        self._telemetry = telemetry
+        self._limit_s = limit_s
+
+    async def run(self) -> None:
+        look_s = self._limit_s / LOOKS
+        stall = Stall(self._limit_s, look_s, self._clock.now())
+        while True:
+            await asyncio.sleep(look_s)
+            standings = {partition: lane.standing for partition, lane in self._lanes.items()}
+            found = stall.look(self._clock.now(), standings, self._telemetry.retries)
+            if found is not None:
+                raise Fatal(
+                    f"partition {found.partition} stands still since {found.still_s:.0f} s "
+                    f"(limits.stall_ms): {found.standing.stage} holds offset "
+                    f"{found.standing.offset}.\n"
+                    f"{self._lanes[found.partition]!r}.\n"
+                    "Nothing is lost: start the worker again, it goes on at the last commit.",
+                    exit_code=EXIT_UNREACHABLE,
+                )

@@ -1,0 +1,85 @@
+"""A port in front of a service: closed at first, then mute, rude, or open.
+
+Rule: it changes nothing of what passes, and counts who came.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Literal
+from urllib.parse import urlsplit
+
+from tests.support.worker import free_port
+
+Manner = Literal["open", "mute", "rude"]
+CHUNK_BYTES = 1 << 16
+
+
+class Relay:
+    """Made by `relay_to`; `address` is what a worker gets."""
+
+    def __init__(self, target: str) -> None:
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self.came = 0
+        self._target = target
+        self._manner: Manner = "open"
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def listen(self, manner: Manner = "open") -> None:
+        """`mute` accepts and says nothing; `rude` accepts and hangs up."""
+        self._manner = manner
+        if self._server is None:
+            self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            for writer in self._writers:
+                writer.transport.abort()
+            await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.came += 1
+        self._writers.add(writer)
+        try:
+            if self._manner == "open":
+                await self._pass_on(reader, writer)
+            elif self._manner == "mute":
+                await reader.read()
+        except OSError:
+            pass  # either side went: so does the other
+        finally:
+            self._writers.discard(writer)
+            writer.transport.abort()
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        parts = urlsplit(f"//{self._target}")
+        there_reader, there = await asyncio.open_connection(parts.hostname, parts.port)
+        self._writers.add(there)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_pipe(reader, there))
+                tasks.create_task(_pipe(there_reader, writer))
+        finally:
+            self._writers.discard(there)
+            there.transport.abort()
+
+
+async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while chunk := await reader.read(CHUNK_BYTES):
+            writer.write(chunk)
+            await writer.drain()
+    writer.transport.abort()
+
+
+@asynccontextmanager
+async def relay_to(target: str) -> AsyncIterator[Relay]:
+    """Nobody listens on its port yet. `target` is a host and a port."""
+    relay = Relay(target)
+    try:
+        yield relay
+    finally:
+        await relay.close()
