@@ -32,6 +32,7 @@ class Terms:
     """What is promised, beyond what always is."""
 
     by_stream: bool = False
+    exactly_once: bool = False
 
 
 class Life:

@@ -50,6 +50,7 @@ class SimulatedSource:
         self._history = history
         self._rebalance: Rebalance | None = None
         self._generation = 0
+        self._ours: set[int] = set()
         self._positions: dict[int, int] = {}
         self._arrived = asyncio.Event()
         self._orders: deque[tuple[int, Sequence[int]] | asyncio.Future[None]] = deque()
@@ -98,29 +99,55 @@ class SimulatedSource:
 
     async def _hand_back(self) -> None:
         assert self._rebalance is not None
-        partitions = list(self.lives)
         self._positions.clear()
-        await self._rebalance.revoked(partitions)
-        for number in partitions:
-            self.lives.pop(number).over = True
+        await self._rebalance.revoked(sorted(self._ours))
+        self._ours.clear()
+        for life in self.lives.values():
+            life.over = True
+        self.lives.clear()
         if self not in self._group:
             self._group.join(self)
 
     async def _take_over(self, generation: int, partitions: Sequence[int]) -> None:
         assert self._rebalance is not None
         self._generation = generation
+        self._ours = set(partitions)
         starts = {number: self._group.start(number) for number in partitions}
         await self._weather.pass_by()
+        if not self._terms.exactly_once:
+            self._begin(starts)
+        await self._rebalance.assigned(starts)
+        if not self._terms.exactly_once:
+            self._go_to(starts)
+
+    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        """A life of exactly once begins here: where the transactions before it left off."""
+        await self._process.gate()
+        await self._weather.pass_by()
+        if self._weather.happens(self._weather.faults.commit_fails):
+            raise Transient("the committed positions were not answered")
+        starts = {number: self._group.start(number) for number in partitions}
+        await self._weather.pass_by()
+        await self._process.gate()
+        ours = {number: start for number, start in starts.items() if number in self._ours}
+        self._begin(ours)
+        self._go_to(ours)
+        return ours
+
+    def _begin(self, starts: Mapping[int, Commit]) -> None:
         for number, start in starts.items():
-            name = f"{self.name} generation {generation}"
+            name = f"{self.name} generation {self._generation}"
             self._history.note("life", f"{name} {number} {start}")
             if start.metadata:
                 self._history.counts["resumed inside a record"] += 1
+            if number in self.lives:
+                self.lives[number].over = True
             self.lives[number] = Life(
                 self._logs[number], name, number, start, self._terms, self._history
             )
-        await self._rebalance.assigned(starts)
-        self._positions = {number: start.next_offset for number, start in starts.items()}
+
+    def _go_to(self, starts: Mapping[int, Commit]) -> None:
+        self._positions |= {number: start.next_offset for number, start in starts.items()}
         self._arrived.set()
 
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:

@@ -4,6 +4,7 @@ Rule: everything a worker touches is made here and tells the checks what reaches
 simulation.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -17,16 +18,17 @@ from consumers.core.payload import Payload
 from consumers.core.window import WindowLimits
 from consumers.formats.base import RowOptions, Run
 from consumers.pipeline import Pipeline, Settings
-from consumers.ports import Adapters, Answers, Outgoing
+from consumers.ports import Adapters, Answers, Commit, Outgoing, Transactions
 from consumers.stages.consume import Intake
 from consumers.stages.publish import Labels
 from consumers.telemetry import Telemetry
 from consumers.testing import faults, load
 from consumers.testing.group import Group, Topic
 from consumers.testing.history import History
-from consumers.testing.life import Terms
+from consumers.testing.life import Life, Reached, Terms
 from consumers.testing.log import Log
 from consumers.testing.outcome import Outcome, letters
+from consumers.testing.outlets import SimulatedOutlets
 from consumers.testing.services import (
     Append,
     Process,
@@ -115,7 +117,10 @@ class World:
         self.topic = Topic(self.partitions)
         self.logs = [Log(records, self._truths) for records in self.topic.records]
         self.outcome = Outcome(self.logs)
-        self._terms = Terms(by_stream=self.settings.order_by_stream)
+        self._terms = Terms(
+            by_stream=self.settings.order_by_stream, exactly_once=self.random.random() < 0.3
+        )
+        self._epochs: Counter[int] = Counter()
         self.weather = faults.Weather(faults.drawn(self.random), source("weather"))
         patience_s = self.settings.drain_s + self.random.choice((0.1, 10.0))
         self.group = Group(self.topic, source("group"), self.history, patience_s)
@@ -176,10 +181,20 @@ class World:
         sink = SimulatedSink(
             self.partitions, lambda out: self._accept(source, out), process, weather
         )
+        transactions = None
+        if self._terms.exactly_once:
+            outlets = SimulatedOutlets(
+                self._epochs,
+                lambda *landed: self._land(source, *landed),
+                process,
+                weather,
+                self.history,
+            )
+            transactions = Transactions(outlets, source)
         intake = Intake(stream_from=None, allow=None, clock=self._clock, telemetry=self._telemetry)
         pipeline = Pipeline(
             self.settings,
-            Adapters(source, objects, model, sink, self._clock),
+            Adapters(source, objects, model, sink, self._clock, transactions),
             intake,
             lambda ticket: ticket.owner.partition,
             self._telemetry,
@@ -204,20 +219,44 @@ class World:
         """Records are handed over: they belong to the life that the partition has now."""
         if outgoing.topic != OUTPUT:
             return lambda out: lambda: self._letters_delivered(out)
-        life = source.lives.get(outgoing.partition)
-        if life is None:
-            raise self.history.broken(
-                f"{source.name} publishes on partition {outgoing.partition}, which is not its own"
-            )
+        life = self._life(source, outgoing.partition)
 
         def append(out: Outgoing) -> Callable[[], None]:
-            records: list[dict[str, Any]] = [orjson.loads(value) for value in out.values]
-            self.history.note("append", f"{life.name} {records[0]['id']} +{len(records)}")
-            reached = life.published(records)
-            self.outcome.add(records)
+            reached = self._published(life, out)
             return lambda: life.acknowledged(reached)
 
         return append
+
+    def _life(self, source: SimulatedSource, partition: int) -> Life:
+        life = source.lives.get(partition)
+        if life is None:
+            raise self.history.broken(
+                f"{source.name} publishes on partition {partition}, which is not its own"
+            )
+        return life
+
+    def _published(self, life: Life, outgoing: Outgoing) -> Sequence[Reached]:
+        records: list[dict[str, Any]] = [orjson.loads(value) for value in outgoing.values]
+        self.history.note("append", f"{life.name} {records[0]['id']} +{len(records)}")
+        reached = life.published(records)
+        self.outcome.add(records)
+        return reached
+
+    def _land(
+        self, source: SimulatedSource, partition: int, outgoing: Sequence[Outgoing], at: Commit
+    ) -> None:
+        """A transaction: readers of committed records see all of it, and nothing a second time."""
+        life = self._life(source, partition)
+        for out in outgoing:
+            if out.topic == OUTPUT:
+                life.acknowledged(self._published(life, out))
+            else:
+                self._letters_delivered(out)
+        if self.outcome.repeated:
+            raise self.history.broken(f"{life.name} publishes again what was published")
+        life.committing(at)
+        self.history.note("transaction", f"{life.name} {partition} {at}")
+        self.group.committed[partition] = at
 
     def _letters_delivered(self, outgoing: Outgoing) -> None:
         for value in outgoing.values:

@@ -46,6 +46,14 @@ async def test_one_object_is_answered_row_by_row_and_committed() -> None:
 
 
 @virtual_time
+async def test_a_row_that_no_line_end_follows_is_answered_too() -> None:
+    world = World()
+    world.announce("a.csv", b"1,1\n2,2")
+    await run_to_end(world, 1)
+    assert rows_and_sums(world) == [(0, 0, 2.0), (0, 1, 4.0)]
+
+
+@virtual_time
 async def test_the_output_is_in_input_order_whatever_finishes_first() -> None:
     world = World().with_settings(window=WindowLimits(8, 1 << 20, 0.010))
     for number in range(20):
