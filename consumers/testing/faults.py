@@ -49,7 +49,7 @@ def drawn(random: Random) -> Faults:
         answer_lost=chance(0.2),
         worker_dies=chance(0.1),
         commit_fails=chance(0.5),
-        delivery_fails=chance(0.02),
+        delivery_fails=chance(0.1),
         delay_s=random.choice((0.005, 0.05, 0.3)),
     )
 

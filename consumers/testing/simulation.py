@@ -111,7 +111,7 @@ class _Storm:
             world.announce, world.overwrite, self._hire, self._kill, self._stop, self._freeze,
             world.group.rebalance,
         )  # fmt: skip
-        (action,) = random.choices(actions, weights=(8, 1, 2, 3, 1, 2, 2))
+        (action,) = random.choices(actions, weights=(8, 1, 3, 3, 1, 4, 2))
         action()
 
     def _running(self) -> list[Worker]:

@@ -43,7 +43,7 @@ def test_the_seeds_go_through_every_trouble() -> None:
     """So that a simulation that no longer disturbs anything is not taken for a proof."""
     seen: set[str] = set()
     repeated = 0
-    for seed in range(60):
+    for seed in range(150):
         report = simulate(seed)
         seen |= report.counts.keys()
         repeated += report.repeated
