@@ -33,7 +33,7 @@ from consumers.threads import in_thread
 LISTED_AT_ONCE: Final = 1000
 
 _NO_SUCH_FILE = frozenset(
-    {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
+    {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO}
 )
 _NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM})
 
