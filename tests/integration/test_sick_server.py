@@ -2,7 +2,7 @@
 
 The short forms run always. The long ones, with figures in the log (`--log-cli-level=info`):
 
-    SICK_ROWS=200000 SICK_SECONDS=60 pytest tests/integration/test_sick_server.py
+    SICK_ROWS=200000 SICK_SECONDS=60 pytest -o timeout=600 tests/integration/test_sick_server.py
 """
 
 import asyncio
