@@ -80,8 +80,9 @@ class SniffingParser:
             )
             self._parser = self._inflate(inside)
         else:
+            # Never by more than was waited for: how much more came is chance.
+            self._parser = self._choose(head[: self._head_bytes].removeprefix(_BOM))
             head = head.removeprefix(_BOM)
-            self._parser = self._choose(head)
         self.step_bytes, self.damage = self._parser.step_bytes, self._parser.damage
         return head
 

@@ -176,6 +176,13 @@ _ARRAYS = [
 
 _UNNAMED = [
     Stored("binary data", "x", bytes(range(256)) * 4, "end:bad_format"),
+    Stored(
+        "a NUL behind what is looked at",
+        "x",
+        b"1,2\n" * 128 + b"3,\0\n",
+        "row*128 bad_row",
+        "row*129",
+    ),
     Stored("UTF-16 without a name", "x", "1,2\n".encode("utf-16"), "end:bad_format"),
     Stored("nothing, without a name", "x", b"", "end"),
     Stored("a name that is an extension", ".csv", b"1,2\n", "row"),

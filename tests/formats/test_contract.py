@@ -45,6 +45,7 @@ OBJECTS: dict[str, tuple[str, bytes]] = {
     "csv in bulk": ("x.csv", _LONG_CSV),
     "csv with a byte order mark": ("x.csv", b"\xef\xbb\xbf" + _LONG_CSV),
     "csv without a name": ("x", _LONG_CSV * 2),
+    "csv without a name, binary behind": ("x", _LONG_CSV * 2 + b"\0\n"),
     "csv, quote left open": ("x.csv", b'1,2\n3,"4\n5,6\n'),
     "csv, a quoted newline at the limit": ("x.csv", b'1,2\n"aaaaaaaaaaa\nbb,b",3\n4,5\n'),
     "csv of texts": ("x.csv", b"a,b\nc,d\ne,f\n"),
