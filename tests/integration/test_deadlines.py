@@ -119,7 +119,7 @@ async def test_a_service_that_stays_away_ends_the_start_with_3_after_few_tries(
         ended = await penstock("run", environ=environ | through(relay, section))
     assert ended.code == 3, ended.stderr
     assert ended.stderr.count(f"the {SERVICE[section]} does not answer, waiting up to 3 s") == 1
-    assert f"penstock: the {SERVICE[section]} did not answer for 3 s" in ended.stderr
+    assert f"the {SERVICE[section]} did not answer for 3 s" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert 1 <= relay.came <= MOST_TRIES[section]
 
@@ -167,7 +167,7 @@ async def test_a_broker_that_falls_silent_before_the_last_commit_ends_the_worker
         await broker.until_answered(topics.output, 5)
         with mute_kafka():
             assert await worker.stop() == 3, worker.said
-        assert "penstock: the last commit failed" in worker.said
+        assert "the last commit failed" in worker.said
         assert "Kafka did not answer the commit within 3 s" in worker.said
         assert "Traceback" not in worker.said
 
