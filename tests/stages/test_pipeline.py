@@ -588,6 +588,19 @@ async def test_after_a_revoke_nothing_of_the_partition_is_published_or_committed
 
 
 @virtual_time
+async def test_a_drain_waits_for_the_reports_of_what_is_sent_and_commits_it() -> None:
+    world = World()
+    world.sink.hold = True
+    world.announce("a.csv", csv(3))
+    async with running(world):
+        await until(lambda: len(world.records()) == 3)
+        asyncio.get_running_loop().call_later(1.0, world.sink.deliver)
+        await world.source.revoke([0])
+        assert world.next_offset() == 1
+        world.sink.hold = False
+
+
+@virtual_time
 async def test_a_rebalance_in_the_drain_of_a_stop_waits_for_it_and_begins_nothing_new() -> None:
     world = World().with_settings(drain_s=5.0)
     release = asyncio.Event()

@@ -1,0 +1,23 @@
+"""Batches go to callers, and no more of them at a time than the pace allows."""
+
+import asyncio
+
+from consumers.core.window import Window, WindowLimits
+from consumers.stages.microbatch import Microbatch
+from consumers.telemetry import Telemetry
+from consumers.testing.virtual_time import VirtualClock, virtual_time
+from tests.core.builders import block, ticket
+
+
+@virtual_time
+async def test_a_free_caller_waits_while_as_many_calls_as_allowed_are_in_flight() -> None:
+    window = Window(WindowLimits(max_rows=2, max_bytes=1 << 20, max_wait_s=0.0))
+    microbatch = Microbatch(window, VirtualClock(), Telemetry(), calls=1)
+    microbatch.add(block(ticket(), 4))
+    async with asyncio.TaskGroup() as tasks:
+        first, second = (tasks.create_task(microbatch.take()) for _ in range(2))
+        await asyncio.sleep(1.0)
+        assert (first.done(), second.done()) == (True, False)
+        microbatch.done(first.result())
+        microbatch.add(block(ticket(), 1))
+    assert second.result().rows == 2
