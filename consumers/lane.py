@@ -12,7 +12,15 @@ from collections.abc import Callable, Sequence
 
 from consumers.budget import Budget
 from consumers.core.blocks import Ticket
-from consumers.core.cursor import Cursor, Progress, decode, encode, with_stop, without_stop
+from consumers.core.cursor import (
+    Cursor,
+    Progress,
+    StopMark,
+    decode,
+    encode,
+    with_stop,
+    without_stop,
+)
 from consumers.core.jobs import Jobs, JobsByStream, JobsInOrder, Share
 from consumers.core.ledger import Ledger
 from consumers.core.line import Line, LineLimits, LineStop
@@ -46,9 +54,9 @@ class Lane:
         self.partition = partition
         self.generation = generation
         self.committed = start
-        metadata, stopped = without_stop(start.metadata)
+        metadata, mark = without_stop(start.metadata)
         self.ledger = Ledger(_inherited(partition, start._replace(metadata=metadata)))
-        self.line = Line(line, None if stopped is None else start.next_offset + stopped)
+        self.line = Line(line, _stopped_at(start.next_offset, mark, line))
         self.stopped: LineStop | None = None
         self.jobs: Jobs
         self._order: Order
@@ -84,7 +92,8 @@ class Lane:
         metadata = encode(progress)
         stopped_at = self.stopped.offset if self.stopped else self.line.stopped_at
         if stopped_at is not None and stopped_at >= progress.next_offset:
-            metadata = with_stop(metadata, stopped_at - progress.next_offset)
+            beyond = stopped_at - progress.next_offset
+            metadata = with_stop(metadata, StopMark(beyond, self.line.limits.digest))
         return Commit(progress.next_offset, metadata)
 
     @property
@@ -280,6 +289,13 @@ class Lane:
 
 def _place(ticket: Ticket) -> tuple[int, int]:
     return ticket.record.offset, ticket.index
+
+
+def _stopped_at(next_offset: int, mark: StopMark | None, limits: LineLimits) -> int | None:
+    """Where a former assignment stopped, if these are the limits that it stopped under."""
+    if mark is None or mark.limits != limits.digest:
+        return None
+    return next_offset + mark.beyond
 
 
 def _inherited(partition: int, start: Commit) -> Progress:

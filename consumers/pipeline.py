@@ -288,7 +288,7 @@ class Pipeline:
         """The others go on. Where there are no others, in this worker or elsewhere, all ends."""
         log.error(
             "line stopped: %s. Mend the cause, then start the worker again: it goes on at this "
-            "object. To have it answered by its error instead, raise the limit or set it to 0",
+            "object. To have it answered by its error instead, start it with a higher limit, or 0",
             lane.stopped,
         )
         self._microbatch.discard_dead()

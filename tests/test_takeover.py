@@ -7,7 +7,7 @@ from random import Random
 import orjson
 import pytest
 
-from consumers.core.cursor import without_stop
+from consumers.core.cursor import StopMark, without_stop
 from consumers.core.line import LineLimits
 from consumers.core.payload import Payload
 from consumers.core.window import WindowLimits
@@ -225,7 +225,8 @@ async def test_a_stopped_line_says_so_in_its_last_transaction() -> None:
     with pytest.raises(Fatal, match="every line is stopped"):
         await world.pipeline().run()
     assert len(world.records()) == len(world.dead_letters()) == 3
-    assert without_stop(world.source.committed[0].metadata) == ("", 0)
+    mark = StopMark(0, LineLimits(0.0, 3).digest)
+    assert without_stop(world.source.committed[0].metadata) == ("", mark)
     with pytest.raises(Fatal, match="it failed here before"):
         await world.pipeline().run()
     assert len(world.records()) == 3

@@ -23,13 +23,13 @@ MAX_NUMBER = (1 << 63) - 1
 
 # The part on the next record, with the largest numbers, its offset, the marks between parts, and
 # where a line stopped.
-_HEAD_CHARS = len(PREFIX) + 19 + 1 + 19 + 1 + VERSION_DIGITS + 1 + 16 + 3 + 1 + 16
+_HEAD_CHARS = len(PREFIX) + 19 + 1 + 19 + 1 + VERSION_DIGITS + 1 + 16 + 3 + 1 + 16 + 1 + 4
 # A message of 1 MB names fewer than 16^5 objects.
 _INDEX_CHARS = 5
 _ROW_CHARS = 16
 
 _HEAD = re.compile(rf"([0-9]{{1,19}})\.([0-9]{{1,19}})\.([0-9a-z]{{{VERSION_DIGITS}}})?")
-_STOP = re.compile(r"(p1:.*)!([0-9a-f]{0,16})")
+_STOP = re.compile(r"(p1:.*)!([0-9a-f]{1,16})\.([0-9a-f]{4})")
 _OFFSET = re.compile(r"[0-9a-f]{1,16}")
 _RUN = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,16})")
 _OBJECTS = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,5})\.([0-9a-f]{1,5})")
@@ -48,6 +48,13 @@ class Cursor(NamedTuple):
 
 
 START = Cursor(0, "")
+
+
+class StopMark(NamedTuple):
+    """A line stopped so many offsets beyond the next record, under limits with this digest."""
+
+    beyond: int
+    limits: str
 
 
 @dataclass(slots=True)
@@ -183,17 +190,17 @@ def _read_beyond(parts: list[str], progress: Progress) -> bool:
     return None not in found and None not in of_objects and None not in of_rows
 
 
-def with_stop(metadata: str, beyond: int) -> str:
-    """The same position, with the mark that the line stopped so many offsets beyond it."""
-    return f"{metadata or PREFIX}!{f'{beyond:x}' if beyond else ''}"
+def with_stop(metadata: str, mark: StopMark) -> str:
+    """The same position, with the mark."""
+    return f"{metadata or PREFIX}!{mark.beyond:x}.{mark.limits}"
 
 
-def without_stop(metadata: str) -> tuple[str, int | None]:
-    """The metadata as it was before `with_stop`, and how far beyond it the line stopped."""
+def without_stop(metadata: str) -> tuple[str, StopMark | None]:
+    """The metadata as it was before `with_stop`, and the mark."""
     found = _STOP.fullmatch(metadata)
     if found is None:
         return metadata, None
-    return "" if found[1] == PREFIX else found[1], int(found[2] or "0", 16)
+    return "" if found[1] == PREFIX else found[1], StopMark(int(found[2], 16), found[3])
 
 
 def digest(name: str, version: str | None) -> str:

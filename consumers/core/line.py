@@ -5,6 +5,7 @@ would be one too many, so that the object at which a stream stops is not answere
 forgotten from the one that was longest silent on. Owner: the lane; the publish stage asks.
 """
 
+import zlib
 from typing import NamedTuple
 
 # The objects of a stream that `ratio` is about; fewer are too small a sample to judge by.
@@ -21,6 +22,11 @@ class LineLimits(NamedTuple):
 
     ratio: float
     consecutive: int
+
+    @property
+    def digest(self) -> str:
+        """Four digits that tell these limits from those of another time."""
+        return f"{zlib.crc32(f'{self.ratio:g}/{self.consecutive}'.encode()) & 0xFFFF:04x}"
 
 
 NO_LIMITS = LineLimits(0.0, 0)
@@ -81,12 +87,13 @@ class _Stream:
 
 
 class Line:
-    """`stopped_at`: the record at which a former assignment stopped. A letter for it stops the line
-    at once; otherwise every restart before the mending would let as many through again.
+    """`stopped_at`: the record at which a former assignment stopped under the same limits. A letter
+    for it stops the line at once; otherwise every restart before the mending would let as many
+    through again.
     """
 
     def __init__(self, limits: LineLimits, stopped_at: int | None = None) -> None:
-        self._limits = limits
+        self.limits = limits
         self._is_off = limits == NO_LIMITS
         self.stopped_at = None if self._is_off else stopped_at
         self._streams: dict[str, _Stream] = {}
@@ -102,7 +109,7 @@ class Line:
         if failed and not account.failing:
             if offset == self.stopped_at:
                 return "it failed here before, and stopped"
-            if limit := account.exceeds(self._limits):
+            if limit := account.exceeds(self.limits):
                 return limit
             account.failing = True
         if finished:

@@ -56,9 +56,9 @@ class Reader:
     async def stopped(self, partitions: Iterable[int]) -> dict[int, int]:
         """The offset at which the line of an input partition stands still, where one does."""
         return {
-            partition: commit.next_offset + beyond
+            partition: commit.next_offset + mark.beyond
             for partition, commit in (await self.committed(partitions)).items()
-            if (beyond := without_stop(commit.metadata)[1]) is not None
+            if (mark := without_stop(commit.metadata)[1]) is not None
         }
 
     async def spans(self, topic: str) -> Spans:

@@ -15,7 +15,7 @@ from consumers import config
 from consumers.adapters.kafka_sink import KafkaSink
 from consumers.cli import cli
 from consumers.clock import SystemClock
-from consumers.core.cursor import with_stop
+from consumers.core.cursor import StopMark, with_stop
 from consumers.embedded.broker import EmbeddedBroker
 from consumers.ops.topic_reader import open_reader
 from consumers.ports import Outgoing
@@ -76,7 +76,7 @@ def file(cfg: config.Config, *values: bytes, stopped_at: int | None = None) -> N
             ) as consumer:
                 where = TopicPartition(cfg.kafka.input_topic, 2)
                 consumer.assign([where])
-                mark = OffsetAndMetadata(stopped_at - 2, with_stop("", 2))
+                mark = OffsetAndMetadata(stopped_at - 2, with_stop("", StopMark(2, "0000")))
                 await consumer.commit({where: mark})
 
     asyncio.run(work())

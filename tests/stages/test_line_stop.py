@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from consumers.core.cursor import StopMark, with_stop, without_stop
 from consumers.core.line import LineLimits
 from consumers.core.payload import Matrix, Payload
 from consumers.core.window import WindowLimits
@@ -85,14 +86,20 @@ async def test_started_again_without_mending_it_stops_there_without_another_lett
     assert "it failed here before" in str(failure)
 
 
-@virtual_time
-async def test_started_again_without_limits_it_goes_on_with_letters() -> None:
-    world = World().with_settings(line=THREE)
-    announce_missing(world, 6)
-    await stopped(world)
-    await run_to_end(world.with_settings(line=LineLimits(0.0, 0)), 6)
-    assert offsets(world) == [0, 1, 2, 3, 4, 5]
-    assert world.source.committed[0] == Commit(6, "")
+@pytest.mark.parametrize("line", [LineLimits(0.0, 0), LineLimits(0.0, 5)])
+def test_started_again_under_a_higher_limit_or_none_it_goes_on_with_letters(
+    line: LineLimits,
+) -> None:
+    @virtual_time
+    async def scenario() -> None:
+        world = World().with_settings(line=THREE)
+        announce_missing(world, 6)
+        await stopped(world)
+        await run_to_end(world.with_settings(line=line), 6)
+        assert offsets(world) == [0, 1, 2, 3, 4, 5]
+        assert world.source.committed[0] == Commit(6, "")
+
+    scenario()
 
 
 @virtual_time
@@ -100,7 +107,7 @@ async def test_once_it_passed_the_object_the_stop_is_forgotten() -> None:
     world = World().with_settings(line=THREE)
     announce_missing(world, 8)
     await stopped(world)
-    assert world.source.committed[0] == Commit(3, "p1:!")
+    assert world.source.committed[0] == Commit(3, with_stop("", StopMark(0, THREE.digest)))
     world.objects.put("b", "bad-3.csv", csv(1))
     await stopped(world)
     assert offsets(world) == [0, 1, 2, 3, 4, 5, 6]
@@ -141,7 +148,11 @@ async def test_other_partitions_go_on_and_what_the_line_held_is_given_back(
             await until(lambda: world.next_offset(1) == 10)
             assert pipeline.budget.spent_bytes == 0
             assert pipeline.stopped[0].offset == 3
-            await until(lambda: world.source.committed[0] == Commit(3, "p1:!"))
+            await until(
+                lambda: (
+                    world.source.committed[0] == Commit(3, with_stop("", StopMark(0, THREE.digest)))
+                )
+            )
     assert offsets(world) == [0, 1, 2]
     [said] = [record.getMessage() for record in caplog.records]
     assert said.startswith(
@@ -159,7 +170,7 @@ async def test_a_stopped_partition_is_handed_back_at_once_and_its_owner_goes_on_
         began_s = world.clock.now()
         await world.source.revoke([0])
         assert world.clock.now() == began_s
-        assert world.source.committed[0] == Commit(3, "p1:!")
+        assert world.source.committed[0] == Commit(3, with_stop("", StopMark(0, THREE.digest)))
         for number in (3, 4):
             world.objects.put("b", f"bad-{number}.csv", csv(1))
         await world.source.assign([0])
@@ -190,7 +201,7 @@ async def test_ordered_by_stream_it_is_known_which_record_stopped_the_line() -> 
     world.announce("slow.csv", csv(1), stream="slow")
     announce_missing(world, 6)
     next_offset, metadata = await stuck_behind(world)
-    assert (next_offset, metadata[-2:]) == (0, "!4")
+    assert (next_offset, without_stop(metadata)[1]) == (0, StopMark(4, THREE.digest))
     failure = await stopped(world.with_settings(input_partitions=1))
     assert "offset 4, object 0: it failed here before" in str(failure)
     assert len(world.dead_letters()) == 3

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from consumers.core.cursor import MAX_CHARS, decode
+from consumers.core.cursor import MAX_CHARS, StopMark, decode, with_stop
 from consumers.core.line import LineLimits
 from consumers.core.payload import Matrix, Payload
 from consumers.core.window import WindowLimits
@@ -357,7 +357,8 @@ async def test_a_line_that_stops_beyond_the_head_stands_still_there_after_a_rest
         with pytest.raises(Fatal, match="offset 3, object 0"):
             async with asyncio.timeout(60.0):
                 await world.pipeline().run()
-        assert world.source.committed[0] == (0, "p1:0.0.;0;1.2;;!3")
+        mark = StopMark(3, LineLimits(0.0, 2).digest)
+        assert world.source.committed[0] == (0, with_stop("p1:0.0.;0;1.2;;", mark))
     assert offsets(world) == [1, 2]
     assert len(world.dead_letters()) == 2
 
