@@ -260,7 +260,9 @@ def test_whatever_fails_and_whoever_comes_between_each_row_is_there_once(seed: i
             world.announce(f"missing-{number}.csv", partition=number % 2, stream="s")
         for _ in range(luck.randint(1, 3)):
             async with asyncio.TaskGroup() as tasks:
+                before = world.outlets.epochs.total()
                 worker = tasks.create_task(world.pipeline().run())
+                await until(lambda: world.outlets.epochs.total() > before)  # noqa: B023
                 for _ in range(luck.randint(1, 5)):
                     await asyncio.sleep(luck.choice((0.0, 0.03, 0.1, FENCED_WAIT_S)))
                     await disturb()
