@@ -60,6 +60,7 @@ class Objects(Section, frozen=True):
     secret: str | None = None
     profile: str | None = None
     anon: bool = False
+    ssl_cafile: str | None = None
     allow: list[str] | None = None
     concurrency: Positive = 16
     pin: bool = True
@@ -97,6 +98,7 @@ class Model(Section, frozen=True):
     max_in_flight: Positive = 4
     token: str | None = None
     token_file: str | None = None
+    ssl_cafile: str | None = None
     canary: str | None = None
     # TorchServe's own convention when there is none: the port after that of `url`.
     management_url: str | None = None

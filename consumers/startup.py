@@ -12,13 +12,15 @@ from urllib.parse import urlsplit
 
 from consumers import config
 from consumers.core.retry import Backoff
-from consumers.errors import Poison, Transient
+from consumers.errors import EXIT_USAGE, Fatal, Poison, Transient
 from consumers.outage import Outage
 from consumers.ports import Clock, Location, Objects
 
 RETRY = Backoff(first_s=0.2, most_s=3.0)
 # Need not exist: any answer about it is an answer.
 PROBE = Location("penstock", "probe")
+# What S3 says of a key or a secret that is no one's; rights may differ from object to object.
+WRONG_KEY = ("InvalidAccessKeyId", "SignatureDoesNotMatch")
 
 
 async def until_answered(
@@ -40,11 +42,13 @@ async def until_answered(
 
 
 async def ask_store(objects: Objects, settings: config.Objects) -> None:
-    """Does anybody answer at `objects.endpoint_url`? AWS and local folders are not asked."""
+    """Does anybody answer at `objects.endpoint_url` and know our key? Others are not asked."""
     if urlsplit(settings.endpoint_url or "").scheme not in ("http", "https"):
         return
     try:
         body = await objects.open(PROBE)
-    except Poison:
+    except Poison as error:
+        if any(word in str(error) for word in WRONG_KEY):
+            raise Fatal(str(error), exit_code=EXIT_USAGE) from None
         return
     await body.aclose()

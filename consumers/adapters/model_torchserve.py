@@ -20,6 +20,7 @@ from yarl import URL
 
 from consumers import config
 from consumers.adapters import torchserve_answers
+from consumers.adapters.certificates import trusting, untrusted
 from consumers.core.payload import JsonRows, Matrix, Payload
 from consumers.errors import EXIT_USAGE, Fatal, PenstockError, Poison, Unreachable, WorkerDied
 from consumers.ports import Answers
@@ -86,6 +87,8 @@ class TorchServeModel:
             )
         self._version = settings.version
         self._most_bytes = MOST_REQUEST_BYTES
+        is_secure = self._url.scheme == "https"
+        self._trusting = trusting(settings.ssl_cafile, "model.ssl_cafile") if is_secure else True
         self._session: aiohttp.ClientSession | None = None
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
@@ -151,6 +154,8 @@ class TorchServeModel:
         except TimeoutError:
             reason = f"no answer within {timeout_s:g} s (model.timeout_ms)"
         except (aiohttp.ClientError, OSError) as error:
+            if untrusting := untrusted(str(error), "model.ssl_cafile"):
+                raise untrusting from None
             is_refused = isinstance(error, aiohttp.ClientConnectorError)
             if len(body) > self._most_bytes and not is_refused:
                 # The server hung up while it was being sent more than it reads.
@@ -177,7 +182,9 @@ class TorchServeModel:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 # The caller bounds the calls: waiting for a connection here would be hidden delay.
-                connector=aiohttp.TCPConnector(limit=0, socket_factory=self._new_socket),
+                connector=aiohttp.TCPConnector(
+                    limit=0, socket_factory=self._new_socket, ssl=self._trusting
+                ),
                 # aiohttp's own limit of 300 s would be a second one beside model.timeout_ms.
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
                 cookie_jar=aiohttp.DummyCookieJar(),

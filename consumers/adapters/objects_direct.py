@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, cast
 from urllib.parse import quote, urlsplit
 
 from consumers import config
+from consumers.adapters.certificates import trusting
 from consumers.adapters.objects_common import (
     CONNECT_TIMEOUT_S,
     DEFAULT_REGION,
@@ -50,7 +51,9 @@ class DirectObjects:
         assert settings.secret is not None
         parts = urlsplit(settings.endpoint_url)
         self._behind = behind
-        self._secure = ssl.create_default_context() if parts.scheme == "https" else None
+        self._secure: ssl.SSLContext | None = None
+        if parts.scheme == "https":
+            self._secure = trusting(settings.ssl_cafile, "objects.ssl_cafile")
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if self._secure else 80)
         self._prefix = parts.path.rstrip("/")

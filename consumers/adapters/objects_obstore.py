@@ -23,6 +23,7 @@ from obstore.exceptions import (
 from obstore.store import S3Store
 
 from consumers import config
+from consumers.adapters.certificates import authorities, untrusted
 from consumers.adapters.objects_common import (
     CHUNK_BYTES,
     CONNECT_TIMEOUT_S,
@@ -45,7 +46,7 @@ from consumers.ports import Body, Listed, Location
 
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
-    from obstore.store import S3Credential
+    from obstore.store import ClientConfig, S3Credential
 
 # Each store has its own connections, and bucket names come from messages: bounded, whoever writes.
 MAX_STORES: Final = 128
@@ -151,16 +152,19 @@ def _s3_stores(settings: config.Objects, read_timeout_s: float) -> Callable[[str
         "skip_signature": settings.anon,
         "virtual_hosted_style_request": False,
     }
+    client_options: ClientConfig = {
+        "allow_http": (settings.endpoint_url or "").startswith("http:"),
+        "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
+        "read_timeout": timedelta(seconds=read_timeout_s),
+        "timeout": WHOLE_TRANSFER,
+    }
+    if settings.ssl_cafile:
+        client_options["root_certificate"] = authorities(settings.ssl_cafile, "objects.ssl_cafile")
     return lambda bucket: S3Store(
         bucket,
         config=options,
         credential_provider=credentials,
-        client_options={
-            "allow_http": (settings.endpoint_url or "").startswith("http:"),
-            "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
-            "read_timeout": timedelta(seconds=read_timeout_s),
-            "timeout": WHOLE_TRANSFER,
-        },
+        client_options=client_options,
         retry_config={"max_retries": 0},
     )
 
@@ -191,7 +195,8 @@ def translated(error: Exception, location: Location) -> PenstockError:
     said, code = _STATUS.search(text), _CODE.search(text)
     status = int(said[1]) if said else _status_without_answer(error, text)
     if status is None:
-        return no_answer(location, text.partition("\n")[0])
+        untrusting = untrusted(text, "objects.ssl_cafile")
+        return untrusting or no_answer(location, text.partition("\n")[0])
     return refusal(location, status, code[1] if code else "")
 
 

@@ -20,6 +20,7 @@ from botocore.exceptions import (
 from s3fs import S3FileSystem
 
 from consumers import config
+from consumers.adapters.certificates import trusting, untrusted
 from consumers.adapters.objects_common import (
     CHUNK_BYTES,
     CONNECT_TIMEOUT_S,
@@ -54,7 +55,7 @@ class S3fsObjects:
             endpoint_url=settings.endpoint_url,
             key=settings.key,
             secret=settings.secret,
-            client_kwargs={"region_name": settings.region} if settings.region else None,
+            client_kwargs=_client_options(settings),
             config_kwargs={
                 "connect_timeout": CONNECT_TIMEOUT_S,
                 "read_timeout": read_timeout_s,
@@ -163,6 +164,14 @@ class S3Body:
         self._drop_stream()
 
 
+def _client_options(settings: config.Objects) -> dict[str, str]:
+    options = {"region_name": settings.region} if settings.region else {}
+    if settings.ssl_cafile:
+        trusting(settings.ssl_cafile, "objects.ssl_cafile")  # a file that is wrong is told at once
+        options["verify"] = settings.ssl_cafile
+    return options
+
+
 def translated(error: Exception, location: Location) -> PenstockError:
     """What an error of botocore or aiohttp means."""
     if isinstance(error, ClientError):
@@ -178,4 +187,4 @@ def translated(error: Exception, location: Location) -> PenstockError:
         return Poison("not_found", f"{name(location)}: S3 allows no such name")
     if isinstance(error, NoCredentialsError | ProfileNotFound | CredentialRetrievalError):
         return no_credentials(error)
-    return no_answer(location, error)
+    return untrusted(str(error), "objects.ssl_cafile") or no_answer(location, error)

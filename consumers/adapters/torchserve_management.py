@@ -14,6 +14,7 @@ import msgspec
 from yarl import URL
 
 from consumers import config
+from consumers.adapters.certificates import trusting
 from consumers.core.double_batching import ServerBatching
 
 log = logging.getLogger(__name__)
@@ -36,12 +37,13 @@ class _Description(msgspec.Struct, rename="camel"):
 
 async def server_batching(settings: config.Model) -> ServerBatching | None:
     """Of the model of `settings`, as far as its server tells."""
+    secure = trusting(settings.ssl_cafile, "model.ssl_cafile")
     try:
         url = _description_url(settings)
         async with (
             asyncio.timeout(LOOK_S),
             aiohttp.ClientSession() as session,
-            session.get(url, allow_redirects=False) as response,
+            session.get(url, allow_redirects=False, ssl=secure) as response,
         ):
             model = msgspec.json.decode(await response.read(), type=list[_Description])[0]
     except (aiohttp.ClientError, OSError, ValueError, LookupError) as error:

@@ -150,6 +150,7 @@ async def fresh_bucket(settings: config.Objects) -> AsyncIterator[Bucket]:
         region_name=settings.region or "us-east-1",
         aws_access_key_id=settings.key,
         aws_secret_access_key=settings.secret,
+        verify=settings.ssl_cafile,
     )
     bucket = Bucket(client, f"bench-{uuid.uuid4().hex[:12]}")
     with _translated():

@@ -1,0 +1,237 @@
+"""TLS and credentials towards the real Kafka, MinIO and TorchServe, the right ones and wrong ones.
+
+Wrong ones end a start with exit code 2 and one message that holds none of them.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import botocore.session
+import pytest
+
+from tests.support import secured
+from tests.support.loads import csv
+from tests.support.reference_model import random_rows
+from tests.support.secured import PASSWORD, STORE_KEY, STORE_SECRET, USER, Authority
+from tests.support.services import Services, Topics
+from tests.support.topic_tools import Broker, Message
+from tests.support.worker import Ended, environment, penstock, running_worker
+
+WRONG = "a-wrong-one-nobody-may-see"
+SECRETS = (PASSWORD, STORE_KEY, STORE_SECRET, WRONG)
+BUCKET = "secured"
+
+
+@pytest.fixture(scope="module")
+def cleanup(services: Services) -> Iterator[ExitStack]:
+    if services.torch_python is None:
+        pytest.skip("the stack's programs run in containers here")
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Nobody trusts it."""
+    return Authority(tmp_path_factory.mktemp("stranger"))
+
+
+@pytest.fixture(scope="module")
+def kafka(
+    cleanup: ExitStack, authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    return cleanup.enter_context(secured.kafka(authority, tmp_path_factory.mktemp("kafka")))
+
+
+@pytest.fixture(scope="module")
+def store(
+    cleanup: ExitStack, authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> str:
+    """A MinIO with one object, `a.csv`."""
+    url = cleanup.enter_context(secured.minio(authority, tmp_path_factory.mktemp("minio")))
+    client = botocore.session.get_session().create_client(
+        "s3",
+        endpoint_url=url,
+        region_name="us-east-1",
+        aws_access_key_id=STORE_KEY,
+        aws_secret_access_key=STORE_SECRET,
+        verify=str(authority.cafile),
+    )
+    client.create_bucket(Bucket=BUCKET)
+    client.put_object(Bucket=BUCKET, Key="a.csv", Body=csv(random_rows(5)))
+    client.close()
+    return url
+
+
+@pytest.fixture(scope="module")
+def model(
+    cleanup: ExitStack, authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path]:
+    return cleanup.enter_context(
+        secured.torchserve(authority, tmp_path_factory.mktemp("torchserve"))
+    )
+
+
+@pytest.fixture
+async def broker(kafka: dict[str, str]) -> AsyncIterator[Broker]:
+    """Over the listener that asks for nothing."""
+    broker = Broker(kafka["plain"], "read_uncommitted")
+    await broker.start()
+    yield broker
+    await broker.stop()
+
+
+def settings(section: str, **keys: object) -> dict[str, str]:
+    return {f"PENSTOCK_{section}__{key.upper()}": str(value) for key, value in keys.items()}
+
+
+def by_password(
+    kafka: dict[str, str], authority: Authority, mechanism: str, listener: str
+) -> dict[str, str]:
+    protocol = "SASL_SSL" if listener == "secure" else "SASL_PLAINTEXT"
+    return settings(
+        "KAFKA",
+        bootstrap_servers=kafka[listener],
+        security_protocol=protocol,
+        sasl_mechanism=mechanism,
+        sasl_username=USER,
+        sasl_password=PASSWORD,
+        ssl_cafile=authority.cafile,
+    )
+
+
+def by_certificate(
+    kafka: dict[str, str], authority: Authority, signed_by: Authority
+) -> dict[str, str]:
+    certificate, key = signed_by.sign("client")
+    return settings(
+        "KAFKA",
+        bootstrap_servers=kafka["mutual"],
+        security_protocol="SSL",
+        ssl_cafile=authority.cafile,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+    )
+
+
+def at_store(store: str, authority: Authority, **changes: object) -> dict[str, str]:
+    keys: dict[str, object] = {"key": STORE_KEY, "secret": STORE_SECRET}
+    return settings("OBJECTS", endpoint_url=store, ssl_cafile=authority.cafile, **(keys | changes))
+
+
+def at_model(model: tuple[str, Path], authority: Authority) -> dict[str, str]:
+    url, keys = model
+    return settings("MODEL", url=url, token_file=keys, ssl_cafile=authority.cafile)
+
+
+def assert_refused(ended: Ended, *words: str) -> None:
+    assert ended.code == 2, ended.stderr
+    assert all(word in ended.stderr for word in words), ended.stderr
+    assert "Traceback" not in ended.stderr
+    said = ended.stderr + ended.stdout.decode()
+    assert not [secret for secret in SECRETS if secret in said], said
+
+
+NO_TOPICS = Topics("none", "none-out", "none-dlq")
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("listener", ["sasl", "secure"])
+async def test_kafka_by_password(
+    services: Services, kafka: dict[str, str], authority: Authority, mechanism: str, listener: str
+) -> None:
+    topics = Topics(*(f"{mechanism}-{listener}-{name}" for name in ("in", "out", "dlq")))
+    environ = environment(services, topics) | by_password(kafka, authority, mechanism, listener)
+    ended = await penstock("topics", "create", environ=environ)
+    assert ended.code == 0, ended.stderr
+    environ |= settings("KAFKA", sasl_password=WRONG)
+    assert_refused(await penstock("topics", "create", environ=environ), "sasl_")
+
+
+async def test_kafka_whose_certificate_is_not_trusted(
+    services: Services, kafka: dict[str, str], stranger: Authority
+) -> None:
+    environ = environment(services, NO_TOPICS) | by_password(kafka, stranger, "PLAIN", "secure")
+    assert_refused(await penstock("run", environ=environ), "certificate", "ssl_")
+
+
+async def test_kafka_that_does_not_trust_our_certificate(
+    services: Services, kafka: dict[str, str], authority: Authority, stranger: Authority
+) -> None:
+    environ = environment(services, NO_TOPICS) | by_certificate(kafka, authority, stranger)
+    assert_refused(await penstock("run", environ=environ), "ssl_")
+
+
+@pytest.mark.parametrize("client", ["obstore", "s3fs"])
+async def test_a_worker_on_services_that_all_ask_for_credentials(
+    services: Services,
+    kafka: dict[str, str],
+    store: str,
+    model: tuple[str, Path],
+    authority: Authority,
+    broker: Broker,
+    client: str,
+) -> None:
+    topics = Topics(*(f"{client}-{name}" for name in ("in", "out", "dlq")))
+    environ = environment(services, topics)
+    environ |= by_certificate(kafka, authority, authority)
+    environ |= at_store(store, authority, client=client) | at_model(model, authority)
+    created = await penstock("topics", "create", "--partitions", "1", environ=environ)
+    assert created.code == 0, created.stderr
+    async with running_worker(environ) as worker:
+        await worker.ready(partitions=1)
+        await broker.publish(topics.input, [Message({"bucket": BUCKET, "key": "a.csv"})])
+        await broker.until_committed(topics.input, topics.input, {0: 1})
+        assert await worker.stop() == 0, worker.said
+        assert not [secret for secret in SECRETS if secret in worker.said]
+    (records,) = (await broker.records(topics.output)).values()
+    assert [record.document["prediction"] is not None for record in records] == [True] * 5
+
+
+@pytest.mark.parametrize("client", ["obstore", "s3fs"])
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"secret": WRONG}, ("SignatureDoesNotMatch", "objects.secret")),
+        ({"key": WRONG}, ("InvalidAccessKeyId", "objects.key")),
+        ({"ssl_cafile": ""}, ("certificate", "objects.ssl_cafile")),
+    ],
+)
+async def test_a_store_with_wrong_credentials(
+    services: Services,
+    topics: Topics,
+    store: str,
+    authority: Authority,
+    client: str,
+    changes: dict[str, str],
+    words: tuple[str, ...],
+) -> None:
+    environ = environment(services, topics) | at_store(store, authority, client=client)
+    environ |= settings("OBJECTS", **changes)
+    assert_refused(await penstock("run", environ=environ), *words)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"token_file": "", "token": WRONG}, ("model.token",)),
+        ({"ssl_cafile": ""}, ("certificate", "model.ssl_cafile")),
+    ],
+)
+async def test_a_model_server_with_wrong_credentials(
+    services: Services,
+    topics: Topics,
+    model: tuple[str, Path],
+    authority: Authority,
+    changes: dict[str, str],
+    words: tuple[str, ...],
+) -> None:
+    environ = environment(services, topics) | at_model(model, authority)
+    environ |= settings("MODEL", **changes)
+    assert_refused(await penstock("run", environ=environ), *words)
