@@ -36,7 +36,7 @@ def test_a_file_that_cannot_be_used_is_told(tmp_path: Path, content: str | None)
     path = tmp_path / "ca.pem"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(Fatal, match="model.ssl_cafile = .*ca.pem") as caught:
+    with pytest.raises(Fatal, match=r"model\.ssl_cafile = .*ca\.pem") as caught:
         trusting(str(path), "model.ssl_cafile")
     assert caught.value.exit_code == EXIT_USAGE
 
