@@ -18,6 +18,8 @@ import orjson
 MASK = "********"
 # A shorter one would blot out ordinary words, and protects nothing.
 LEAST_SECRET_CHARS = 6
+# A key of this name (that of the local stack) would blot out every command that a message advises.
+PROGRAM = "penstock"
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
@@ -57,7 +59,7 @@ def hide(secrets: Iterable[str]) -> None:
     forms = {
         form
         for secret in secrets
-        if len(secret) >= LEAST_SECRET_CHARS
+        if len(secret) >= LEAST_SECRET_CHARS and secret != PROGRAM
         for form in (secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], quote(secret, safe=""))
     }
     longest_first = sorted(forms, key=len, reverse=True)

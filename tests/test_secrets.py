@@ -187,6 +187,11 @@ async def test_a_configuration_that_is_wrong(tmp_path: Path, text: str) -> None:
     check(said)
 
 
+def test_the_program_s_own_name_is_shown_even_where_it_is_a_key() -> None:
+    logs.hide({"penstock"})
+    assert logs.redacted("create it: penstock topics create").endswith("penstock topics create")
+
+
 def test_the_net_catches_a_secret_however_it_is_written() -> None:
     environ = {f"PENSTOCK_{name}": value for name, value in SECRETS.items()}
     logs.hide(load(None, environ).secrets())
