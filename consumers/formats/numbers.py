@@ -39,6 +39,9 @@ def parse_table(text: bytes, columns: int) -> Float32Matrix | None:
     if len(values) % (columns + 1):
         return None
     rows = values.reshape(-1, columns + 1)
+    # As many row ends as rows: else short rows would pass as fewer long ones, with ends for cells.
+    if len(flat) - len(text) != len(rows) * (len(_BETWEEN_ROWS) - 1):
+        return None
     if not (rows[:, columns] == _ROW_END_VALUE).all():
         return None
     return to_float32(rows[:, :columns])
