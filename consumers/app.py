@@ -32,9 +32,10 @@ from consumers.core.line import LineLimits
 from consumers.core.window import WindowLimits
 from consumers.ending import stopped_after
 from consumers.errors import EXIT_USAGE, Fatal
+from consumers.flow import Settings
 from consumers.formats.base import RowOptions
 from consumers.ops.health import serve_health
-from consumers.pipeline import Pipeline, Settings
+from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Clock, Model, Objects, Sink, Transactions
 from consumers.stages.consume import Intake
 from consumers.stages.publish import Labels

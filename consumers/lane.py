@@ -6,29 +6,19 @@ the event loop; stages reach it through their tickets.
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from consumers import position
 from consumers.budget import Budget
 from consumers.core.blocks import Ticket
-from consumers.core.cursor import (
-    Cursor,
-    Progress,
-    StopMark,
-    decode,
-    encode,
-    with_stop,
-    without_stop,
-)
+from consumers.core.cursor import Cursor
 from consumers.core.jobs import Jobs, JobsByStream, JobsInOrder, Share
 from consumers.core.ledger import Ledger
 from consumers.core.line import Line, LineLimits, LineStop
 from consumers.core.order import Order, PartitionOrder, Release, StreamOrder
 from consumers.core.stall import Standing, holder
 from consumers.ports import Commit, Record
-
-log = logging.getLogger(__name__)
 
 Decode = Callable[["Lane", Record], Sequence[Ticket]]
 
@@ -54,9 +44,9 @@ class Lane:
         self.partition = partition
         self.generation = generation
         self.committed = start
-        metadata, mark = without_stop(start.metadata)
-        self.ledger = Ledger(_inherited(partition, start._replace(metadata=metadata)))
-        self.line = Line(line, _stopped_at(start.next_offset, mark, line))
+        progress, stopped_at = position.read(partition, start, line)
+        self.ledger = Ledger(progress)
+        self.line = Line(line, stopped_at)
         self.stopped: LineStop | None = None
         self.jobs: Jobs
         self._order: Order
@@ -88,13 +78,8 @@ class Lane:
     @property
     def progress(self) -> Commit:
         """What may be committed now: the next record, and what is delivered of it and beyond."""
-        progress = self.ledger.progress
-        metadata = encode(progress)
         stopped_at = self.stopped.offset if self.stopped else self.line.stopped_at
-        if stopped_at is not None and stopped_at >= progress.next_offset:
-            beyond = stopped_at - progress.next_offset
-            metadata = with_stop(metadata, StopMark(beyond, self.line.limits.digest))
-        return Commit(progress.next_offset, metadata)
+        return position.written(self.ledger.progress, stopped_at, self.line.limits)
 
     @property
     def may_commit(self) -> bool:
@@ -289,22 +274,3 @@ class Lane:
 
 def _place(ticket: Ticket) -> tuple[int, int]:
     return ticket.record.offset, ticket.index
-
-
-def _stopped_at(next_offset: int, mark: StopMark | None, limits: LineLimits) -> int | None:
-    """Where a former assignment stopped, if these are the limits that it stopped under."""
-    if mark is None or mark.limits != limits.digest:
-        return None
-    return next_offset + mark.beyond
-
-
-def _inherited(partition: int, start: Commit) -> Progress:
-    progress, is_whole = decode(start.metadata, start.next_offset)
-    if not is_whole:
-        log.warning(
-            "partition %d: not all of the commit's metadata could be read (%.40r); what the rest "
-            "would have said is repeated",
-            partition,
-            start.metadata,
-        )
-    return progress

@@ -1,44 +1,27 @@
-"""The wiring, in flow order, and the life of the whole: start, rebalance, drain, stop.
+"""The life of a pipeline: start, rebalance, drain, stop.
 
 Rule: every task has its parent here (one TaskGroup); the first failure ends all of them and is what
 `run` raises. Revoke and stop are one drain: take nothing new, finish what fits into the budget of
-time, commit, drop the rest.
-
-    consume → download → expand → microbatch → predict → publish → settle
+time, commit, drop the rest. What runs is in flow.py.
 """
 
 import asyncio
 import logging
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 
-from consumers.budget import Budget
 from consumers.core.blocks import Ticket
-from consumers.core.jobs import Share
-from consumers.core.line import LineLimits, LineStop
-from consumers.core.pace import Pace, Setting
-from consumers.core.payload import Payload
-from consumers.core.window import Window, WindowLimits
-from consumers.dedupe import Dedupe
+from consumers.core.line import LineStop
 from consumers.ending import stopped_after
 from consumers.errors import Fatal
-from consumers.formats.base import RowOptions
+from consumers.flow import Flow, Settings
 from consumers.lane import Lane
-from consumers.model_calls import ModelCalls
-from consumers.outage import Outage
-from consumers.ports import Adapters, Clock, Commit
-from consumers.stages.consume import Consume, Intake
-from consumers.stages.download import Download
-from consumers.stages.expand import Expand, Offload, decode_in_thread
-from consumers.stages.microbatch import Microbatch, Waiting
-from consumers.stages.predict import Predict
-from consumers.stages.publish import Labels, Publish
-from consumers.stages.reject import Reject
-from consumers.stages.settle import Settle
+from consumers.ports import Adapters, Commit
+from consumers.stages.consume import Intake
+from consumers.stages.expand import Offload, decode_in_thread
+from consumers.stages.microbatch import Waiting
 from consumers.takeover import Takeover, check_count
 from consumers.telemetry import Telemetry
-from consumers.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -46,48 +29,8 @@ log = logging.getLogger(__name__)
 ASK_AGAIN_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the pipeline needs to know, as plain values; `app.py` makes it from the
-    configuration.
-    """
-
-    labels: Labels
-    dead_letter_topic: str
-    dead_letter_partitions: int
-    rows: RowOptions
-    window: WindowLimits
-    target_p99_s: float | None
-    fetchers: int
-    callers: int
-    buffer_bytes: int
-    in_flight_objects: int
-    object_bytes: int | None
-    pin: bool
-    wait_for_object_s: float
-    commit_interval_s: float
-    drain_s: float
-    patience_s: float | None
-    line: LineLimits
-    input_partitions: int
-    commit_patience_s: float
-    stall_s: float | None
-    order_by_stream: bool = False
-    canary: Payload | None = None
-    dedupe: bool = False
-
-
-def _stream_share(settings: Settings) -> Share | None:
-    """A quarter: three streams that are stuck leave room for all the others."""
-    if not settings.order_by_stream:
-        return None
-    return Share(max(1, settings.fetchers // 4), max(1, settings.in_flight_objects // 4))
-
-
 class Pipeline:
-    """`run` until `stop` is called or something fails. Implements `ports.Rebalance`. `luck` draws
-    the jitter of retries.
-    """
+    """`run` until `stop` is called or something fails. Implements `ports.Rebalance`."""
 
     def __init__(
         self,
@@ -100,94 +43,36 @@ class Pipeline:
         offload: Offload = decode_in_thread,
         luck: Callable[[], float] = random.random,
     ) -> None:
-        source, objects, model, sink, clock = (
-            adapters.source, adapters.objects, adapters.model, adapters.sink, adapters.clock,
-        )  # fmt: skip
         self._settings = settings
-        self._source = source
-        self._intake = intake
+        self._source = adapters.source
         self._telemetry = telemetry
+        self._flow = Flow(settings, adapters, intake, partition_of, telemetry, offload, luck)
         self.labels = settings.labels
-        self.budget = Budget(settings.buffer_bytes)
-        self.outages: list[Outage] = []
-        self.lanes: dict[int, Lane] = {}
+        self.lanes = self._flow.lanes
+        self.budget = self._flow.budget
+        self.outages = self._flow.outages
+        self.calls = self._flow.calls
         self._generation = 0
         self._publishing: dict[int, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
         self._revoking = asyncio.Lock()
         self._failure: Fatal | None = None
         self._has_joined = False
-
-        self._consume = Consume(source, self.lanes, clock)
-        window = settings.window
-        fixed = Setting(window.max_rows, window.max_wait_s, settings.callers)
-        pace = Pace(fixed, settings.target_p99_s) if settings.target_p99_s is not None else None
-        self._microbatch = Microbatch(Window(window), clock, telemetry, calls=settings.callers)
-        expand = Expand(settings.rows, self._microbatch, offload)
-        dedupe = Dedupe(is_on=settings.dedupe)
-        self._download = Download(
-            objects,
-            expand,
-            self._microbatch,
-            self.budget,
-            clock,
-            telemetry,
-            self._outage("object store", clock),
-            dedupe,
-            luck,
-            pin=settings.pin,
-            wait_for_object_s=settings.wait_for_object_s,
-            object_bytes=settings.object_bytes,
-        )
-        away = self._outage("model server", clock)
-        self.calls = ModelCalls(
-            model, settings.canary, settings.callers, clock, telemetry, away, luck
-        )
-        self._predict = Predict(self.calls, self._microbatch, fixed, pace, clock)
-        reject = Reject(
-            sink,
-            input_topic=settings.labels.input_topic,
-            topic=settings.dead_letter_topic,
-            partitions=settings.dead_letter_partitions,
-            model=settings.labels.model,
-            clock=clock,
-        )
-        self._publish = Publish(
-            sink, reject, settings.labels, partition_of, pace, dedupe, clock, telemetry
-        )
-        self._settle = Settle(
-            source,
-            self.lanes,
-            telemetry,
-            Outage("Kafka broker", clock, settings.commit_patience_s),
-            clock,
-            interval_s=settings.commit_interval_s,
-        )
-        self._watchdogs = (
-            [Watchdog(self.lanes, clock, telemetry, limit_s=settings.stall_s)]
-            if settings.stall_s is not None
-            else []
-        )
         self._takeover: Takeover | None = None
         if adapters.transactions is not None:
             self._takeover = Takeover(
                 adapters.transactions,
-                self._publish,
+                self._flow.publish,
                 self._begin,
                 self._end,
-                clock,
+                adapters.clock,
                 telemetry,
                 luck,
                 idle_s=settings.commit_interval_s,
             )
 
-    def _outage(self, service: str, clock: Clock) -> Outage:
-        outage = Outage(service, clock, self._settings.patience_s)
-        self.outages.append(outage)
-        return outage
-
     def __repr__(self) -> str:
-        return f"{len(self.lanes)} partitions; {self._microbatch!r}; {self.budget!r}"
+        return f"{len(self.lanes)} partitions; {self._flow.microbatch!r}; {self.budget!r}"
 
     async def run(self) -> None:
         """Returns after a drain; raises the first failure of any task."""
@@ -199,16 +84,16 @@ class Pipeline:
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as self._tasks:
             workers = [
-                *(self._download.fetch_forever() for _ in range(self._settings.fetchers)),
-                *(self._predict.call_forever() for _ in range(self._settings.callers)),
-                *(watchdog.run() for watchdog in self._watchdogs),
+                *(self._flow.download.fetch_forever() for _ in range(self._settings.fetchers)),
+                *(self._flow.predict.call_forever() for _ in range(self._settings.callers)),
+                *(watchdog.run() for watchdog in self._flow.watchdogs),
             ]
             if self._takeover is None:
-                workers.append(self._settle.run())
+                workers.append(self._flow.settle.run())
             running = [self._tasks.create_task(worker) for worker in workers]
             consuming = self._tasks.create_task(self._join_and_consume())
             await self._stopping.wait()
-            self._consume.stop()
+            self._flow.consume.stop()
             if not self._has_joined:
                 consuming.cancel()
             await asyncio.wait([consuming])
@@ -219,7 +104,7 @@ class Pipeline:
     async def _join_and_consume(self) -> None:
         await self._source.start(self)
         self._has_joined = True
-        await self._consume.run()
+        await self._flow.consume.run()
 
     async def lags(self) -> dict[int, int]:
         """Records that are not committed yet, by partition of ours."""
@@ -233,7 +118,7 @@ class Pipeline:
     @property
     def waiting(self) -> Waiting:
         """Rows that wait for a model call."""
-        return self._microbatch.waiting
+        return self._flow.microbatch.waiting
 
     @property
     def stopped(self) -> list[LineStop]:
@@ -253,24 +138,14 @@ class Pipeline:
             work = (
                 self._takeover.live(partition)
                 if self._takeover is not None
-                else self._publish.lane_forever(self._begin(partition, start))
+                else self._flow.publish.lane_forever(self._begin(partition, start))
             )
             self._publishing[partition] = self._tasks.create_task(work)
         log.info("assigned partitions %s", sorted(starts) or "none")
 
     def _begin(self, partition: int, start: Commit) -> Lane:
         self._generation += 1
-        lane = Lane(
-            partition,
-            self._generation,
-            start,
-            budget=self.budget,
-            decode=self._intake.tickets,
-            max_objects=self._settings.in_flight_objects,
-            line=self._settings.line,
-            stream_share=_stream_share(self._settings),
-        )
-        lane.on_jobs = self._download.offer
+        lane = self._flow.lane(partition, self._generation, start)
         lane.on_stopped = self._line_stopped
         self.lanes[partition] = lane
         self._telemetry.partitions.set(len(self.lanes))
@@ -281,7 +156,7 @@ class Pipeline:
             log.info("closed %r", lane)
             lane.close()
             del self.lanes[lane.partition]
-            self._microbatch.discard_dead()
+            self._flow.microbatch.discard_dead()
             self._telemetry.partitions.set(len(self.lanes))
 
     def _line_stopped(self, lane: Lane) -> None:
@@ -291,7 +166,7 @@ class Pipeline:
             "object. To have it answered by its error instead, start it with a higher limit, or 0",
             lane.stopped,
         )
-        self._microbatch.discard_dead()
+        self._flow.microbatch.discard_dead()
         self._source.pause(lane.partition)
         if len(self.stopped) == self._settings.input_partitions:
             self._failure = Fatal(
@@ -316,7 +191,7 @@ class Pipeline:
             await self._cancel([lane.partition for lane in lanes])
 
     async def _drain(self, lanes: Sequence[Lane]) -> None:
-        self._microbatch.drain()
+        self._flow.microbatch.drain()
         for lane in lanes:
             lane.drain()
         try:
@@ -330,11 +205,11 @@ class Pipeline:
             )
         if self._takeover is None:
             if self._stopping.is_set():
-                await self._settle.commit_at_last(lanes)
+                await self._flow.settle.commit_at_last(lanes)
             else:
-                await self._settle.try_to_commit(lanes)
+                await self._flow.settle.try_to_commit(lanes)
         if not self._stopping.is_set():
-            self._microbatch.resume()
+            self._flow.microbatch.resume()
 
     async def _cancel(self, partitions: Sequence[int]) -> None:
         """What publishes for them ends; a transaction that is not finished is taken back."""

@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from consumers.testing.group import SESSION_S
 from consumers.testing.history import Violation
+from consumers.testing.scenario import Scenario
 from consumers.testing.virtual_time import VirtualTimeLoop
 from consumers.testing.worker import Worker
-from consumers.testing.world import Scenario, World
+from consumers.testing.world import World
 
 __all__ = ["Report", "Scenario", "Violation", "simulate"]
 

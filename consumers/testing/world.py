@@ -6,21 +6,17 @@ simulation.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 import orjson
 
 from consumers.adapters.memory import MemoryObjects
-from consumers.core.line import NO_LIMITS
 from consumers.core.payload import Payload
-from consumers.core.window import WindowLimits
-from consumers.formats.base import RowOptions, Run
-from consumers.pipeline import Pipeline, Settings
+from consumers.formats.base import Run
+from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Answers, Commit, Outgoing, Transactions
 from consumers.stages.consume import Intake
-from consumers.stages.publish import Labels
 from consumers.telemetry import Telemetry
 from consumers.testing import faults, load
 from consumers.testing.group import Group, Topic
@@ -29,6 +25,7 @@ from consumers.testing.life import Life, Reached, Terms
 from consumers.testing.log import Log
 from consumers.testing.outcome import Outcome, letters
 from consumers.testing.outlets import SimulatedOutlets
+from consumers.testing.scenario import OUTPUT, Scenario, drawn_settings
 from consumers.testing.services import (
     Append,
     Process,
@@ -36,61 +33,12 @@ from consumers.testing.services import (
     SimulatedObjects,
     SimulatedSink,
 )
-from consumers.testing.truth import Answer, MakeObject, Truths
+from consumers.testing.truth import Truths
 from consumers.testing.virtual_time import VirtualClock
 from consumers.testing.worker import SimulatedSource, Worker
 
-INPUT, OUTPUT, DEAD_LETTERS = "refs", "predictions", "predictions.dlq"
 # Far more than any world takes: time that does not pass means tasks that wake each other.
 MOST_TURNS = 300_000
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """What is simulated: your model, your objects, your formats; each default is the full zoo.
-
-    `answer` is the model, told one payload at a time; a row's answer must not depend on its
-    neighbours. `make_object` returns a file's ending and its bytes.
-    """
-
-    answer: Answer = load.echo
-    make_object: MakeObject | None = None
-    rows: RowOptions | None = None
-
-
-def _settings(random: Random, scenario: Scenario) -> Settings:
-    pick = random.choice
-    partitions = pick((1, 2, 3))
-    return Settings(
-        labels=Labels(INPUT, OUTPUT, "rows", None, markers=True),
-        dead_letter_topic=DEAD_LETTERS,
-        dead_letter_partitions=partitions,
-        rows=scenario.rows or RowOptions(form=pick(("matrix", "json"))),
-        window=WindowLimits(
-            max_rows=pick((1, 4, 16, 64)),
-            max_bytes=pick((64, 1 << 20)),
-            max_wait_s=pick((0.0, 0.01)),
-            eager=pick((False, False, True)),
-            fair=pick((True, True, False)),
-        ),
-        target_p99_s=pick((None, None, 0.05)),
-        fetchers=pick((1, 3, 8)),
-        callers=pick((1, 2, 4)),
-        buffer_bytes=pick((1, 4_000, 30_000, 1 << 20)),
-        in_flight_objects=pick((1, 3, 16)),
-        object_bytes=None,
-        pin=True,
-        wait_for_object_s=0.0,
-        commit_interval_s=pick((0.02, 0.2)),
-        drain_s=pick((0.0, 0.1, 5.0)),
-        patience_s=None,
-        commit_patience_s=120.0,
-        stall_s=300.0,
-        # A line that stops is not answered, which is what this world asks for.
-        line=NO_LIMITS,
-        input_partitions=partitions,
-        order_by_stream=pick((False, True)),
-    )
 
 
 async def _inline(decode: Callable[[bytes], list[Run]], data: bytes) -> list[Run]:
@@ -108,7 +56,7 @@ class World:
 
         self.random = source("storm")
         self.history = History(seed)
-        self.settings = _settings(source("settings"), scenario)
+        self.settings = drawn_settings(source("settings"), scenario)
         self.partitions = self.settings.input_partitions
         self.workers: list[Worker] = []
         self._objects = MemoryObjects(chunk_bytes=self.random.choice((64, 256, 1024, 8192)))

@@ -14,8 +14,9 @@ from consumers.adapters.memory import MemoryModel, MemoryObjects, MemorySink, Me
 from consumers.adapters.memory_transactions import MemoryOutlets
 from consumers.core.line import LineLimits
 from consumers.core.window import WindowLimits
+from consumers.flow import Settings
 from consumers.formats.base import RowOptions, Run
-from consumers.pipeline import Pipeline, Settings
+from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Transactions
 from consumers.stages.consume import Intake
 from consumers.stages.publish import Labels

@@ -1,0 +1,184 @@
+"""The stages of a pipeline, made and joined in flow order.
+
+Rule: every stage is made here, once, from plain values, and is told here whom it may reach; nothing
+runs yet. Owner: the pipeline, which runs them and ends them.
+
+    consume → download → expand → microbatch → predict → publish → settle
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from consumers.budget import Budget
+from consumers.core.blocks import Ticket
+from consumers.core.jobs import Share
+from consumers.core.line import LineLimits
+from consumers.core.pace import Pace, Setting
+from consumers.core.payload import Payload
+from consumers.core.window import Window, WindowLimits
+from consumers.dedupe import Dedupe
+from consumers.formats.base import RowOptions
+from consumers.lane import Lane
+from consumers.model_calls import ModelCalls
+from consumers.outage import Outage
+from consumers.ports import Adapters, Clock, Commit
+from consumers.stages.consume import Consume, Intake
+from consumers.stages.download import Download
+from consumers.stages.expand import Expand, Offload
+from consumers.stages.microbatch import Microbatch
+from consumers.stages.predict import Predict
+from consumers.stages.publish import Labels, Publish
+from consumers.stages.reject import Reject
+from consumers.stages.settle import Settle
+from consumers.telemetry import Telemetry
+from consumers.watchdog import Watchdog
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the pipeline needs to know, as plain values; `app.py` makes it from the
+    configuration.
+    """
+
+    labels: Labels
+    dead_letter_topic: str
+    dead_letter_partitions: int
+    rows: RowOptions
+    window: WindowLimits
+    target_p99_s: float | None
+    fetchers: int
+    callers: int
+    buffer_bytes: int
+    in_flight_objects: int
+    object_bytes: int | None
+    pin: bool
+    wait_for_object_s: float
+    commit_interval_s: float
+    drain_s: float
+    patience_s: float | None
+    line: LineLimits
+    input_partitions: int
+    commit_patience_s: float
+    stall_s: float | None
+    order_by_stream: bool = False
+    canary: Payload | None = None
+    dedupe: bool = False
+
+
+class Flow:
+    """One per pipeline. `lane` opens a partition's way through the stages; `lanes` are those that
+    the pipeline has open. `luck` draws the jitter of retries.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        adapters: Adapters,
+        intake: Intake,
+        partition_of: Callable[[Ticket], int],
+        telemetry: Telemetry,
+        offload: Offload,
+        luck: Callable[[], float],
+    ) -> None:
+        source, clock = adapters.source, adapters.clock
+        self._settings = settings
+        self._intake = intake
+        self._luck = luck
+        self.lanes: dict[int, Lane] = {}
+        self.budget = Budget(settings.buffer_bytes)
+        self.outages: list[Outage] = []
+        window = settings.window
+        fixed = Setting(window.max_rows, window.max_wait_s, settings.callers)
+        pace = Pace(fixed, settings.target_p99_s) if settings.target_p99_s is not None else None
+        dedupe = Dedupe(is_on=settings.dedupe)
+
+        self.consume = Consume(source, self.lanes, clock)
+        self.microbatch = Microbatch(Window(window), clock, telemetry, calls=settings.callers)
+        expand = Expand(settings.rows, self.microbatch, offload)
+        self.download = self._download(adapters, expand, dedupe, telemetry)
+        self.calls = self._calls(adapters, telemetry)
+        self.predict = Predict(self.calls, self.microbatch, fixed, pace, clock)
+        reject = self._reject(adapters)
+        self.publish = Publish(
+            adapters.sink, reject, settings.labels, partition_of, pace, dedupe, clock, telemetry
+        )
+        self.settle = self._settle(adapters, telemetry)
+        self.watchdogs = (
+            [Watchdog(self.lanes, clock, telemetry, limit_s=settings.stall_s)]
+            if settings.stall_s is not None
+            else []
+        )
+
+    def lane(self, partition: int, generation: int, start: Commit) -> Lane:
+        lane = Lane(
+            partition,
+            generation,
+            start,
+            budget=self.budget,
+            decode=self._intake.tickets,
+            max_objects=self._settings.in_flight_objects,
+            line=self._settings.line,
+            stream_share=_stream_share(self._settings),
+        )
+        lane.on_jobs = self.download.offer
+        return lane
+
+    def _download(
+        self, adapters: Adapters, expand: Expand, dedupe: Dedupe, telemetry: Telemetry
+    ) -> Download:
+        settings, clock = self._settings, adapters.clock
+        return Download(
+            adapters.objects,
+            expand,
+            self.microbatch,
+            self.budget,
+            clock,
+            telemetry,
+            self._outage("object store", clock),
+            dedupe,
+            self._luck,
+            pin=settings.pin,
+            wait_for_object_s=settings.wait_for_object_s,
+            object_bytes=settings.object_bytes,
+        )
+
+    def _calls(self, adapters: Adapters, telemetry: Telemetry) -> ModelCalls:
+        settings, clock = self._settings, adapters.clock
+        away = self._outage("model server", clock)
+        return ModelCalls(
+            adapters.model, settings.canary, settings.callers, clock, telemetry, away, self._luck
+        )
+
+    def _reject(self, adapters: Adapters) -> Reject:
+        settings = self._settings
+        return Reject(
+            adapters.sink,
+            input_topic=settings.labels.input_topic,
+            topic=settings.dead_letter_topic,
+            partitions=settings.dead_letter_partitions,
+            model=settings.labels.model,
+            clock=adapters.clock,
+        )
+
+    def _settle(self, adapters: Adapters, telemetry: Telemetry) -> Settle:
+        settings, clock = self._settings, adapters.clock
+        return Settle(
+            adapters.source,
+            self.lanes,
+            telemetry,
+            Outage("Kafka broker", clock, settings.commit_patience_s),
+            clock,
+            interval_s=settings.commit_interval_s,
+        )
+
+    def _outage(self, service: str, clock: Clock) -> Outage:
+        outage = Outage(service, clock, self._settings.patience_s)
+        self.outages.append(outage)
+        return outage
+
+
+def _stream_share(settings: Settings) -> Share | None:
+    """A quarter: three streams that are stuck leave room for all the others."""
+    if not settings.order_by_stream:
+        return None
+    return Share(max(1, settings.fetchers // 4), max(1, settings.in_flight_objects // 4))

@@ -1,0 +1,66 @@
+"""What a world is given: the scenario of whoever calls, and settings drawn from the seed.
+
+Rule: sizes are small and limits tight, so that every one of them is met within a few seconds.
+Owner: one simulation.
+"""
+
+from dataclasses import dataclass
+from random import Random
+
+from consumers.core.line import NO_LIMITS
+from consumers.core.window import WindowLimits
+from consumers.flow import Settings
+from consumers.formats.base import RowOptions
+from consumers.stages.publish import Labels
+from consumers.testing import load
+from consumers.testing.truth import Answer, MakeObject
+
+INPUT, OUTPUT, DEAD_LETTERS = "refs", "predictions", "predictions.dlq"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is simulated: your model, your objects, your formats; each default is the full zoo.
+
+    `answer` is the model, told one payload at a time; a row's answer must not depend on its
+    neighbours. `make_object` returns a file's ending and its bytes.
+    """
+
+    answer: Answer = load.echo
+    make_object: MakeObject | None = None
+    rows: RowOptions | None = None
+
+
+def drawn_settings(random: Random, scenario: Scenario) -> Settings:
+    pick = random.choice
+    partitions = pick((1, 2, 3))
+    return Settings(
+        labels=Labels(INPUT, OUTPUT, "rows", None, markers=True),
+        dead_letter_topic=DEAD_LETTERS,
+        dead_letter_partitions=partitions,
+        rows=scenario.rows or RowOptions(form=pick(("matrix", "json"))),
+        window=WindowLimits(
+            max_rows=pick((1, 4, 16, 64)),
+            max_bytes=pick((64, 1 << 20)),
+            max_wait_s=pick((0.0, 0.01)),
+            eager=pick((False, False, True)),
+            fair=pick((True, True, False)),
+        ),
+        target_p99_s=pick((None, None, 0.05)),
+        fetchers=pick((1, 3, 8)),
+        callers=pick((1, 2, 4)),
+        buffer_bytes=pick((1, 4_000, 30_000, 1 << 20)),
+        in_flight_objects=pick((1, 3, 16)),
+        object_bytes=None,
+        pin=True,
+        wait_for_object_s=0.0,
+        commit_interval_s=pick((0.02, 0.2)),
+        drain_s=pick((0.0, 0.1, 5.0)),
+        patience_s=None,
+        commit_patience_s=120.0,
+        stall_s=300.0,
+        # A line that stops is not answered, which is what this world asks for.
+        line=NO_LIMITS,
+        input_partitions=partitions,
+        order_by_stream=pick((False, True)),
+    )
