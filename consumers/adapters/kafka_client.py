@@ -17,6 +17,7 @@ from aiokafka.conn import collect_hosts, create_conn
 from aiokafka.helpers import create_ssl_context
 
 from consumers import config
+from consumers.adapters.certificates import untrusted
 from consumers.ending import stopped_after
 from consumers.errors import (
     EXIT_UNREACHABLE,
@@ -102,11 +103,22 @@ def translated(what: str) -> Iterator[None]:
 
 
 def _refused(what: str, error: BaseException) -> Fatal:
-    return Fatal(
-        f"Kafka refused {what}: {error!r}. "
-        "Check kafka.security_protocol, the sasl_* and ssl_* keys and the ACLs.",
-        exit_code=EXIT_USAGE,
-    )
+    untrusting = untrusted(str(error), "kafka.ssl_cafile")
+    said = f"Kafka refused {what}: {error!r}. {_remedy(error)}"
+    return untrusting or Fatal(said, exit_code=EXIT_USAGE)
+
+
+def _remedy(error: BaseException) -> str:
+    match error:
+        case ssl.SSLError():
+            return (
+                "Check kafka.security_protocol, and kafka.ssl_certfile and kafka.ssl_keyfile if "
+                "the broker asks for a certificate of ours."
+            )
+        case kafka_errors.SaslAuthenticationFailed():
+            return "Correct kafka.sasl_username, kafka.sasl_password or kafka.sasl_mechanism."
+        case _:
+            return "Check kafka.security_protocol, the kafka.sasl_* keys and the ACLs."
 
 
 def _is_about_certificates(error: BaseException | None) -> bool:

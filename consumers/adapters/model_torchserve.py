@@ -117,7 +117,7 @@ class TorchServeModel:
         """Is an empty batch answered, if only by a complaint? `/ping` tells nothing of workers."""
         try:
             reply = await self._post(self._encode(()), min(READY_TIMEOUT_S, self._timeout_s))
-        except Unreachable:
+        except (Unreachable, Fatal):
             return False
         if reply.status == torchserve_answers.OK:
             return True

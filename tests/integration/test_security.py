@@ -1,6 +1,6 @@
 """TLS and credentials towards the real Kafka, MinIO and TorchServe, the right ones and wrong ones.
 
-Wrong ones end a start with exit code 2 and one message that holds none of them.
+Wrong ones end a start with exit code 2 and one message that names the key and holds none of them.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -8,8 +8,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import botocore.session
+import msgspec
 import pytest
 
+from consumers import config
+from consumers.adapters.model_torchserve import TorchServeModel
+from consumers.adapters.objects_direct import DirectObjects
+from consumers.adapters.objects_obstore import ObstoreObjects
+from consumers.ports import Location
 from tests.support import secured
 from tests.support.loads import csv
 from tests.support.reference_model import random_rows
@@ -131,9 +137,12 @@ def at_model(model: tuple[str, Path], authority: Authority) -> dict[str, str]:
 
 
 def assert_refused(ended: Ended, *words: str) -> None:
+    """By a message of up to three lines, the only ones that are not of the log."""
     assert ended.code == 2, ended.stderr
-    assert all(word in ended.stderr for word in words), ended.stderr
-    assert "Traceback" not in ended.stderr
+    lines = [line for line in ended.stderr.splitlines() if not line.startswith("{")]
+    assert lines[0].startswith("penstock: "), ended.stderr
+    assert len(lines) <= 3, ended.stderr
+    assert all(word in " ".join(lines) for word in words), ended.stderr
     said = ended.stderr + ended.stdout.decode()
     assert not [secret for secret in SECRETS if secret in said], said
 
@@ -151,24 +160,38 @@ async def test_kafka_by_password(
     ended = await penstock("topics", "create", environ=environ)
     assert ended.code == 0, ended.stderr
     environ |= settings("KAFKA", sasl_password=WRONG)
-    assert_refused(await penstock("topics", "create", environ=environ), "sasl_")
+    assert_refused(await penstock("topics", "create", environ=environ), "kafka.sasl_password")
 
 
 async def test_kafka_whose_certificate_is_not_trusted(
     services: Services, kafka: dict[str, str], stranger: Authority
 ) -> None:
     environ = environment(services, NO_TOPICS) | by_password(kafka, stranger, "PLAIN", "secure")
-    assert_refused(await penstock("run", environ=environ), "certificate", "ssl_")
+    assert_refused(await penstock("run", environ=environ), "certificate", "kafka.ssl_cafile")
 
 
+@pytest.mark.parametrize("shown", ["a stranger's", "none"])
 async def test_kafka_that_does_not_trust_our_certificate(
-    services: Services, kafka: dict[str, str], authority: Authority, stranger: Authority
+    services: Services,
+    kafka: dict[str, str],
+    authority: Authority,
+    stranger: Authority,
+    shown: str,
 ) -> None:
     environ = environment(services, NO_TOPICS) | by_certificate(kafka, authority, stranger)
-    assert_refused(await penstock("run", environ=environ), "ssl_")
+    if shown == "none":
+        environ |= settings("KAFKA", ssl_certfile="", ssl_keyfile="")
+    assert_refused(await penstock("run", environ=environ), "kafka.ssl_certfile")
 
 
-@pytest.mark.parametrize("client", ["obstore", "s3fs"])
+@pytest.mark.parametrize(
+    ("client", "mechanism", "guarantee"),
+    [
+        ("obstore", None, "at_least_once"),
+        ("obstore", "PLAIN", "at_least_once"),
+        ("s3fs", "SCRAM-SHA-512", "exactly_once"),
+    ],
+)
 async def test_a_worker_on_services_that_all_ask_for_credentials(
     services: Services,
     kafka: dict[str, str],
@@ -177,10 +200,15 @@ async def test_a_worker_on_services_that_all_ask_for_credentials(
     authority: Authority,
     broker: Broker,
     client: str,
+    mechanism: str | None,
+    guarantee: str,
 ) -> None:
-    topics = Topics(*(f"{client}-{name}" for name in ("in", "out", "dlq")))
-    environ = environment(services, topics)
-    environ |= by_certificate(kafka, authority, authority)
+    topics = Topics(*(f"{client}-{mechanism}-{name}" for name in ("in", "out", "dlq")))
+    environ = environment(services, topics, DELIVERY__GUARANTEE=guarantee)
+    if mechanism is None:
+        environ |= by_certificate(kafka, authority, authority)
+    else:
+        environ |= by_password(kafka, authority, mechanism, "secure")
     environ |= at_store(store, authority, client=client) | at_model(model, authority)
     created = await penstock("topics", "create", "--partitions", "1", environ=environ)
     assert created.code == 0, created.stderr
@@ -189,7 +217,8 @@ async def test_a_worker_on_services_that_all_ask_for_credentials(
         await broker.publish(topics.input, [Message({"bucket": BUCKET, "key": "a.csv"})])
         await broker.until_committed(topics.input, topics.input, {0: 1})
         assert await worker.stop() == 0, worker.said
-        assert not [secret for secret in SECRETS if secret in worker.said]
+        secrets = [*SECRETS, secured.token(model[1])]
+        assert not [secret for secret in secrets if secret in worker.said], worker.said
     (records,) = (await broker.records(topics.output)).values()
     assert [record.document["prediction"] is not None for record in records] == [True] * 5
 
@@ -221,6 +250,7 @@ async def test_a_store_with_wrong_credentials(
     ("changes", "words"),
     [
         ({"token_file": "", "token": WRONG}, ("model.token",)),
+        ({"token_file": ""}, ("model.token",)),
         ({"ssl_cafile": ""}, ("certificate", "model.ssl_cafile")),
     ],
 )
@@ -235,3 +265,55 @@ async def test_a_model_server_with_wrong_credentials(
     environ = environment(services, topics) | at_model(model, authority)
     environ |= settings("MODEL", **changes)
     assert_refused(await penstock("run", environ=environ), *words)
+
+
+async def test_a_model_server_that_is_not_trusted_is_not_ready(model: tuple[str, Path]) -> None:
+    client = TorchServeModel(config.Model(url=model[0], token_file=str(model[1])))
+    assert not await client.ready()
+    await client.aclose()
+
+
+@pytest.mark.parametrize("section", ["KAFKA", "OBJECTS", "MODEL"])
+async def test_a_certificate_for_another_host_is_not_trusted(
+    services: Services,
+    topics: Topics,
+    kafka: dict[str, str],
+    store: str,
+    model: tuple[str, Path],
+    authority: Authority,
+    section: str,
+) -> None:
+    environ = (
+        environment(services, topics)
+        | {
+            "KAFKA": by_password(kafka, authority, "PLAIN", "secure"),
+            "OBJECTS": at_store(store, authority),
+            "MODEL": at_model(model, authority),
+        }[section]
+    )
+    for name in ("KAFKA__BOOTSTRAP_SERVERS", "OBJECTS__ENDPOINT_URL", "MODEL__URL"):
+        if name.startswith(section):
+            environ[f"PENSTOCK_{name}"] = environ[f"PENSTOCK_{name}"].replace(
+                "127.0.0.1", "localhost"
+            )
+    assert_refused(
+        await penstock("run", environ=environ), "certificate", f"{section.lower()}.ssl_cafile"
+    )
+
+
+async def test_small_objects_are_read_by_the_lighter_client_over_tls_too(
+    store: str, authority: Authority
+) -> None:
+    by_keys = config.Objects(
+        endpoint_url=store,
+        key=STORE_KEY,
+        secret=STORE_SECRET,
+        ssl_cafile=str(authority.cafile),
+    )
+    # Whoever asks the client behind is refused.
+    behind = ObstoreObjects(msgspec.structs.replace(by_keys, secret=WRONG))
+    objects = DirectObjects(behind, by_keys)
+    body = await objects.open(Location(BUCKET, "a.csv"))
+    assert b"".join([chunk async for chunk in body]).count(b"\n") == 5
+    await body.aclose()
+    await objects.aclose()

@@ -80,7 +80,7 @@ class Authority:
         """Certificate and key, the key as PKCS8."""
         certificate, key = self._folder / f"{name}.crt", self._folder / f"{name}.key"
         signed = ("-CA", self.cafile, "-CAkey", self._key)
-        names = ("-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost")
+        names = ("-addext", "subjectAltName=IP:127.0.0.1")
         usual = ("req", "-x509", "-subj", f"/CN={name}", "-out", certificate)
         self._openssl(*usual, *signed, *names, "-addext", "basicConstraints=CA:FALSE", key=key)
         return certificate, key
@@ -192,12 +192,17 @@ def torchserve(authority: Authority, folder: Path) -> Iterator[tuple[str, Path]]
 
     def answers() -> bool:
         with suppress(OSError, ValueError, KeyError):
-            token = json.loads(keys.read_text())["inference"]["key"]
-            return _status(f"{url}/predictions/rows", authority, token, b"[]") == 200
+            return _status(f"{url}/predictions/rows", authority, token(keys), b"[]") == 200
         return False
 
     with running(launch.argv, folder, launch.env, answers):
         yield url, keys
+
+
+def token(keys: Path) -> str:
+    """What TorchServe asks for, from the file that it wrote."""
+    found: str = json.loads(keys.read_text())["inference"]["key"]
+    return found
 
 
 def _status(
