@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from consumers.ports import Commit
 from tests.support.services import Services
@@ -112,7 +113,10 @@ class Broker:
         }
 
     async def positions(self, group: str, topic: str) -> dict[int, Commit]:
-        found = await self._admin.list_consumer_group_offsets(group)
+        try:
+            found = await self._admin.list_consumer_group_offsets(group)
+        except GroupCoordinatorNotAvailableError:
+            return {}  # a fresh broker, whose first group has not come yet
         return {
             where.partition: Commit(entry.offset, entry.metadata or "")
             for where, entry in found.items()
