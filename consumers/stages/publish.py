@@ -20,7 +20,7 @@ from consumers.core.pace import Pace
 from consumers.dedupe import Dedupe
 from consumers.lane import Lane
 from consumers.ports import Clock, Outgoing, Outlet, Sink
-from consumers.stages.reject import Reject
+from consumers.stages.reject import Failed, Reject
 from consumers.telemetry import Telemetry, Way
 from schemas.prediction import RecordFrame
 
@@ -40,11 +40,11 @@ class Labels:
 
 
 class _Encoded(NamedTuple):
-    """Records of a release; `letters` for the rows (None: the object itself) in `rejections`."""
+    """Records of a release; `letters` for what `failed` of it."""
 
     values: list[bytes]
     letters: list[bytes]
-    rejections: list[tuple[int | None, Rejection]]
+    failed: list[Failed]
 
 
 class Publish:
@@ -117,25 +117,25 @@ class Publish:
             limit = lane.line.refuses(
                 ticket.stream,
                 ticket.record.offset,
-                failed=bool(encoded.rejections),
+                failed=bool(encoded.failed),
                 finished=release.finished,
             )
             if limit is not None:
-                return passed, self._stop(ticket, *encoded.rejections[0], limit)
+                return passed, self._stop(ticket, encoded.failed[0], limit)
             passed.append(encoded)
-            if encoded.rejections:
+            if encoded.failed:
                 self._dedupe.rejected(ticket)
         return passed, None
 
-    def _stop(self, ticket: Ticket, row: int | None, why: Rejection, limit: str) -> LineStop:
+    def _stop(self, ticket: Ticket, failed: Failed, limit: str) -> LineStop:
         return LineStop(
             partition=ticket.owner.partition,
             stream=ticket.stream,
             offset=ticket.record.offset,
             object_index=ticket.index,
-            row=row,
-            code=why.code,
-            message=why.message,
+            row=failed.row,
+            code=failed.why.code,
+            message=failed.why.message,
             limit=limit,
             since_ms=self._clock.wall_ms(),
         )
@@ -143,7 +143,7 @@ class Publish:
     def _outgoing(self, releases: Sequence[Release], encoded: Sequence[_Encoded]) -> list[Outgoing]:
         outgoing: dict[int, Outgoing] = {}
         letters: list[bytes] = []
-        for release, (values, its_letters, rejections) in zip(releases, encoded, strict=True):
+        for release, (values, its_letters, failed) in zip(releases, encoded, strict=True):
             partition = self._partition_of(release.ticket)
             out = outgoing.get(partition)
             if out is None:
@@ -151,8 +151,8 @@ class Publish:
             out.keys += [release.ticket.stream.encode()] * len(values)
             out.values += values
             letters += its_letters
-            for _, rejection in rejections:
-                self._telemetry.rejected(rejection.code)
+            for one in failed:
+                self._telemetry.rejected(one.why.code)
         found = [out for out in outgoing.values() if out.values]
         if letters:
             found.append(self._reject.outgoing(releases[0].ticket.owner.partition, letters))
@@ -185,6 +185,8 @@ class Publish:
             self._encode_block(frame, block, ticket.rows if is_last else None, key, out)
         if release.finished and (ticket.failure is not None or ticket.tail is None):
             self._encode_end(frame, ticket, out)
+        if out.failed:
+            out.letters.extend(self._reject.letters(ticket, out.failed))
         return out
 
     def _encode_block(
@@ -205,7 +207,7 @@ class Publish:
             values[final] = frame.last_row(row, block.answers[final], block.member, last_rows)
         if not self._sink.fits(key, max(values, key=len)):
             errors |= _too_large(values, lambda value: self._sink.fits(key, value))
-        for index, rejection in errors.items():
+        for index, rejection in sorted(errors.items()):
             row = block.first_row + index
             values[index] = frame.rejected(
                 row,
@@ -214,8 +216,7 @@ class Publish:
                 block.member,
                 last_rows if index == final else None,
             )
-            out.rejections.append((row, rejection))
-        out.letters.extend(self._reject.rows(block, errors))
+            out.failed.append(Failed(row, block.member, rejection))
         out.values.extend(values)
 
     def _encode_end(self, frame: RecordFrame, ticket: Ticket, out: _Encoded) -> None:
@@ -229,8 +230,7 @@ class Publish:
                 else frame.marker(ticket.rows if failure else 0, error)
             )
         if failure is not None:
-            out.rejections.append((None, failure))
-            out.letters.append(self._reject.rest(ticket, failure))
+            out.failed.append(Failed(None, None, failure))
 
     def _frame(self, ticket: Ticket) -> RecordFrame:
         reference, origin = ticket.reference, ticket.reference or ticket.inline

@@ -2,16 +2,26 @@
 reason.
 
 Rule: a letter never carries payloads; its reference names exactly the rows that failed, so that it
-can be published again as it is.
+can be published again as it is. A run ends with the release, which is sent as one.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
 
-from consumers.core.blocks import Block, Rejection, Ticket
+from consumers.core.blocks import Rejection, Ticket
 from consumers.ports import Clock, Outgoing, Sink
 from schemas.dead_letter import dead_letter
 from schemas.prediction import Source
 from schemas.reference import RowRange
+
+
+class Failed(NamedTuple):
+    """A row that is answered by an error; `row` None: the object itself, or what is left of it."""
+
+    row: int | None
+    member: str | None
+    why: Rejection
 
 
 class Reject:
@@ -31,13 +41,16 @@ class Reject:
         keys: list[bytes | None] = [None] * len(letters)
         return Outgoing(self._topic, partition % self._partitions, keys, letters)
 
-    def rows(self, block: Block, errors: Mapping[int, Rejection]) -> Iterator[bytes]:
-        """Letters for the rejected rows of a block; `errors` by index into it."""
-        for first, stop, rejection in _runs(errors):
-            rows = ((block.first_row + first, block.first_row + stop),)
-            yield self._letter(block.ticket, rejection, rows, block.member)
+    def letters(self, ticket: Ticket, failed: Sequence[Failed]) -> Iterator[bytes]:
+        """For what failed in one release of the ticket, in row order."""
+        for first, count in _runs(failed):
+            if first.row is None:
+                yield self._rest(ticket, first.why)
+            else:
+                rows = ((first.row, first.row + count),)
+                yield self._letter(ticket, first.why, rows, first.member)
 
-    def rest(self, ticket: Ticket, failure: Rejection) -> bytes:
+    def _rest(self, ticket: Ticket, failure: Rejection) -> bytes:
         """The letter for an object that could not be read, from its first missing row on."""
         rows: tuple[RowRange, ...] | None = None
         if ticket.next_row:
@@ -80,16 +93,13 @@ class Reject:
         return value is not None and self._sink.fits(value, value)
 
 
-def _runs(errors: Mapping[int, Rejection]) -> Iterator[tuple[int, int, Rejection]]:
-    """Consecutive indices with one and the same reason, as half-open ranges."""
-    first: int | None = None
-    previous: int | None = None
-    for index in sorted(errors):
-        if first is not None and previous is not None:
-            if index == previous + 1 and errors[index] == errors[first]:
-                previous = index
-                continue
-            yield first, previous + 1, errors[first]
-        first = previous = index
-    if first is not None and previous is not None:
-        yield first, previous + 1, errors[first]
+def _runs(failed: Sequence[Failed]) -> Iterator[tuple[Failed, int]]:
+    """Consecutive rows with one and the same reason: the first of them, and how many they are."""
+
+    def run(numbered: tuple[int, Failed]) -> Failed:
+        number, one = numbered
+        return one if one.row is None else one._replace(row=one.row - number)
+
+    for _, found in groupby(enumerate(failed), run):
+        (_, first), *others = found
+        yield first, 1 + len(others)

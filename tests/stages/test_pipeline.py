@@ -2,6 +2,8 @@
 
 import asyncio
 import gzip
+import io
+import tarfile
 from collections.abc import Sequence
 
 import orjson
@@ -332,6 +334,33 @@ async def test_a_bad_row_is_rejected_in_its_place_and_no_other() -> None:
     assert (four["last"], four["rows"]) == (True, 4)
     (letter,) = world.dead_letters()
     assert (letter["rows"], letter["reference"]["rows"]) == ([[1, 2]], [[1, 2]])
+
+
+@virtual_time
+async def test_neighbours_that_fail_for_one_reason_share_a_dead_letter() -> None:
+    world = World()
+    world.announce("a.csv", b"1,1\n2,oops\n3,oops\n4,oops\n5,5\n6,oops\n7\n8,8\n")
+    await run_to_end(world, 1)
+    rejected = [record["row"] for record in world.records() if "error" in record]
+    assert rejected == [1, 2, 3, 5, 6]
+    letters = world.dead_letters()
+    assert [letter["rows"] for letter in letters] == [[[1, 4]], [[5, 6]], [[6, 7]]]
+    assert [letter["reference"]["rows"] for letter in letters] == [[[1, 4]], [[5, 6]], [[6, 7]]]
+
+
+@virtual_time
+async def test_rows_of_two_files_of_an_archive_share_no_dead_letter() -> None:
+    world = World()
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name, data in (("x.csv", b"1,1\n2,oops\n"), ("y.csv", b"3,oops\n4,4\n")):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    world.announce("a.tar", packed.getvalue())
+    await run_to_end(world, 1)
+    letters = [(letter["member"], letter["rows"]) for letter in world.dead_letters()]
+    assert letters == [("x.csv", [[1, 2]]), ("y.csv", [[2, 3]])]
 
 
 @virtual_time
