@@ -197,6 +197,8 @@ class Answers:
             known.limit = selected.stops[0] if selected else 0
         else:
             self.marked += 1
+            if answer.error is not None:
+                self.duplicates.failed(known.at)
             if answer.duplicate_of is not None:
                 first = answer.duplicate_of
                 self.duplicates.note(partition, offset, known.at, first, answer.object)

@@ -1,8 +1,8 @@
 """Markers that point to another object's answers: are these there, and of the same object?
 
 Rule: a marker may stand for an earlier object of its input partition that asks for the same rows,
-is answered to its end and says the same `object`; the latter is told by the second reading.
-Owner: the judge; memory grows with the markers only.
+is answered to its end, not by a failure, and says the same `object`; the latter is told by the
+second reading. Owner: the judge; memory grows with the markers and with objects that failed.
 """
 
 from collections.abc import Callable
@@ -25,13 +25,14 @@ class Pointer(NamedTuple):
 
 
 class Duplicates:
-    """`note` and `compare` in the two readings; `wrong` afterwards."""
+    """`note`, `failed` and `compare` in the two readings; `wrong` afterwards."""
 
     def __init__(self, input_topic: str) -> None:
         self.partitions: set[int] = set()
         self._input_topic = input_topic
         self._pointers: dict[ObjectAt, Pointer] = {}
         self._objects: dict[ObjectAt, bytes | None] = {}
+        self._failed: set[ObjectAt] = set()
 
     def __len__(self) -> int:
         return len(self._pointers)
@@ -44,6 +45,10 @@ class Duplicates:
         self._pointers[at] = Pointer(partition, offset, at, first_id, bytes(named))
         if first := self._at(first_id):
             self._objects[first[0]] = None
+
+    def failed(self, at: ObjectAt) -> None:
+        """It could not be read (to its end): announced again, it is to be read again."""
+        self._failed.add(at)
 
     def compare(self, at: ObjectAt, named: Raw) -> None:
         if at in self._objects:
@@ -85,6 +90,8 @@ class Duplicates:
             return "that is not the first row"
         if not is_done(first):
             return "that is not completely answered"
+        if first in self._failed:
+            return "that failed itself"
         named = self._objects[first]
         return None if named in (None, pointer.object) else "that is another object"
 

@@ -656,6 +656,17 @@ def test_a_marker_that_points_to_a_lost_object() -> None:
     assert kinds(topics) == {"lost": 1, "bad_duplicate": 1}
 
 
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_marker_that_points_to_an_object_that_failed(rows: int) -> None:
+    topics = Topics()
+    topics.answer(topics.ask(), range(rows))
+    topics.mark(0, rows, UNREADABLE)
+    topics.letter(0, [(rows, None)] if rows else None, code=UNREADABLE[0])
+    assert topics.report().ok
+    topics.point(topics.ask(), (0, 0, 0 if rows else None))
+    assert only(topics).text.endswith("that failed itself")
+
+
 def test_a_marker_that_points_nowhere() -> None:
     topics = sound()
     marker = topics.frame(topics.ask()).duplicate(0, 0, 0)
