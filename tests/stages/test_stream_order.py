@@ -41,10 +41,10 @@ def offsets(world: World) -> list[int]:
     return list(dict.fromkeys(record["source"]["offset"] for record in world.records()))
 
 
-def assert_ordered_once(world: World) -> None:
+def assert_ordered_once(world: World, partition: int = 0) -> None:
     """Every row once, and within each stream in input order."""
     places: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
-    for record in world.records():
+    for record in world.records(partition):
         _, _, offset, index, _ = record["id"].split("/")
         row = -1 if record["row"] is None else record["row"]
         places[record["stream"]].append((int(offset), int(index), row))
@@ -73,6 +73,30 @@ async def test_a_stuck_object_holds_back_its_own_stream_alone() -> None:
     assert_ordered_once(world)
     assert all_rows(world) == 63
     assert world.source.committed[0].metadata == ""
+
+
+@virtual_time
+async def test_streams_that_choose_their_partition_keep_their_order_and_pass_a_stuck_one() -> None:
+    world = World(partitions=2, partition_of=lambda ticket: int(ticket.stream[-1]) % 2)
+    world.with_settings(order_by_stream=True)
+    free = stick(world)
+    world.announce(STUCK, csv(3), stream="a1", partition=0)
+    for number in range(24):
+        for home in "12":
+            stream = "ab"[number % 2] + home
+            world.announce(f"{number}-{home}.csv", csv(3), stream=stream, partition=number % 2)
+    async with running(world):
+        await until(lambda: len(world.records(0)) == 72 and len(world.records(1)) == 36)
+        await asyncio.sleep(30.0)
+        assert {record["stream"] for record in world.records(0)} == {"a2", "b2"}
+        assert {record["stream"] for record in world.records(1)} == {"b1"}
+        assert (world.next_offset(0), world.next_offset(1)) == (0, 24)
+        free()
+        await until(lambda: world.next_offset(0) == 25)
+    assert {record["stream"] for record in world.records(1)} == {"a1", "b1"}
+    assert len(world.records(1)) == 36 + 36 + 3
+    for partition in range(2):
+        assert_ordered_once(world, partition)
 
 
 @virtual_time

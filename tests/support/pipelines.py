@@ -12,6 +12,7 @@ import orjson
 
 from consumers.adapters.memory import MemoryModel, MemoryObjects, MemorySink, MemorySource
 from consumers.adapters.memory_transactions import MemoryOutlets
+from consumers.core.blocks import Ticket
 from consumers.core.line import LineLimits
 from consumers.core.window import WindowLimits
 from consumers.flow import Settings
@@ -61,6 +62,10 @@ def csv(rows: int, start: int = 0) -> bytes:
     return b"".join(b"%d,%d\n" % (start + row, start + row) for row in range(rows))
 
 
+def same_partition(ticket: Ticket) -> int:
+    return ticket.owner.partition
+
+
 @dataclass
 class World:
     """The four services in memory. Partition counts of source and sink are equal."""
@@ -68,6 +73,7 @@ class World:
     partitions: int = 1
     allow: Sequence[str] | None = None
     exactly_once: bool = False
+    partition_of: Callable[[Ticket], int] = same_partition
     settings: Settings = SETTINGS
     source: MemorySource = field(init=False)
     objects: MemoryObjects = field(default_factory=MemoryObjects)
@@ -93,7 +99,7 @@ class World:
             self.settings,
             Adapters(self.source, self.objects, self.model, self.sink, self.clock, transactions),
             Intake(stream_from=None, allow=self.allow, clock=self.clock, telemetry=self.telemetry),
-            lambda ticket: ticket.owner.partition,
+            self.partition_of,
             self.telemetry,
             offload=inline,
         )
