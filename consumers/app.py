@@ -125,7 +125,7 @@ def pipeline_settings(
         order_by_stream=cfg.output.order == "stream",
         canary=canary_of(cfg.model),
         dedupe=cfg.kafka.dedupe,
-        commit_patience_s=cfg.kafka.timeout_ms / 1000,
+        broker_patience_s=cfg.kafka.timeout_ms / 1000,
         stall_s=_stall_s(cfg) if patience_s is None else None,
     )
 

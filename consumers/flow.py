@@ -58,7 +58,7 @@ class Settings:
     patience_s: float | None
     line: LineLimits
     input_partitions: int
-    commit_patience_s: float
+    broker_patience_s: float
     stall_s: float | None
     order_by_stream: bool = False
     canary: Payload | None = None
@@ -166,7 +166,7 @@ class Flow:
             adapters.source,
             self.lanes,
             telemetry,
-            Outage("Kafka broker", clock, settings.commit_patience_s),
+            Outage("Kafka broker", clock, settings.broker_patience_s),
             clock,
             interval_s=settings.commit_interval_s,
         )

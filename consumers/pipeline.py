@@ -69,6 +69,7 @@ class Pipeline:
                 telemetry,
                 luck,
                 idle_s=settings.commit_interval_s,
+                patience_s=settings.broker_patience_s,
             )
 
     def __repr__(self) -> str:

@@ -26,12 +26,12 @@ MAX_PARTITIONS = 100
 # A member that the group has put out learns it by the next heartbeat, 2 s apart: who still has the
 # partition after two of them is its owner.
 FENCED_WAIT_S = 5.0
-# As long as the broker may take to acknowledge a batch without transactions.
-RETRY = Backoff(first_s=0.2, most_s=5.0, give_up_s=120.0)
 
 
 class Takeover:
-    """`begin` opens a lane at a position, `end` closes one (safe to call twice)."""
+    """`begin` opens a lane at a position, `end` closes one (safe to call twice). A partition whose
+    transactions failed for `patience_s` ends the worker.
+    """
 
     def __init__(
         self,
@@ -44,6 +44,7 @@ class Takeover:
         luck: Callable[[], float],
         *,
         idle_s: float,
+        patience_s: float,
     ) -> None:
         self._outlets, self._positions = transactions
         self._publish = publish
@@ -53,6 +54,7 @@ class Takeover:
         self._telemetry = telemetry
         self._luck = luck
         self._idle_s = idle_s
+        self._backoff = Backoff(first_s=0.2, most_s=5.0, give_up_s=patience_s)
 
     async def live(self, partition: int) -> None:
         """Work on the partition, over failed transactions, until its lane is closed or drains."""
@@ -89,10 +91,11 @@ class Takeover:
         self._telemetry.retried("publish")
         if isinstance(error, Fenced):
             return FENCED_WAIT_S
-        delay_s = RETRY.delay_s(failures, self._clock.now() - since_s, self._luck())
+        delay_s = self._backoff.delay_s(failures, self._clock.now() - since_s, self._luck())
         if delay_s is None:
             raise Fatal(
-                f"no transaction for {RETRY.give_up_s:.0f} s: {error}", exit_code=EXIT_UNREACHABLE
+                f"no transaction for {self._backoff.give_up_s:g} s: {error}",
+                exit_code=EXIT_UNREACHABLE,
             ) from error
         return delay_s
 

@@ -13,7 +13,7 @@ from consumers.core.payload import Payload
 from consumers.core.window import WindowLimits
 from consumers.errors import EXIT_FATAL, EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Transient, Unreachable
 from consumers.ports import Commit
-from consumers.takeover import FENCED_WAIT_S, MAX_PARTITIONS, RETRY
+from consumers.takeover import FENCED_WAIT_S, MAX_PARTITIONS
 from consumers.testing.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
@@ -194,17 +194,19 @@ async def test_a_partition_handed_back_while_it_is_taken_over_is_left_alone() ->
 def test_what_does_not_pass_ends_the_worker(error: Exception, code: int) -> None:
     @virtual_time
     async def scenario() -> None:
-        world = World(exactly_once=True)
+        world = World(exactly_once=True).with_settings(broker_patience_s=20.0)
         Failing(world, error)
         world.announce("a.csv", csv(10))
         with pytest.raises(ExceptionGroup) as raised:
             async with running(world):
-                await asyncio.sleep((RETRY.give_up_s or 0) * 2)
+                await asyncio.sleep(40.0)
         fatal = raised.value
         while isinstance(fatal, ExceptionGroup):
             (fatal,) = fatal.exceptions
         assert isinstance(fatal, Fatal)
         assert fatal.exit_code == code
+        assert ("no transaction for 20 s" in str(fatal)) == (code == EXIT_UNREACHABLE)
+        assert world.clock.now() <= 30.0
 
     scenario()
 

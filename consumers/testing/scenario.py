@@ -57,7 +57,7 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
         commit_interval_s=pick((0.02, 0.2)),
         drain_s=pick((0.0, 0.1, 5.0)),
         patience_s=None,
-        commit_patience_s=120.0,
+        broker_patience_s=120.0,
         stall_s=300.0,
         # A line that stops is not answered, which is what this world asks for.
         line=NO_LIMITS,

@@ -47,7 +47,7 @@ SETTINGS = Settings(
     patience_s=None,
     line=LineLimits(0.5, 100),
     input_partitions=1,
-    commit_patience_s=120.0,
+    broker_patience_s=120.0,
     stall_s=300.0,
 )
 
