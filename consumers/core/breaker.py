@@ -11,13 +11,11 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from consumers.core.retry import Backoff
+from consumers.core.retry import MOST_ASKED_S, Backoff
 
 # TorchServe needs about 2 s to replace a dead worker process; 5 s between probes spare a server
 # that is down for long.
 PROBES = Backoff(first_s=0.05, most_s=5.0)
-# A server that asks for more is a server that is misconfigured, or lies.
-MOST_ASKED_S = 300.0
 # Requests that a server gave up on still run there: a tenth on top is what it can take while it is
 # ill, and what other clients' retry budgets use (10 to 20 %).
 RETRY_SHARE = 0.1

@@ -18,6 +18,10 @@ def test_a_wait_that_the_other_side_asked_for_is_honoured() -> None:
     assert BACKOFF.delay_s(1, 0.0, luck=0.0, asked_s=30.0) == 30.0
 
 
+def test_nobody_is_waited_for_longer_than_five_minutes_because_he_says_so() -> None:
+    assert BACKOFF.delay_s(1, 0.0, luck=0.0, asked_s=1e8) == 300.0
+
+
 def test_it_gives_up_when_the_time_is_spent() -> None:
     assert BACKOFF.delay_s(1, 59.9, luck=0.0) is not None
     assert BACKOFF.delay_s(1, 60.0, luck=0.0) is None
