@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.core.breaker import FLOOR, MOST_ASKED_S, RETRY_SHARE, Breaker, Call
+from consumers.core.breaker import FLOOR, RETRY_SHARE, Breaker, Call
+from consumers.core.retry import MOST_ASKED_S
 
 
 def begin(breaker: Breaker, now_s: float = 0.0) -> Call:
