@@ -45,7 +45,7 @@ class Dedupe:
                 self._announced.setdefault(lane, Announced()).read(ticket)
         finally:
             ended.set()
-            if self._reading[name] is ended:
+            if self._reading.get(name) is ended:
                 del self._reading[name]
 
     def rejected(self, ticket: Ticket) -> None:

@@ -19,12 +19,15 @@ from consumers.testing.log import Letter, Log, Number
 
 
 class Reached(NamedTuple):
-    """Of an object, the rows below this one are published; `ended`: and all that was to come."""
+    """Of an object, the rows below this one are published; `ended`: and all that was to come,
+    `failed`: which is that it failed.
+    """
 
     number: Number
     row: int
     version: str | None
     ended: bool = False
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class Terms:
 
     by_stream: bool = False
     exactly_once: bool = False
+    dedupe: bool = False
 
 
 class Life:
@@ -197,12 +201,32 @@ class Life:
 
     def _check_marker(self, record: Mapping[str, Any], before: Reached) -> Reached:
         number = before.number
+        if "duplicate_of" in record:
+            return self._check_pointer(record, before)
         truth = self._log.truth(number, before.version)
         code = record["error"]["code"] if "error" in record else None
         is_unsteady = code is not None and self._log.may_fail(self._log.asked(number), code)
         is_true = truth is not None and truth.failure == code and truth.next(before.row) is None
         if not is_unsteady and not (is_true and (code is not None or not before.row)):
             raise self.broken(f"{record['id']} is a marker with {code}, true is {truth}")
+        return before._replace(ended=True, failed=code is not None)
+
+    def _check_pointer(self, record: Mapping[str, Any], before: Reached) -> Reached:
+        """It was answered before, by this life, to its end, by what this version says."""
+        log, name = self._log, record["duplicate_of"]
+        _, partition, offset, of_record, row = name.rsplit("/", 4)
+        first = (log.index(int(offset)), int(of_record))
+        reached = self._published.get(first)
+        is_known = reached is not None and reached.ended and not reached.failed
+        if not (self._terms.dedupe and is_known and int(partition) == self.partition):
+            raise self.broken(f"{record['id']} points to {name}, which does not answer it")
+        asked, truth = log.asked(before.number), log.truth(first, before.version)
+        is_same = asked.reference == log.asked(first).reference
+        if before.row or reached is None or reached.version != before.version or not is_same:
+            raise self.broken(f"{record['id']} points to {name}, which is another object")
+        if truth is None or row not in ("-", str(next(iter(truth.numbers), "-"))):
+            raise self.broken(f"{record['id']} points to {name}, true is {truth}")
+        self._history.counts["pointer"] += 1
         return before._replace(ended=True)
 
 

@@ -142,6 +142,7 @@ class Messages:
         self._make = make
         self._put = put
         self._keys = 0
+        self._made: list[bytes] = []
         self._rows = Objects(random)
         self._rows.number = 1_000_000
 
@@ -149,10 +150,14 @@ class Messages:
         kinds = (
             self._reference, self._several, self._selection, self._pinned, self._inline,
             self._missing, self._cursed, self._event, self._nothing, self._nonsense,
+            self._announced_again,
         )  # fmt: skip
-        weights = (20, 4, 4, 2, 3, 2, 0.3, 1, 1, 1)
+        weights = (20, 4, 4, 2, 3, 2, 0.3, 1, 1, 1, 5)
         (kind,) = self._random.choices(kinds, weights=weights)
-        return kind()
+        message = kind()
+        if message is not None:
+            self._made.append(message)
+        return message
 
     def again(self, ending: str) -> bytes:
         """Other bytes for a key that has this ending; none where it is rare."""
@@ -161,6 +166,9 @@ class Messages:
             if made == ending:
                 return data
         return b""
+
+    def _announced_again(self) -> bytes | None:
+        return self._random.choice(self._made[-8:]) if self._made else None
 
     def _named(self) -> dict[str, Any]:
         ending, data = self._make()

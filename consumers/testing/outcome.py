@@ -21,6 +21,7 @@ class Outcome:
         self._logs = logs
         self._rows: dict[Object, dict[str | None, set[int]]] = defaultdict(lambda: defaultdict(set))
         self._ended: dict[Object, dict[str | None, bool]] = defaultdict(dict)
+        self._first: dict[tuple[Object, str | None], Object] = {}
 
     def add(self, records: Sequence[Mapping[str, Any]]) -> None:
         for record in records:
@@ -34,6 +35,10 @@ class Outcome:
                 seen.add(row)
             if record.get("last"):
                 self._ended[where][version] = row is None and "error" in record
+            if "duplicate_of" in record:
+                _, partition, offset, of_record, _ = record["duplicate_of"].rsplit("/", 4)
+                first = (int(partition), int(offset), int(of_record))
+                self._first[where, version] = first
 
     def missing(self) -> Iterator[str]:
         """What was asked for and is not answered to its end."""
@@ -53,7 +58,10 @@ class Outcome:
         if failed:
             return True
         truth = log.truth(number, version)
-        return truth is not None and self._rows[where][version] >= set(truth.numbers)
+        if truth is None:
+            return False
+        places = {where, self._first.get((where, version), where)}
+        return any(self._rows[place][version] >= set(truth.numbers) for place in places)
 
 
 def letters(found: Mapping[str, Any]) -> Iterator[Letter]:

@@ -34,6 +34,7 @@ class Scenario:
 def drawn_settings(random: Random, scenario: Scenario) -> Settings:
     pick = random.choice
     partitions = pick((1, 2, 3))
+    by_stream = pick((False, True))
     return Settings(
         labels=Labels(INPUT, OUTPUT, "rows", None, markers=True),
         dead_letter_topic=DEAD_LETTERS,
@@ -62,5 +63,7 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
         # A line that stops is not answered, which is what this world asks for.
         line=NO_LIMITS,
         input_partitions=partitions,
-        order_by_stream=pick((False, True)),
+        order_by_stream=by_stream,
+        # By stream a pointer may leave before what it points to, if that is of another stream.
+        dedupe=not by_stream and pick((False, True, True)),
     )

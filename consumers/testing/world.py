@@ -66,7 +66,9 @@ class World:
         self.logs = [Log(records, self._truths) for records in self.topic.records]
         self.outcome = Outcome(self.logs)
         self._terms = Terms(
-            by_stream=self.settings.order_by_stream, exactly_once=self.random.random() < 0.3
+            by_stream=self.settings.order_by_stream,
+            exactly_once=self.random.random() < 0.3,
+            dedupe=self.settings.dedupe,
         )
         self._epochs: Counter[int] = Counter()
         self.weather = faults.Weather(faults.drawn(self.random), source("weather"))

@@ -49,7 +49,7 @@ def test_the_seeds_go_through_every_trouble() -> None:
         repeated += report.repeated
     assert seen >= {
         "kill", "freeze", "stop", "failed", "fenced", "overwrite", "letter", "generation",
-        "resumed inside a record", "transaction",
+        "resumed inside a record", "transaction", "pointer",
     }  # fmt: skip
     assert repeated > 0
 

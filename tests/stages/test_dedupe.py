@@ -1,5 +1,6 @@
 """`kafka.dedupe`: what is announced again is answered by a pointer to the first answer."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ from consumers.core.window import WindowLimits
 from consumers.errors import Poison
 from consumers.ports import Answers, Location
 from consumers.testing.virtual_time import virtual_time
-from tests.support.pipelines import World, csv, run_to_end, running, until
+from tests.support.pipelines import SETTINGS, World, csv, run_to_end, running, until
 
 
 def deduping(**settings: Any) -> World:
@@ -136,3 +137,23 @@ async def test_what_was_answered_by_an_error_is_answered_again_when_it_is_sent_b
     assert [record["prediction"] for record in world.records()[3:]] == [
         {"sum": 0}, {"sum": 2}, {"sum": 4},
     ]  # fmt: skip
+
+
+@virtual_time
+async def test_a_stop_ends_whoever_waits_for_whom() -> None:
+    world = deduping(drain_s=0.0)
+    world.announce("other.csv", csv(1))
+
+    async def wait(location: Location) -> None:
+        if location.key == "other.csv":
+            await asyncio.sleep(1.0)
+        else:
+            await asyncio.Event().wait()
+
+    world.objects.on_open = wait
+    world.announce("a.csv", csv(3))
+    for _ in range(SETTINGS.fetchers - 1):
+        world.announce("a.csv")
+    async with running(world):
+        await until(lambda: len(world.records()) == 1)
+    assert pointers(world) == {}
