@@ -1,7 +1,7 @@
 """The largest number of streams that holds: found by halving, then proven.
 
-Rule: trials are noisy, so what a short trial found is only a candidate; the result is the largest
-candidate that a long run proves.
+Rule: trials are noisy. A miss counts when it happens twice, and what short trials found is only a
+candidate; the result is the largest candidate that a long run proves.
 """
 
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ async def bisect(holds: Holds, most: int, first: int) -> int:
     """The largest N up to `most` that holds, as far as holding is monotone; 0 if none."""
     low, high, trial = 0, most + 1, min(first, most)
     while high - low > 1:
-        if await holds(trial):
+        if await holds(trial) or await holds(trial):
             low = trial
         else:
             high = trial
