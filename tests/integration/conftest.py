@@ -16,7 +16,9 @@ import pytest
 import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from tests.support.model_proxy import ModelProxy, proxy_of
 from tests.support.services import Services, Topics, Unavailable, find
+from tests.support.topic_tools import Broker, broker_of
 
 FOLDER = Path(__file__).parent
 FOUND = pytest.StashKey[Services | Exception]()
@@ -85,6 +87,20 @@ async def make_topics(services: Services) -> AsyncIterator[MakeTopics]:
 async def topics(make_topics: MakeTopics) -> Topics:
     """Fresh topics of four partitions."""
     return await make_topics(4)
+
+
+@pytest_asyncio.fixture(loop_scope="function")
+async def broker(services: Services) -> AsyncIterator[Broker]:
+    """What the test itself says to Kafka."""
+    async with broker_of(services) as broker:
+        yield broker
+
+
+@pytest_asyncio.fixture(loop_scope="function")
+async def proxy(services: Services) -> AsyncIterator[ModelProxy]:
+    """Stands before the model server, counts and holds calls."""
+    async with proxy_of(services.model_url) as proxy:
+        yield proxy
 
 
 @pytest.fixture

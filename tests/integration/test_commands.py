@@ -1,7 +1,6 @@
 """What the commands tell on the real services: exit codes, messages, and what they leave alone."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -9,15 +8,9 @@ import pytest
 from tests.support.loads import csv
 from tests.support.reference_model import random_rows
 from tests.support.services import Services, Topics
-from tests.support.topic_tools import Broker, Message, broker_of
+from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
 from tests.support.worker import environment, penstock, running_worker
-
-
-@pytest.fixture
-async def broker(services: Services) -> AsyncIterator[Broker]:
-    async with broker_of(services) as broker:
-        yield broker
 
 
 async def test_topics_are_created_once_however_often_one_asks(

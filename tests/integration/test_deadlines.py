@@ -8,7 +8,7 @@ import asyncio
 import os
 import re
 import signal
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,7 +22,7 @@ from tests.support.model_proxy import proxy_of
 from tests.support.reference_model import random_rows
 from tests.support.relay import Manner, Relay, relay_to
 from tests.support.services import Services, Topics, stack_status
-from tests.support.topic_tools import Broker, Message, broker_of
+from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
 from tests.support.worker import Worker, environment, penstock, running_worker
 
@@ -32,12 +32,6 @@ SHORT_MS = 3_000
 # store is up to four connections, as both of its clients ask, one of them three times.
 MOST_TRIES = {"KAFKA": 6, "OBJECTS": 24, "MODEL": 6}
 SERVICE = {"KAFKA": "Kafka broker", "OBJECTS": "object store", "MODEL": "model server"}
-
-
-@pytest.fixture
-async def broker(services: Services) -> AsyncIterator[Broker]:
-    async with broker_of(services) as broker:
-        yield broker
 
 
 @contextmanager

@@ -1,26 +1,17 @@
 """Dead letters on the real services: a stopped line that goes on, and rows that are sent back."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
-
-import pytest
 
 from tests.support.loads import csv
 from tests.support.reference_model import random_rows
 from tests.support.services import Services, Topics
-from tests.support.topic_tools import Broker, Message, broker_of
+from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
 from tests.support.worker import environment, penstock, running_worker
 
 ROWS = csv(random_rows(6)).splitlines(keepends=True)
 SHORT_ROW = b"1,2,3\n"
-
-
-@pytest.fixture
-async def broker(services: Services) -> AsyncIterator[Broker]:
-    async with broker_of(services) as broker:
-        yield broker
 
 
 async def answers(broker: Broker, topics: Topics, partition: int) -> list[dict[str, Any]]:

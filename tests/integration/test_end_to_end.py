@@ -2,7 +2,6 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
@@ -12,24 +11,12 @@ import pytest
 
 from consumers import predict
 from tests.support.loads import Load, assert_predicted, csv, places_of, tar_gz
-from tests.support.model_proxy import ModelProxy, proxy_of
+from tests.support.model_proxy import ModelProxy
 from tests.support.reference_model import Rows, numpy_answers, random_rows, torch_answers
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message, Record, broker_of
 from tests.support.waiting import until
 from tests.support.worker import environment, penstock, running_worker
-
-
-@pytest.fixture
-async def broker(services: Services) -> AsyncIterator[Broker]:
-    async with broker_of(services) as broker:
-        yield broker
-
-
-@pytest.fixture
-async def proxy(services: Services) -> AsyncIterator[ModelProxy]:
-    async with proxy_of(services.model_url) as proxy:
-        yield proxy
 
 
 @pytest.fixture(scope="module")

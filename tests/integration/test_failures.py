@@ -3,7 +3,7 @@
 import gzip
 import json
 from base64 import b64decode
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ import pytest
 from tests.support.loads import csv, tar_gz
 from tests.support.reference_model import random_rows
 from tests.support.services import ROOT, Services, Topics
-from tests.support.topic_tools import Broker, Message, Record, broker_of
+from tests.support.topic_tools import Broker, Message, Record
 from tests.support.worker import environment, running_worker
 
 ROWS = csv(random_rows(400)).splitlines(keepends=True)
@@ -60,12 +60,6 @@ NO_REFERENCES = {
     "a number for a key": b'{"bucket": "b", "key": 7}',
     "a tombstone": None,
 }
-
-
-@pytest.fixture
-async def broker(services: Services) -> AsyncIterator[Broker]:
-    async with broker_of(services) as broker:
-        yield broker
 
 
 @pytest.fixture

@@ -9,11 +9,9 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.deployed_model import deployed
@@ -21,7 +19,7 @@ from tests.support.loads import csv
 from tests.support.reference_model import Rows
 from tests.support.services import Services, Topics
 from tests.support.sick_handler import KILLS, RAISES
-from tests.support.topic_tools import Broker, Message, broker_of
+from tests.support.topic_tools import Broker, Message
 from tests.support.worker import Worker, environment, running_worker
 
 log = logging.getLogger(__name__)
@@ -30,12 +28,6 @@ SICK_ROWS = int(os.environ.get("SICK_ROWS", "20000"))
 SICK_SECONDS = int(os.environ.get("SICK_SECONDS", "8"))
 POISON_EVERY = 1_000
 ROWS_PER_OBJECT = 5_000
-
-
-@pytest.fixture
-async def broker(services: Services) -> AsyncIterator[Broker]:
-    async with broker_of(services) as broker:
-        yield broker
 
 
 def numbered(count: int, start: int = 0) -> Rows:

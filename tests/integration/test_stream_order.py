@@ -1,26 +1,17 @@
 """Order per stream on the real services: a stuck object, a kill, and what the next worker does."""
 
-from collections.abc import AsyncIterator
 from typing import Any
-
-import pytest
 
 from tests.support.loads import csv
 from tests.support.reference_model import random_rows
 from tests.support.services import Services, Topics
-from tests.support.topic_tools import Broker, Message, Record, broker_of
+from tests.support.topic_tools import Broker, Message, Record
 from tests.support.waiting import until
 from tests.support.worker import environment, penstock, running_worker
 
 ROWS = 40
 OBJECTS = 30
 LATE = "late.csv"
-
-
-@pytest.fixture
-async def broker(services: Services) -> AsyncIterator[Broker]:
-    async with broker_of(services) as broker:
-        yield broker
 
 
 def sources(records: list[Record]) -> list[int]:

@@ -1,7 +1,6 @@
 """The worker as a process on the real services: how it stops, dies, shares, and what it tells."""
 
 import signal
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,27 +12,15 @@ from tests.support.loads import (
     first_of_each,
     places_of,
 )
-from tests.support.model_proxy import ModelProxy, proxy_of
+from tests.support.model_proxy import ModelProxy
 from tests.support.reference_model import numpy_answers, random_rows
 from tests.support.services import Services, Topics
-from tests.support.topic_tools import Broker, Message, broker_of
+from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
 from tests.support.worker import Worker, environment, running_worker
 
 # About half of the 40 archives' requests; the rest is held back.
 PASSED_REQUESTS = 60
-
-
-@pytest.fixture
-async def broker(services: Services) -> AsyncIterator[Broker]:
-    async with broker_of(services) as broker:
-        yield broker
-
-
-@pytest.fixture
-async def proxy(services: Services) -> AsyncIterator[ModelProxy]:
-    async with proxy_of(services.model_url) as proxy:
-        yield proxy
 
 
 @pytest.fixture(scope="module")
