@@ -7,7 +7,8 @@ Where to look:
 
     cli, commands/  what a person starts
     app, library    the only places that name concrete adapters: the worker, and `predict`
-    pipeline        the wiring in flow order, start, rebalance, drain; begin reading here
+    pipeline        the life: start, rebalance, drain, stop; begin reading here
+    wiring          the stages, made and joined in flow order
     lane            one assignment of one partition: what it owes and what may leave
     ports           the promises an adapter keeps; errors: the three families
     core/           decisions without waiting: blocks, ledger, cursor, order, window, pace, retry
@@ -16,7 +17,10 @@ Where to look:
     adapters/       the only code that knows a client library
     handlers/       the TorchServe handler to deploy with a model
     embedded/       broker and model server of `penstock demo`
-    ops/            health page, verify, produce, topics, several processes
+    services/       calling a service that may be ill: gate, outage, start, canary
+    process/        children, ending with the parent, the heap, stopping
+    verify/, dlq/   the judge of the topics; dead letters
+    ops/            health page, status, produce, topics, several processes
     demo/, bench/   the job at home, with its proof; the measuring commands
     testing/        virtual time, for tests of your own
 

@@ -24,23 +24,23 @@ from consumers.adapters.objects_folder import FolderObjects
 from consumers.adapters.objects_obstore import ObstoreObjects
 from consumers.adapters.objects_s3fs import S3fsObjects
 from consumers.adapters.torchserve_management import server_batching
-from consumers.canary import canary_of
 from consumers.clock import SystemClock
 from consumers.core import double_batching
 from consumers.core.blocks import Ticket
 from consumers.core.line import LineLimits
 from consumers.core.window import WindowLimits
-from consumers.ending import stopped_after
 from consumers.errors import EXIT_USAGE, Fatal
-from consumers.flow import Settings
 from consumers.formats.base import RowOptions
 from consumers.ops.health import serve_health
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Clock, Model, Objects, Sink, Transactions
+from consumers.process.stopping import stopped_after
+from consumers.services.canary import canary_of
+from consumers.services.startup import ask_store, until_answered
 from consumers.stages.consume import Intake
 from consumers.stages.publish import Labels
-from consumers.startup import ask_store, until_answered
 from consumers.telemetry import Telemetry
+from consumers.wiring import Settings
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import click
 
-from consumers import logs, malloc
+from consumers import logs
 from consumers.commands.bench import bench
 from consumers.commands.config import show_config
 from consumers.commands.demo import demo
@@ -32,6 +32,7 @@ from consumers.errors import (
     PenstockError,
     Unreachable,
 )
+from consumers.process import heap
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -47,7 +48,7 @@ for command in (demo, run, predict, produce, verify, dlq, topics, bench, show_co
 
 
 def main() -> NoReturn:
-    malloc.keep_small()
+    heap.keep_small()
     sys.excepthook = _show
     context = Context()
     try:

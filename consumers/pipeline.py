@@ -12,16 +12,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from consumers.core.blocks import Ticket
 from consumers.core.line import LineStop
-from consumers.ending import stopped_after
 from consumers.errors import Fatal
-from consumers.flow import Flow, Settings
 from consumers.lane import Lane
 from consumers.ports import Adapters, Commit
+from consumers.process.stopping import stopped_after
 from consumers.stages.consume import Intake
 from consumers.stages.expand import Offload, decode_in_thread
 from consumers.stages.microbatch import Waiting
 from consumers.takeover import Takeover, check_count
 from consumers.telemetry import Telemetry
+from consumers.wiring import Flow, Settings
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,6 @@ from aiokafka.helpers import create_ssl_context
 
 from consumers import config
 from consumers.adapters.certificates import untrusted
-from consumers.ending import stopped_after
 from consumers.errors import (
     EXIT_UNREACHABLE,
     EXIT_USAGE,
@@ -27,6 +26,7 @@ from consumers.errors import (
     Transient,
     Unreachable,
 )
+from consumers.process.stopping import stopped_after
 
 Client = TypeVar("Client", AIOKafkaConsumer, AIOKafkaProducer, AIOKafkaAdminClient)
 

@@ -18,9 +18,9 @@ from msgspec import Struct
 from consumers import config
 from consumers.adapters.kafka_client import connection, opened, within
 from consumers.bench import load
-from consumers.bench.children import say, serve
 from consumers.bench.place import PARTITIONS
 from consumers.bench.tails import percentile
+from consumers.process.tasks import say, serve
 
 # Due times lie on a grid, so that ticks of one instant share a request, as those of one gateway
 # do: 25 phases at 20 Hz.

@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from consumers import config
 from consumers.bench import load
-from consumers.bench.children import ask, say, serve
 from consumers.errors import Fatal
+from consumers.process.tasks import ask, say, serve
 
 SEED_GROUP_ROWS = 1_000
 # Distinct requests, sent in turn.

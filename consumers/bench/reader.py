@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from consumers import config
 from consumers.adapters.kafka_client import connection, opened, within
-from consumers.bench.children import ask, say, serve
 from consumers.bench.place import ANSWER_S, PARTITIONS, Topics
 from consumers.errors import Fatal
+from consumers.process.tasks import ask, say, serve
 
 SILENCE_MS = 10_000
 FETCH_BYTES = 8 << 20

@@ -17,7 +17,6 @@ import msgspec
 from msgspec import Struct
 
 from consumers import config
-from consumers.bench.children import child, line
 from consumers.bench.generator import Began, GeneratorTask, Sent
 from consumers.bench.place import Topics, count_records, end_watcher, fresh_topics
 from consumers.bench.reader import check_order, read
@@ -25,6 +24,7 @@ from consumers.bench.services import cpu_by_name, others_s
 from consumers.bench.verdict import Trial, judge, misses_by_s, stage_means_ms
 from consumers.bench.worker import Worker, running_worker
 from consumers.errors import Fatal
+from consumers.process.tasks import child, line
 
 WARM_UP_S = 3.0
 # How long an overloaded worker may go on after the last tick; its late answers are misses anyway.

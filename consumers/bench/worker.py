@@ -17,10 +17,10 @@ from pathlib import Path
 import aiohttp
 
 from consumers.bench import load
-from consumers.bench.children import child, stop
 from consumers.bench.place import Topics
 from consumers.bench.usage import Usage, usage
 from consumers.errors import Fatal
+from consumers.process.tasks import child, stop
 
 READY_S = 30.0
 _SAMPLE = re.compile(r'^(\w+?)(?:\{(?:\w+="([^"]*)")?.*\})? (\S+)$', re.MULTILINE)

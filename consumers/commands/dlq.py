@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 from consumers.commands.shared import Context, common, pass_context, reading, run_async
-from consumers.ops.dlq_choice import Choice, Place
+from consumers.dlq.choice import Choice, Place
 
 UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 # What a table needs where no terminal says how wide it is.
@@ -95,7 +95,7 @@ def dlq() -> None:
 @pass_context
 def list_(context: Context, choice: Choice, as_json: bool, limit: int) -> None:
     """The newest dead letters, how many there are by code, and where a line has stopped."""
-    from consumers.ops.dlq_list import as_json_line, list_letters
+    from consumers.dlq.list import as_json_line, list_letters
 
     cfg = context.load(quiet=True)
 
@@ -136,8 +136,8 @@ def redrive(context: Context, choice: Choice, dry_run: bool, latest: bool, origi
 
     Without options it is all of them. The letters stay: sent twice, rows are answered twice.
     """
-    from consumers.ops.dlq_redrive import Redriven
-    from consumers.ops.dlq_redrive import redrive as send_back
+    from consumers.dlq.redrive import Redriven
+    from consumers.dlq.redrive import redrive as send_back
 
     cfg = context.load(quiet=True)
     how = Redriven(dry=dry_run)

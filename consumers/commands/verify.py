@@ -25,8 +25,8 @@ def verify(
     context: Context, as_json: bool, read_committed: bool, until: Literal["end", "committed"]
 ) -> None:
     """Prove order, no loss and the number of duplicates from the topics alone; exit 1 if broken."""
-    from consumers.ops.verify import render
-    from consumers.ops.verify import verify as judge
+    from consumers.verify.main import render
+    from consumers.verify.main import verify as judge
 
     cfg = context.load()
 

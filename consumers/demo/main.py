@@ -23,8 +23,8 @@ from consumers.demo.streams import Producers, forms, stream_name
 from consumers.demo.tail import Tail
 from consumers.demo.view import View
 from consumers.demo.worker import Worker
-from consumers.ending import stopped_after
 from consumers.errors import Fatal
+from consumers.process.stopping import stopped_after
 
 # After a kill the group waits 8 s for the dead member; a worker killed while it joins costs as much
 # again. Past this something is lost, and the proof tells what.

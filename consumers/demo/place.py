@@ -20,10 +20,10 @@ from typing import Any
 import fsspec
 
 from consumers import config
-from consumers.demo.children import running
 from consumers.demo.topics import delete_topics
 from consumers.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Unreachable
 from consumers.ops.topics import create_topics
+from consumers.process.children import running
 
 STACK_SCRIPT = Path(__file__).parents[2] / "scripts" / "stack"
 PARTITIONS = 4

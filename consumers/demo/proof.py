@@ -10,7 +10,7 @@ from rich.markup import escape
 from consumers import config
 from consumers.demo.progress import Progress
 from consumers.errors import EXIT_CHECK_FAILED, Fatal
-from consumers.ops.verify import Report, render, verify
+from consumers.verify.main import Report, render, verify
 
 
 async def prove(cfg: config.Config, progress: Progress, restarts: int, console: Console) -> None:

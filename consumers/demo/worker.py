@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from consumers.demo.children import START_S, Child, last_words, running
 from consumers.demo.place import Place
 from consumers.errors import EXIT_UNREACHABLE, Fatal
+from consumers.process.children import START_S, Child, last_words, running
 
 # Heartbeats come every 2 s, so the last one of a killed worker is up to 2 s old. Who rejoins sooner
 # meets the dead member in the group, is given half of the partitions, and has to join once more.
@@ -68,7 +68,7 @@ class Worker:
     async def _started(self) -> AsyncIterator[Child]:
         async with running(
             "the worker",
-            "consumers.leashed",
+            "consumers.process.dependent",
             self._log,
             arguments=self._arguments,
             environ=self._place.environ,

@@ -8,8 +8,8 @@ import asyncio
 from types import TracebackType
 from typing import Any, Final, Self
 
-from consumers.embedded.child import serve
 from consumers.errors import EXIT_USAGE, Fatal
+from consumers.process.service import serve
 
 # librdkafka's default for a topic of its mock cluster; no setting changes it.
 PARTITIONS: Final = 4

@@ -16,8 +16,8 @@ import orjson
 from aiohttp import web
 
 from consumers.core.payload import Float32Matrix
-from consumers.embedded.child import serve
 from consumers.handlers import rows_model
+from consumers.process.service import serve
 
 HOST: Final = "127.0.0.1"
 # TorchServe's own default.

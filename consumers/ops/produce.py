@@ -7,8 +7,8 @@ of their keys.
 from collections.abc import Callable, Sequence
 
 from consumers import config
+from consumers.adapters.kafka_announcer import announcing
 from consumers.adapters.urls import references
-from consumers.ops.announce import announcing
 from consumers.ports import Objects
 from schemas.codec import encode_reference
 

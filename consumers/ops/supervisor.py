@@ -170,7 +170,7 @@ async def run_processes(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    command = [sys.executable, "-m", "consumers.leashed", "run"]
+    command = [sys.executable, "-m", "consumers.process.dependent", "run"]
     command += ["--config", str(path)] if path else []
     command += ["--debug"] if debug else []
     code = await supervise(

@@ -18,8 +18,8 @@ from consumers.core.retry import Backoff
 from consumers.dedupe import Dedupe
 from consumers.errors import Poison, Transient, Unreachable
 from consumers.lane import Lane
-from consumers.outage import Outage
 from consumers.ports import Body, Clock, Location, Objects
+from consumers.services.outage import Outage
 from consumers.stages.expand import Expand, Reading, Room
 from consumers.stages.microbatch import Microbatch
 from consumers.telemetry import Telemetry

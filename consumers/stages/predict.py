@@ -14,8 +14,8 @@ from consumers.core.bisect import KILL_PERIOD_S, Search
 from consumers.core.blocks import Block, Rejection
 from consumers.core.pace import Pace, Setting
 from consumers.errors import Poison, Transient, WorkerDied
-from consumers.model_calls import PROBE_ROWS, ModelCalls
 from consumers.ports import Answers, Clock
+from consumers.services.model_calls import PROBE_ROWS, ModelCalls
 from consumers.stages.microbatch import Microbatch
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from consumers.errors import EXIT_UNREACHABLE, Fatal, Transient
 from consumers.lane import Lane
-from consumers.outage import Outage
 from consumers.ports import Clock, Source
+from consumers.services.outage import Outage
 from consumers.telemetry import Telemetry
 
 # One commit may hang for 5 s, and what is left of a stop's 10 s is for leaving.

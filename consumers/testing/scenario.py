@@ -9,11 +9,11 @@ from random import Random
 
 from consumers.core.line import NO_LIMITS
 from consumers.core.window import WindowLimits
-from consumers.flow import Settings
 from consumers.formats.base import RowOptions
 from consumers.stages.publish import Labels
 from consumers.testing import load
 from consumers.testing.truth import Answer, MakeObject
+from consumers.wiring import Settings
 
 INPUT, OUTPUT, DEAD_LETTERS = "refs", "predictions", "predictions.dlq"
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from chaos_run.place import Place
 from chaos_run.plan import PARTITIONS
-from consumers.demo.children import Child, last_words, running
+from consumers.process.children import Child, last_words, running
 
 # A container's restart is not instant either.
 RESTART_S = 0.5
@@ -50,7 +50,7 @@ class Worker:
             self._expected = None
             async with running(
                 self.name,
-                "consumers.leashed",
+                "consumers.process.dependent",
                 self._log,
                 arguments=["run"],
                 environ=self._place.environ,

@@ -5,7 +5,7 @@ import pytest
 
 from consumers.demo.progress import Progress, Stream
 from consumers.demo.proof import broken
-from consumers.ops.verify import Report
+from consumers.verify.main import Report
 
 NONE = (
     "ignored", "markers", "rejected", "outside", "unproven", "duplicates", "announced_again",

@@ -15,7 +15,6 @@ from consumers.adapters.memory_transactions import MemoryOutlets
 from consumers.core.blocks import Ticket
 from consumers.core.line import LineLimits
 from consumers.core.window import WindowLimits
-from consumers.flow import Settings
 from consumers.formats.base import RowOptions, Run
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Transactions
@@ -23,6 +22,7 @@ from consumers.stages.consume import Intake
 from consumers.stages.publish import Labels
 from consumers.telemetry import Telemetry
 from consumers.testing.virtual_time import VirtualClock
+from consumers.wiring import Settings
 
 BUCKET = "b"
 LABELS = Labels("refs", "predictions", "rows", None, markers=True)

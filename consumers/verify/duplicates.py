@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from msgspec import Raw
 
-from consumers.ops.verify_asked import Want
-from consumers.ops.verify_repeats import ObjectAt
+from consumers.verify.asked import Want
+from consumers.verify.repeats import ObjectAt
 
 
 class Pointer(NamedTuple):

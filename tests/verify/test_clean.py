@@ -1,7 +1,7 @@
 """What the judge must not complain about."""
 
-from consumers.ops.verify_findings import Report
-from tests.ops.topics import REFUSED, UNREADABLE, Topics
+from consumers.verify.findings import Report
+from tests.verify.topics import REFUSED, UNREADABLE, Topics
 
 S3 = {"bucket": {"name": "b"}, "object": {"key": "k"}}
 

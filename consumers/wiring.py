@@ -19,9 +19,9 @@ from consumers.core.window import Window, WindowLimits
 from consumers.dedupe import Dedupe
 from consumers.formats.base import RowOptions
 from consumers.lane import Lane
-from consumers.model_calls import ModelCalls
-from consumers.outage import Outage
 from consumers.ports import Adapters, Clock, Commit
+from consumers.services.model_calls import ModelCalls
+from consumers.services.outage import Outage
 from consumers.stages.consume import Consume, Intake
 from consumers.stages.download import Download
 from consumers.stages.expand import Expand, Offload

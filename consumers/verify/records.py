@@ -10,10 +10,10 @@ import msgspec
 from msgspec import Raw, Struct
 
 from consumers.core.ranges import Ranges
-from consumers.ops.verify_asked import Want
-from consumers.ops.verify_letters import About, Name
-from consumers.ops.verify_repeats import ObjectAt, Told
-from consumers.ops.verify_runs import Runs
+from consumers.verify.asked import Want
+from consumers.verify.letters import About, Name
+from consumers.verify.repeats import ObjectAt, Told
+from consumers.verify.runs import Runs
 from schemas.prediction import Failure, ObjectId, Source
 
 

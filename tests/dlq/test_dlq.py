@@ -12,12 +12,12 @@ from aiokafka.structs import OffsetAndMetadata
 from click.testing import CliRunner, Result
 
 from consumers import config
+from consumers.adapters.kafka_reader import open_reader
 from consumers.adapters.kafka_sink import KafkaSink
 from consumers.cli import cli
 from consumers.clock import SystemClock
 from consumers.core.cursor import StopMark, with_stop
 from consumers.embedded.broker import EmbeddedBroker
-from consumers.ops.topic_reader import open_reader
 from consumers.ports import Outgoing
 from schemas.dead_letter import dead_letter
 from schemas.prediction import Source

@@ -11,10 +11,10 @@ from typing import Literal
 from aiokafka.partitioner import murmur2
 
 from consumers import config
-from consumers.ops.topic_reader import Reader, Spans, Take, offsets, open_reader
-from consumers.ops.verify_findings import Report, render
-from consumers.ops.verify_judge import Judge, Scope
+from consumers.adapters.kafka_reader import Reader, Spans, Take, offsets, open_reader
 from consumers.ports import Commit
+from consumers.verify.findings import Report, render
+from consumers.verify.judge import Judge, Scope
 
 __all__ = ["Isolation", "Report", "Until", "render", "verify"]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
-from consumers.ops.verify_findings import Report
-from consumers.ops.verify_judge import Judge, Scope
 from consumers.ports import Commit
+from consumers.verify.findings import Report
+from consumers.verify.judge import Judge, Scope
 from schemas.codec import encode_reference
 from schemas.dead_letter import dead_letter
 from schemas.prediction import RecordFrame, Source

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from consumers import config
-from consumers.canary import canary_of
 from consumers.core.payload import JsonRows, Matrix
 from consumers.errors import EXIT_USAGE, Fatal
+from consumers.services.canary import canary_of
 
 
 def test_the_canary_is_a_row_in_the_form_that_is_sent() -> None:

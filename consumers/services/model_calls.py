@@ -24,9 +24,9 @@ from consumers.errors import (
     Unreachable,
     WorkerDied,
 )
-from consumers.gate import Gate
-from consumers.outage import Outage
 from consumers.ports import Answers, Clock, Model
+from consumers.services.gate import Gate
+from consumers.services.outage import Outage
 from consumers.telemetry import Telemetry
 
 log = logging.getLogger(__name__)

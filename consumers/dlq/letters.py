@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from consumers import config
-from consumers.ops.dlq_choice import Choice, Place
-from consumers.ops.topic_reader import Reader, offsets
+from consumers.adapters.kafka_reader import Reader, offsets
+from consumers.dlq.choice import Choice, Place
 from schemas.dead_letter import DeadLetter, decode_dead_letter
 from schemas.errors import SchemaError
 from schemas.reference import RowRange

@@ -7,9 +7,9 @@ import pytest
 
 from consumers.core.cursor import Cursor, Progress, digest, encode
 from consumers.core.ranges import Ranges
-from consumers.ops.verify_findings import KEPT_PER_KIND, Violation
-from consumers.ops.verify_judge import Judge
-from tests.ops.topics import REFUSED, STREAM, UNREADABLE, Topics
+from consumers.verify.findings import KEPT_PER_KIND, Violation
+from consumers.verify.judge import Judge
+from tests.verify.topics import REFUSED, STREAM, UNREADABLE, Topics
 
 
 def sound() -> Topics:

@@ -15,10 +15,10 @@ from typing import Any
 from msgspec import structs
 
 from consumers import config
-from consumers.ops.announce import Announcer, announcing
-from consumers.ops.dlq_choice import Choice
-from consumers.ops.dlq_letters import OnRead, Seen, letters
-from consumers.ops.topic_reader import open_reader
+from consumers.adapters.kafka_announcer import Announcer, announcing
+from consumers.adapters.kafka_reader import open_reader
+from consumers.dlq.choice import Choice
+from consumers.dlq.letters import OnRead, Seen, letters
 from schemas.codec import encode_reference
 from schemas.dead_letter import DeadLetter
 

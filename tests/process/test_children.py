@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from consumers.demo.children import last_words
+from consumers.process.children import last_words
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from consumers.core.cursor import START, Progress, decode, without_stop
 from consumers.core.ranges import END
-from consumers.ops.verify_answers import Answers
-from consumers.ops.verify_asked import NO_REFERENCE, Asked, Want, wants
-from consumers.ops.verify_findings import Findings, Report
-from consumers.ops.verify_letters import About, Letters
-from consumers.ops.verify_records import Open
-from consumers.ops.verify_repeats import ObjectAt
 from consumers.ports import Commit
+from consumers.verify.answers import Answers
+from consumers.verify.asked import NO_REFERENCE, Asked, Want, wants
+from consumers.verify.findings import Findings, Report
+from consumers.verify.letters import About, Letters
+from consumers.verify.records import Open
+from consumers.verify.repeats import ObjectAt
 from schemas.codec import SchemaError
 from schemas.dead_letter import decode_dead_letter
 

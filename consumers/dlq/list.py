@@ -15,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from consumers import config
-from consumers.ops.dlq_choice import Choice
-from consumers.ops.dlq_letters import Filed, OnRead, Seen, letters, rows_text
-from consumers.ops.topic_reader import open_reader
+from consumers.adapters.kafka_reader import open_reader
+from consumers.dlq.choice import Choice
+from consumers.dlq.letters import Filed, OnRead, Seen, letters, rows_text
 
 
 class Listing:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.prediction import RecordFrame
-from tests.ops.topics import STREAM, Topics, feed
+from tests.verify.topics import STREAM, Topics, feed
 
 ROWS = (3, 1, 2, 3)
 SEQUENCE = [(offset, row) for offset, rows in enumerate(ROWS) for row in range(rows)]

@@ -15,9 +15,9 @@ from consumers.cli import cli
 from consumers.clock import SystemClock
 from consumers.core.cursor import Cursor, Progress, digest, encode
 from consumers.embedded.broker import EmbeddedBroker
-from consumers.ops.verify import verify
 from consumers.ports import Outgoing
-from tests.ops.topics import Topics
+from consumers.verify.main import verify
+from tests.verify.topics import Topics
 
 pytest.importorskip("confluent_kafka")
 

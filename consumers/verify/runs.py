@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from consumers.core.ranges import END
-from consumers.ops.verify_asked import Asked
-from consumers.ops.verify_repeats import ObjectAt, row_text
+from consumers.verify.asked import Asked
+from consumers.verify.repeats import ObjectAt, row_text
 
 # Two owners of a partition may both be repeating; more only if they die faster than their sessions.
 MAX_BROKEN_OFF = 8

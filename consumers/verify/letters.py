@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from consumers.core.ranges import END, Ranges
-from consumers.ops.verify_asked import Want
-from consumers.ops.verify_findings import Findings
-from consumers.ops.verify_repeats import ObjectAt
+from consumers.verify.asked import Want
+from consumers.verify.findings import Findings
+from consumers.verify.repeats import ObjectAt
 from schemas.dead_letter import DeadLetter
 
 # (bucket, key) of an object; None for inline rows and for what is no reference.

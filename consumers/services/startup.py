@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from consumers import config
 from consumers.core.retry import Backoff
 from consumers.errors import EXIT_USAGE, Fatal, Poison, Transient
-from consumers.outage import Outage
 from consumers.ports import Clock, Location, Objects
+from consumers.services.outage import Outage
 
 RETRY = Backoff(first_s=0.2, most_s=3.0)
 # Need not exist: any answer about it is an answer.

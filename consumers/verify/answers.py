@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from msgspec import Raw
 
 from consumers.core.ranges import END, Ranges
-from consumers.ops.verify_asked import Asked, Want
-from consumers.ops.verify_duplicates import Duplicates
-from consumers.ops.verify_findings import Findings, Kind
-from consumers.ops.verify_letters import About, Letters, Name
-from consumers.ops.verify_records import (
+from consumers.verify.asked import Asked, Want
+from consumers.verify.duplicates import Duplicates
+from consumers.verify.findings import Findings, Kind
+from consumers.verify.letters import About, Letters, Name
+from consumers.verify.records import (
     NOT_JSON,
     Answer,
     Open,
@@ -23,8 +23,8 @@ from consumers.ops.verify_records import (
     identify,
     wrong_end,
 )
-from consumers.ops.verify_repeats import ObjectAt, Repeats, row_text
-from consumers.ops.verify_runs import Again, Between
+from consumers.verify.repeats import ObjectAt, Repeats, row_text
+from consumers.verify.runs import Again, Between
 
 
 class Answers:

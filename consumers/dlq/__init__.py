@@ -1,0 +1,1 @@
+"""Dead letters: listing them, and sending chosen ones back."""

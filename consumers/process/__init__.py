@@ -1,0 +1,1 @@
+"""Our own processes: starting children, ending with the parent, the heap, leaving."""

@@ -1,0 +1,1 @@
+"""Calling a service that may be ill: the gate, the outage, the start, the canary."""
