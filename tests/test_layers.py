@@ -118,6 +118,7 @@ CLIENTS: dict[str, tuple[str, ...]] = {
         "consumers/adapters/kafka_",
         "consumers/app.py",
         "consumers/ops/",
+        "consumers/verify/",
         "consumers/embedded/",
         "consumers/bench/",
         "consumers/demo/",
