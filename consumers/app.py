@@ -9,11 +9,10 @@ import gc
 import logging
 import signal
 from collections.abc import Callable
-from functools import lru_cache, partial
-
-from aiokafka.partitioner import murmur2
+from functools import partial
 
 from consumers import config
+from consumers.adapters.kafka_partitioner import hashed
 from consumers.adapters.kafka_sink import KafkaSink
 from consumers.adapters.kafka_source import KafkaSource
 from consumers.adapters.kafka_transactions import KafkaOutlets
@@ -250,10 +249,7 @@ class StopSignal:
 
 async def _check_topics(cfg: config.Config, sink: Sink) -> dict[str, int]:
     """Partitions of each topic; raises `Fatal` where answers would have no place to go."""
-    counts = {
-        topic: await sink.partitions(topic)
-        for topic in (cfg.kafka.input_topic, cfg.output.topic, cfg.output.dead_letter_topic)
-    }
+    counts = {topic: await sink.partitions(topic) for topic in cfg.topics}
     for topic, count in counts.items():
         if not count:
             raise Fatal(
@@ -275,9 +271,7 @@ def _partition_rule(cfg: config.Config, output_partitions: int) -> Callable[[Tic
     if cfg.output.partitioning == "same":
         return lambda ticket: ticket.owner.partition
 
-    @lru_cache(maxsize=10_000)
-    def of_stream(stream: str) -> int:
-        return int((murmur2(stream.encode()) & 0x7FFFFFFF) % output_partitions)
+    of_stream = hashed(output_partitions)
 
     def of_ticket(ticket: Ticket) -> int:
         return of_stream(ticket.stream)

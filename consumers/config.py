@@ -169,6 +169,11 @@ class Config(Section, frozen=True):
     http: Http = field(default_factory=Http)
     log: Log = field(default_factory=Log)
 
+    @property
+    def topics(self) -> tuple[str, str, str]:
+        """The input, output and dead-letter topic."""
+        return self.kafka.input_topic, self.output.topic, self.output.dead_letter_topic
+
     def masked(self) -> dict[str, Any]:
         """As nested dictionaries, secrets hidden: fit to print."""
         plain: dict[str, Any] = msgspec.to_builtins(self)

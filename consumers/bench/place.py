@@ -16,12 +16,11 @@ from urllib.parse import urlsplit
 
 import botocore.session
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import for_code
 from botocore.exceptions import BotoCoreError, ClientError
 
 from consumers import config
 from consumers.adapters.kafka_client import connection, opened, within
+from consumers.adapters.kafka_topics import TopicShape, create_topics, delete_topics
 from consumers.errors import EXIT_USAGE, Fatal, Unreachable
 
 PARTITIONS = 4
@@ -72,21 +71,11 @@ async def fresh_topics(settings: config.Kafka) -> AsyncIterator[Topics]:
     topics = Topics(f"bench-{unique}", f"bench-{unique}.out", f"bench-{unique}.dlq")
     # Clients warn that a topic is not known yet, or no longer: here that is how it begins and ends.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    admin = AIOKafkaAdminClient(**connection(settings))
-    timeout_s = settings.timeout_ms / 1000
-    async with opened(admin, settings, "the making of the bench's topics"):
-        async with within("the creation of the bench's topics", timeout_s):
-            answer = await admin.create_topics(
-                [NewTopic(name, PARTITIONS, 1, topic_configs=TOPIC_SETTINGS) for name in topics]
-            )
-        for name, code, *_ in answer.topic_errors:
-            if code:
-                raise Fatal(f"Kafka did not create {name}: {for_code(code).__name__}")
-        try:
-            yield topics
-        finally:
-            async with within("the removal of the bench's topics", timeout_s):
-                await admin.delete_topics(list(topics))
+    await create_topics(settings, topics, TopicShape(PARTITIONS, settings=TOPIC_SETTINGS))
+    try:
+        yield topics
+    finally:
+        await delete_topics(settings, topics)
 
 
 @asynccontextmanager

@@ -17,13 +17,13 @@ def topics() -> None:
 @pass_context
 def create(context: Context, partitions: int, replication: int) -> None:
     """Create the input, output and dead-letter topics where they are missing."""
-    from consumers.ops.topics import create_topics
+    from consumers.adapters.kafka_topics import TopicShape, create_topics
 
     cfg = context.load()
 
     async def work() -> None:
         for topic, outcome in await create_topics(
-            cfg, partitions=partitions, replication=replication
+            cfg.kafka, cfg.topics, TopicShape(partitions, replication)
         ):
             click.echo(f"{topic}: {outcome}")
 

@@ -20,9 +20,8 @@ from typing import Any
 import fsspec
 
 from consumers import config
-from consumers.demo.topics import delete_topics
+from consumers.adapters.kafka_topics import TopicShape, create_topics, delete_topics
 from consumers.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Unreachable
-from consumers.ops.topics import create_topics
 from consumers.process.children import running
 
 STACK_SCRIPT = Path(__file__).parents[2] / "scripts" / "stack"
@@ -108,8 +107,8 @@ async def on_stack(path: Path | None) -> AsyncIterator[Place]:
         )
         await _in_store(files.mkdir, own)
         cleanup.push_async_callback(_tidy, _in_store, files.rm, own, recursive=True)
-        cleanup.push_async_callback(_tidy, delete_topics, cfg)
-        await create_topics(cfg, partitions=PARTITIONS, replication=1)
+        cleanup.push_async_callback(_tidy, delete_topics, cfg.kafka, cfg.topics)
+        await create_topics(cfg.kafka, cfg.topics, TopicShape(PARTITIONS))
         yield Place(
             f"Kafka {cfg.kafka.bootstrap_servers}, objects {cfg.objects.endpoint_url}, "
             f"model server {cfg.model.url}",

@@ -5,12 +5,10 @@ what was committed then is answered within what is read.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Literal
 
-from aiokafka.partitioner import murmur2
-
 from consumers import config
+from consumers.adapters.kafka_partitioner import hashed
 from consumers.adapters.kafka_reader import Reader, Spans, Take, offsets, open_reader
 from consumers.ports import Commit
 from consumers.verify.findings import Report, render
@@ -89,18 +87,13 @@ def _scope(
         spans=asked,
         until=ends if until == "end" else answered,
         committed=committed,
-        partition_of=_hashed(partitions) if by_hash else lambda partition, _: partition,
+        partition_of=_by_stream(partitions) if by_hash else lambda partition, _: partition,
         by_stream=by_hash or cfg.output.order == "stream",
         exactly_once=cfg.delivery.guarantee == "exactly_once",
         markers=cfg.output.markers,
     )
 
 
-def _hashed(partitions: int) -> Callable[[int, str], int]:
-    """As Java's default partitioner."""
-
-    @lru_cache(maxsize=100_000)
-    def of_stream(stream: str) -> int:
-        return int((murmur2(stream.encode()) & 0x7FFFFFFF) % partitions)
-
+def _by_stream(partitions: int) -> Callable[[int, str], int]:
+    of_stream = hashed(partitions)
     return lambda _, stream: of_stream(stream)

@@ -1,0 +1,59 @@
+"""Making and removing topics: what `penstock topics create`, the demo and the bench ask of Kafka.
+
+Rule: a topic that is there already is left as it is. Owner: the command that asks.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import TopicAlreadyExistsError, for_code
+
+from consumers import config
+from consumers.adapters.kafka_client import connection, opened, within
+from consumers.errors import Fatal
+
+
+@dataclass(frozen=True, slots=True)
+class TopicShape:
+    """How a topic is made; `settings` are Kafka's own, such as `retention.ms`."""
+
+    partitions: int
+    replication: int = 1
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+async def create_topics(
+    kafka: config.Kafka, topics: Sequence[str], shape: TopicShape
+) -> list[tuple[str, str]]:
+    """Create what is missing; (topic, "created" or "was there") for each, in the given order.
+
+    Raises `Fatal` with Kafka's reason where it refuses, `Unreachable` after `kafka.timeout_ms`.
+    """
+    admin = AIOKafkaAdminClient(**connection(kafka))
+    what = "the creation of topics"
+    async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
+        return [(topic, await _create(admin, topic, shape)) for topic in topics]
+
+
+async def delete_topics(kafka: config.Kafka, topics: Sequence[str]) -> None:
+    """Kafka removes them some time after it has agreed to."""
+    admin = AIOKafkaAdminClient(**connection(kafka))
+    what = "the removal of topics"
+    async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
+        await admin.delete_topics(list(topics))
+
+
+async def _create(admin: AIOKafkaAdminClient, topic: str, shape: TopicShape) -> str:
+    new = NewTopic(topic, shape.partitions, shape.replication, topic_configs=dict(shape.settings))
+    try:
+        answer = await admin.create_topics([new])
+    except TopicAlreadyExistsError:
+        return "was there"
+    for _, code, *message in answer.topic_errors:
+        if code == TopicAlreadyExistsError.errno:
+            return "was there"
+        if code:
+            why = " ".join([for_code(code).__name__, *map(str, message)])
+            raise Fatal(f"Kafka did not create {topic}: {why}")
+    return "created"
