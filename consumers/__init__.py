@@ -3,29 +3,40 @@
     consume → download → expand → microbatch → predict → publish → reject → settle
      Kafka      S3        rows     window      TorchServe  Kafka     DLQ     offsets
 
-Where to look:
+Where to look, from what a person starts down to what everything rests on:
 
-    cli, commands/  what a person starts
-    app, library    the only places that name concrete adapters: the worker, and `predict`
+    cli, commands/  what a person types: parse, call one function, print
+    app             the worker: picks the adapters, checks the topics, turns signals into a drain
+    library         `predict` for Python programs: the same pipeline without Kafka
+    config          every key with its default; TOML and the environment
     pipeline        the life: start, rebalance, drain, stop; begin reading here
     wiring          the stages, made and joined in flow order
-    lane            one assignment of one partition: what it owes and what may leave
-    ports           the promises an adapter keeps; errors: the three families
-    core/           decisions without waiting: blocks, ledger, cursor, order, window, pace, retry
-    formats/        bytes to rows, push parsers
+    takeover        a partition that comes: fence, read the position, seek, work
+    watchdog        a partition that owes answers and shows no sign of life ends the worker
     stages/         one verb a file; the alphabet is the order of the flow
+    lane            one assignment of one partition: what it owes and what may leave
+    position        what a commit says, and how the next owner reads it
+    dedupe          an object that is announced again
+    services/       calling a service that may be ill: gate, outage, start, canary
+    formats/        bytes to rows, push parsers, one file a format
     adapters/       the only code that knows a client library
+    ports           the promises an adapter keeps
+    core/           decisions without waiting: blocks, ledger, cursor, order, window, pace, retry
+    errors          the three families: transient, poison, fatal; the exit codes
+    budget, clock   the bytes that may be held; the time
+    threads         work off the event loop
+    telemetry       metrics
+    logs            log lines, without secrets
+    verify/, dlq/   the judge of the topics; dead letters
+    ops/            health page, status, produce, several processes
+    process/        children, ending with the parent, the heap, leaving
     handlers/       the TorchServe handler to deploy with a model
     embedded/       broker and model server of `penstock demo`
-    services/       calling a service that may be ill: gate, outage, start, canary
-    process/        children, ending with the parent, the heap, stopping
-    verify/, dlq/   the judge of the topics; dead letters
-    ops/            health page, status, produce, topics, several processes
     demo/, bench/   the job at home, with its proof; the measuring commands
-    testing/        virtual time, for tests of your own
+    testing/        virtual time and simulated failures, for tests of your own
 
-Imports go one way: cli → app → pipeline → lane, stages → core → schemas; adapters → ports. A test
-holds it.
+Imports go one way: cli → commands → app → pipeline → wiring → stages → lane → core → schemas;
+adapters → ports. A test holds both the direction and this map.
 """
 
 from typing import Any

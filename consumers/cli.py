@@ -4,8 +4,6 @@ Rule: errors for people are one to three lines; a traceback only with `--debug`.
 """
 
 import io
-import logging
-import os
 import sys
 import traceback
 from types import TracebackType
@@ -32,15 +30,19 @@ from consumers.errors import (
     PenstockError,
     Unreachable,
 )
-from consumers.process import heap
+from consumers.process import heap, parent
+from consumers.process.leaving import leave
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="penstock", prog_name="penstock")
+@click.option(parent.OPTION, is_flag=True, hidden=True)
 @click.pass_context
-def cli(ctx: click.Context) -> None:
+def cli(ctx: click.Context, *, end_with_parent: bool) -> None:
     """Ordered, lossless micro-batch inference over objects announced on Kafka."""
     ctx.ensure_object(Context)
+    if end_with_parent:
+        parent.end_with_parent()
 
 
 for command in (demo, run, predict, produce, verify, dlq, topics, bench, show_config):
@@ -70,22 +72,12 @@ def main() -> NoReturn:
     except BrokenPipeError:
         code = EXIT_DONE  # whoever read our output has seen enough
         sys.stdout = io.StringIO()
-    _leave(code)
+    leave(code)
 
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """A bug of ours, as Python shows it, but without secrets."""
     sys.stderr.write(logs.redacted("".join(traceback.format_exception(kind, error, trace))))
-
-
-def _leave(code: int) -> NoReturn:
-    """End at once. Before Python 3.13 obstore's threads, still letting go of their last result,
-    abort an interpreter that finalises under them: about one exit in ten then has code 134.
-    """
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 def _exit_code(error: PenstockError) -> int:

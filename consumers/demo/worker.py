@@ -14,6 +14,7 @@ from pathlib import Path
 
 from consumers.demo.place import Place
 from consumers.errors import EXIT_UNREACHABLE, Fatal
+from consumers.process import parent
 from consumers.process.children import START_S, Child, last_words, running
 
 # Heartbeats come every 2 s, so the last one of a killed worker is up to 2 s old. Who rejoins sooner
@@ -68,9 +69,9 @@ class Worker:
     async def _started(self) -> AsyncIterator[Child]:
         async with running(
             "the worker",
-            "consumers.process.dependent",
+            "consumers",
             self._log,
-            arguments=self._arguments,
+            arguments=[parent.OPTION, *self._arguments],
             environ=self._place.environ,
         ) as self._child:
             self.pid = self._child.pid

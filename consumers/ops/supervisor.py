@@ -21,6 +21,7 @@ from consumers import config
 from consumers.core.retry import Backoff
 from consumers.ops.listening import HTTP_FD
 from consumers.ops.members_page import serve_members
+from consumers.process import parent
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +171,7 @@ async def run_processes(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    command = [sys.executable, "-m", "consumers.process.dependent", "run"]
+    command = [sys.executable, "-m", "consumers", parent.OPTION, "run"]
     command += ["--config", str(path)] if path else []
     command += ["--debug"] if debug else []
     code = await supervise(

@@ -5,9 +5,9 @@ which the system closes however the parent dies; so nothing is left behind.
 """
 
 import asyncio
-import os
 import signal
-import threading
+
+from consumers.process.parent import when_parent_ends
 
 
 async def serve(address: str) -> None:
@@ -17,13 +17,7 @@ async def serve(address: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
 
-    def watch_stdin() -> None:
-        while os.read(0, 1024):
-            pass
-        loop.call_soon_threadsafe(stop.set)
-
-    # A daemon on the bare descriptor: it must not keep the process, and holds no lock at exit.
-    threading.Thread(target=watch_stdin, daemon=True).start()
-    # Last: whoever reads this line may ask for the end at once.
+    when_parent_ends(lambda: loop.call_soon_threadsafe(stop.set))
+    # Last: the parent may ask for the end as soon as it has read this line.
     print(address, flush=True)  # noqa: T201 (the line is the interface)
     await stop.wait()

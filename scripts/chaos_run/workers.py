@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from chaos_run.place import Place
 from chaos_run.plan import PARTITIONS
+from consumers.process import parent
 from consumers.process.children import Child, last_words, running
 
 # A container's restart is not instant either.
@@ -50,9 +51,9 @@ class Worker:
             self._expected = None
             async with running(
                 self.name,
-                "consumers.process.dependent",
+                "consumers",
                 self._log,
-                arguments=["run"],
+                arguments=[parent.OPTION, "run"],
                 environ=self._place.environ,
             ) as self._child:
                 code = await self._child.wait()
