@@ -12,7 +12,8 @@ import pytest
 from aiohttp import web
 
 from consumers import config
-from consumers.adapters.model_torchserve import MOST_ANSWER_BYTES, TorchServeModel
+from consumers.adapters.model_http import MOST_ANSWER_BYTES
+from consumers.adapters.model_torchserve import TorchServeModel
 from consumers.core.payload import JsonRows
 from consumers.errors import Poison, Rejected, Transient, Unreachable
 

@@ -11,7 +11,7 @@ from functools import partial
 
 import orjson
 
-from consumers.adapters import torchserve_answers
+from consumers.adapters import model_answers, torchserve_refusals
 from consumers.core import cursor
 from consumers.errors import PenstockError
 from consumers.formats.base import Form, RowOptions
@@ -96,7 +96,7 @@ def _answer(data: bytes) -> None:
     """The first byte is how many rows were asked."""
     rows, raw = (data[0] % 4 if data else 0), data[1:]
     try:
-        answers = torchserve_answers.parse(raw, rows)
+        answers = model_answers.parse(raw, rows)
     except PenstockError:
         return
     assert len(answers.values) == rows
@@ -107,7 +107,7 @@ def _answer(data: bytes) -> None:
 def _refusal(data: bytes) -> None:
     status = 100 + int.from_bytes(data[:2], "big") % 500
     headers = {"Retry-After": data[2:6].decode("latin-1")}
-    error = torchserve_answers.refusal(status, headers, data[6:], "http://model", len(data))
+    error = torchserve_refusals.refusal(status, headers, data[6:], "http://model", len(data))
     assert isinstance(error, PenstockError)
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.adapters.torchserve_answers import parse, refusal
+from consumers.adapters.model_answers import parse
+from consumers.adapters.torchserve_refusals import refusal
 from consumers.errors import (
     Fatal,
     Overloaded,

@@ -1,41 +1,25 @@
-"""What TorchServe's answers mean: predictions row by row, or an error of the right family.
+"""What a model's JSON answer says of each row: its prediction, or why there is none.
 
-Rule: a status alone is ambiguous, the body's `type` and `message` decide. Predictions are cut from
-the text of the answer, not encoded one by one: that costs five times as much, and each result
-kept would pin 4 KB. Pure functions; owner: the TorchServe adapter.
+Rule: one element for each row, in order. Predictions are cut from the text of the answer, not
+encoded one by one: that costs five times as much, and each result kept would pin 4 KB. Pure
+functions, shared by the adapters of model servers that answer JSON.
 """
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from email.utils import parsedate_to_datetime
+from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
 
-from consumers.errors import (
-    EXIT_USAGE,
-    Fatal,
-    Overloaded,
-    PenstockError,
-    Poison,
-    Rejected,
-    Transient,
-    WorkerDied,
-)
+from consumers.adapters.model_refusals import EXCERPT_CHARS, clean, excerpt
+from consumers.errors import Poison, Rejected
 from consumers.ports import Answers
 
-OK: Final = 200
-NOT_FOUND: Final = 404
-TOO_LARGE: Final = 413
 # orjson encodes no deeper; readers of the output topic need not either.
 MOST_DEPTH: Final = 254
-# Of a wait in seconds: a year has eight.
-MOST_DIGITS: Final = 8
 _WRAPPER: Final = b'{"predictions":['
 _SCALARS: Final = frozenset({int, float, bool, type(None)})
-# How much of a server's own words a person wants to read.
-_EXCERPT_CHARS: Final = 300
 
 
 def parse(raw: bytes, rows: int) -> Answers:
@@ -67,7 +51,7 @@ def _values(document: Any, raw: bytes, rows: int) -> list[Any]:
     values = document["predictions"] if is_wrapped else document
     if isinstance(values, list) and len(values) == rows:
         return values
-    found = len(values) if isinstance(values, list) else f"no array but {_excerpt(raw)}"
+    found = len(values) if isinstance(values, list) else f"no array but {excerpt(raw)}"
     raise Poison(
         "model_mismatch",
         f"the model was given {rows} rows and answered {found}; it must answer one per row",
@@ -144,85 +128,14 @@ def _cut(text: bytes, values: Sequence[Any]) -> list[bytes]:
     return texts
 
 
-def too_large(url: str, sent_bytes: int) -> Poison:
-    return Poison(
-        "too_large",
-        f"{url} does not take a request of {sent_bytes} bytes; raise max_request_size there",
-    )
-
-
-def refusal(
-    status: int, headers: Mapping[str, str], raw: bytes, url: str, sent_bytes: int
-) -> PenstockError:
-    """What an answer other than 200 to a request of so many bytes means."""
-    kind, message = _said(raw)
-    said = f"{url} answered {status} {kind}: {message}".replace(" : ", ": ")
-    retry_after_s = _retry_after_s(headers)
-    if message.startswith("Worker died"):
-        return WorkerDied(said, retry_after_s=retry_after_s)
-    if status == 429 or (status == 503 and kind != "InternalServerException"):
-        return Overloaded(said, retry_after_s=retry_after_s)
-    if status in (401, 403) or kind == "InvalidKeyException":
-        return Fatal(f"{said}; set model.token or model.token_file", exit_code=EXIT_USAGE)
-    if status in (NOT_FOUND, 405) or status < 400:
-        return Fatal(
-            f"{said}; check model.url, model.name and model.version, and that the model is loaded",
-            exit_code=EXIT_USAGE,
-        )
-    if status == TOO_LARGE:
-        return too_large(url, sent_bytes)
-    if status == 408 or (status >= 500 and not _by_handler(status, kind)):
-        return Transient(said, retry_after_s=retry_after_s)
-    return Rejected("model_rejected", said)
-
-
-def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """In seconds, or as a date, which is told from the answer's own."""
-    wish = headers.get("Retry-After", "").strip()
-    if wish.isdecimal():
-        return float(wish[:MOST_DIGITS])
-    try:
-        until, now = (parsedate_to_datetime(text) for text in (wish, headers.get("Date", "")))
-        return max(0.0, (until - now).total_seconds())
-    except (ValueError, TypeError):
-        return None
-
-
-def _by_handler(status: int, kind: str) -> bool:
-    """TorchServe reports what a handler raised as its own exception, or as out of resources."""
-    return kind == "InternalServerException" or status == 507
-
-
-def _said(raw: bytes) -> tuple[str, str]:
-    """TorchServe's `type` and `message`; for any other body its beginning."""
-    try:
-        document = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return "", _excerpt(raw)
-    message = document.get("message") if isinstance(document, dict) else None
-    if not isinstance(message, str):
-        return "", _excerpt(raw)
-    kind = document.get("type")
-    return _clean(kind) if isinstance(kind, str) else "", _clean(message)
-
-
-def _excerpt(raw: bytes) -> str:
-    return _clean(raw[:_EXCERPT_CHARS].decode(errors="replace")) or "(nothing)"
-
-
-def _clean(text: str) -> str:
-    """Short, on one line, and without what a terminal or an encoder would stumble over."""
-    return "".join(one if one.isprintable() else " " for one in text[:_EXCERPT_CHARS])
-
-
 def _message(value: Any) -> str:
     """Why an element is no prediction."""
     if value is None:
         return "the model answered null for this row, as some encoders do for NaN"
     error = value["error"]
     if isinstance(error, str):
-        return _clean(error)
+        return clean(error)
     try:
-        return _clean(orjson.dumps(error)[:_EXCERPT_CHARS].decode(errors="replace"))
+        return clean(orjson.dumps(error)[:EXCERPT_CHARS].decode(errors="replace"))
     except orjson.JSONEncodeError:
         return "the model's error for this row cannot be encoded"

@@ -1,0 +1,88 @@
+"""What a model server's refusal means, as far as the status tells.
+
+Rule: a server that is ill is told from one that refuses the rows and from a wrong setting; which
+words of a protocol mean what is its adapter's to know. Pure functions.
+"""
+
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+from consumers.errors import (
+    EXIT_USAGE,
+    Fatal,
+    Overloaded,
+    PenstockError,
+    Poison,
+    Rejected,
+    Transient,
+)
+
+OK: Final = 200
+NOT_FOUND: Final = 404
+TOO_LARGE: Final = 413
+# Of a wait in seconds: a year has eight.
+MOST_DIGITS: Final = 8
+# How much of a server's own words a person wants to read.
+EXCERPT_CHARS: Final = 300
+
+
+def by_status(
+    status: int,
+    headers: Mapping[str, str],
+    said: str,
+    *,
+    too_large: Poison,
+    by_model: bool,
+) -> PenstockError:
+    """`said` is the whole complaint for a person; `by_model`: not the server but the model behind
+    it refused, so that a 5xx, too, is about the rows.
+    """
+    wish_s = retry_after_s(headers)
+    if status == 429 or (status == 503 and not by_model):
+        return Overloaded(said, retry_after_s=wish_s)
+    if status in (401, 403):
+        return denied(said)
+    if status in (NOT_FOUND, 405) or status < 400:
+        return Fatal(
+            f"{said}; check model.url, model.name and model.version, and that the model is loaded",
+            exit_code=EXIT_USAGE,
+        )
+    if status == TOO_LARGE:
+        return too_large
+    if status == 408 or (status >= 500 and not by_model):
+        return Transient(said, retry_after_s=wish_s)
+    return Rejected("model_rejected", said)
+
+
+def denied(said: str) -> Fatal:
+    return Fatal(f"{said}; set model.token or model.token_file", exit_code=EXIT_USAGE)
+
+
+def too_large(url: str, sent_bytes: int) -> Poison:
+    return Poison(
+        "too_large",
+        f"{url} does not take a request of {sent_bytes} bytes; raise its limit there (TorchServe: "
+        "max_request_size)",
+    )
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """In seconds, or as a date, which is told from the answer's own."""
+    wish = headers.get("Retry-After", "").strip()
+    if wish.isdecimal():
+        return float(wish[:MOST_DIGITS])
+    try:
+        until, now = (parsedate_to_datetime(text) for text in (wish, headers.get("Date", "")))
+        return max(0.0, (until - now).total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
+def excerpt(raw: bytes) -> str:
+    return clean(raw[:EXCERPT_CHARS].decode(errors="replace")) or "(nothing)"
+
+
+def clean(text: str) -> str:
+    """Short, on one line, and without what a terminal or an encoder would stumble over."""
+    return "".join(one if one.isprintable() else " " for one in text[:EXCERPT_CHARS])

@@ -1,0 +1,59 @@
+"""What TorchServe's refusals mean.
+
+Rule: a status alone is ambiguous, the body's `type` and `message` decide. Pure functions; owner:
+the TorchServe adapter.
+"""
+
+from collections.abc import Mapping
+
+import orjson
+
+from consumers.adapters.model_http import Reply
+from consumers.adapters.model_refusals import (
+    by_status,
+    clean,
+    denied,
+    excerpt,
+    retry_after_s,
+    too_large,
+)
+from consumers.errors import PenstockError, WorkerDied
+
+
+def is_denied(reply: Reply) -> bool:
+    """Is this TorchServe's answer to a wrong token?"""
+    return reply.status == 400 and b"InvalidKeyException" in reply.body
+
+
+def refusal(
+    status: int, headers: Mapping[str, str], raw: bytes, url: str, sent_bytes: int
+) -> PenstockError:
+    """What an answer other than 200 to a request of so many bytes means."""
+    kind, message = _said(raw)
+    said = f"{url} answered {status} {kind}: {message}".replace(" : ", ": ")
+    if message.startswith("Worker died"):
+        return WorkerDied(said, retry_after_s=retry_after_s(headers))
+    if kind == "InvalidKeyException":
+        return denied(said)
+    too_big = too_large(url, sent_bytes)
+    return by_status(
+        status, headers, said, too_large=too_big, by_model=_is_by_handler(status, kind)
+    )
+
+
+def _is_by_handler(status: int, kind: str) -> bool:
+    """TorchServe reports what a handler raised as its own exception, or as out of resources."""
+    return kind == "InternalServerException" or status == 507
+
+
+def _said(raw: bytes) -> tuple[str, str]:
+    """TorchServe's `type` and `message`; for any other body its beginning."""
+    try:
+        document = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return "", excerpt(raw)
+    message = document.get("message") if isinstance(document, dict) else None
+    if not isinstance(message, str):
+        return "", excerpt(raw)
+    kind = document.get("type")
+    return clean(kind) if isinstance(kind, str) else "", clean(message)
