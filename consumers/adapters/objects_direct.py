@@ -25,7 +25,7 @@ from consumers.adapters.objects_common import (
     is_odd,
     quoted,
 )
-from consumers.adapters.s3_signature import Signer
+from consumers.adapters.s3_signature import Credentials, Signer
 from consumers.ports import Body, Listed, Location, Objects
 
 HEAD_BYTES: Final = 64 * 1024
@@ -58,7 +58,7 @@ class DirectObjects:
         self._port = parts.port or (443 if self._secure else 80)
         self._prefix = parts.path.rstrip("/")
         region = settings.region or DEFAULT_REGION
-        self._sign = Signer(parts.netloc, region, settings.key, settings.secret)
+        self._sign = Signer(parts.netloc, region, Credentials(settings.key, settings.secret))
         self._idle: deque[_Connection] = deque()
 
     @staticmethod
