@@ -85,9 +85,13 @@ def throughput_table(report: ThroughputReport) -> Table:
     for entry in report.summaries:
         table.add_column(f"{entry.rows_per_object:,}", justify="right")
     for title, name, form in THROUGHPUT_ROWS:
-        cells = [form.format(getattr(entry, name)) for entry in report.summaries]
+        cells = [_cell(form, getattr(entry, name)) for entry in report.summaries]
         table.add_row(title, *cells, style="bold" if name.startswith("ratio") else None)
     return table
+
+
+def _cell(form: str, figure: float | None) -> str:
+    return "too short to tell" if figure is None else form.format(figure)
 
 
 def result_line(report: StreamsReport) -> str:

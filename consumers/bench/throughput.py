@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from consumers import config
 from consumers.bench import load
@@ -50,16 +50,21 @@ STREAMS = 16
 WARM_UP_SHARE = 0.2
 ROUND_LIMIT_S = 120.0
 SAMPLE_S = 0.1
+# CPU time is counted in steps of 10 ms: one step more or less is then 5 %.
+LEAST_CPU_S = 0.2
 
 
 class Summary(Struct, kw_only=True):
-    """What one object size reached: in one round, or the medians over the rounds."""
+    """What one object size reached: in one round, or the medians over the rounds.
+
+    None: the part that was measured is too short to tell.
+    """
 
     rows_per_object: int
     ratio_to_direct: float
     ratio_to_seed: float
-    cpu_us_per_row: float
-    cpu_ms_per_object: float
+    cpu_us_per_row: float | None
+    cpu_ms_per_object: float | None
     peak_rss_mb: float
     rows_per_s: float
     direct_rows_per_s: float
@@ -142,7 +147,7 @@ async def measure(
 
 class _Ours(NamedTuple):
     rows_per_s: float
-    cpu_s_per_row: float
+    cpu_s_per_row: float | None
     peak_rss_bytes: int
 
 
@@ -207,13 +212,16 @@ def steady_rate(rows_by_ms: Sequence[tuple[int, int]]) -> float:
     return counted * 1000 / (rows_by_ms[-1][0] - began_ms)
 
 
-def cpu_s_per_row(samples: Sequence[Sample]) -> float:
-    """Over the same part as the rate; with few samples over all, start-up included."""
+def cpu_s_per_row(samples: Sequence[Sample]) -> float | None:
+    """Over the same part as the rate; with few samples over all, start-up included. None if that
+    part has less CPU time than the kernel's steps can tell.
+    """
     total = samples[-1].rows
     begin = next(sample for sample in samples if sample.rows >= WARM_UP_SHARE * total)
     if begin.rows == total:
         begin = samples[0]
-    return (samples[-1].cpu_s - begin.cpu_s) / (total - begin.rows)
+    cpu_s = samples[-1].cpu_s - begin.cpu_s
+    return cpu_s / (total - begin.rows) if cpu_s >= LEAST_CPU_S else None
 
 
 def _round(size: int, objects: int, ours: _Ours, direct: HttpAnswer, seed: HttpAnswer) -> Round:
@@ -222,8 +230,8 @@ def _round(size: int, objects: int, ours: _Ours, direct: HttpAnswer, seed: HttpA
         objects=objects,
         rows=size * objects,
         rows_per_s=ours.rows_per_s,
-        cpu_us_per_row=ours.cpu_s_per_row * 1e6,
-        cpu_ms_per_object=ours.cpu_s_per_row * size * 1e3,
+        cpu_us_per_row=_scaled(ours.cpu_s_per_row, 1e6),
+        cpu_ms_per_object=_scaled(ours.cpu_s_per_row, size * 1e3),
         peak_rss_mb=ours.peak_rss_bytes / 1e6,
         direct_rows_per_s=direct.rows_per_s,
         direct_cpu_us_per_row=direct.cpu_s / direct.rows * 1e6,
@@ -234,9 +242,19 @@ def _round(size: int, objects: int, ours: _Ours, direct: HttpAnswer, seed: HttpA
 
 
 def summarise(rounds: Sequence[Round]) -> Summary:
-    """Medians of one size's rounds; of the peaks the highest."""
+    """Medians of one size's rounds, as far as they can tell; of the peaks the highest."""
     middle = {
-        name: median(getattr(entry, name) for entry in rounds) for name in Summary.__struct_fields__
+        name: _median([getattr(entry, name) for entry in rounds])
+        for name in Summary.__struct_fields__
     }
     middle["peak_rss_mb"] = max(entry.peak_rss_mb for entry in rounds)
-    return Summary(**middle | {"rows_per_object": rounds[0].rows_per_object})
+    return convert(middle | {"rows_per_object": rounds[0].rows_per_object}, Summary)
+
+
+def _median(figures: Sequence[float | None]) -> float | None:
+    known = [figure for figure in figures if figure is not None]
+    return median(known) if known else None
+
+
+def _scaled(figure: float | None, factor: float) -> float | None:
+    return None if figure is None else figure * factor

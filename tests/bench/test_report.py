@@ -51,12 +51,12 @@ def streams_report(*trials: Trial, streams: int) -> StreamsReport:
     )
 
 
-def throughput_report() -> ThroughputReport:
+def throughput_report(cpu_us_per_row: float | None = 2.345) -> ThroughputReport:
     summary = Summary(
         rows_per_object=5_000,
         ratio_to_direct=0.754,
         ratio_to_seed=131.2,
-        cpu_us_per_row=2.345,
+        cpu_us_per_row=cpu_us_per_row,
         cpu_ms_per_object=11.7,
         peak_rss_mb=277.0,
         rows_per_s=156_811.0,
@@ -80,6 +80,11 @@ def printed(renderable: RenderableType) -> str:
 def test_the_throughput_table_begins_with_the_ratios() -> None:
     text = printed(report.throughput_table(throughput_report()))
     assert text.index("0.75") < text.index("131") < text.index("2.35") < text.index("156,811")
+
+
+def test_cpu_that_was_too_short_to_measure_is_no_number() -> None:
+    text = printed(report.throughput_table(throughput_report(cpu_us_per_row=None)))
+    assert "too short to tell" in text
 
 
 def test_the_trials_table_shows_every_trial_with_its_verdict() -> None:

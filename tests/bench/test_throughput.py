@@ -19,13 +19,18 @@ def answer(rows: int, *, disorders: int = 0, errors: int = 0) -> ReadAnswer:
     return ReadAnswer(1, rows, errors, disorders, [], [])
 
 
-def a_round(rows_per_s: float, direct_rows_per_s: float, peak_rss_mb: float = 100.0) -> Round:
+def a_round(
+    rows_per_s: float = 1_000.0,
+    direct_rows_per_s: float = 1_000.0,
+    peak_rss_mb: float = 100.0,
+    cpu_us_per_row: float | None = 3.0,
+) -> Round:
     return Round(
         rows_per_object=500,
         objects=10,
         rows=5_000,
         rows_per_s=rows_per_s,
-        cpu_us_per_row=3.0,
+        cpu_us_per_row=cpu_us_per_row,
         cpu_ms_per_object=1.5,
         peak_rss_mb=peak_rss_mb,
         direct_rows_per_s=direct_rows_per_s,
@@ -60,6 +65,17 @@ def test_cpu_per_row_leaves_the_start_out() -> None:
 
 def test_a_round_too_short_for_that_counts_everything() -> None:
     assert cpu_s_per_row([Sample(0, 0.0), Sample(1_000, 2.0)]) == pytest.approx(0.002)
+
+
+def test_a_part_of_a_few_steps_of_cpu_time_is_too_short_to_tell() -> None:
+    samples = [Sample(0, 0.0), Sample(200, 1.0), Sample(1_000, 1.07)]
+    assert cpu_s_per_row(samples) is None
+
+
+def test_rounds_that_can_tell_make_the_median() -> None:
+    rounds = [a_round(cpu_us_per_row=figure) for figure in (3.0, None, 5.0)]
+    assert summarise(rounds).cpu_us_per_row == pytest.approx(4.0)
+    assert summarise([a_round(cpu_us_per_row=None)]).cpu_us_per_row is None
 
 
 @pytest.mark.parametrize(
