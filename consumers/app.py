@@ -37,6 +37,7 @@ from consumers.process.stopping import stopped_after
 from consumers.services.canary import canary_of
 from consumers.services.startup import ask_store, until_answered
 from consumers.stages.consume import Intake
+from consumers.stages.download import GIVE_UP_S
 from consumers.stages.publish import Labels
 from consumers.telemetry import Telemetry
 from consumers.wiring import Settings
@@ -132,7 +133,7 @@ def pipeline_settings(
 def _stall_s(cfg: config.Config) -> float:
     """The longest waits that are meant come first."""
     meant_ms = max(cfg.model.timeout_ms, cfg.objects.wait_for_object_ms)
-    return (cfg.limits.stall_ms + meant_ms) / 1000
+    return cfg.limits.stall_ms / 1000 + max(meant_ms / 1000, GIVE_UP_S)
 
 
 async def run_worker(cfg: config.Config) -> None:

@@ -129,8 +129,9 @@ class Telemetry:
         self._breaker.set(is_open)
         self._allowed.set(calls)
 
-    def retried(self, stage: str) -> None:
-        self.retries += 1
+    def retried(self, stage: str, *, is_away: bool = True) -> None:
+        """`is_away`: the service is ill or away, and waited for without an end of its own."""
+        self.retries += is_away
         self._retries.labels(stage).inc()
 
     def rejected(self, code: str) -> None:

@@ -196,6 +196,7 @@ class Ticket:
         "record",
         "reference",
         "resume",
+        "row_rules",
         "rows",
         "started",
         "stream",
@@ -219,6 +220,7 @@ class Ticket:
         self.reference = reference
         self.inline = inline
         self.pin: tuple[str | None, str | None] | None = None
+        self.row_rules = ""
         self.frame: RecordFrame | None = None
         self.head: Block | None = None
         self.tail: Block | None = None
@@ -241,10 +243,13 @@ class Ticket:
 
     @property
     def digest(self) -> str:
-        """What a cursor into this object is bound to."""
+        """What a cursor into this object is bound to: which bytes they are, and by which rules they
+        become rows.
+        """
         if self.reference is None:
-            return cursor.digest("inline", str(self.record.offset))
-        return cursor.digest(f"{self.reference.bucket}/{self.reference.key}", self.version)
+            return cursor.digest("inline", str(self.record.offset), self.row_rules)
+        name = f"{self.reference.bucket}/{self.reference.key}"
+        return cursor.digest(name, self.version, self.row_rules)
 
     def resumes(self) -> bool:
         """Skip what a former assignment delivered, if this is the version it read."""
@@ -267,6 +272,11 @@ class Ticket:
         self.head = self.tail = None
 
     def close(self, failure: Rejection | None = None) -> None:
+        """Of an object that could not even be opened, what a former assignment delivered is
+        answered: nothing says that it was another version.
+        """
+        if failure is not None and self.pin is None:
+            self.next_row = max(self.next_row, self.resume.row)
         self.rows = self.next_row
         self.failure = failure
         self.closed = True

@@ -39,8 +39,8 @@ _ROWS = re.compile(
 
 
 class Cursor(NamedTuple):
-    """The rows below `row` of one object are delivered; `version` is the digest of its name and
-    version.
+    """The rows below `row` of one object are delivered; `version` is the digest of its name, its
+    version, and the rules of its rows.
     """
 
     row: int
@@ -203,8 +203,11 @@ def without_stop(metadata: str) -> tuple[str, StopMark | None]:
     return "" if found[1] == PREFIX else found[1], StopMark(int(found[2], 16), found[3])
 
 
-def digest(name: str, version: str | None) -> str:
-    """What binds a cursor to one version of one object; empty without a version to bind to."""
+def digest(name: str, version: str | None, row_rules: str = "") -> str:
+    """What binds a cursor to one version of one object, and to the rules by which its bytes become
+    rows: row 200 is another row under others. Empty without a version to bind to.
+    """
     if version is None:
         return ""
-    return hashlib.sha256(f"{name}\0{version}".encode()).hexdigest()[:VERSION_DIGITS]
+    bound = f"{name}\0{version}\0{row_rules}"
+    return hashlib.sha256(bound.encode()).hexdigest()[:VERSION_DIGITS]

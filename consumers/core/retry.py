@@ -1,5 +1,5 @@
-"""How long to wait before the next try, and when to stop trying. Pure: the random number is an
-argument.
+"""How long to wait before the next try, and when to stop trying. Pure: time and the random number
+are arguments.
 """
 
 from dataclasses import dataclass
@@ -30,3 +30,45 @@ class Backoff:
             return None
         step_s = min(self.most_s, self.first_s * 2.0 ** min(attempt - 1, 30))
         return max(step_s * (0.5 + luck / 2), min(asked_s or 0.0, MOST_ASKED_S))
+
+
+class Tries:
+    """All tries at one object. It is given up by the time that the service was there for it and
+    brought nothing new: neither the time in which the service was away counts, nor the time in
+    which we kept it waiting ourselves.
+    """
+
+    def __init__(self, ill: Backoff, away: Backoff, now_s: float) -> None:
+        self.count = 0
+        self.is_open = False
+        self._ill = ill
+        self._away = away
+        self._since_s = now_s
+        self._in_a_row = 0
+        self._ill_s = 0.0
+
+    def begin(self) -> None:
+        self.count += 1
+        self.is_open = False
+
+    def kept_waiting(self, seconds: float) -> None:
+        """So long this try stood still because of us."""
+        self._since_s += seconds
+
+    def failed(
+        self, now_s: float, luck: float, asked_s: float | None, *, is_away: bool, has_new: bool
+    ) -> float | None:
+        """Seconds before the next try, or None: give up. `is_away`: nobody answered at all, which
+        says nothing about the object. `has_new`: the try brought something that no earlier one had.
+        """
+        spent_s, self._since_s = now_s - self._since_s, now_s
+        self._in_a_row += 1
+        if has_new:
+            self._in_a_row, self._ill_s = 1, 0.0
+        elif not is_away:
+            self._ill_s += spent_s
+        backoff = self._away if is_away else self._ill
+        if asked_s is not None and backoff.give_up_s is not None:
+            # A longer pause than the time that is left would only make the end come later.
+            asked_s = min(asked_s, max(0.0, backoff.give_up_s - self._ill_s))
+        return backoff.delay_s(self._in_a_row, self._ill_s, luck, asked_s)

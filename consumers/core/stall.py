@@ -1,7 +1,8 @@
 """Does a lane stand still although it owes something?
 
 Rule: whatever moves is progress: bytes, rows, answers, deliveries, commits, and every try of a
-service that is known to be ill, since waiting for one is what a worker is for. Time in which nobody
+service that is known to be away, since waiting for one is what a worker is for. A try that a
+service answered is none: the stage that makes it gives up by itself. Time in which nobody
 looked (a stopped process, a sleeping machine) counts as one look. Owner: the watchdog.
 """
 

@@ -6,7 +6,8 @@ own with its reason.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Literal, NamedTuple, Protocol
 
 from consumers.core.payload import Payload
@@ -49,7 +50,14 @@ class Decoder(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+# Whether a bad row ends its object, and how much is too much: under other values of these, reading
+# stops elsewhere, but the rows before have the same numbers.
+_LIMITS = frozenset(
+    {"fail_on_bad_row", "expansion_ratio", "expanded_bytes", "members", "member_bytes"}
+)
+
+
+@dataclass(frozen=True)
 class RowOptions:
     """How bytes become rows; from the `rows` and `limits` sections of the configuration."""
 
@@ -65,3 +73,11 @@ class RowOptions:
     expanded_bytes: int | None = None
     members: int = 100_000
     member_bytes: int | None = None
+
+    @cached_property
+    def rules(self) -> str:
+        """What tells options apart under which an object has other rows, or others of them are
+        bad. An option that is added belongs to it unless it is named in `_LIMITS`.
+        """
+        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        return repr([(name, value) for name, value in named.items() if name not in _LIMITS])

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from consumers.budget import Budget
 from consumers.core.blocks import Rejection, Ticket
 from consumers.core.cursor import START
-from consumers.core.retry import Backoff
+from consumers.core.retry import Backoff, Tries
 from consumers.dedupe import Dedupe
 from consumers.errors import Poison, Transient, Unreachable
 from consumers.lane import Lane
@@ -27,7 +27,9 @@ from consumers.telemetry import Telemetry
 log = logging.getLogger(__name__)
 
 # A store that answers, but not with this object, gets two minutes: a rolling update of a cluster.
-RETRY = Backoff(first_s=0.1, most_s=5.0, give_up_s=120.0)
+# So does one whose transfer of it breaks after a good beginning: it may always break there.
+GIVE_UP_S = 120.0
+RETRY = Backoff(first_s=0.1, most_s=5.0, give_up_s=GIVE_UP_S)
 # One that does not answer at all says nothing about the object: it is waited for.
 AWAY_RETRY = Backoff(first_s=0.1, most_s=5.0)
 LATE_OBJECT_POLL_S = 0.1
@@ -108,31 +110,24 @@ class Download:
 
     async def _fetch(self, ticket: Ticket) -> None:
         """Read the ticket's object to its end, or close the ticket with the reason why not."""
-        began_s = progressed_s = self._clock.now()
-        attempt = tries = 0
+        began_s = self._clock.now()
+        tries = Tries(RETRY, AWAY_RETRY, began_s)
         while ticket.owner.alive:
-            attempt, tries, rows_before = attempt + 1, tries + 1, ticket.next_row
+            tries.begin()
+            rows_before = ticket.next_row
             try:
-                await self._read(ticket)
+                await self._read(ticket, tries)
             except Poison as error:
                 waited_s = self._clock.now() - began_s
                 if error.code != "not_found" or waited_s >= self._wait_for_object_s:
                     stage = error.stage or "download"
-                    ticket.close(Rejection(error.code, str(error), stage, attempt))
+                    ticket.close(Rejection(error.code, str(error), stage, tries.count))
                     return
                 await asyncio.sleep(LATE_OBJECT_POLL_S)
             except Transient as error:
-                self._telemetry.retried("download")
-                if ticket.next_row > rows_before:
-                    tries, progressed_s = 1, self._clock.now()
-                waited_s = self._clock.now() - progressed_s
-                backoff = RETRY
-                if isinstance(error, Unreachable):
-                    self._outage.unreachable(error)
-                    backoff = AWAY_RETRY
-                delay_s = backoff.delay_s(tries, waited_s, self._luck(), error.retry_after_s)
+                delay_s = self._after(error, tries, has_new=ticket.next_row > rows_before)
                 if delay_s is None:
-                    ticket.close(Rejection("unavailable", str(error), "download", attempt))
+                    ticket.close(Rejection("unavailable", str(error), "download", tries.count))
                     return
                 await asyncio.sleep(delay_s)
             else:
@@ -140,50 +135,56 @@ class Download:
                 self._microbatch.read(ticket)
                 return
 
-    async def _read(self, ticket: Ticket) -> None:
+    def _after(self, error: Transient, tries: Tries, *, has_new: bool) -> float | None:
+        """Seconds before the next try, or None: give up. Only a store that is away keeps the
+        watchdog quiet; anything else has an end of its own.
+        """
+        is_away = isinstance(error, Unreachable) and not tries.is_open
+        self._telemetry.retried("download", is_away=is_away)
+        if is_away:
+            self._outage.unreachable(error)
+        return tries.failed(
+            self._clock.now(), self._luck(), error.retry_after_s, is_away=is_away, has_new=has_new
+        )
+
+    async def _read(self, ticket: Ticket, tries: Tries) -> None:
         reading = self._expand.begin(ticket)
+        room = self._room(ticket, tries)
         if ticket.inline is not None:
             ticket.times.fetched_s = self._clock.now()
             ticket.resumes()
-            await reading.feed(ticket.inline.body(), self._room(ticket))
+            await reading.feed(ticket.inline.body(), room)
             await reading.close()
             return
         body = await self._objects.open(self._location(ticket))
+        tries.is_open = True
         self._outage.answered()
         try:
-            await self._read_body(ticket, reading, body)
+            await self._read_body(ticket, reading, body, room)
         finally:
             await body.aclose()
 
     def _location(self, ticket: Ticket) -> Location:
-        """The version that an earlier try began with, else the one the reference names."""
+        """The version that an earlier try began with, else the one the reference names. Without
+        `objects.pin` an earlier try binds as soon as it brought rows: two versions never mix.
+        """
         reference = ticket.reference
         assert reference is not None
         location = Location(reference.bucket, reference.key)
-        if not self._pin:
+        if not self._pin and not ticket.next_row:
             return location
         version_id, etag = ticket.pin or (reference.version_id, reference.etag)
         return location._replace(version_id=version_id, etag=None if version_id else etag)
 
-    async def _read_body(self, ticket: Ticket, reading: Reading, body: Body) -> None:
+    async def _read_body(self, ticket: Ticket, reading: Reading, body: Body, room: Room) -> None:
+        self._begin_version(ticket, body)
         if self._object_bytes is not None and body.size > self._object_bytes:
             raise Poison(
                 "too_large",
                 f"the object has {body.size} bytes, limits.object_bytes is {self._object_bytes}",
             )
-        ticket.pin = (body.version_id, body.etag)
-        ticket.times.fetched_s = self._clock.now()
-        if not ticket.resumes():
-            log.warning(
-                "partition %d, offset %d: the object is not the version that the cursor was made "
-                "for; its rows are repeated",
-                ticket.owner.partition,
-                ticket.record.offset,
-            )
-            ticket.resume = START
         if self._dedupe.is_duplicate(ticket):
             return
-        room = self._room(ticket)
         nbytes = 0
         await room()
         async for chunk in body:
@@ -196,13 +197,28 @@ class Download:
         await reading.close()
         self._telemetry.object_read(nbytes)
 
-    def _room(self, ticket: Ticket) -> Room:
+    def _begin_version(self, ticket: Ticket, body: Body) -> None:
+        """From here on the ticket is bound to the version that is read."""
+        ticket.pin = (body.version_id, body.etag)
+        ticket.times.fetched_s = self._clock.now()
+        if not ticket.resumes():
+            log.warning(
+                "partition %d, offset %d: the object is not the version that the cursor was made "
+                "for, or its rows are read by other settings; its rows are repeated",
+                ticket.owner.partition,
+                ticket.record.offset,
+            )
+            ticket.resume = START
+
+    def _room(self, ticket: Ticket, tries: Tries) -> Room:
         """Waits for room in the window, and in the byte budget unless this object must go on."""
-        lane, budget, microbatch = ticket.owner, self._budget, self._microbatch
+        lane, budget, microbatch, clock = ticket.owner, self._budget, self._microbatch, self._clock
 
         async def room() -> None:
+            began_s = clock.now()
             await microbatch.room(ticket.stream)
             if not budget.has_room:
                 await budget.room(lambda: lane.may_overdraw(ticket))
+            tries.kept_waiting(clock.now() - began_s)
 
         return room

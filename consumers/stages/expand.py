@@ -53,6 +53,7 @@ class Expand:
 
     def begin(self, ticket: Ticket) -> "Reading":
         reference = ticket.reference
+        ticket.row_rules = self._options.rules
         with _in_this_stage():
             decoder = open_decoder(
                 self._options,

@@ -62,8 +62,9 @@ class Log:
         """What a cursor into this object has to be bound to."""
         asked = self.asked(number)
         if asked.inline is not None:
-            return cursor.digest("inline", str(self.records[number[0]].offset))
-        return cursor.digest(asked.name, version)
+            offset = str(self.records[number[0]].offset)
+            return cursor.digest("inline", offset, self._truths.row_rules)
+        return cursor.digest(asked.name, version, self._truths.row_rules)
 
     def may_fail(self, asked: Asked, code: str) -> bool:
         """Failures that have nothing to do with what the object holds."""

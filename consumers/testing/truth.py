@@ -73,6 +73,7 @@ class Truths:
     def __init__(self, options: RowOptions, answer: Answer, chunk_bytes: int) -> None:
         self.step_bytes = 0
         self._options = options
+        self.row_rules = options.rules
         self._answer = answer
         self._chunk_bytes = chunk_bytes
         self._decoded: dict[tuple[str, str | None], tuple[list[Row], str | None]] = {}

@@ -69,7 +69,7 @@ LETTER = Letter(5, "5.csv", 1, "model_rejected")
 
 def at_row(row: int, version: str) -> Commit:
     """In the middle of the first object."""
-    return Commit(0, f"p1:0.{row}.{cursor.digest('b/0.csv', version)}")
+    return Commit(0, f"p1:0.{row}.{cursor.digest('b/0.csv', version, RowOptions().rules)}")
 
 
 def noticed(break_it: Callable[[], None], promise: str) -> None:

@@ -1,6 +1,8 @@
 """A worker that takes over skips what the cursor covers, and nothing else."""
 
 import asyncio
+import io
+import tarfile
 from collections.abc import Sequence
 
 import orjson
@@ -8,6 +10,7 @@ import pytest
 
 from consumers.core.payload import Payload
 from consumers.core.window import WindowLimits
+from consumers.formats.base import RowOptions
 from consumers.ports import Answers, Commit
 from consumers.testing.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
@@ -82,6 +85,62 @@ async def test_an_object_that_changed_begins_at_its_first_row() -> None:
     again = world.records()[700:]
     assert [record["row"] for record in again] == list(range(ROWS))
     assert again[0]["prediction"] == {"sum": 10}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "first"),
+    [
+        (RowOptions(header="no"), RowOptions(header="yes"), 2),
+        (RowOptions(columns=[0]), RowOptions(columns=[1]), 0),
+    ],
+)
+def test_under_other_row_settings_an_object_begins_at_its_first_row(
+    before: RowOptions, after: RowOptions, first: int
+) -> None:
+    @virtual_time
+    async def scenario() -> None:
+        world = World().with_settings(rows=before)
+        world.announce("a.csv", csv(ROWS))
+        await killed_in_the_middle(world)
+        world.with_settings(rows=after)
+        await run_to_end(world, 1)
+        again = world.records()[700:]
+        assert [record["row"] for record in again] == list(range(len(again)))
+        assert again[0]["prediction"] == {"sum": first}
+
+    scenario()
+
+
+@virtual_time
+async def test_another_member_of_an_archive_begins_at_its_first_row() -> None:
+    """The row that was row 700 of one member would be skipped in the other."""
+    world = World().with_settings(rows=RowOptions(member="a.csv"))
+    world.announce("x.tar", tar({"a.csv": csv(ROWS), "b.csv": csv(ROWS, start=5_000)}))
+    await killed_in_the_middle(world)
+    world.with_settings(rows=RowOptions(member="b.csv"))
+    await run_to_end(world, 1)
+    again = [record["prediction"]["sum"] for record in world.records()[700:]]
+    assert again == [2 * (5_000 + row) for row in range(ROWS)]
+
+
+@virtual_time
+async def test_limits_may_change_without_repeating_rows() -> None:
+    world = World()
+    world.announce("a.csv", csv(ROWS))
+    await killed_in_the_middle(world)
+    world.with_settings(rows=RowOptions(fail_on_bad_row=True, members=7, expansion_ratio=3))
+    await run_to_end(world, 1)
+    assert rows(world) == [(0, row) for row in range(ROWS)]
+
+
+def tar(members: dict[str, bytes]) -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return made.getvalue()
 
 
 @pytest.mark.parametrize("metadata", ["nonsense", "p9:1.2.3", "p1:0.700.0000000000000000"])
