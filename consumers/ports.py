@@ -111,6 +111,15 @@ class Body(Protocol):
     async def aclose(self) -> None: ...
 
 
+class Part(NamedTuple):
+    """Some bytes of an object, and which version of which size they are of."""
+
+    data: bytes
+    size: int
+    etag: str | None
+    version_id: str | None
+
+
 class Listed(NamedTuple):
     """An object as a listing names it."""
 
@@ -124,6 +133,13 @@ class Objects(Protocol):
     async def open(self, location: Location) -> Body:
         """Start reading. Raises `Poison` (not_found, forbidden, changed), `Transient` or
         `Unreachable`.
+        """
+        ...
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        """Bytes `start` to `stop` (half open; None: to the end), read whole. A negative `start`
+        counts from the end; of a shorter object that is all of it. Raises as `open` does; a start
+        at or behind the end of an object that is not empty is `changed`.
         """
         ...
 

@@ -16,7 +16,16 @@ import numpy as np
 
 from consumers.core.payload import Matrix, Payload
 from consumers.errors import Poison
-from consumers.ports import Answers, Body, Commit, Listed, Location, Outgoing, Rebalance, Record
+from consumers.ports import (
+    Answers,
+    Commit,
+    Listed,
+    Location,
+    Outgoing,
+    Part,
+    Rebalance,
+    Record,
+)
 
 
 class MemorySource:
@@ -160,6 +169,7 @@ class MemoryObjects:
         self.versioned = False
         self.faulty_after_chunks = 1
         self.opened: list[Location] = []
+        self.parts: list[tuple[str, int]] = []
         self.faults: dict[tuple[str, str], deque[Exception]] = defaultdict(deque)
         self.on_open: Callable[[Location], Awaitable[None]] | None = None
         self._data: dict[tuple[str, str], bytes] = {}
@@ -177,7 +187,7 @@ class MemoryObjects:
     def _etag(self, bucket: str, key: str) -> str:
         return f'"{self._revision[bucket, key]}"'
 
-    async def open(self, location: Location) -> Body:
+    async def open(self, location: Location) -> _MemoryBody:
         self.opened.append(location)
         if self.on_open is not None:
             await self.on_open(location)
@@ -200,6 +210,16 @@ class MemoryObjects:
             fault,
             self.faulty_after_chunks,
         )
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        body = await self.open(location)
+        data = body.data[start:stop] if start >= 0 else body.data[start:]
+        if body.data and not data:
+            raise Poison("changed", f"{location.bucket}/{location.key} has no byte {start}")
+        if body.fault is not None:
+            raise body.fault
+        self.parts.append((location.key, len(data)))
+        return Part(data, body.size, body.etag, body.version_id)
 
     async def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
         for (held, key), data in sorted(self._data.items()):

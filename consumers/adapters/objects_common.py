@@ -6,17 +6,19 @@ Owner: the `objects_*` adapters.
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from fsspec.utils import glob_translate
 
 from consumers import config
 from consumers.errors import EXIT_USAGE, Fatal, PenstockError, Poison, Transient, Unreachable
-from consumers.ports import Location
+from consumers.ports import Location, Part
+
+T = TypeVar("T")
 
 CHUNK_BYTES: Final = 1 << 20
 # Up to here one read is cheaper than a stream, and small beside the byte budget (256 MiB).
@@ -25,6 +27,8 @@ CONNECT_TIMEOUT_S: Final = 5.0
 # Silence, not duration: a slow consumer may take hours over one body.
 READ_TIMEOUT_S: Final = 30.0
 DEFAULT_REGION: Final = "us-east-1"
+# The answer to a question for bytes that are not there: an empty object has no last ones.
+NO_SUCH_RANGE: Final = 416
 
 # 0.05 + 0.2 + 0.8 s: outlives a restarting proxy; anything longer is the caller's to wait for.
 RESUMES_WITHOUT_PROGRESS: Final = 3
@@ -126,6 +130,31 @@ async def resuming(
             await asyncio.sleep(FIRST_PAUSE_S * PAUSE_GROWTH ** (failures - 1))
 
 
+async def repeated(attempt: Callable[[], Awaitable[T]]) -> T:
+    """What it returns; a transfer that broke is made again a few times."""
+    failures = 0
+    while True:
+        try:
+            return await attempt()
+        except Transient:
+            failures += 1
+            if failures > RESUMES_WITHOUT_PROGRESS:
+                raise
+        await asyncio.sleep(FIRST_PAUSE_S * PAUSE_GROWTH ** (failures - 1))
+
+
+def check_part(part: Part, location: Location, start: int, stop: int | None) -> Part:
+    """Raises `Unreachable` unless exactly the bytes came that were asked for."""
+    first = max(0, part.size + start) if start < 0 else start
+    last = part.size if stop is None else min(stop, part.size)
+    if len(part.data) != max(0, last - first):
+        raise Unreachable(
+            f"{name(location)}: asked for bytes {first} to {last} of {part.size}, "
+            f"{len(part.data)} came"
+        )
+    return part
+
+
 def refusal(
     location: Location, status: int, code: str, retry_after_s: float | None = None
 ) -> PenstockError:
@@ -136,7 +165,11 @@ def refusal(
     if status == 301 or code in _WRONG_REGION:
         return Poison("forbidden", f"{said}: another region; set objects.region to the bucket's")
     pinned = location.version_id is not None
-    if status in (412, 416) or code == "NoSuchVersion" or (pinned and status in (400, 405)):
+    if (
+        status in (412, NO_SUCH_RANGE)
+        or code == "NoSuchVersion"
+        or (pinned and status in (400, 405))
+    ):
         return Poison("changed", f"{said}: the pinned version is gone; reference the present one")
     if code == "NoSuchBucket":
         return Poison(

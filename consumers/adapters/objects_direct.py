@@ -26,7 +26,7 @@ from consumers.adapters.objects_common import (
     quoted,
 )
 from consumers.adapters.s3_signature import Credentials, Signer
-from consumers.ports import Body, Listed, Location, Objects
+from consumers.ports import Body, Listed, Location, Objects, Part
 
 HEAD_BYTES: Final = 64 * 1024
 # Stores close idle connections after some ten seconds at the earliest; a stale one costs a retry.
@@ -73,6 +73,9 @@ class DirectObjects:
             if answer is not None:
                 return WholeBody(answer)
         return await self._behind.open(location)
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        return await self._behind.part(location, start, stop)
 
     def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
         return self._behind.list(bucket, pattern)

@@ -21,12 +21,13 @@ from consumers.adapters.objects_common import (
     WHOLE_BYTES,
     Glob,
     check_bucket,
+    check_part,
     is_odd,
     name,
     quoted,
 )
 from consumers.errors import PenstockError, Poison, Transient
-from consumers.ports import Listed, Location
+from consumers.ports import Listed, Location, Part
 from consumers.threads import in_thread
 
 # One hop to a thread per so many files; as many as a page of an S3 listing.
@@ -55,6 +56,13 @@ class FolderObjects:
             await body.aclose()
             raise Poison("changed", f"{name(location)}: the file has changed since")
         return body
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        body = await self.open(location)
+        try:
+            return await body.part(start, stop)
+        finally:
+            await body.aclose()
 
     async def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
         location = Location(bucket, pattern)
@@ -100,6 +108,18 @@ class FolderBody:
                 raise Poison("changed", f"{name(self._location)}: cut while it was read")
             left -= len(chunk)
             yield chunk
+
+    async def part(self, start: int, stop: int | None) -> Part:
+        first = max(0, self.size + start) if start < 0 else start
+        last = self.size if stop is None else min(stop, self.size)
+        if first >= last and self.size:
+            raise Poison("changed", f"{name(self._location)}: it has no byte {first}")
+        try:
+            data = await in_thread(lambda: os.pread(self._file.fileno(), last - first, first))
+        except OSError as error:
+            raise _translated(error, self._location) from None
+        part = Part(data, self.size, self.etag, None)
+        return check_part(part, self._location, start, stop)
 
     async def aclose(self) -> None:
         self._file.close()

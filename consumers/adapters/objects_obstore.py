@@ -28,21 +28,24 @@ from consumers.adapters.objects_common import (
     CHUNK_BYTES,
     CONNECT_TIMEOUT_S,
     DEFAULT_REGION,
+    NO_SUCH_RANGE,
     READ_TIMEOUT_S,
     WHOLE_BYTES,
     check_bucket,
     check_credentials,
+    check_part,
     is_odd,
     no_answer,
     no_credentials,
     no_pin,
     quoted,
     refusal,
+    repeated,
     resuming,
 )
 from consumers.adapters.objects_s3fs import S3fsObjects
 from consumers.errors import PenstockError
-from consumers.ports import Body, Listed, Location
+from consumers.ports import Body, Listed, Location, Part
 
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
@@ -56,6 +59,7 @@ WHOLE_TRANSFER: Final = timedelta(days=1)
 CREDENTIALS_LAST: Final = timedelta(minutes=10)
 
 _STATUS = re.compile(r"status code: (\d{3})")
+_EMPTY_RANGE = re.compile(r'CONTENT_RANGE header: "bytes [^"]*/0"')
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 
 
@@ -70,17 +74,37 @@ class ObstoreObjects:
         if is_odd(location.key):
             return await self._exact.open(location)
         check_bucket(location)
-        options: GetOptions | None = None
-        if location.version_id is not None:
-            options = {"version": location.version_id}
-        elif location.etag is not None:
-            options = {"if_match": quoted(location.etag)}
+        options = _pinned(location)
         try:
             store = self._store(location.bucket)
-            result = await obstore.get_async(store, location.key, options=options)
+            result = await obstore.get_async(store, location.key, options=options or None)
         except (BaseError, OSError) as error:
             raise translated(error, location) from None
         return ObstoreBody(store, location, result)
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        if is_odd(location.key):
+            return await self._exact.part(location, start, stop)
+        check_bucket(location)
+        return await repeated(lambda: self._part(location, start, stop))
+
+    async def _part(self, location: Location, start: int, stop: int | None) -> Part:
+        options = _pinned(location)
+        if start < 0:
+            options["range"] = {"suffix": -start}
+        else:
+            options["range"] = {"offset": start} if stop is None else (start, stop)
+        try:
+            store = self._store(location.bucket)
+            result = await obstore.get_async(store, location.key, options=options)
+            data = bytes(await result.bytes_async())
+        except (BaseError, OSError) as error:
+            if start < 0 and _is_empty(error):
+                return Part(b"", 0, location.etag, location.version_id)
+            raise translated(error, location) from None
+        meta = result.meta
+        part = Part(data, meta["size"], meta["e_tag"], meta["version"])
+        return check_part(part, location, start, stop)
 
     def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
         return self._exact.list(bucket, pattern)
@@ -134,6 +158,23 @@ class ObstoreBody:
         if self._chunks is not None:
             await self._chunks.aclose()
         self._result = None
+
+
+def _pinned(location: Location) -> "GetOptions":
+    if location.version_id is not None:
+        return {"version": location.version_id}
+    return {} if location.etag is None else {"if_match": quoted(location.etag)}
+
+
+def _is_empty(error: Exception) -> bool:
+    """Is this the answer to a question for the last bytes of an object that has none? MinIO tells
+    of a range of none of its 0 bytes, which obstore cannot read.
+    """
+    text = str(error)
+    said = _STATUS.search(text)
+    return _EMPTY_RANGE.search(text) is not None or (
+        said is not None and int(said[1]) == NO_SUCH_RANGE
+    )
 
 
 def _s3_stores(settings: config.Objects, read_timeout_s: float) -> Callable[[str], S3Store]:

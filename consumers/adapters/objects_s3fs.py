@@ -24,21 +24,24 @@ from consumers.adapters.certificates import trusting, untrusted
 from consumers.adapters.objects_common import (
     CHUNK_BYTES,
     CONNECT_TIMEOUT_S,
+    NO_SUCH_RANGE,
     READ_TIMEOUT_S,
     WHOLE_BYTES,
     Glob,
     check_bucket,
     check_credentials,
+    check_part,
     name,
     no_answer,
     no_credentials,
     no_pin,
     quoted,
     refusal,
+    repeated,
     resuming,
 )
 from consumers.errors import PenstockError, Poison
-from consumers.ports import Body, Listed, Location
+from consumers.ports import Body, Listed, Location, Part
 
 _CLIENT_ERRORS = (ClientError, BotoCoreError, aiohttp.ClientError, OSError)
 
@@ -71,23 +74,39 @@ class S3fsObjects:
 
     async def open(self, location: Location) -> Body:
         check_bucket(location)
-        pin: dict[str, str] = {}
-        if location.version_id is not None:
-            pin["VersionId"] = location.version_id
-        elif location.etag is not None:
-            pin["IfMatch"] = quoted(location.etag)
-        return S3Body(self, location, await self.get(location, pin))
+        return S3Body(self, location, await self.get(location, _pinned(location)))
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        check_bucket(location)
+        return await repeated(lambda: self._part(location, start, stop))
+
+    async def _part(self, location: Location, start: int, stop: int | None) -> Part:
+        asked = f"{start}" if start < 0 else f"{start}-{'' if stop is None else stop - 1}"
+        try:
+            answer = await self._ask(location, _pinned(location) | {"Range": f"bytes={asked}"})
+            async with answer["Body"] as body:
+                data = await body.read()
+        except _CLIENT_ERRORS as error:
+            if start < 0 and _status(error) == NO_SUCH_RANGE:
+                return Part(b"", 0, location.etag, location.version_id)
+            raise translated(error, location) from None
+        size = int(answer.get("ContentRange", "").rpartition("/")[2] or len(data))
+        part = Part(data, size, answer.get("ETag"), answer.get("VersionId"))
+        return check_part(part, location, start, stop)
 
     async def get(self, location: Location, conditions: dict[str, str]) -> dict[str, Any]:
         """One GET, with its body unread."""
         try:
-            if self._client is None:
-                self._client = await self._files.set_session()
-            answer: dict[str, Any] = await self._client.get_object(
-                Bucket=location.bucket, Key=location.key, **conditions
-            )
+            return await self._ask(location, conditions)
         except _CLIENT_ERRORS as error:
             raise translated(error, location) from None
+
+    async def _ask(self, location: Location, conditions: dict[str, str]) -> dict[str, Any]:
+        if self._client is None:
+            self._client = await self._files.set_session()
+        answer: dict[str, Any] = await self._client.get_object(
+            Bucket=location.bucket, Key=location.key, **conditions
+        )
         return answer
 
     async def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
@@ -164,6 +183,19 @@ class S3Body:
         self._drop_stream()
 
 
+def _pinned(location: Location) -> dict[str, str]:
+    if location.version_id is not None:
+        return {"VersionId": location.version_id}
+    return {} if location.etag is None else {"IfMatch": quoted(location.etag)}
+
+
+def _status(error: Exception) -> int | None:
+    if not isinstance(error, ClientError):
+        return None
+    status: int | None = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return status
+
+
 def _client_options(settings: config.Objects) -> dict[str, str]:
     options = {"region_name": settings.region} if settings.region else {}
     if settings.ssl_cafile:
@@ -179,7 +211,7 @@ def translated(error: Exception, location: Location) -> PenstockError:
         retry_after = metadata.get("HTTPHeaders", {}).get("retry-after", "")
         return refusal(
             location,
-            metadata.get("HTTPStatusCode", 500),
+            _status(error) or 500,
             error.response.get("Error", {}).get("Code", ""),
             float(retry_after) if retry_after.isdigit() else None,
         )

@@ -7,13 +7,15 @@ simulation, one of each per worker.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from consumers.adapters.memory import MemoryObjects
 from consumers.core.payload import Payload
 from consumers.errors import Fatal, Overloaded, Transient, Unreachable, WorkerDied
-from consumers.ports import Answers, Body, Listed, Location, Outgoing
+from consumers.ports import Answers, Body, Listed, Location, Outgoing, Part
 from consumers.testing.faults import Weather
 
+T = TypeVar("T")
 AskModel = Callable[[Sequence[Payload]], Answers]
 
 
@@ -54,6 +56,13 @@ class SimulatedObjects:
         self._weather = weather
 
     async def open(self, location: Location) -> Body:
+        body = await self._ask(location, lambda: self._objects.open(location))
+        return _SimulatedBody(body, self._process, self._weather)
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        return await self._ask(location, lambda: self._objects.part(location, start, stop))
+
+    async def _ask(self, location: Location, ask: Callable[[], Awaitable[T]]) -> T:
         name = f"{location.bucket}/{location.key}"
         self.reading += 1
         try:
@@ -63,11 +72,11 @@ class SimulatedObjects:
                 raise Unreachable("the store is away")
             if name in self._cursed or self._weather.happens(self._weather.faults.store_ill):
                 raise Transient("the store is ill")
-            body = await self._objects.open(location)
+            answer = await ask()
             await self._process.gate()
         finally:
             self.reading -= 1
-        return _SimulatedBody(body, self._process, self._weather)
+        return answer
 
     def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
         return self._objects.list(bucket, pattern)

@@ -159,6 +159,61 @@ class ObjectsContract:
         assert all(b"".join(chunks) == LARGE for chunks in whole)
 
     @pytest.mark.parametrize(
+        ("start", "stop", "expected"),
+        [
+            (0, 3, b"012"),
+            (4, 6, b"45"),
+            (7, None, b"789"),
+            (7, 99, b"789"),
+            (-3, None, b"789"),
+            (-99, None, b"0123456789"),
+        ],
+    )
+    async def test_a_part_is_exactly_what_was_asked_for(
+        self, shelf: Shelf, start: int, stop: int | None, expected: bytes
+    ) -> None:
+        etag = shelf.put("digits", b"0123456789")
+        part = await shelf.objects.part(Location(shelf.bucket, "digits"), start, stop)
+        assert (part.data, part.size, part.etag) == (expected, 10, f'"{etag}"')
+
+    async def test_a_large_part_comes_whole(self, shelf: Shelf) -> None:
+        shelf.put("large", LARGE)
+        part = await shelf.objects.part(Location(shelf.bucket, "large"), 1, len(LARGE) - 1)
+        assert part.data == LARGE[1:-1]
+
+    async def test_an_empty_object_has_no_last_bytes(self, shelf: Shelf) -> None:
+        shelf.put("empty", b"")
+        part = await shelf.objects.part(Location(shelf.bucket, "empty"), -8)
+        assert (part.data, part.size) == (b"", 0)
+
+    async def test_parts_are_of_the_pinned_version_or_none(self, shelf: Shelf) -> None:
+        shelf.put("replaced", b"the first")
+        first = await shelf.objects.part(Location(shelf.bucket, "replaced"), -5)
+        pinned = Location(shelf.bucket, "replaced", first.version_id, first.etag)
+        assert (await shelf.objects.part(pinned, 0, 3)).data == b"the"
+        shelf.put("replaced", b"the second, longer one")
+        with pytest.raises(Poison) as caught:
+            await shelf.objects.part(pinned, 0, 3)
+        assert caught.value.code == "changed"
+
+    async def test_a_part_behind_the_end_is_changed(self, shelf: Shelf) -> None:
+        shelf.put("digits", b"0123456789")
+        with pytest.raises(Poison) as caught:
+            await shelf.objects.part(Location(shelf.bucket, "digits"), 10, 12)
+        assert caught.value.code == "changed"
+
+    async def test_a_part_of_a_missing_object_is_not_found(self, shelf: Shelf) -> None:
+        with pytest.raises(Poison) as caught:
+            await shelf.objects.part(Location(shelf.bucket, "missing"), 0, 3)
+        assert caught.value.code == "not_found"
+
+    @pytest.mark.parametrize("key", PLAIN_KEYS)
+    async def test_a_part_takes_a_key_literally(self, shelf: Shelf, key: str) -> None:
+        shelf.put(key, key.encode())
+        part = await shelf.objects.part(Location(shelf.bucket, key), -99)
+        assert part.data == key.encode()
+
+    @pytest.mark.parametrize(
         ("pattern", "expected"),
         [
             ("*.csv", ["a.csv", "b.csv"]),

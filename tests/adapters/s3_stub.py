@@ -84,9 +84,10 @@ class S3Stub:
             headers["ETag"] = self.etag
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("Range", ""))
         start = int(asked[1]) if asked else 0
-        body = data[start:]
+        stop = int(asked[2]) + 1 if asked and asked[2] else len(data)
+        body = data[start:stop]
         if asked:
-            headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
+            headers["Content-Range"] = f"bytes {start}-{start + len(body) - 1}/{len(data)}"
         response = web.StreamResponse(status=206 if asked else 200, headers=headers)
         response.content_length = len(body)
         await response.prepare(request)

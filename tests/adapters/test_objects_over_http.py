@@ -202,3 +202,18 @@ def test_a_key_without_its_secret_is_a_usage_error(client: Any) -> None:
     with pytest.raises(Fatal, match="together") as caught:
         client(config.Objects(key="alone"))
     assert caught.value.exit_code == EXIT_USAGE
+
+
+async def test_a_part_that_was_cut_is_asked_for_again(client: Any) -> None:
+    async with S3Stub({"key": LARGE}) as stub, Reading(client, stub) as objects:
+        stub.next.extend([Cut(), Refusal(503, "SlowDown")])
+        part = await objects.part(Location("bucket", "key", etag="etag-1"), 5, 5_000_000)
+        assert part.data == LARGE[5:5_000_000]
+        assert [seen.headers["If-Match"] for seen in stub.seen] == ['"etag-1"'] * 3
+
+
+async def test_a_part_that_never_comes_is_transient(client: Any) -> None:
+    async with S3Stub({"key": LARGE}) as stub, Reading(client, stub) as objects:
+        stub.next.extend([Cut()] * 4)
+        with pytest.raises(Transient):
+            await objects.part(Location("bucket", "key"), 0, 1000)
