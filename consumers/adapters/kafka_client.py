@@ -5,6 +5,7 @@ says which call was not answered, since aiokafka itself tries again for ever.
 """
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -48,7 +49,19 @@ _SETTINGS_ERRORS = (
     kafka_errors.ClusterAuthorizationFailedError,
     kafka_errors.TopicAuthorizationFailedError,
     kafka_errors.GroupAuthorizationFailedError,
+    kafka_errors.TransactionalIdAuthorizationFailed,
 )
+_NOBODY_ANSWERED = (kafka_errors.KafkaConnectionError, kafka_errors.NodeNotReadyError, OSError)
+# What aiokafka does not call retriable, though another try is the cure. `UnknownError` is also what
+# it makes of every code that is newer than its table, 73 and above.
+_PASSING = (
+    kafka_errors.KafkaTimeoutError,
+    kafka_errors.UnknownError,
+    kafka_errors.BrokerNotAvailableError,
+    kafka_errors.ReplicaNotAvailableError,
+    kafka_errors.ConcurrentTransactions,
+)
+_NAMED = re.compile(r"(\w+)\(")
 
 
 def connection(settings: config.Kafka) -> dict[str, Any]:
@@ -87,19 +100,39 @@ def translated(what: str) -> Iterator[None]:
         yield
     except PenstockError:
         raise
-    except _SETTINGS_ERRORS as error:
-        raise _refused(what, error) from error
-    except (kafka_errors.KafkaConnectionError, kafka_errors.NodeNotReadyError, OSError) as error:
+    except (kafka_errors.KafkaError, OSError) as error:
+        raise _of_ours(what, reason(error)) from error
+
+
+def reason(error: Exception) -> Exception:
+    """What a bare `KafkaError` stands for. aiokafka's own tasks end with one: the error that
+    ended them is behind it, or is only named in its text.
+    """
+    if type(error) is not kafka_errors.KafkaError:
+        return error
+    if isinstance(error.__cause__, kafka_errors.KafkaError):
+        return reason(error.__cause__)
+    for name in _NAMED.findall(str(error)):
+        found = getattr(kafka_errors, name, None)
+        if isinstance(found, type) and found is not kafka_errors.KafkaError:
+            return found(str(error)) if issubclass(found, kafka_errors.KafkaError) else error
+    return error
+
+
+def _of_ours(what: str, error: Exception) -> PenstockError:
+    if isinstance(error, _SETTINGS_ERRORS):
+        return _refused(what, error)
+    if isinstance(error, _NOBODY_ANSWERED):
         if _is_about_certificates(error) or _is_about_certificates(error.__cause__):
-            raise _refused(what, error.__cause__ or error) from error
-        raise Unreachable(
+            return _refused(what, error.__cause__ or error)
+        return Unreachable(
             f"Kafka did not answer {what}: {error!r}. "
             "Is the broker of kafka.bootstrap_servers running?"
-        ) from error
-    except kafka_errors.KafkaError as error:
-        if error.retriable or isinstance(error, kafka_errors.KafkaTimeoutError):
-            raise Transient(f"Kafka could not do {what} now: {error!r}") from error
-        raise Fatal(f"Kafka failed {what}: {error!r}") from error
+        )
+    is_passing = isinstance(error, _PASSING) or getattr(error, "retriable", False)
+    if is_passing:
+        return Transient(f"Kafka could not do {what} now: {error!r}")
+    return Fatal(f"Kafka failed {what}: {error!r}")
 
 
 def _refused(what: str, error: BaseException) -> Fatal:

@@ -13,6 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from consumers import config
 from consumers.adapters.kafka_client import connection, opened, within
+from consumers.adapters.kafka_positions import positions
 from consumers.core.cursor import without_stop
 from consumers.errors import EXIT_USAGE, Fatal, Unreachable
 from consumers.ports import Commit
@@ -46,12 +47,8 @@ class Reader:
         topic, group = self._settings.input_topic, self._settings.group
         parts = [TopicPartition(topic, number) for number in partitions]
         async with within("a question about the committed offsets", self._timeout_s):
-            found = await self._admin.list_consumer_group_offsets(group, partitions=parts)
-        return {
-            part.partition: Commit(entry.offset, entry.metadata or "")
-            for part, entry in found.items()
-            if entry.offset >= 0
-        }
+            found = await positions(self._admin._client, group, parts)
+        return {part.partition: commit for part, commit in found.items() if commit is not None}
 
     async def stopped(self, partitions: Iterable[int]) -> dict[int, int]:
         """The offset at which the line of an input partition stands still, where one does."""

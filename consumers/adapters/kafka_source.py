@@ -15,7 +15,6 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka import errors as kafka_errors
 from aiokafka.abc import ConsumerRebalanceListener
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.structs import OffsetAndMetadata
 
@@ -27,12 +26,11 @@ from consumers.adapters.kafka_client import (
     answered_within,
     close,
     connection,
-    opened,
     start,
     translated,
-    within,
 )
-from consumers.errors import EXIT_UNREACHABLE, Fatal
+from consumers.adapters.kafka_positions import positions
+from consumers.errors import EXIT_UNREACHABLE, Fatal, Transient
 from consumers.ports import Commit, Rebalance, Record
 
 log = logging.getLogger(__name__)
@@ -50,6 +48,10 @@ MAX_POLL_INTERVAL_MS = 86_400_000
 # aiokafka waits for a rebalance however long it takes; looked after that often.
 REBALANCE_LOOK_S = 1.0
 NO_PARTITION = -1
+# A broker that is well answers where the group is within milliseconds; one that loads its log says
+# so at once.
+QUESTION_S = 10.0
+ASK_AGAIN_S = 0.2
 # For the metrics page, which must not keep its reader waiting.
 END_OFFSETS_S = 5.0
 
@@ -114,15 +116,20 @@ class KafkaSource:
 
     async def _getmany(self, wanted: list[TopicPartition], wait_ms: int) -> dict[Any, Any]:
         """Without a wish, nothing is read: aiokafka only tells what its coordinator met with."""
-        with translated("a read of the input topic"):
-            try:
+        try:
+            with translated("a read of the input topic"):
                 found: dict[Any, Any] = await self._consumer.getmany(
                     *wanted or (TopicPartition(self._topic, NO_PARTITION),),
                     timeout_ms=wait_ms,
                     max_records=MAX_RECORDS,
                 )
-            except kafka_errors.IllegalStateError:
-                return {}  # a partition left between the look and the call
+        except Transient as error:
+            # aiokafka tries again by itself where it can. What it raises here has ended one of its
+            # tasks, and the group would go on without us.
+            raise Fatal(
+                f"{error}\nNothing is lost: start the worker again, it goes on at the last commit.",
+                exit_code=EXIT_UNREACHABLE,
+            ) from error
         return found
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
@@ -160,23 +167,36 @@ class KafkaSource:
                     raise
                 log.warning("left in the middle of a rebalance: the group notices by the session")
 
+    async def starts(self, partitions: Collection[int]) -> dict[int, Commit]:
+        """As `committed`, asked until it is answered: `kafka.timeout_ms` may pass over it."""
+        began_s = _now_s()
+        told = False
+        while not self._stopped:
+            try:
+                return await self.committed(partitions)
+            except Transient as error:
+                if _now_s() - began_s > self._timeout_s:
+                    raise Fatal(
+                        f"Kafka did not say for {self._timeout_s:g} s where the group is: {error}",
+                        exit_code=EXIT_UNREACHABLE,
+                    ) from error
+                if not told:
+                    log.warning("asked again, for up to %g s: %s", self._timeout_s, error)
+                    told = True
+                await asyncio.sleep(ASK_AGAIN_S)
+        return {}
+
     async def committed(self, partitions: Iterable[int]) -> dict[int, Commit]:
         """Offset and metadata of the group; partitions without a commit start at the earliest
-        record.
+        record. Raises `Transient`.
         """
         wanted = [TopicPartition(self._topic, number) for number in partitions]
-        admin = AIOKafkaAdminClient(**connection(self._settings))
         what = "a question about the committed offsets"
-        async with opened(admin, self._settings, what), within(what, self._timeout_s):
-            found = await admin.list_consumer_group_offsets(self._settings.group, partitions=wanted)
-            starts = {
-                where.partition: Commit(entry.offset, entry.metadata or "")
-                for where, entry in found.items()
-                if entry.offset >= 0
-            }
-            fresh = [where for where in wanted if where.partition not in starts]
+        async with answered_within(what, min(QUESTION_S, self._timeout_s)):
+            found = await positions(self._consumer._client, self._settings.group, wanted)
+            fresh = [where for where, commit in found.items() if commit is None]
             begins = await self._consumer.beginning_offsets(fresh) if fresh else {}
-        return starts | {where.partition: Commit(offset) for where, offset in begins.items()}
+        return {where.partition: commit or Commit(begins[where]) for where, commit in found.items()}
 
     def keep_failure(self, error: BaseException) -> None:
         self._failure = self._failure or error
@@ -229,7 +249,7 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         numbers = [where.partition for where in assigned]
         try:
-            starts = await self._source.committed(numbers) if numbers else {}
+            starts = await self._source.starts(numbers) if numbers else {}
             self._source.seek(starts)
             await self._rebalance.assigned(starts)
             self._source.now_ours(numbers)

@@ -17,7 +17,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from consumers import config
 from consumers.adapters.kafka_batches import BATCH_BYTES, batches
-from consumers.adapters.kafka_client import answered_within, connection, translated
+from consumers.adapters.kafka_client import connection, reason, translated
 from consumers.errors import Fenced, Transient, Unreachable
 from consumers.ports import Clock, Commit, Outgoing
 
@@ -38,6 +38,8 @@ _STALE = (
     kafka_errors.DuplicateSequenceNumber,
     kafka_errors.InvalidProducerIdMapping,
     kafka_errors.InvalidTxnState,
+    kafka_errors.InvalidProducerEpoch,
+    kafka_errors.UnknownProducerId,
     kafka_errors.ProducerClosed,
     kafka_errors.UnknownError,
 )
@@ -53,7 +55,7 @@ class KafkaOutlets:
         settings = self._settings
         producer = AIOKafkaProducer(
             **connection(settings),
-            transactional_id=f"{settings.group}-{settings.input_topic}-{partition}",
+            transactional_id=transactional_id(settings, partition),
             transaction_timeout_ms=int(TRANSACTION_TIMEOUT_S * 1000),
             max_batch_size=BATCH_BYTES,
             compression_type=None if self._compression == "none" else self._compression,
@@ -69,6 +71,13 @@ class KafkaOutlets:
         return outlet
 
 
+def transactional_id(settings: config.Kafka, partition: int) -> str:
+    """No two inputs share one: no topic's name has a `/`, so the last two tell where the group's
+    ends.
+    """
+    return f"{settings.group}/{settings.input_topic}/{partition}"
+
+
 class KafkaOutlet:
     def __init__(self, producer: Any, group: str, source: TopicPartition, clock: Clock) -> None:
         self._producer = producer
@@ -80,8 +89,13 @@ class KafkaOutlet:
 
     async def start(self) -> None:
         """Answered when what the predecessor had begun is decided."""
-        async with answered_within("the start of a transactional producer", START_TIMEOUT_S):
-            await self._producer.start()
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await self._producer.start()
+        except TimeoutError:
+            raise _silent("the start of a transactional producer", START_TIMEOUT_S) from None
+        except kafka_errors.KafkaError as error:
+            self._raise(error)
 
     async def publish(self, outgoing: Sequence[Outgoing], position: Commit) -> None:
         try:
@@ -111,18 +125,17 @@ class KafkaOutlet:
         await producer.commit_transaction()
 
     def _raise(self, error: kafka_errors.KafkaError) -> None:
-        # A producer whose own task failed says no more than that; the reason is behind it.
-        reason = error.__cause__ if type(error) is kafka_errors.KafkaError else None
-        if isinstance(error, kafka_errors.ProducerFenced):
+        why = reason(error)
+        if isinstance(why, kafka_errors.ProducerFenced):
             self._unfinished = False
             raise Fenced(
                 "another worker took it over, or a transaction lasted too long; what was begun "
                 "is dropped"
             ) from error
-        if isinstance(reason or error, _STALE):
-            raise Transient(f"a transaction failed and is repeated: {reason or error!r}") from error
+        if isinstance(why, _STALE):
+            raise Transient(f"a transaction failed and is repeated: {why!r}") from error
         with translated("a transaction"):
-            raise reason if isinstance(reason, kafka_errors.KafkaError) else error
+            raise error
 
     async def close(self) -> None:
         if self._closed:

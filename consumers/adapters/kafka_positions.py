@@ -1,0 +1,48 @@
+"""Where a consumer group is, asked so that no error of the broker reads as "nowhere".
+
+Rule: only the broker's own -1 says that nothing is committed. aiokafka's questions about offsets
+look at the errors of partitions and not at that of the whole answer, where a coordinator that loads
+its log, or that has moved, says so: to them such an answer is an empty one, and a partition without
+an offset begins again at its earliest record. So the question is put here. Owner: who asks.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
+from aiokafka import TopicPartition
+from aiokafka import errors as kafka_errors
+from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.protocol.commit import OffsetFetchRequest
+
+from consumers.errors import Transient
+from consumers.ports import Commit
+
+NO_OFFSET = -1
+
+
+async def positions(
+    client: AIOKafkaClient, group: str, partitions: Collection[TopicPartition]
+) -> Mapping[TopicPartition, Commit | None]:
+    """For each of them what the group has committed; None where the broker says that it has
+    nothing. Raises aiokafka's errors, and `Transient` for an answer without one of the partitions.
+    """
+    by_topic: dict[str, list[int]] = defaultdict(list)
+    for topic, number in partitions:
+        by_topic[topic].append(number)
+    node = await client.coordinator_lookup(CoordinationType.GROUP, group)
+    answer = await client.send(node, OffsetFetchRequest(group, list(by_topic.items())))
+    _check(getattr(answer, "error_code", 0))  # from version 2 on
+    found: dict[TopicPartition, Commit | None] = {}
+    for topic, entries in answer.topics:
+        for number, offset, metadata, code in entries:
+            _check(code)
+            commit = Commit(offset, metadata or "") if offset != NO_OFFSET else None
+            found[TopicPartition(topic, number)] = commit
+    if missing := [where for where in partitions if where not in found]:
+        raise Transient(f"Kafka did not say what group {group} has committed of {missing}")
+    return found
+
+
+def _check(code: int) -> None:
+    if code:
+        raise kafka_errors.for_code(code)(f"error {code}")
