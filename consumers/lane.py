@@ -91,6 +91,11 @@ class Lane:
         return self._draining
 
     @property
+    def is_publishing(self) -> bool:
+        """Records of it are with the broker, which has not acknowledged them."""
+        return self._unconfirmed > 0
+
+    @property
     def standing(self) -> Standing | None:
         """How far it is, and who is to go on; None: it owes nothing."""
         offset = self.ledger.progress.next_offset

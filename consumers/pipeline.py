@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from consumers.core.blocks import Ticket
 from consumers.core.line import LineStop
-from consumers.errors import Fatal
+from consumers.errors import EXIT_UNREACHABLE, Fatal
 from consumers.lane import Lane
 from consumers.ports import Adapters, Commit
 from consumers.process.stopping import stopped_after
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 # Above what an outlet takes to close, so that it is not disturbed.
 ASK_AGAIN_S = 10.0
+ASKS = 3
 
 
 class Pipeline:
@@ -45,6 +46,7 @@ class Pipeline:
     ) -> None:
         self._settings = settings
         self._source = adapters.source
+        self._sink = adapters.sink
         self._telemetry = telemetry
         self._flow = Flow(settings, adapters, intake, partition_of, telemetry, offload, luck)
         self.labels = settings.labels
@@ -182,14 +184,29 @@ class Pipeline:
             await self._hand_back(partitions)
 
     async def _hand_back(self, partitions: Collection[int]) -> None:
+        """One set, emptied whatever fails: at every wait a lane may end, and its partition be taken
+        over anew.
+        """
         ours = [partition for partition in partitions if partition in self._publishing]
-        await self._cancel([partition for partition in ours if partition not in self.lanes])
         lanes = [self.lanes[partition] for partition in ours if partition in self.lanes]
-        if lanes:
-            await self._drain(lanes)
-            for lane in lanes:
-                self._end(lane)
-            await self._cancel([lane.partition for lane in lanes])
+        for partition in ours:
+            if partition not in self.lanes:
+                self._publishing[partition].cancel()
+        try:
+            if lanes:
+                await self._drain(lanes)
+        finally:
+            is_late = self._takeover is None and any(lane.is_publishing for lane in lanes)
+            self._end_all(ours)
+            await self._cancel(ours)
+            self._end_all(ours)
+            if is_late and not self.lanes:
+                await self._sink.forget()
+
+    def _end_all(self, partitions: Collection[int]) -> None:
+        for partition in partitions:
+            if partition in self.lanes:
+                self._end(self.lanes[partition])
 
     async def _drain(self, lanes: Sequence[Lane]) -> None:
         self._flow.microbatch.drain()
@@ -215,8 +232,16 @@ class Pipeline:
     async def _cancel(self, partitions: Sequence[int]) -> None:
         """What publishes for them ends; a transaction that is not finished is taken back."""
         publishing = {self._publishing.pop(partition) for partition in partitions}
-        while publishing:
+        for _ in range(ASKS):
+            if not publishing:
+                return
             for task in publishing:
                 task.cancel()
             # Again: a client library that is closing may have taken the cancellation for its own.
             _, publishing = await asyncio.wait(publishing, timeout=ASK_AGAIN_S)
+        if publishing:
+            raise Fatal(
+                f"partitions {sorted(partitions)} could not be handed back: Kafka's client did not "
+                f"let go of a producer within {ASKS * ASK_AGAIN_S:g} s.",
+                exit_code=EXIT_UNREACHABLE,
+            )

@@ -216,6 +216,12 @@ class Sink(Protocol):
         """Would the broker take a record of this size?"""
         ...
 
+    async def forget(self) -> None:
+        """Nothing of what was accepted and is not delivered is sent from now on, except what is on
+        the wire already. Nobody waits for its deliveries any more.
+        """
+        ...
+
     async def stop(self) -> None:
         """Deliver what was accepted, within the adapter's deadline; then close."""
         ...

@@ -15,6 +15,7 @@ from aiokafka import AIOKafkaProducer
 from consumers import config
 from consumers.adapters.kafka_batches import BATCH_BYTES, batches
 from consumers.adapters.kafka_client import CLOSE_S, close, connection, start, translated, within
+from consumers.adapters.kafka_producers import give_up
 from consumers.errors import Fatal, Transient
 from consumers.ports import Clock, Outgoing
 
@@ -28,24 +29,49 @@ class KafkaSink:
         self._settings = settings
         self._timeout_s = settings.timeout_ms / 1000
         self._clock = clock
-        self._producer = AIOKafkaProducer(
-            **connection(settings),
+        self._compression = None if compression == "none" else compression
+        self._producer = self._make()
+        self._is_anew = False
+        self._starting = asyncio.Lock()
+
+    def _make(self) -> AIOKafkaProducer:
+        return AIOKafkaProducer(
+            **connection(self._settings),
             enable_idempotence=True,
             max_batch_size=BATCH_BYTES,
-            compression_type=None if compression == "none" else compression,
+            compression_type=self._compression,
         )
 
     async def start(self) -> None:
         await start(self._producer, self._settings, "the start of the producer")
 
     async def partitions(self, topic: str) -> int:
+        if self._is_anew:
+            await self._start_anew()
         async with within(f"a question about topic {topic}", self._timeout_s):
             cluster = self._producer.client
             await cluster.add_topic(topic)
             await cluster.force_metadata_update()
             return len(cluster.cluster.partitions_for_topic(topic) or ())
 
+    async def forget(self) -> None:
+        """Another producer takes over, with the next `send`: of one that leaves out a batch the
+        broker takes nothing more.
+        """
+        former, self._producer = self._producer, self._make()
+        self._is_anew = True
+        async with within("the end of the producer", CLOSE_S):
+            await give_up(former)
+
+    async def _start_anew(self) -> None:
+        async with self._starting:
+            if self._is_anew:
+                await self.start()
+                self._is_anew = False
+
     async def send(self, outgoing: Outgoing) -> Awaitable[None]:
+        if self._is_anew:
+            await self._start_anew()
         now_ms = self._clock.wall_ms()
         sent = [
             await self._send(batch, outgoing) for batch in batches(self._producer, outgoing, now_ms)

@@ -8,7 +8,7 @@ used again. Owner: one publish task per outlet.
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -18,6 +18,7 @@ from aiokafka.structs import OffsetAndMetadata
 from consumers import config
 from consumers.adapters.kafka_batches import BATCH_BYTES, batches
 from consumers.adapters.kafka_client import connection, reason, translated
+from consumers.adapters.kafka_producers import give_up, seen
 from consumers.errors import Fenced, Transient, Unreachable
 from consumers.ports import Clock, Commit, Outgoing
 
@@ -114,7 +115,7 @@ class KafkaOutlet:
         for out in outgoing:
             for batch in batches(producer, out, now_ms):
                 future = await producer.send_batch(batch, out.topic, partition=out.partition)
-                future.add_done_callback(_seen)
+                future.add_done_callback(seen)
                 sent.append(future)
         await asyncio.gather(*sent)
         # Only now: a leader that asks about the transaction while the position is added to it is
@@ -164,28 +165,7 @@ class KafkaOutlet:
         except (kafka_errors.KafkaError, TimeoutError) as error:
             log.debug("%s: the producer did not close: %r", self._source, error)
         finally:
-            for future in _left_behind(producer):
-                future.add_done_callback(_seen)
-            if producer._sender.sender_task is not None:
-                # It would try for ever what the next producer has made void.
-                producer._sender.sender_task.cancel()
-            await producer.client.close()
-
-
-def _left_behind(producer: Any) -> Iterator[asyncio.Future[Any]]:
-    """Futures that aiokafka fails when its task ends, for nobody; asyncio would report each."""
-    ended = producer._txn_manager.wait_for_transaction_end()
-    if ended is not None:
-        yield ended
-    for queue in producer._message_accumulator._batches.values():
-        for batch in queue:
-            yield batch._drain_waiter
-
-
-def _seen(future: asyncio.Future[Any]) -> None:
-    """Its failure is known: asyncio need not say that nobody asked for it."""
-    if not future.cancelled():
-        future.exception()
+            await give_up(producer)
 
 
 def _silent(what: str, after_s: float) -> Unreachable:

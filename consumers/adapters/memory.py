@@ -280,6 +280,7 @@ class MemorySink:
             lambda: defaultdict(list)
         )
         self.hold = False
+        self.forgotten = 0
         self._partitions = partitions
         self._record_bytes = record_bytes
         self._reports: deque[asyncio.Future[None]] = deque()
@@ -308,8 +309,14 @@ class MemorySink:
         """Send out all delivery reports that were held; how many."""
         count = len(self._reports)
         while self._reports:
-            self._reports.popleft().set_result(None)
+            report = self._reports.popleft()
+            if not report.done():  # nobody waits any more
+                report.set_result(None)
         return count
+
+    async def forget(self) -> None:
+        self.forgotten += len(self._reports)
+        self._reports.clear()
 
     async def stop(self) -> None:
         return

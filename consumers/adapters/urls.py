@@ -103,5 +103,8 @@ class ResultSink:
     def fits(self, key: bytes | None, value: bytes) -> bool:
         return True
 
+    async def forget(self) -> None:
+        return
+
     async def stop(self) -> None:
         return

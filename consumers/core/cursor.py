@@ -1,9 +1,9 @@
 """What is delivered at and beyond the next record: the metadata of a commit.
 
-Rule: a cursor only saves work. Rows are bound to their object's version, everything beyond the next
-record to its offset; a part that cannot be read is worth nothing, and its work is repeated. A text
-that was cut off claims less, never more. ASCII, within the 4,000 characters that the broker's limit
-of 4,096 leaves. Owner: the ledger, which keeps what is said here.
+Rule: a cursor only saves work. All of it is bound to the offset that it was committed with, rows to
+their object's version, too; a part that cannot be read is worth nothing, and its work is repeated.
+A text that was cut off claims less, never more. ASCII, within the 4,000 characters that the
+broker's limit of 4,096 leaves. Owner: the ledger, which keeps what is said here.
 """
 
 import hashlib
@@ -86,10 +86,10 @@ def encode(progress: Progress) -> str:
         ",".join(_objects(base, progress.objects)),
         ",".join(_rows(base, progress.rows, index)),
     ]
-    beyond = f";{base:x};{';'.join(parts)}" if any(parts) else ""
+    beyond = f";{';'.join(parts)}" if any(parts) else ""
     if not index and not cursor.row and not beyond:
         return ""
-    return f"{PREFIX}{index}.{cursor.row}.{cursor.version}{beyond}"
+    return f"{PREFIX}{base:x};{index}.{cursor.row}.{cursor.version}{beyond}"
 
 
 def _runs(base: int, completed: Ranges) -> Iterator[str]:
@@ -140,7 +140,10 @@ def decode(metadata: str, next_offset: int) -> tuple[Progress, bool]:
         return progress, True
     if not metadata.startswith(PREFIX):
         return progress, False
-    head, *beyond = metadata.removeprefix(PREFIX).split(";")
+    base, *told = metadata.removeprefix(PREFIX).split(";")
+    if not told or not _OFFSET.fullmatch(base) or int(base, 16) != next_offset:
+        return progress, False
+    head, *beyond = told
     is_whole = _read_head(head, progress)
     if beyond:
         is_whole = _read_beyond(beyond, progress) and is_whole
@@ -164,9 +167,9 @@ def _read_head(text: str, progress: Progress) -> bool:
 
 def _read_beyond(parts: list[str], progress: Progress) -> bool:
     base = progress.next_offset
-    if len(parts) != 4 or not _OFFSET.fullmatch(parts[0]) or int(parts[0], 16) != base:
+    if len(parts) != 3:
         return False
-    runs, objects, rows = (part.split(",") if part else [] for part in parts[1:])
+    runs, objects, rows = (part.split(",") if part else [] for part in parts)
     found = [_RUN.fullmatch(text) for text in runs]
     before = base
     for run in found:

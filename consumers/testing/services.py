@@ -205,6 +205,9 @@ class SimulatedSink:
     def fits(self, key: bytes | None, value: bytes) -> bool:
         return True
 
+    async def forget(self) -> None:
+        await self._process.gate()
+
     async def stop(self) -> None:
         return
 

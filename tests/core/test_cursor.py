@@ -103,13 +103,13 @@ def test_the_beginning_of_a_record_needs_no_metadata() -> None:
 
 
 def test_what_is_known_of_the_next_record_alone_is_short() -> None:
-    assert encode(of_next(3, 700)) == f"p1:3.700.{VERSION}"
-    assert encode(of_next(3, 0)) == "p1:3.0."
+    assert encode(of_next(3, 700)) == f"p1:2a;3.700.{VERSION}"
+    assert encode(of_next(3, 0)) == "p1:2a;3.0."
 
 
 def test_many_records_beyond_a_stuck_one_are_told_by_runs() -> None:
     completed = Ranges([(1, 1_000_000)])
-    assert encode(Progress(0, completed)) == "p1:0.0.;0;1.f423f;;"
+    assert encode(Progress(0, completed)) == "p1:0;0.0.;1.f423f;;"
     every_second = Ranges((offset, offset + 1) for offset in range(1, 1_801, 2))
     assert len(encode(Progress(0, every_second))) <= MAX_CHARS
 
@@ -118,18 +118,25 @@ def test_many_records_beyond_a_stuck_one_are_told_by_runs() -> None:
     "metadata",
     [
         "p1:",
-        "p1:1",
-        "p1:1.2",
-        "p1:1.2.",
-        "p1:1.2.short",
-        "p1:1.2.0123456789abcdef.more",
-        "p1:-1.0.",
-        "p1:1.x.0123456789abcdef",
-        "p1:1.99999999999999999999.0123456789abcdef",
-        "p1:1.9223372036854775808.0123456789abcdef",
-        "p2:1.2.0123456789abcdef",
+        "p1:2a",
+        "p1:2a;",
+        "p1:2a;1",
+        "p1:2a;1.2",
+        "p1:2a;1.2.",
+        "p1:2a;1.2.short",
+        "p1:2a;1.2.0123456789abcdef.more",
+        "p1:2a;-1.0.",
+        "p1:2a;1.x.0123456789abcdef",
+        "p1:2a;1.99999999999999999999.0123456789abcdef",
+        "p1:2a;1.9223372036854775808.0123456789abcdef",
+        "p2:2a;1.2.0123456789abcdef",
         "somebody else's",
-        "p1:①.0.",
+        "p1:2a;①.0.",
+        # Of another offset: the group was moved, and the metadata went along.
+        "p1:29;1.0.",
+        "p1:2b;0.2.0123456789abcdef",
+        "p1:;1.0.",
+        "p1:1.0.",
     ],
 )
 def test_what_is_no_cursor_of_ours_is_worth_nothing(metadata: str) -> None:
@@ -138,16 +145,16 @@ def test_what_is_no_cursor_of_ours_is_worth_nothing(metadata: str) -> None:
 
 @pytest.mark.parametrize(
     "beyond",
-    ["2a;1.1", "2a;1.1;;;", "2b;1.1;;", ";1.1;;", "2a;0.1;;", "2a;x.1;;", "2a;1.0;;", "2a;-1.1;;"],
+    ["1.1", "1.1;", "1.1;;;", "0.1;;", "x.1;;", "1.0;;", "-1.1;;"],
 )
 def test_what_cannot_be_read_beyond_the_next_record_leaves_the_rest(beyond: str) -> None:
-    found, is_whole = decode(f"p1:1.0.;{beyond}", 42)
+    found, is_whole = decode(f"p1:2a;1.0.;{beyond}", 42)
     assert not is_whole
     assert found == of_next(1, 0)
 
 
 def test_a_mark_that_cannot_be_read_costs_no_other() -> None:
-    text = f"p1:x;2a;1.1,oops,2.2;1.3.1,1.?.1;1.7.a.{VERSION},1.8.b.short"
+    text = f"p1:2a;x;1.1,oops,2.2;1.3.1,1.?.1;1.7.a.{VERSION},1.8.b.short"
     found, is_whole = decode(text, 42)
     assert not is_whole
     assert found == Progress(
@@ -157,7 +164,7 @@ def test_a_mark_that_cannot_be_read_costs_no_other() -> None:
 
 @given(st.text(), st.integers(0, 100))
 def test_no_metadata_is_ever_an_error(metadata: str, next_offset: int) -> None:
-    for text in (metadata, f"p1:{metadata}", f"p1:0.0.;{next_offset:x};{metadata}"):
+    for text in (metadata, f"p1:{metadata}", f"p1:{next_offset:x};0.0.;{metadata}"):
         found, _ = decode(text, next_offset)
         assert next_offset not in found.completed
 

@@ -138,11 +138,11 @@ def test_what_was_delivered_of_a_record_outlives_a_takeover() -> None:
 def test_a_takeover_forgets_nothing_that_was_not_read_again_yet() -> None:
     inherited = Progress(0, Ranges([(2, 900)]), {950: Ranges([(1, 2)])}, {(950, 0): ROWS})
     ledger = Ledger(inherited)
-    assert encode(ledger.progress) == "p1:0.0.;0;2.382;3b6.1.1;3b6.0.7.0123456789abcdef"
+    assert encode(ledger.progress) == "p1:0;0.0.;2.382;3b6.1.1;3b6.0.7.0123456789abcdef"
     ledger.open(0, 1)
     ledger.open(1, 1)
     ledger.deliver(0, 0)
-    assert encode(ledger.progress) == "p1:0.0.;1;1.382;3b5.1.1;3b5.0.7.0123456789abcdef"
+    assert encode(ledger.progress) == "p1:1;0.0.;1.382;3b5.1.1;3b5.0.7.0123456789abcdef"
     ledger.open(2, 0)
     ledger.deliver(1, 0)
     assert ledger.next_offset == 3

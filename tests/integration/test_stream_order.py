@@ -44,7 +44,7 @@ async def test_a_late_object_holds_back_its_stream_alone_and_a_takeover_repeats_
         # Runs of two completed records, each behind one of the stuck stream.
         return 0 in positions and positions[0].metadata == told
 
-    told = "p1:0.0.;0;" + ",".join(["1.2"] * (OBJECTS // 3)) + ";;"
+    told = "p1:0;0.0.;" + ",".join(["1.2"] * (OBJECTS // 3)) + ";;"
     async with running_worker(environ) as worker:
         await broker.until_answered(topics.output, len(free) * ROWS)
         await until(all_told, lambda: f"all of the other streams is told; it is {positions}")

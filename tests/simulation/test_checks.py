@@ -69,7 +69,7 @@ LETTER = Letter(5, "5.csv", 1, "model_rejected")
 
 def at_row(row: int, version: str) -> Commit:
     """In the middle of the first object."""
-    return Commit(0, f"p1:0.{row}.{cursor.digest('b/0.csv', version, RowOptions().rules)}")
+    return Commit(0, f"p1:0;0.{row}.{cursor.digest('b/0.csv', version, RowOptions().rules)}")
 
 
 def noticed(break_it: Callable[[], None], promise: str) -> None:
@@ -190,7 +190,7 @@ def test_streams_are_in_order_each_for_itself_where_that_is_promised() -> None:
 
 def test_what_is_committed_beyond_the_next_record_must_be_acknowledged_too() -> None:
     watched = Watched(by_stream=True)
-    beyond = Commit(0, "p1:0.0.;0;5.1;;")
+    beyond = Commit(0, "p1:0;0.0.;5.1;;")
     noticed(lambda: watched.life.committing(beyond), "not acknowledged is offset 5")
     watched.deliver(*SECOND)
     watched.log.letters.add(LETTER)
@@ -198,6 +198,6 @@ def test_what_is_committed_beyond_the_next_record_must_be_acknowledged_too() -> 
 
 
 def test_what_was_committed_beyond_the_next_record_is_not_published_again() -> None:
-    beyond = Commit(0, "p1:0.0.;0;5.1;;")
+    beyond = Commit(0, "p1:0;0.0.;5.1;;")
     Watched(beyond, by_stream=True).deliver(*FIRST)
     noticed(lambda: Watched(beyond, by_stream=True).deliver(SECOND[0]), "nothing more")

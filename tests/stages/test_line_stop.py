@@ -126,7 +126,7 @@ async def test_inside_a_large_object_it_goes_on_at_the_rows_that_were_held_back(
     delivered = [record["row"] for record in world.records()][1:]
     assert delivered == list(range(len(delivered)))
     assert 0 < len(delivered) <= BAD
-    assert world.source.committed[0].metadata.startswith(f"p1:0.{len(delivered)}.")
+    assert world.source.committed[0].metadata.startswith(f"p1:1;0.{len(delivered)}.")
     world.model.script = None
     await run_to_end(world, 2)
     assert [record["row"] for record in world.records()][1:] == list(range(int(BAD) + 10))

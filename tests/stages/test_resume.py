@@ -51,7 +51,7 @@ async def test_rows_before_the_cursor_are_not_repeated() -> None:
     world.announce("a.csv", csv(ROWS))
     delivered = await killed_in_the_middle(world)
     assert world.source.committed[0].next_offset == 0
-    assert world.source.committed[0].metadata.startswith("p1:0.700.")
+    assert world.source.committed[0].metadata.startswith("p1:0;0.700.")
     world.model.calls.clear()
     await run_to_end(world, 1)
     assert rows(world) == [(0, row) for row in range(ROWS)]
@@ -68,7 +68,7 @@ async def test_objects_before_the_cursor_are_not_opened_again() -> None:
     names = [{"bucket": "b", "key": key} for key in ("a.csv", "b.csv", "c.csv")]
     world.source.append(orjson.dumps({"objects": names}))
     await killed_in_the_middle(world)
-    assert world.source.committed[0].metadata.startswith("p1:1.300.")
+    assert world.source.committed[0].metadata.startswith("p1:0;1.300.")
     world.objects.opened.clear()
     await run_to_end(world, 1)
     assert rows(world) == [(index, row) for index in range(3) for row in range(400)]
@@ -143,7 +143,7 @@ def tar(members: dict[str, bytes]) -> bytes:
     return made.getvalue()
 
 
-@pytest.mark.parametrize("metadata", ["nonsense", "p9:1.2.3", "p1:0.700.0000000000000000"])
+@pytest.mark.parametrize("metadata", ["nonsense", "p9:1.2.3", "p1:0;0.700.0000000000000000"])
 def test_foreign_metadata_repeats_work_and_skips_none(metadata: str) -> None:
     @virtual_time
     async def scenario() -> None:
@@ -154,6 +154,17 @@ def test_foreign_metadata_repeats_work_and_skips_none(metadata: str) -> None:
         assert rows(world) == [(0, row) for row in range(1_000)]
 
     scenario()
+
+
+@virtual_time
+async def test_a_group_that_was_moved_with_its_metadata_skips_nothing() -> None:
+    world = World()
+    for _ in range(2):
+        world.announce("a.csv", csv(ROWS), stream="s")
+    await killed_in_the_middle(world)
+    world.source.committed[0] = Commit(1, world.source.committed[0].metadata)
+    await run_to_end(world, 2)
+    assert [record["row"] for record in world.records()[700:]] == list(range(ROWS))
 
 
 @virtual_time
@@ -182,7 +193,7 @@ async def test_inline_rows_are_resumed_too() -> None:
     world = World()
     world.source.append(orjson.dumps({"stream": "s", "inline": [[n, n] for n in range(ROWS)]}))
     await killed_in_the_middle(world)
-    assert world.source.committed[0].metadata.startswith("p1:0.700.")
+    assert world.source.committed[0].metadata.startswith("p1:0;0.700.")
     await run_to_end(world, 1)
     assert rows(world) == [(0, row) for row in range(ROWS)]
 

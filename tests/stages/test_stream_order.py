@@ -161,7 +161,7 @@ async def test_after_a_takeover_what_was_completed_beyond_the_head_is_not_opened
     for number in range(10):
         world.announce(f"{number}.csv", csv(3), stream=f"b{number % 3}")
     await crashed(world, lambda: all_rows(world) == 30)
-    assert world.source.committed[0] == (0, "p1:0.0.;0;1.a;;")
+    assert world.source.committed[0] == (0, "p1:0;0.0.;1.a;;")
     world.objects.on_open = None
     world.objects.opened.clear()
     async with running(world):
@@ -295,7 +295,7 @@ async def test_gaps_between_offsets_are_no_records_that_are_missing() -> None:
         value = {"bucket": "b", "key": key, "stream": key}
         world.source.append(orjson.dumps(value), offset=offset)
     await crashed(world, lambda: len(world.records()) == 4)
-    assert world.source.committed[0] == (5, "p1:0.0.;5;1.48;;")
+    assert world.source.committed[0] == (5, "p1:5;0.0.;1.48;;")
     world.objects.on_open = None
     async with running(world):
         await until(lambda: world.next_offset() == 78)
@@ -382,7 +382,7 @@ async def test_a_line_that_stops_beyond_the_head_stands_still_there_after_a_rest
             async with asyncio.timeout(60.0):
                 await world.pipeline().run()
         mark = StopMark(3, LineLimits(0.0, 2).digest)
-        assert world.source.committed[0] == (0, with_stop("p1:0.0.;0;1.2;;", mark))
+        assert world.source.committed[0] == (0, with_stop("p1:0;0.0.;1.2;;", mark))
     assert offsets(world) == [1, 2]
     assert len(world.dead_letters()) == 2
 
