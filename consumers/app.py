@@ -66,12 +66,22 @@ def open_model(settings: config.Model) -> Model:
 
 
 def row_options(cfg: config.Config) -> RowOptions:
-    header = cfg.rows.header
+    header, missing = cfg.rows.header, cfg.rows.missing
+    if cfg.rows.decimal == "," and cfg.rows.delimiter == "comma":
+        raise Fatal(
+            'rows.decimal = "," and rows.delimiter = "comma": one sign cannot be both; with a '
+            "decimal comma cells are separated by semicolon, tab or pipe",
+            exit_code=EXIT_USAGE,
+        )
     return RowOptions(
         form="matrix" if cfg.model.request == "float32" else "json",
         format=cfg.rows.format,
         header=header if isinstance(header, str) else "yes" if header else "no",
         columns=cfg.rows.columns,
+        delimiter=cfg.rows.delimiter,
+        decimal=cfg.rows.decimal,
+        comment=cfg.rows.comment,
+        missing=None if missing == "reject" else float(missing),
         member=cfg.rows.member,
         fail_on_bad_row=cfg.rows.on_bad_row == "fail_object",
         row_bytes=cfg.limits.row_bytes,

@@ -71,6 +71,10 @@ class Rows(Section, frozen=True):
     format: str = "auto"
     header: Literal["auto", "yes", "no"] | bool = "auto"
     columns: list[str | int] | None = None
+    delimiter: Literal["auto", "comma", "semicolon", "tab", "pipe"] = "auto"
+    decimal: Literal[".", ","] = "."
+    comment: Annotated[str, Meta(min_length=1)] | None = None
+    missing: Literal["reject", "nan"] | float = "reject"
     dtype: Literal["float32"] = "float32"
     member: str | None = None
     on_bad_row: Literal["reject", "fail_object"] = "reject"

@@ -5,12 +5,16 @@ row. It raises `Poison` only when the rest of the object cannot be read; one bad
 own with its reason.
 """
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Literal, NamedTuple, Protocol
 
 from consumers.core.payload import Payload
+from consumers.formats.dialect import Decimal, Delimiter
+
+log = logging.getLogger(__name__)
 
 Form = Literal["matrix", "json"]
 
@@ -57,14 +61,32 @@ _LIMITS = frozenset(
 )
 
 
+class Notices:
+    """What decoders decided and a person may want otherwise: each said once, not per object."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            log.warning("%s", text)
+
+
 @dataclass(frozen=True)
 class RowOptions:
-    """How bytes become rows; from the `rows` and `limits` sections of the configuration."""
+    """How bytes become rows; from the `rows` and `limits` sections of the configuration. `missing`
+    is the number for an empty cell; None: such a row is bad.
+    """
 
     form: Form = "matrix"
     format: str = "auto"
     header: Literal["auto", "yes", "no"] = "auto"
     columns: Sequence[str | int] | None = None
+    delimiter: Delimiter = "auto"
+    decimal: Decimal = "."
+    comment: str | None = None
+    missing: float | None = None
     member: str | None = None
     fail_on_bad_row: bool = False
     row_bytes: int = 6_000_000
@@ -73,11 +95,12 @@ class RowOptions:
     expanded_bytes: int | None = None
     members: int = 100_000
     member_bytes: int | None = None
+    notices: Notices = field(default_factory=Notices, compare=False)
 
     @cached_property
     def rules(self) -> str:
         """What tells options apart under which an object has other rows, or others of them are
         bad. An option that is added belongs to it unless it is named in `_LIMITS`.
         """
-        named = {field.name: getattr(self, field.name) for field in fields(self)}
-        return repr([(name, value) for name, value in named.items() if name not in _LIMITS])
+        told = [one.name for one in fields(self) if one.compare and one.name not in _LIMITS]
+        return repr([(name, getattr(self, name)) for name in told])

@@ -1,4 +1,4 @@
-"""CSV (RFC 4180, comma) to rows: float32 matrices, or JSON arrays.
+"""CSV (RFC 4180) to rows: float32 matrices, or JSON arrays. Other separators: see `dialect`.
 
 Rule: the header, or else the first row, fixes how many cells a row has; `columns` chooses among
 them. header = "auto" takes a first line without any number for a header; for JSON rows only if the
@@ -9,13 +9,15 @@ texts is a header). Naming a column means there is a header. Cells count from 0.
 import re
 from collections.abc import Iterator
 from json.encoder import encode_basestring as json_string
-from math import isinf
+from math import isfinite, isinf, isnan
 
 import numpy as np
 
 from consumers.core.payload import JsonRows, Matrix
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import RowOptions, Run
+from consumers.formats.dialect import Dialect
+from consumers.formats.magic import named_by_magic
 from consumers.formats.numbers import parse_columns, parse_table
 from consumers.formats.push import PLAIN_STEP_BYTES
 from consumers.formats.rows import (
@@ -38,6 +40,17 @@ from consumers.formats.rows import (
 _QUOTED_CELLS = re.compile(rb'(?:"([^"]*+(?:""[^"]*+)*+)"([^,]*+)|([^,]*+)),')
 # In no text file, and in every binary one: NUL to BS, vertical feeds, SO to US, DEL.
 _BINARY = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+# Beside nothing at all: what spreadsheets, R and databases write for a value that is not there.
+MISSING = ("", "NA", "N/A", "null", "NULL")
+_MISSING = frozenset(text.encode() for text in MISSING)
+TEXTS_ONLY = (
+    "the first line of a CSV is taken for a row, since the second has no number either; "
+    'if it is a header, set rows.header = "yes"'
+)
+LONE_LINE = (
+    "the only line of a CSV is taken for a header, since it has no number; if it is a row, set "
+    'rows.header = "no"'
+)
 _JSON_NUMBER = re.compile(rb"[ \t\r]*-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?[ \t\r]*")
 
 
@@ -49,25 +62,37 @@ class CsvParser:
 
     def __init__(self, options: RowOptions) -> None:
         self._options = options
+        self._dialect = Dialect(options.delimiter, options.decimal, options.comment)
         self._splitter = RowSplitter(options.row_bytes, quotes=True)
         self._waiting: Block = b""  # a first line of texts: the second tells whether it is a header
         self._columns = 0  # cells in a row; 0 until the first row came
+        self._header: list[bytes] = []
         self._chosen: list[int] | None = None
+        missing = options.missing
+        self._missing_json = (
+            None if missing is None else b"%r" % missing if isfinite(missing) else b"null"
+        )
 
     def feed(self, data: bytes) -> Iterator[Run]:
-        return self._read(self._splitter.feed(data))
+        return self._read(self._splitter.feed(self._dialect.read(data)))
 
     def close(self) -> Iterator[Run]:
+        yield from self._read(self._splitter.feed(self._dialect.close()))
         yield from self._read(self._splitter.close())
         if self._waiting and not self._columns:
-            _check_text(split_first(self._waiting)[0])
+            _check_text(self._dialect.back(split_first(self._waiting)[0]))
+            self._options.notices.once(LONE_LINE)
 
     def _read(self, blocks: Iterator[Block | None]) -> Iterator[Run]:
         for block in blocks:
             if block is None:
                 yield self._too_long()
                 continue
-            rows = block if self._columns else self._begin(join_blocks(self._waiting, block))
+            rows = block
+            if comments := self._dialect.comments:
+                rows = _without(comments, block)
+            if rows and not self._columns:
+                rows = self._begin(join_blocks(self._waiting, rows))
             if rows and self._options.form == "matrix":
                 yield from parse_halving(rows, self._bulk_matrix, self._exact_matrix)
             elif rows:
@@ -93,10 +118,11 @@ class CsvParser:
             self._waiting = block
             return b""
         if header:
-            _check_text(first)
+            _check_text(self._dialect.back(first))
+            self._header = cells
         self._columns = len(cells)
         if self._options.columns is not None:
-            names = [cell.strip().decode(errors="replace") for cell in cells] if header else []
+            names = [self._name(cell) for cell in self._header]
             self._chosen = [self._index(column, names) for column in self._options.columns]
         return rest if header else block
 
@@ -114,7 +140,18 @@ class CsvParser:
         if not rest:
             return None
         second = split_cells(split_first(rest)[0], options.max_columns)
-        return any(map(_is_number, second))
+        header = any(map(_is_number, second))
+        if not header:
+            self._options.notices.once(TEXTS_ONLY)
+        return header
+
+    def _name(self, cell: bytes) -> str:
+        return self._dialect.back(cell).strip().decode(errors="replace")
+
+    def _where(self, index: int) -> str:
+        """A cell, by the number of its column and, where there is a header, its name."""
+        name = f' of column "{self._name(self._header[index])}"' if self._header else ""
+        return f"cell {index}{name}"
 
     def _index(self, column: str | int, names: list[str]) -> int:
         if isinstance(column, str):
@@ -127,15 +164,23 @@ class CsvParser:
         return column
 
     def _bulk_matrix(self, block: Block) -> Run | None:
+        missing = self._options.missing
+        values = None
         if isinstance(block, bytes) and self._chosen is None:
             values = parse_table(block, self._columns)
-        elif count_rows(block) > EXACT_ROWS:
+        if values is None and count_rows(block) > EXACT_ROWS and self._is_for_columns(block):
             text = block if isinstance(block, bytes) else b"\n".join(block) + b"\n"
             chosen = range(self._columns) if self._chosen is None else self._chosen
-            values = parse_columns(text, self._columns, chosen)
-        else:
-            return None
+            nulls = () if missing is None else MISSING
+            values = parse_columns(text, self._columns, chosen, nulls)
+            if values is not None and missing is not None:
+                values[np.isnan(values)] = missing
         return None if values is None else Run(len(values), Matrix(values))
+
+    def _is_for_columns(self, block: Block) -> bool:
+        """A plain table that is not all numbers has bad rows, unless cells may be missing."""
+        plain = isinstance(block, bytes) and self._chosen is None
+        return not plain or self._options.missing is not None
 
     def _read_json(self, block: Block) -> Iterator[Run]:
         # Not by halves: where one row has texts, all have.
@@ -163,19 +208,45 @@ class CsvParser:
         cells = self._cells(row)
         if b"_" not in row:  # float() takes "1_000"
             try:
-                return list(map(float, cells))
+                values = list(map(float, cells))
+                if self._options.missing is None or not any(map(isnan, values)):
+                    return values
             except ValueError:
                 pass  # said below, with the cell
-        for index, cell in zip(self._chosen or range(len(cells)), cells, strict=True):
-            if not _is_number(cell):
-                raise BadRow(f'cell {index} "{shown(cell)}" is not a number')
-        return list(map(float, cells))
+        return [self._number(index, cell) for index, cell in self._numbered(cells)]
+
+    def _numbered(self, cells: list[bytes]) -> Iterator[tuple[int, bytes]]:
+        return zip(self._chosen or range(len(cells)), cells, strict=True)
+
+    def _number(self, index: int, cell: bytes) -> float:
+        missing = self._options.missing
+        if _is_number(cell):
+            value = float(cell)
+            return missing if missing is not None and isnan(value) else value
+        if cell.strip() in _MISSING:
+            if missing is not None:
+                return missing
+            mend = " (see rows.missing)"
+        else:
+            mend = " (see rows.decimal)" if self._dialect.is_decimal_comma(cell) else ""
+        text = shown(self._dialect.back(cell))
+        raise BadRow(f'{self._where(index)} "{text}" is not a number{mend}')
 
     def _element(self, row: bytes) -> bytes:
+        cells = self._cells(row)
         try:
-            return b"[%b]" % b",".join(map(_json_cell, self._cells(row)))
+            return b"[%b]" % b",".join(map(self._json_cell, cells))
         except UnicodeDecodeError:
             raise BadRow("row is not UTF-8 text") from None
+        except OutOfRange as bad:
+            index = next(index for index, cell in self._numbered(cells) if cell == bad.cell)
+            text = shown(self._dialect.back(bad.cell))
+            raise BadRow(f'{self._where(index)} "{text}" is beyond the range of a number') from None
+
+    def _json_cell(self, cell: bytes) -> bytes:
+        if self._missing_json is not None and cell.strip() in _MISSING:
+            return self._missing_json
+        return _json_cell(cell, self._dialect)
 
     def _cells(self, row: bytes) -> list[bytes]:
         cells = split_cells(row, self._options.max_columns)
@@ -187,7 +258,8 @@ class CsvParser:
 def _check_text(header: bytes) -> None:
     """Binary data may begin with what looks like a header, and hold no row: not to be accepted."""
     if _BINARY.search(header):
-        raise Poison("bad_format", f'binary data begins with "{shown(header)}": is this CSV?')
+        unknown = f'binary data begins with "{shown(header)}": is this CSV?'
+        raise Poison("bad_format", named_by_magic(header) or unknown)
 
 
 class TooManyCells(BadRow):
@@ -216,10 +288,24 @@ def _is_number(cell: bytes) -> bool:
     return b"_" not in cell
 
 
-def _json_cell(cell: bytes) -> bytes:
+def _json_cell(cell: bytes, dialect: Dialect) -> bytes:
     """A JSON number as it stands, empty as null, all else as a string: `007` keeps its zeros."""
     if _JSON_NUMBER.fullmatch(cell):
         if isinf(float(cell)):  # a reader of the batch would refuse all its rows
-            raise BadRow(f'"{shown(cell)}" is beyond the range of a number')
+            raise OutOfRange(cell)
         return cell
-    return json_string(cell.decode()).encode() if cell else b"null"
+    return json_string(dialect.back(cell).decode()).encode() if cell else b"null"
+
+
+class OutOfRange(Exception):
+    """A number that JSON can write and no float can hold."""
+
+    def __init__(self, cell: bytes) -> None:
+        super().__init__(cell)
+        self.cell = cell
+
+
+def _without(comments: re.Pattern[bytes], block: Block) -> Block:
+    if isinstance(block, bytes):
+        return comments.sub(b"", block)
+    return [row for row in block if not comments.match(row + b"\n")]

@@ -47,8 +47,12 @@ def parse_table(text: bytes, columns: int) -> Float32Matrix | None:
     return to_float32(rows[:, :columns])
 
 
-def parse_columns(text: bytes, columns: int, chosen: Sequence[int]) -> Float32Matrix | None:
-    """The `chosen` of `columns` cells of CSV rows, quoted or not; other cells may hold anything."""
+def parse_columns(
+    text: bytes, columns: int, chosen: Sequence[int], nulls: Sequence[str] = ()
+) -> Float32Matrix | None:
+    """The `chosen` of `columns` cells of CSV rows, quoted or not; other cells may hold anything.
+    Cells that are one of `nulls` become NaN.
+    """
     names = [str(index) for index in range(columns)]
     try:
         table = arrow_csv.read_csv(
@@ -61,7 +65,7 @@ def parse_columns(text: bytes, columns: int, chosen: Sequence[int]) -> Float32Ma
                 include_columns=list(dict.fromkeys(str(index) for index in chosen)),
                 # float64 first, as the exact way rounds: text to float64 to float32.
                 column_types={name: pa.float64() for name in names},
-                null_values=[],
+                null_values=list(nulls),
                 check_utf8=False,
             ),
         )

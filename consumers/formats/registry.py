@@ -31,7 +31,7 @@ class RowFormat(NamedTuple):
 
 
 ROW_FORMATS = {
-    "csv": RowFormat((".csv",), CsvParser),
+    "csv": RowFormat((".csv", ".tsv"), CsvParser),
     "ndjson": RowFormat((".ndjson", ".jsonl"), NdjsonParser),
     "json": RowFormat((".json",), JsonArrayParser),
 }

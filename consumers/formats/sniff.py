@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.compression import GZIP_MAGIC
+from consumers.formats.magic import CERTAIN, named_by_magic
 from consumers.formats.push import Parser
 from consumers.formats.tar_header import BLOCK_BYTES, USTAR_AT, USTAR_MAGIC
 
@@ -97,10 +98,9 @@ def sniff_format(head: bytes) -> str:
     """The format of an object whose name does not tell."""
     if head[USTAR_AT:BLOCK_BYTES].startswith(USTAR_MAGIC):
         return "tar"
-    if b"\0" in head:
-        raise Poison(
-            "bad_format", "binary data of an unknown format; known: csv, ndjson, json, tar"
-        )
+    if b"\0" in head or head.startswith(CERTAIN):
+        unknown = "binary data of an unknown format; known: csv, ndjson, json, tar"
+        raise Poison("bad_format", named_by_magic(head) or unknown)
     return sniff_json(head) if head.lstrip()[:1] in (b"[", b"{") else "csv"
 
 

@@ -47,7 +47,7 @@ def test_a_bad_row_says_what_is_wrong_and_its_neighbours_are_read() -> None:
     assert errors(runs) == [
         "row has 1 cells, expected 2",
         'cell 1 "abc" is not a number',
-        'cell 1 "" is not a number',
+        'cell 1 "" is not a number (see rows.missing)',
         "row has 3 cells, expected 2",
     ]
     rows = rows_of(runs)

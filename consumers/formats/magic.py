@@ -1,0 +1,56 @@
+"""Formats that nobody reads here, named by their first bytes, so that the error can name them.
+
+Rule: only for data that is known to be binary or begins with what no text begins with; `PAR1` may
+well be the first cell of a CSV.
+"""
+
+from typing import Final
+
+_MAGIC: Final[dict[bytes, str]] = {
+    b"PAR1": "Parquet",
+    b"ARROW1": "Arrow IPC",
+    b"\xff\xff\xff\xff": "an Arrow IPC stream",
+    b"\x93NUMPY": "npy (numpy)",
+    b"Obj\x01": "Avro",
+    b"ORC": "ORC",
+    b"\x89HDF\r\n": "HDF5",
+    b"PK\x03\x04": "zip (also xlsx and npz)",
+    b"PK\x05\x06": "zip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"7z\xbc\xaf\x27\x1c": "7-Zip",
+    b"Rar!\x1a\x07": "RAR",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"\x89PNG\r\n\x1a\n": "a PNG image",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"GIF8": "a GIF image",
+    b"II*\x00": "a TIFF image",
+    b"MM\x00*": "a TIFF image",
+    b"RIFF": "RIFF (WAV, AVI or WebP)",
+    b"fLaC": "FLAC audio",
+    b"OggS": "Ogg",
+    b"\x1aE\xdf\xa3": "Matroska or WebM video",
+    b"%PDF": "PDF",
+    b"SQLite format 3\x00": "SQLite",
+    b"\xd0\xcf\x11\xe0": "an old Office document (xls)",
+    b"\x80\x02": "a Python pickle",
+    b"\x80\x04": "a Python pickle",
+    b"\x80\x05": "a Python pickle",
+}
+# Not UTF-8 from the first byte on, or so odd that no text begins with them.
+CERTAIN: Final = (
+    *(magic for magic in _MAGIC if not magic.isascii() or any(byte < 9 for byte in magic)),
+    b"BZh91AY&SY",
+    b"%PDF-1.",
+)
+
+
+def named_by_magic(head: bytes) -> str | None:
+    """For people: what binary data is, None if it cannot be told."""
+    for magic, name in _MAGIC.items():
+        if head.startswith(magic):
+            return f"this is {name}, which is not read here; write csv, ndjson, json or tar"
+    if head[4:8] == b"ftyp":
+        return "this is MP4 video, which is not read here; write csv, ndjson, json or tar"
+    return None
