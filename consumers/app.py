@@ -27,6 +27,7 @@ from consumers.clock import SystemClock
 from consumers.core import double_batching
 from consumers.core.blocks import Ticket
 from consumers.core.line import LineLimits
+from consumers.core.records import Labels
 from consumers.core.window import WindowLimits
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.formats.base import RowOptions
@@ -38,7 +39,6 @@ from consumers.services.canary import canary_of
 from consumers.services.startup import ask_store, until_answered
 from consumers.stages.consume import Intake
 from consumers.stages.download import GIVE_UP_S
-from consumers.stages.publish import Labels
 from consumers.telemetry import Telemetry
 from consumers.wiring import Settings
 

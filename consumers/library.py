@@ -16,11 +16,11 @@ from consumers.adapters.urls import ResultSink, UrlSource, references
 from consumers.app import open_model, open_objects, pipeline_settings
 from consumers.clock import SystemClock
 from consumers.core.line import NO_LIMITS
+from consumers.core.records import Labels
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters
 from consumers.stages.consume import Intake
-from consumers.stages.publish import Labels
 from consumers.telemetry import Telemetry
 from schemas.prediction import Prediction
 

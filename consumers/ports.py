@@ -212,8 +212,8 @@ class Sink(Protocol):
         """
         ...
 
-    def fits(self, key: bytes | None, value: bytes) -> bool:
-        """Would the broker take a record of this size?"""
+    def fits(self, key: bytes | None, value_bytes: int) -> bool:
+        """Would the broker take a record with a value of so many bytes?"""
         ...
 
     async def forget(self) -> None:

@@ -134,8 +134,8 @@ class Telemetry:
         self.retries += is_away
         self._retries.labels(stage).inc()
 
-    def rejected(self, code: str) -> None:
-        self._rejected.labels(code).inc()
+    def rejected(self, code: str, count: int) -> None:
+        self._rejected.labels(code).inc(count)
 
     def rows_delivered(self, rows: int) -> None:
         self._rows.inc(rows)

@@ -15,6 +15,7 @@ from consumers.core.jobs import Share
 from consumers.core.line import LineLimits
 from consumers.core.pace import Pace, Setting
 from consumers.core.payload import Payload
+from consumers.core.records import Labels
 from consumers.core.window import Window, WindowLimits
 from consumers.dedupe import Dedupe
 from consumers.formats.base import RowOptions
@@ -27,7 +28,7 @@ from consumers.stages.download import Download
 from consumers.stages.expand import Expand, Offload
 from consumers.stages.microbatch import Microbatch
 from consumers.stages.predict import Predict
-from consumers.stages.publish import Labels, Publish
+from consumers.stages.publish import Publish
 from consumers.stages.reject import Reject
 from consumers.stages.settle import Settle
 from consumers.telemetry import Telemetry

@@ -26,9 +26,12 @@ __all__ = [
 
 
 class References(NamedTuple):
-    """The objects one message names, at least one, in the order in which they are answered."""
+    """The objects one message names, at least one, in the order in which they are answered.
+    `announced` by their store: then the Kafka key is the object's name, and no stream's.
+    """
 
     items: tuple[Reference, ...]
+    announced: bool = False
 
 
 class Ignored(NamedTuple):
@@ -94,7 +97,7 @@ def _decode(value: bytes) -> References | Inline | Ignored:
     if message.inline is not UNSET:
         return _inline(message, message.inline, value)
     found = tuple(created_objects(value))
-    return References(found) if found else Ignored()
+    return References(found, announced=True) if found else Ignored()
 
 
 def _reference(fields: _Fields) -> Reference:

@@ -20,7 +20,8 @@ class DeadLetter(Struct, kw_only=True):
     """Rows of one object, or a whole object or message, that were answered by an error.
 
     `rows`: half-open ranges; None is all that was asked for. `failed_at`: epoch milliseconds.
-    `attempts` counts all tries. `value_b64` is there only without a `reference`.
+    `attempts` counts all tries. `value_b64` is there only without a `reference`: in the first
+    letter about the message, if the topic takes it.
     """
 
     v: Annotated[int, Meta(ge=1)] = 1
@@ -60,11 +61,13 @@ def dead_letter(
     failed_at: int,
     model: str,
     value: bytes | None,
+    again: bool = True,
 ) -> bytes:
     """A letter as a record's value. `rows` None: everything the reference asks for.
 
     `value`, the original message, is only used when `reference` is None. The reference in the
-    letter names its stream, so that it stays in it whatever Kafka key it is published with.
+    letter names its stream, so that it stays in it whatever Kafka key it is published with; without
+    `again` it only says which object and rows failed, and is left out.
     Raises `SchemaError` for rows that no reference may have.
     """
     about = None
@@ -87,10 +90,11 @@ def dead_letter(
         event_time=event_time,
         failed_at=failed_at,
         model=model,
-        reference=reference,
+        reference=reference if again else None,
     )
-    if reference is None:
-        letter.value_b64 = None if value is None else b64encode(value).decode()
+    if letter.reference is None:
+        kept = value if reference is None else None
+        letter.value_b64 = None if kept is None else b64encode(kept).decode()
     return _encoder.encode(letter)
 
 

@@ -16,6 +16,9 @@ from schemas.reference import Count, EventTime
 # A server may answer a whole traceback; a record must stay far below the topic's largest.
 MAX_MESSAGE_CHARS = 1_000
 
+# Row number (twice), row count and the names of the fields around them.
+_NUMBERS_BYTES = 128
+
 
 class Source(Struct, frozen=True):
     """The record of the input topic that is answered."""
@@ -124,6 +127,11 @@ class RecordFrame:
         self._tail = b",%b," % _encode({k: v for k, v in tail.items() if v is not None})[1:-1]
         self._bulk: tuple[str | None, bytes] | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """What a record takes besides its answer and its member, at most."""
+        return len(self._id) + len(self._before_row) + len(self._tail) + _NUMBERS_BYTES
+
     def rows(self, first_row: int, answers: Sequence[bytes], member: str | None) -> list[bytes]:
         """Records of rows that are not the object's last; `answers[i]` is of `first_row + i`."""
         record = self._format(member)
@@ -134,10 +142,24 @@ class RecordFrame:
         return self._record(b"%d" % row, member, b"%d" % row, rows, answer)
 
     def rejected(
-        self, row: int, code: str, message: str, member: str | None, last_rows: int | None
-    ) -> bytes:
-        """A row without prediction; `last_rows` is the object's row count if it is the last."""
-        return self._record(b"%d" % row, member, b"%d" % row, last_rows, b"null", (code, message))
+        self,
+        first_row: int,
+        rows: int,
+        code: str,
+        message: str,
+        member: str | None,
+        last_rows: int | None = None,
+    ) -> list[bytes]:
+        """Rows without prediction, all for one reason; `last_rows` is the object's row count if
+        the last of them is the object's last.
+        """
+        error = b'"prediction":null,"error":%b}' % _failure(code, message)
+        record = self._until_answer(member) + error.replace(b"%", b"%%")
+        values = [record % (row, row) for row in range(first_row, first_row + rows)]
+        if last_rows is not None:
+            row = b"%d" % (first_row + rows - 1)
+            values[-1] = self._record(row, member, row, last_rows, b"null", (code, message))
+        return values
 
     def marker(self, rows: int, error: tuple[str, str] | None) -> bytes:
         """The end of an object that has no last row to say so; `error` is (code, message) if it
@@ -154,13 +176,15 @@ class RecordFrame:
     def _format(self, member: str | None) -> bytes:
         """The bulk format of a member's rows, kept until the member changes."""
         if self._bulk is None or self._bulk[0] != member:
-            head, between, tail = (
-                part.replace(b"%", b"%%")
-                for part in (self._id, self._until_row(member), self._tail)
-            )
-            whole = b'%b%%d%b%%d%b"prediction":%%b}' % (head, between, tail)
-            self._bulk = (member, whole)
+            self._bulk = (member, self._until_answer(member) + b'"prediction":%b}')
         return self._bulk[1]
+
+    def _until_answer(self, member: str | None) -> bytes:
+        """A format for a row's number, given twice."""
+        head, between, tail = (
+            part.replace(b"%", b"%%") for part in (self._id, self._until_row(member), self._tail)
+        )
+        return b"%b%%d%b%%d%b" % (head, between, tail)
 
     def _until_row(self, member: str | None) -> bytes:
         named = b"" if member is None else b',"member":%b' % _encode(encodable(member))
@@ -180,10 +204,13 @@ class RecordFrame:
             parts.append(b',"last":true,"rows":%d' % last_rows)
         parts += (self._tail, b'"prediction":', answer)
         if error is not None:
-            code, message = error
-            parts.append(b',"error":%b' % _encode({"code": code, "message": printable(message)}))
+            parts.append(b',"error":%b' % _failure(*error))
         parts.append(b"}")
         return b"".join(parts)
+
+
+def _failure(code: str, message: str) -> bytes:
+    return _encode({"code": code, "message": printable(message)})
 
 
 def printable(message: str) -> str:

@@ -38,11 +38,21 @@ MAX_DEPTH = 32
 MAX_NAME_CHARS = 4_096
 MAX_ATTRIBUTES_BYTES = 64 << 10
 
+# A dead letter repeats them twice, with up to 41 characters each: 0.17 MB, and all else that it may
+# hold is below 0.4 MB.
+MAX_RANGES = 4_096
+
+# ISO-8601 has no end of digits behind the second; with nine and a zone it has 35.
+MAX_TIME_CHARS = 64
+Iso8601 = Annotated[str, Meta(max_length=MAX_TIME_CHARS)]
+
 # S3's own limit for a version id; its entity tags are below 100.
 MAX_VERSION_CHARS = 1_024
 _VERSION_PATTERN = f"^[ -~]{{1,{MAX_VERSION_CHARS}}}$"
 _VERSION = re.compile(_VERSION_PATTERN)
 Version = Annotated[str, Meta(pattern=_VERSION_PATTERN)]
+
+Ranges = Annotated[tuple[tuple[Count, Stop | None], ...], Meta(min_length=1, max_length=MAX_RANGES)]
 
 
 class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,13 +67,13 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
     bucket: Annotated[str, Meta(min_length=1)]
     key: Annotated[str, Meta(min_length=1)]
     stream: str | None = None
-    event_time: Milliseconds | str | None = None
+    event_time: Milliseconds | Iso8601 | None = None
     version_id: Version | None = None
     etag: Version | None = None
     size: Count | None = None
     format: str | None = None
     compression: str | None = None
-    rows: Annotated[tuple[tuple[Count, Stop | None], ...], Meta(min_length=1)] | None = None
+    rows: Ranges | None = None
     attributes: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -91,7 +101,7 @@ class Inline(Struct, frozen=True, kw_only=True):
 
     rows: tuple[Raw, ...]
     stream: str | None = None
-    event_time: Milliseconds | str | None = None
+    event_time: Milliseconds | Iso8601 | None = None
     attributes: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -136,6 +146,8 @@ def _check_event_time(event_time: EventTime) -> None:
             raise SchemaError("event_time lies beyond the years 1 to 9999; give epoch milliseconds")
         return
     try:
+        if len(event_time) > MAX_TIME_CHARS:
+            raise ValueError("too long")
         datetime.fromisoformat(event_time)
     except ValueError:
         raise SchemaError(
@@ -146,6 +158,10 @@ def _check_event_time(event_time: EventTime) -> None:
 def _check_rows(rows: tuple[RowRange, ...]) -> None:
     if not rows:
         raise SchemaError("rows selects nothing; leave it out to take all rows")
+    if len(rows) > MAX_RANGES:
+        raise SchemaError(
+            f"rows has {len(rows)} ranges, one message may have {MAX_RANGES}; send several"
+        )
     last = 0
     is_open = False
     for start, stop in rows:

@@ -78,8 +78,8 @@ class KafkaSink:
         ]
         return self._delivered(sent, outgoing.topic)
 
-    def fits(self, key: bytes | None, value: bytes) -> bool:
-        return len(value) + len(key or b"") + RECORD_OVERHEAD_BYTES < BATCH_BYTES
+    def fits(self, key: bytes | None, value_bytes: int) -> bool:
+        return value_bytes + len(key or b"") + RECORD_OVERHEAD_BYTES < BATCH_BYTES
 
     async def stop(self) -> None:
         await close(self._producer, CLOSE_S, "the end of the producer")

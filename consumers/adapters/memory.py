@@ -282,7 +282,7 @@ class MemorySink:
         self.hold = False
         self.forgotten = 0
         self._partitions = partitions
-        self._record_bytes = record_bytes
+        self.record_bytes = record_bytes
         self._reports: deque[asyncio.Future[None]] = deque()
 
     async def start(self) -> None:
@@ -302,8 +302,8 @@ class MemorySink:
             report.set_result(None)
         return report
 
-    def fits(self, key: bytes | None, value: bytes) -> bool:
-        return len(value) + len(key or b"") < self._record_bytes
+    def fits(self, key: bytes | None, value_bytes: int) -> bool:
+        return value_bytes + len(key or b"") < self.record_bytes
 
     def deliver(self) -> int:
         """Send out all delivery reports that were held; how many."""

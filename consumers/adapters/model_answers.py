@@ -19,6 +19,7 @@ from consumers.ports import Answers
 # orjson encodes no deeper; readers of the output topic need not either.
 MOST_DEPTH: Final = 254
 _WRAPPER: Final = b'{"predictions":['
+_NAME: Final = b'"predictions"'
 _SCALARS: Final = frozenset({int, float, bool, type(None)})
 
 
@@ -103,7 +104,9 @@ def _inner(raw: bytes, document: Any, wrapped: bool) -> bytes | None:
         return None
     if not wrapped:
         return raw[1:-1]
-    whole = len(document) == 1 and raw.startswith(_WRAPPER)
+    # A name that stands twice (a backslash may hide it) leaves one entry and the text of both.
+    is_twice = raw.count(_NAME) > 1 or b"\\" in raw
+    whole = len(document) == 1 and raw.startswith(_WRAPPER) and not is_twice
     return raw[len(_WRAPPER) : -2] if whole else None
 
 

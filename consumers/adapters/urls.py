@@ -100,7 +100,7 @@ class ResultSink:
         done.set_result(None)
         return done
 
-    def fits(self, key: bytes | None, value: bytes) -> bool:
+    def fits(self, key: bytes | None, value_bytes: int) -> bool:
         return True
 
     async def forget(self) -> None:

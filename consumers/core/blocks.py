@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from consumers.core import cursor
 from consumers.core.cursor import START
 from consumers.core.payload import Payload
+from consumers.core.reasons import Reasons
 from consumers.errors import ErrorCode
 from schemas.prediction import RecordFrame
 from schemas.reference import Inline, Reference
@@ -102,6 +103,7 @@ class Block:
         "member",
         "next",
         "payload",
+        "reasons",
         "rejection",
         "rows",
         "ticket",
@@ -116,13 +118,16 @@ class Block:
         payload: Payload | None,
         member: str | None = None,
         rejection: Rejection | None = None,
+        reasons: Reasons | None = None,
     ) -> None:
+        """With `reasons`, which say more of each row, `rejection` is that of all rows."""
         self.ticket = ticket
         self.first_row = first_row
         self.rows = rows
         self.payload = payload
         self.member = member
         self.rejection = rejection
+        self.reasons = reasons
         self.answers: Sequence[bytes] | None = None
         self.errors: Mapping[int, Rejection] = {}
         self.arrived_s = 0.0
@@ -171,13 +176,22 @@ class Block:
         self.rejection = rejection
         self.payload = None
 
+    def rejections(self) -> Iterator[tuple[int, Rejection]]:
+        """Why the rows of a rejected block are, as (rows, reason) in row order."""
+        assert self.rejection is not None
+        if self.reasons is None:
+            yield self.rows, self.rejection
+            return
+        for rows, text in self.reasons:
+            yield rows, self.rejection._replace(message=text)
+
 
 class Ticket:
     """One object of one record: its identity, its chain of blocks, and how it ended.
 
-    `reference` is None for inline rows and for a record that is no reference. `closed` means: no
-    more blocks will come, `rows` is the object's row count, `failure` tells why if it could not be
-    read to its end.
+    `reference` is None for inline rows and for a record that is no reference. `value_kept`: a
+    dead letter has its message. `closed` means: no more blocks will come, `rows` is the object's
+    row count, `failure` tells why if it could not be read to its end.
     """
 
     __slots__ = (
@@ -202,6 +216,7 @@ class Ticket:
         "stream",
         "tail",
         "times",
+        "value_kept",
     )
 
     def __init__(
@@ -234,6 +249,7 @@ class Ticket:
         self.has_errors = False
         self.failure: Rejection | None = None
         self.times = Times()
+        self.value_kept = False
 
     @property
     def version(self) -> str | None:

@@ -16,11 +16,12 @@ from msgspec import structs
 
 from consumers import config
 from consumers.adapters.kafka_announcer import Announcer, announcing
-from consumers.adapters.kafka_reader import open_reader
+from consumers.adapters.kafka_reader import Reader, open_reader
 from consumers.dlq.choice import Choice
 from consumers.dlq.letters import OnRead, Seen, letters
 from schemas.codec import encode_reference
 from schemas.dead_letter import DeadLetter
+from schemas.prediction import Source
 
 # Repeats of a crash stand within a commit interval of each other. About 50 MB at the most.
 REMEMBERED = 100_000
@@ -69,22 +70,55 @@ async def redrive(
 ) -> None:
     """`how` is kept up to date. `latest`: the objects as they are now, whatever version failed."""
     asked = _Asked()
-    async with (
-        open_reader(cfg.kafka, "read_committed") as reader,
-        _way(cfg, how) as way,
-        aclosing(letters(cfg, reader, choice, how.seen, progress)) as found,
-    ):
+    elsewhere: dict[Source, DeadLetter] = {}
+    async with open_reader(cfg.kafka, "read_committed") as reader, _way(cfg, how) as way:
+        async with aclosing(letters(cfg, reader, choice, how.seen, progress)) as found:
+            async for filed in found:
+                letter = filed.letter
+                if letter.reference is None and not originals:
+                    how.without_reference += 1
+                elif (value := _message(letter, latest)) is None:
+                    _remember(elsewhere, letter, how)
+                elif not asked.first(letter):
+                    how.repeats += 1
+                else:
+                    how.originals += letter.reference is None
+                    await way.send(letter, value)
+        await _send_elsewhere(cfg, reader, way, how, asked, elsewhere)
+
+
+def _remember(elsewhere: dict[Source, DeadLetter], letter: DeadLetter, how: Redriven) -> None:
+    """Only the first letter about a message holds it."""
+    if letter.source in elsewhere or len(elsewhere) >= REMEMBERED:
+        how.repeats += letter.source in elsewhere
+        how.lost += letter.source not in elsewhere
+    else:
+        elsewhere[letter.source] = letter
+
+
+async def _send_elsewhere(
+    cfg: config.Config,
+    reader: Reader,
+    way: "_Way",
+    how: Redriven,
+    asked: "_Asked",
+    elsewhere: dict[Source, DeadLetter],
+) -> None:
+    """The messages of letters that do not hold them, from whichever letter does, chosen or not."""
+    for source in [source for source, letter in elsewhere.items() if asked.knows(letter)]:
+        how.repeats += 1
+        del elsewhere[source]
+    if not elsewhere:
+        return
+    async with aclosing(letters(cfg, reader, Choice(), Seen(), lambda *_: None)) as found:
         async for filed in found:
             letter = filed.letter
-            if letter.reference is None and not originals and isinstance(letter.value_b64, str):
-                how.without_reference += 1
-            elif (value := _message(letter, latest)) is None:
-                how.lost += 1
-            elif not asked.first(letter):
-                how.repeats += 1
-            else:
-                how.originals += letter.reference is None
+            is_wanted = letter.reference is None and letter.source in elsewhere
+            if is_wanted and (value := _message(letter, latest=False)) is not None:
+                del elsewhere[letter.source]
+                how.originals += 1
                 await way.send(letter, value)
+    how.lost += len(elsewhere)
 
 
 def _message(letter: DeadLetter, latest: bool) -> bytes | None:
@@ -106,16 +140,22 @@ class _Asked:
     def __init__(self) -> None:
         self._known: dict[Any, None] = {}
 
+    def knows(self, letter: DeadLetter) -> bool:
+        return self._wanted(letter) in self._known
+
     def first(self, letter: DeadLetter) -> bool:
-        source, about = letter.source, letter.object
-        what = (about.bucket, about.key, letter.rows) if about else None
-        wanted = (source.topic, source.partition, source.offset, what)
+        wanted = self._wanted(letter)
         if wanted in self._known:
             return False
         self._known[wanted] = None
         if len(self._known) > REMEMBERED:
             del self._known[next(iter(self._known))]
         return True
+
+    @staticmethod
+    def _wanted(letter: DeadLetter) -> Any:
+        about = letter.object
+        return letter.source, (about.bucket, about.key, letter.rows) if about else None
 
 
 class _Way:

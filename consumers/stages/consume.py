@@ -86,13 +86,16 @@ class Intake:
         if isinstance(message, Inline):
             stream = message.stream or _fallback_stream(record)
             return [Ticket(lane, record, 0, stream, None, inline=message)]
+        key = "" if message.announced else _key_text(record)
         return [
-            self._ticket(lane, record, index, reference)
+            self._ticket(lane, record, index, reference, key)
             for index, reference in enumerate(message.items)
         ]
 
-    def _ticket(self, lane: Lane, record: Record, index: int, reference: Reference) -> Ticket:
-        ticket = Ticket(lane, record, index, self._stream(record, reference), reference)
+    def _ticket(
+        self, lane: Lane, record: Record, index: int, reference: Reference, key: str
+    ) -> Ticket:
+        ticket = Ticket(lane, record, index, self._stream(reference, key), reference)
         if not self._allowed(reference):
             ticket.close(
                 Rejection(
@@ -113,13 +116,15 @@ class Intake:
         name = f"{reference.bucket}/{reference.key}"
         return self._allow_all or any(glob.match(name) for glob in self._allow)
 
-    def _stream(self, record: Record, reference: Reference) -> str:
+    def _stream(self, reference: Reference, key: str) -> str:
+        """`key`: the Kafka key, where it may name a stream."""
         if reference.stream:
             return reference.stream
-        if text := _key_text(record):
-            return text
-        if self._stream_from and (found := self._stream_from.search(reference.key)):
-            return found.group("stream")
+        found = self._stream_from.search(reference.key) if self._stream_from else None
+        if found and (named := found.group("stream")):
+            return named
+        if key:
+            return key
         folder, slash, _ = reference.key.rpartition("/")
         return f"{reference.bucket}/{folder}{slash}"
 

@@ -4,47 +4,33 @@ Rule: a lane has one release with the broker at a time; what becomes ready meanw
 in the next, so that batches grow with the load and none waits without it. Rows count as delivered
 when every record of their release (dead letters included) was acknowledged; in transactions, when
 these and the position that they reach were committed as one. A release whose letters the line
-refuses stays, and so does everything behind it. Records are encoded in bulk, the constant part once
-per object.
+refuses stays, and so does everything behind it.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from consumers.core.blocks import Block, Rejection, Ticket
+from consumers.core.blocks import Ticket
 from consumers.core.line import LineStop
 from consumers.core.order import Release
 from consumers.core.pace import Pace
+from consumers.core.records import Encoded, Failed, Labels, Records
 from consumers.dedupe import Dedupe
 from consumers.lane import Lane
 from consumers.ports import Clock, Outgoing, Outlet, Sink
-from consumers.stages.reject import Failed, Reject
+from consumers.stages.reject import Reject
 from consumers.telemetry import Telemetry, Way
-from schemas.prediction import RecordFrame
 
 # About 1 MB of records, the size of a Kafka batch, and a few ms of the event loop.
 RELEASE_ROWS = 2_500
 
 
-@dataclass(frozen=True, slots=True)
-class Labels:
-    """What every prediction says about where it comes from."""
+class _Leaving(NamedTuple):
+    """What goes out for a release."""
 
-    input_topic: str
-    output_topic: str
-    model: str
-    model_version: str | None
-    markers: bool
-
-
-class _Encoded(NamedTuple):
-    """Records of a release; `letters` for what `failed` of it."""
-
-    values: list[bytes]
+    encoded: Encoded
     letters: list[bytes]
-    failed: list[Failed]
 
 
 class Publish:
@@ -67,7 +53,8 @@ class Publish:
         self._pace = pace
         self._dedupe = dedupe
         self._reject = reject
-        self._labels = labels
+        self._output_topic = labels.output_topic
+        self._records = Records(labels, sink.fits)
         self._partition_of = partition_of
         self._clock = clock
         self._telemetry = telemetry
@@ -75,9 +62,9 @@ class Publish:
     async def lane_forever(self, lane: Lane) -> None:
         while releases := await lane.release(RELEASE_ROWS):
             released_s = self._clock.now()
-            encoded, stop = self._encode_all(lane, releases)
-            releases = releases[: len(encoded)]
-            outgoing = self._outgoing(releases, encoded)
+            leaving, stop = self._encode_all(lane, releases)
+            releases = releases[: len(leaving)]
+            outgoing = self._outgoing(releases, leaving)
             for delivery in [await self._sink.send(out) for out in outgoing]:
                 await delivery
             lane.delivered(releases)
@@ -91,11 +78,11 @@ class Publish:
             if not found and lane.progress == lane.committed:
                 continue
             released_s = self._clock.now()
-            encoded, stop = self._encode_all(lane, found)
+            leaving, stop = self._encode_all(lane, found)
             if stop is not None:
                 lane.line.stopped_at = stop.offset  # the position will say so
-            releases = found[: len(encoded)]
-            outgoing = self._outgoing(releases, encoded)
+            releases = found[: len(leaving)]
+            outgoing = self._outgoing(releases, leaving)
             lane.account(releases)
             position = lane.progress
             await outlet.publish(outgoing, position)
@@ -109,11 +96,11 @@ class Publish:
 
     def _encode_all(
         self, lane: Lane, releases: Sequence[Release]
-    ) -> tuple[list[_Encoded], LineStop | None]:
+    ) -> tuple[list[_Leaving], LineStop | None]:
         """Those before the first that the line refuses, and why it does."""
-        passed: list[_Encoded] = []
+        passed: list[_Leaving] = []
         for release in releases:
-            encoded, ticket = self._encode(release), release.ticket
+            encoded, ticket = self._records.encode(release), release.ticket
             limit = lane.line.refuses(
                 ticket.stream,
                 ticket.record.offset,
@@ -122,9 +109,11 @@ class Publish:
             )
             if limit is not None:
                 return passed, self._stop(ticket, encoded.failed[0], limit)
-            passed.append(encoded)
+            letters: list[bytes] = []
             if encoded.failed:
+                letters = list(self._reject.letters(ticket, encoded.failed))
                 self._dedupe.rejected(ticket)
+            passed.append(_Leaving(encoded, letters))
         return passed, None
 
     def _stop(self, ticket: Ticket, failed: Failed, limit: str) -> LineStop:
@@ -140,19 +129,19 @@ class Publish:
             since_ms=self._clock.wall_ms(),
         )
 
-    def _outgoing(self, releases: Sequence[Release], encoded: Sequence[_Encoded]) -> list[Outgoing]:
+    def _outgoing(self, releases: Sequence[Release], leaving: Sequence[_Leaving]) -> list[Outgoing]:
         outgoing: dict[int, Outgoing] = {}
         letters: list[bytes] = []
-        for release, (values, its_letters, failed) in zip(releases, encoded, strict=True):
+        for release, (encoded, its_letters) in zip(releases, leaving, strict=True):
             partition = self._partition_of(release.ticket)
             out = outgoing.get(partition)
             if out is None:
-                out = outgoing[partition] = Outgoing(self._labels.output_topic, partition, [], [])
-            out.keys += [release.ticket.stream.encode()] * len(values)
-            out.values += values
+                out = outgoing[partition] = Outgoing(self._output_topic, partition, [], [])
+            out.keys += [release.ticket.stream.encode()] * len(encoded.values)
+            out.values += encoded.values
             letters += its_letters
-            for one in failed:
-                self._telemetry.rejected(one.why.code)
+            for failed in encoded.failed:
+                self._telemetry.rejected(failed.why.code, failed.rows)
         found = [out for out in outgoing.values() if out.values]
         if letters:
             found.append(self._reject.outgoing(releases[0].ticket.owner.partition, letters))
@@ -174,80 +163,6 @@ class Publish:
         if self._pace is not None:
             for latency_s, way in zip(latencies_s, ways, strict=True):
                 self._pace.elsewhere(latency_s - way.wait - way.call)
-
-    def _encode(self, release: Release) -> _Encoded:
-        ticket = release.ticket
-        frame = ticket.frame = ticket.frame or self._frame(ticket)
-        key = ticket.stream.encode()
-        out = _Encoded([], [], [])
-        for block in release.blocks:
-            is_last = release.finished and block.next is None and ticket.failure is None
-            self._encode_block(frame, block, ticket.rows if is_last else None, key, out)
-        if release.finished and (ticket.failure is not None or ticket.tail is None):
-            self._encode_end(frame, ticket, out)
-        if out.failed:
-            out.letters.extend(self._reject.letters(ticket, out.failed))
-        return out
-
-    def _encode_block(
-        self,
-        frame: RecordFrame,
-        block: Block,
-        last_rows: int | None,
-        key: bytes,
-        out: _Encoded,
-    ) -> None:
-        errors = dict(block.errors)
-        if block.rejection is not None:
-            errors = dict.fromkeys(range(block.rows), block.rejection)
-        values = frame.rows(block.first_row, block.answers or [b"null"] * block.rows, block.member)
-        final = block.rows - 1
-        if last_rows is not None and block.answers is not None and final not in errors:
-            row = block.first_row + final
-            values[final] = frame.last_row(row, block.answers[final], block.member, last_rows)
-        if not self._sink.fits(key, max(values, key=len)):
-            errors |= _too_large(values, lambda value: self._sink.fits(key, value))
-        for index, rejection in sorted(errors.items()):
-            row = block.first_row + index
-            values[index] = frame.rejected(
-                row,
-                rejection.code,
-                rejection.message,
-                block.member,
-                last_rows if index == final else None,
-            )
-            out.failed.append(Failed(row, block.member, rejection))
-        out.values.extend(values)
-
-    def _encode_end(self, frame: RecordFrame, ticket: Ticket, out: _Encoded) -> None:
-        """The marker of an object without rows, or that could not be read (to its end)."""
-        failure = ticket.failure
-        if self._labels.markers:
-            error = (failure.code, failure.message) if failure else None
-            out.values.append(
-                frame.duplicate(*ticket.duplicate_of)
-                if ticket.duplicate_of
-                else frame.marker(ticket.rows if failure else 0, error)
-            )
-        if failure is not None:
-            out.failed.append(Failed(None, None, failure))
-
-    def _frame(self, ticket: Ticket) -> RecordFrame:
-        reference, origin = ticket.reference, ticket.reference or ticket.inline
-        return RecordFrame(
-            topic=self._labels.input_topic,
-            partition=ticket.owner.partition,
-            offset=ticket.record.offset,
-            object_index=ticket.index,
-            stream=ticket.stream,
-            bucket=reference.bucket if reference else None,
-            key=reference.key if reference else None,
-            version=ticket.version,
-            event_time=origin.event_time if origin else None,
-            attributes=origin.attributes if origin else None,
-            model=self._labels.model,
-            model_version=self._labels.model_version,
-        )
 
 
 async def _within(lane: Lane, idle_s: float) -> list[Release] | None:
@@ -278,15 +193,3 @@ def _way(release: Release, latency_s: float, released_s: float, now_s: float) ->
         hold_back=released_s - last.answered_s,
         publish=now_s - released_s,
     )
-
-
-def _too_large(values: Sequence[bytes], fits: Callable[[bytes], bool]) -> dict[int, Rejection]:
-    return {
-        index: Rejection(
-            "result_too_large",
-            f"the prediction's record has {len(value)} bytes, more than the topic takes",
-            "publish",
-        )
-        for index, value in enumerate(values)
-        if not fits(value)
-    }

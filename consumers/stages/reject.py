@@ -2,26 +2,24 @@
 reason.
 
 Rule: a letter never carries payloads; its reference names exactly the rows that failed, so that it
-can be published again as it is. A run ends with the release, which is sent as one.
+can be published again as it is. A message without a reference is kept whole, in the first letter
+about it. A letter that its topic would not take says less, and always fits. A run ends with the
+release, which is sent as one.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
-from typing import NamedTuple
+from typing import Any
 
-from consumers.core.blocks import Rejection, Ticket
+from consumers.core.blocks import Ticket
+from consumers.core.records import Failed
 from consumers.ports import Clock, Outgoing, Sink
 from schemas.dead_letter import dead_letter
 from schemas.prediction import Source
 from schemas.reference import RowRange
 
-
-class Failed(NamedTuple):
-    """A row that is answered by an error; `row` None: the object itself, or what is left of it."""
-
-    row: int | None
-    member: str | None
-    why: Rejection
+# What a letter leaves out when it is too large: the message (which is on the input topic, where
+# `source` says); then the reference, for its attributes and ranges; then every name.
+_LESS: tuple[dict[str, Any], ...] = ({}, {"value": None}, {"value": None, "again": False})
 
 
 class Reject:
@@ -43,63 +41,64 @@ class Reject:
 
     def letters(self, ticket: Ticket, failed: Sequence[Failed]) -> Iterator[bytes]:
         """For what failed in one release of the ticket, in row order."""
-        for first, count in _runs(failed):
-            if first.row is None:
-                yield self._rest(ticket, first.why)
-            else:
-                rows = ((first.row, first.row + count),)
-                yield self._letter(ticket, first.why, rows, first.member)
+        for one in _runs(failed):
+            rows = ((one.row, one.row + one.rows),) if one.row is not None else _rest(ticket)
+            yield self._letter(ticket, one, rows)
 
-    def _rest(self, ticket: Ticket, failure: Rejection) -> bytes:
-        """The letter for an object that could not be read, from its first missing row on."""
-        rows: tuple[RowRange, ...] | None = None
-        if ticket.next_row:
-            selected = ticket.reference.rows if ticket.reference else None
-            rows = tuple(
-                (max(first, ticket.next_row), stop)
-                for first, stop in selected or ((0, None),)
-                if stop is None or stop > ticket.next_row
-            ) or ((ticket.next_row, None),)
-        return self._letter(ticket, failure, rows, None)
-
-    def _letter(
-        self,
-        ticket: Ticket,
-        rejection: Rejection,
-        rows: tuple[RowRange, ...] | None,
-        member: str | None,
-    ) -> bytes:
-        reference = ticket.reference
+    def _letter(self, ticket: Ticket, failed: Failed, rows: tuple[RowRange, ...] | None) -> bytes:
+        reference, why = ticket.reference, failed.why
         origin = reference or ticket.inline
-        return dead_letter(
-            code=rejection.code,
-            stage=rejection.stage,
-            message=rejection.message,
-            attempts=rejection.attempts,
-            stream=ticket.stream,
-            source=Source(self._input_topic, ticket.owner.partition, ticket.record.offset),
-            reference=reference,
-            version=ticket.version,
-            member=member,
-            rows=rows,
-            event_time=origin.event_time if origin else None,
-            failed_at=self._clock.wall_ms(),
-            model=self._model,
-            value=ticket.record.value if self._is_kept(ticket.record.value) else None,
-        )
+        whole: dict[str, Any] = {
+            "code": why.code,
+            "stage": why.stage,
+            "message": why.message,
+            "attempts": why.attempts,
+            "stream": ticket.stream,
+            "source": Source(self._input_topic, ticket.owner.partition, ticket.record.offset),
+            "reference": reference,
+            "version": ticket.version,
+            "member": failed.member,
+            "rows": rows,
+            "event_time": origin.event_time if origin else None,
+            "failed_at": self._clock.wall_ms(),
+            "model": self._model,
+            "value": None if ticket.value_kept else ticket.record.value,
+        }
+        ticket.value_kept = True
+        bare = {"value": None, "reference": None, "member": None, "rows": None, "event_time": None}
+        short = {"stream": ticket.stream[:200], "message": why.message[:200]}
+        for less in (*_LESS, bare | short):
+            letter = dead_letter(**(whole | less))
+            if self._sink.fits(None, len(letter)):
+                break
+        return letter
 
-    def _is_kept(self, value: bytes | None) -> bool:
-        """A value too large to be kept is still on the input topic, where `source` says."""
-        return value is not None and self._sink.fits(value, value)
+
+def _rest(ticket: Ticket) -> tuple[RowRange, ...] | None:
+    """What is missing of an object that could not be read (to its end)."""
+    if not ticket.next_row:
+        return None
+    selected = ticket.reference.rows if ticket.reference else None
+    return tuple(
+        (max(first, ticket.next_row), stop)
+        for first, stop in selected or ((0, None),)
+        if stop is None or stop > ticket.next_row
+    ) or ((ticket.next_row, None),)
 
 
-def _runs(failed: Sequence[Failed]) -> Iterator[tuple[Failed, int]]:
-    """Consecutive rows with one and the same reason: the first of them, and how many they are."""
-
-    def run(numbered: tuple[int, Failed]) -> Failed:
-        number, one = numbered
-        return one if one.row is None else one._replace(row=one.row - number)
-
-    for _, found in groupby(enumerate(failed), run):
-        (_, first), *others = found
-        yield first, 1 + len(others)
+def _runs(failed: Sequence[Failed]) -> Iterator[Failed]:
+    """Consecutive rows with one and the same reason as one."""
+    run: Failed | None = None
+    for one in failed:
+        if (
+            run is not None
+            and run.row is not None
+            and (one.row, one.member, one.why) == (run.row + run.rows, run.member, run.why)
+        ):
+            run = run._replace(rows=run.rows + one.rows)
+            continue
+        if run is not None:
+            yield run
+        run = one
+    if run is not None:
+        yield run

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from random import Random
 
 from consumers.core.line import NO_LIMITS
+from consumers.core.records import Labels
 from consumers.core.window import WindowLimits
 from consumers.formats.base import RowOptions
-from consumers.stages.publish import Labels
 from consumers.testing import load
 from consumers.testing.truth import Answer, MakeObject
 from consumers.wiring import Settings

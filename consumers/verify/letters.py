@@ -53,7 +53,9 @@ class Letters:
         name = (letter.object.bucket, letter.object.key) if letter.object else None
         about = About(letter.source.partition, letter.source.offset, name)
         again = letter.reference
-        if (again is None) != (name is None):
+        # Only a letter that its topic would not have taken leaves the reference out.
+        is_whole = again is not None or isinstance(letter.value_b64, str)
+        if is_whole and (again is None) != (name is None):
             self._bad(partition, offset, "a letter about an object, and only that, has a reference")
         elif again is not None and ((again.bucket, again.key), again.rows) != (name, letter.rows):
             self._bad(partition, offset, "its reference does not ask for the rows that failed")

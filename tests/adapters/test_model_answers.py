@@ -57,6 +57,12 @@ def test_objects_of_compact_answers_are_cut_from_the_text_as_it_stands(values: l
     assert b"[" + b",".join(parse(raw, len(values)).values) + b"]" == raw
 
 
+@pytest.mark.parametrize("again", [b"predictions", b"predict\\u0069ons"])
+def test_predictions_that_stand_twice_are_json_and_the_last_count(again: bytes) -> None:
+    answers = parse(b'{"predictions":[{"a":1}],"%b":[{"b":2}]}' % again, 1)
+    assert [orjson.loads(text) for text in answers.values] == [{"b": 2}]
+
+
 def test_other_members_beside_the_predictions_are_left_out() -> None:
     raw = b'{"predictions":[{"a":1},{"b":2}],"took_ms":3}'
     assert parse(raw, 2).values == [b'{"a":1}', b'{"b":2}']

@@ -168,7 +168,15 @@ _FIELDS = [
     Message("a row beyond 63 bits", _reference(rows=[[0, 1 << 63]]), _BAD),
     Message("an open range before another", _reference(rows=[[0, None], [5, 6]]), _BAD),
     Message("rows that the object does not have", _reference(rows=[[2, 1 << 62]]), "end"),
-    Message("10,000 ranges", _reference(rows=[[2 * i, 2 * i + 1] for i in range(10_000)]), "row"),
+    Message("4,096 ranges", _reference(rows=[[2 * i, 2 * i + 1] for i in range(4096)]), "row"),
+    Message("4,096 ranges of rows of an object that is gone",
+            _reference(key="no", rows=[[10**18 + 2 * i, 10**18 + 2 * i + 1] for i in range(4096)],
+                       attributes={"a": "x" * 60_000}), _GONE),
+    Message("32,000 ranges",
+            _reference(key="no", rows=[[10**7 + 2 * i, 10**7 + 2 * i + 1] for i in range(32_000)]),
+            _BAD),
+    Message("a time with 900,000 digits behind the second",
+            _reference(event_time="2026-11-21T12:00:00." + "1" * 900_000), _BAD),
 ]  # fmt: skip
 
 _INLINE = [
@@ -187,6 +195,8 @@ _INLINE = [
             _BAD),
     Message("an inline row of 260,000 numbers", b'{"inline":[[1,2],[%b1]]}' % (b"1," * 260_000),
             "row bad_row"),
+    Message("900 kB of inline rows, each bad in its own way", b'{"inline":[%b]}'
+            % b",".join(b'["%06d",%d]' % (i, 1 << 40) for i in range(4000)), "bad_row*4000"),
     Message("inline rows under an unreadable Kafka key", b'{"inline":[[1,2]]}', "row", b"\xff\xfe"),
     Message("a reference under a Kafka key of 1 MB", _reference(), _OK, b"k" * 1_000_000),
 ]  # fmt: skip

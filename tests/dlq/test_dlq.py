@@ -213,15 +213,28 @@ def test_messages_without_a_reference_are_named_and_sent_whole_when_asked_for(
     file(
         cfg,
         letter(5, key=None, stream="tiny", rows=((1, 2),)),
-        letter(5, key=None, stream="tiny", rows=((2, 3),)),
+        letter(5, key=None, stream="tiny", rows=((2, 3),), value=None),
         letter(6, key=None, value=None, rows=None),
     )
     said = dlq("redrive").stdout
-    assert "2 have no reference" in said
+    assert "3 have no reference" in said
     assert "--originals" in said
-    assert "1 have neither reference nor bytes" in said
     assert asked(cfg) == []
-    assert "1 as whole original messages" in dlq("redrive", "--originals").stdout
+    said = dlq("redrive", "--originals").stdout
+    assert "1 as whole original messages" in said
+    assert "1 ask for what another letter asked for already" in said
+    assert "1 have neither reference nor bytes" in said
+    assert asked(cfg) == [(2, b"tiny", orjson.loads(INLINE))]
+
+
+def test_a_message_is_found_in_its_first_letter_though_only_a_later_one_was_chosen(
+    cfg: config.Config,
+) -> None:
+    later = letter(5, key=None, stream="tiny", code="bad_row", value=None)
+    file(cfg, letter(5, key=None, stream="tiny"), letter(7, key=None), later, later)
+    assert (
+        "1 as whole original messages" in dlq("redrive", "--originals", "--code", "bad_row").stdout
+    )
     assert asked(cfg) == [(2, b"tiny", orjson.loads(INLINE))]
 
 

@@ -102,8 +102,8 @@ def test_every_record_of_a_frame_is_a_valid_prediction(frame: RecordFrame) -> No
     records = [
         *frame.rows(0, [b"1", b'{"label":1}', b"null"], "m.csv"),
         frame.last_row(3, b"[1]", None, 4),
-        frame.rejected(0, "bad_row", "no", None, None),
-        frame.rejected(3, "bad_row", "no", "m.csv", 4),
+        *frame.rejected(0, 1, "bad_row", "no", None),
+        *frame.rejected(3, 1, "bad_row", "no", "m.csv", 4),
         frame.marker(0, None),
         frame.marker(3, ("bad_format", "cut")),
     ]

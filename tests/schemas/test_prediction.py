@@ -97,7 +97,7 @@ def test_a_member_applies_to_its_own_rows_only() -> None:
 
 def test_a_rejected_row_has_null_and_the_error() -> None:
     one, end = (
-        decode_prediction(frame().rejected(5, "bad_row", "no number", None, rows))
+        decode_prediction(frame().rejected(5, 1, "bad_row", "no number", None, rows)[0])
         for rows in (None, 6)
     )
     assert (one.prediction, one.error) == (None, Failure("bad_row", "no number"))
@@ -165,10 +165,10 @@ def test_every_record_is_json_with_the_contract_s_fields(
     expected = {
         encode.rows(1, [b"1"], member)[0]: FIELDS - {"last", "rows"} | of_row,
         encode.last_row(1, b"1", member, 2): FIELDS | of_row,
-        encode.rejected(1, "bad_row", message, member, None): FIELDS - {"last", "rows"}
+        encode.rejected(1, 1, "bad_row", message, member)[0]: FIELDS - {"last", "rows"}
         | of_row
         | {"error"},
-        encode.rejected(1, "bad_row", message, member, 2): FIELDS | of_row | {"error"},
+        encode.rejected(1, 1, "bad_row", message, member, 2)[0]: FIELDS | of_row | {"error"},
         encode.marker(0, None): FIELDS,
         encode.marker(0, ("bad_format", message)): FIELDS | {"error"},
     }

@@ -14,12 +14,12 @@ from consumers.adapters.memory import MemoryModel, MemoryObjects, MemorySink, Me
 from consumers.adapters.memory_transactions import MemoryOutlets
 from consumers.core.blocks import Ticket
 from consumers.core.line import LineLimits
+from consumers.core.records import Labels
 from consumers.core.window import WindowLimits
 from consumers.formats.base import RowOptions, Run
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Transactions
 from consumers.stages.consume import Intake
-from consumers.stages.publish import Labels
 from consumers.telemetry import Telemetry
 from consumers.testing.virtual_time import VirtualClock
 from consumers.wiring import Settings
@@ -72,6 +72,7 @@ class World:
 
     partitions: int = 1
     allow: Sequence[str] | None = None
+    stream_from: str | None = None
     exactly_once: bool = False
     partition_of: Callable[[Ticket], int] = same_partition
     settings: Settings = SETTINGS
@@ -98,7 +99,12 @@ class World:
         return Pipeline(
             self.settings,
             Adapters(self.source, self.objects, self.model, self.sink, self.clock, transactions),
-            Intake(stream_from=None, allow=self.allow, clock=self.clock, telemetry=self.telemetry),
+            Intake(
+                stream_from=self.stream_from,
+                allow=self.allow,
+                clock=self.clock,
+                telemetry=self.telemetry,
+            ),
             self.partition_of,
             self.telemetry,
             offload=inline,

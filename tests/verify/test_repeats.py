@@ -38,7 +38,7 @@ def test_a_repeat_that_was_rejected_for_another_reason() -> None:
     topics = Topics()
     frame = topics.frame(topics.ask())
     for code in ("model_rejected", "unavailable"):
-        topics.put(frame.rejected(0, code, "refused", None, 1))
+        topics.put(*frame.rejected(0, 1, code, "refused", None, 1))
     topics.letter(0, [(0, 1)])
     assert only(topics).kind == "differs"
 

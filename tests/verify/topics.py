@@ -107,7 +107,7 @@ class Topics:
         for row in rows:
             last = count if row == rows[-1] else None
             if row in rejected:
-                value = frame.rejected(row, *REFUSED, None, last)
+                (value,) = frame.rejected(row, 1, *REFUSED, None, last)
             elif last is not None:
                 value = frame.last_row(row, answer_of(row), None, last)
             else:

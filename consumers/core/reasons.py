@@ -1,0 +1,87 @@
+"""Why consecutive rows cannot be read, without an object for each row.
+
+Rule: neighbours with the same reason are one stretch, and the texts of all stretches are one piece
+of memory. An object of nothing but bad rows then takes no more than good rows would. Owner: the
+block that holds them; nothing changes once built.
+"""
+
+from array import array
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+Ends = npt.NDArray[np.int64]
+
+
+class Reasons:
+    """For `rows` >= 1 rows; iterates as (rows, text) of each stretch. `row_ends` and `text_ends`
+    are where each stretch ends in the rows and in `text`.
+    """
+
+    __slots__ = ("_row_ends", "_text", "_text_ends")
+
+    def __init__(self, row_ends: Ends, text: bytes, text_ends: Ends) -> None:
+        self._row_ends = row_ends
+        self._text = text
+        self._text_ends = text_ends
+
+    @property
+    def rows(self) -> int:
+        return int(self._row_ends[-1])
+
+    @property
+    def stretches(self) -> int:
+        return len(self._row_ends)
+
+    @property
+    def nbytes(self) -> int:
+        return len(self._text) + self._row_ends.nbytes + self._text_ends.nbytes
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        row = begin = 0
+        for row_end, text_end in zip(
+            self._row_ends.tolist(), self._text_ends.tolist(), strict=True
+        ):
+            yield row_end - row, self._text[begin:text_end].decode(errors="replace")
+            row, begin = row_end, text_end
+
+    def cut(self, start: int, stop: int) -> "Reasons":
+        """Of the rows `start` to `stop` (half open)."""
+        first = int(np.searchsorted(self._row_ends, start, side="right"))
+        last = int(np.searchsorted(self._row_ends, stop, side="left")) + 1
+        begin = int(self._text_ends[first - 1]) if first else 0
+        text_ends = self._text_ends[first:last] - begin
+        return Reasons(
+            np.minimum(self._row_ends[first:last], stop) - start,
+            self._text[begin : begin + int(text_ends[-1])],
+            text_ends,
+        )
+
+
+class ReasonsBuilder:
+    """`add` row after row, then `build` once."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._last: str | None = None
+        self._row_ends = array("q")
+        self._text = bytearray()
+        self._text_ends = array("q")
+
+    def add(self, rows: int, text: str) -> None:
+        self.rows += rows
+        if text == self._last:
+            self._row_ends[-1] = self.rows
+            return
+        self._last = text
+        self._text += text.encode(errors="replace")
+        self._row_ends.append(self.rows)
+        self._text_ends.append(len(self._text))
+
+    def build(self) -> Reasons:
+        return Reasons(
+            np.array(self._row_ends, np.int64),
+            bytes(self._text),
+            np.array(self._text_ends, np.int64),
+        )

@@ -1,0 +1,191 @@
+"""What answers become on the output topic: the records of a release, and what failed in it.
+
+Rule: records are encoded in bulk, the constant part once per object; neighbours that failed for one
+reason are one format, too. No record is larger than the topic takes: one that would be is answered
+by an error, and an error that would be says less. Owner: the publish stage.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from consumers.core.blocks import Block, Rejection, Ticket
+from consumers.core.order import Release
+from schemas.prediction import RecordFrame
+
+# Does the topic take a record of this key with a value of so many bytes?
+Fits = Callable[[bytes | None, int], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What every prediction says about where it comes from."""
+
+    input_topic: str
+    output_topic: str
+    model: str
+    model_version: str | None
+    markers: bool
+
+
+class Failed(NamedTuple):
+    """So many rows from `row` on that are answered by one error; `row` None: the object itself, or
+    what is left of it.
+    """
+
+    row: int | None
+    rows: int
+    member: str | None
+    why: Rejection
+
+
+class Encoded(NamedTuple):
+    """Records of a release, in order, all under the stream's key, and what of it failed."""
+
+    values: list[bytes]
+    failed: list[Failed]
+
+
+class Records:
+    """Encodes releases."""
+
+    def __init__(self, labels: Labels, fits: Fits) -> None:
+        self._labels = labels
+        self._fits = fits
+
+    def frame_bytes(self, ticket: Ticket) -> int:
+        """What a record of this ticket takes besides its answer."""
+        return self._frame_of(ticket).nbytes
+
+    def encode(self, release: Release) -> Encoded:
+        ticket = release.ticket
+        out = Encoded([], [])
+        for block in release.blocks:
+            is_last = release.finished and block.next is None and ticket.failure is None
+            last_rows = ticket.rows if is_last else None
+            if block.answers is None:
+                self._add_refused(block, last_rows, out)
+            else:
+                self._add_answered(block, block.answers, last_rows, out)
+        if release.finished and (ticket.failure is not None or ticket.tail is None):
+            self._add_end(ticket, out)
+        return out
+
+    def _add_refused(self, block: Block, last_rows: int | None, out: Encoded) -> None:
+        row = block.first_row
+        end = row + block.rows
+        for rows, why in block.rejections():
+            is_last = row + rows == end
+            self._add_failed(
+                block.ticket,
+                Failed(row, rows, block.member, why),
+                last_rows if is_last else None,
+                out,
+            )
+            row += rows
+
+    def _add_answered(
+        self, block: Block, answers: Sequence[bytes], last_rows: int | None, out: Encoded
+    ) -> None:
+        ticket, member = block.ticket, block.member
+        frame, key = self._frame_of(ticket), ticket.stream.encode()
+        values = frame.rows(block.first_row, answers, member)
+        final = block.rows - 1
+        if last_rows is not None:
+            values[final] = frame.last_row(
+                block.first_row + final, answers[final], member, last_rows
+            )
+        errors = dict(block.errors)
+        if not self._fits(key, max(map(len, values))):
+            errors = _too_large(values, lambda value: self._fits(key, len(value))) | errors
+        if not errors:
+            out.values.extend(values)
+            return
+        start = 0
+        for index in sorted(errors):
+            out.values.extend(values[start:index])
+            failed = Failed(block.first_row + index, 1, member, errors[index])
+            self._add_failed(ticket, failed, last_rows if index == final else None, out)
+            start = index + 1
+        out.values.extend(values[start:])
+
+    def _add_failed(
+        self, ticket: Ticket, failed: Failed, last_rows: int | None, out: Encoded
+    ) -> None:
+        """The errors of consecutive rows."""
+        row, why = failed.row, failed.why
+        assert row is not None
+        out.failed.append(failed)
+        key = ticket.stream.encode()
+        for frame in self._frames(ticket):
+            values = frame.rejected(
+                row, failed.rows, why.code, why.message, failed.member, last_rows
+            )
+            if self._fits(key, len(values[-1])):  # the longest: its row number is
+                break
+        out.values.extend(values)
+
+    def _add_end(self, ticket: Ticket, out: Encoded) -> None:
+        """The marker of an object without rows, or that could not be read (to its end)."""
+        failure = ticket.failure
+        if self._labels.markers:
+            key = ticket.stream.encode()
+            error = (failure.code, failure.message) if failure else None
+            for frame in self._frames(ticket):
+                value = (
+                    frame.duplicate(*ticket.duplicate_of)
+                    if ticket.duplicate_of
+                    else frame.marker(ticket.rows if failure else 0, error)
+                )
+                if self._fits(key, len(value)):
+                    break
+            out.values.append(value)
+        if failure is not None:
+            out.failed.append(Failed(None, 1, None, failure))
+
+    def _frames(self, ticket: Ticket) -> Iterator[RecordFrame]:
+        """As it should be; without what the sender gave along; and without the object's name, which
+        is then found by `source`.
+        """
+        yield self._frame_of(ticket)
+        yield self._frame(ticket, attributes=None, event_time=None)
+        yield self._frame(
+            ticket, attributes=None, event_time=None, bucket=None, stream=ticket.stream[:200]
+        )
+
+    def _frame_of(self, ticket: Ticket) -> RecordFrame:
+        if ticket.frame is None:
+            ticket.frame = self._frame(ticket)
+        return ticket.frame
+
+    def _frame(self, ticket: Ticket, **changes: str | None) -> RecordFrame:
+        reference, origin = ticket.reference, ticket.reference or ticket.inline
+        fields = {
+            "stream": ticket.stream,
+            "bucket": reference.bucket if reference else None,
+            "key": reference.key if reference else None,
+            "event_time": origin.event_time if origin else None,
+            "attributes": origin.attributes if origin else None,
+        }
+        return RecordFrame(
+            topic=self._labels.input_topic,
+            partition=ticket.owner.partition,
+            offset=ticket.record.offset,
+            object_index=ticket.index,
+            version=ticket.version,
+            model=self._labels.model,
+            model_version=self._labels.model_version,
+            **(fields | changes),  # type: ignore[arg-type]
+        )
+
+
+def _too_large(values: Sequence[bytes], fits: Callable[[bytes], bool]) -> dict[int, Rejection]:
+    return {
+        index: Rejection(
+            "result_too_large",
+            f"the prediction's record has {len(value)} bytes, more than the topic takes",
+            "publish",
+        )
+        for index, value in enumerate(values)
+        if not fits(value)
+    }

@@ -1,0 +1,104 @@
+"""Records and letters that a topic takes, whatever the message."""
+
+from base64 import b64decode
+from collections.abc import Awaitable, Sequence
+
+import orjson
+import pytest
+
+from consumers.adapters.memory import MemorySink
+from consumers.core.payload import Payload
+from consumers.ports import Answers, Outgoing
+from consumers.testing.virtual_time import virtual_time
+from schemas.dead_letter import decode_dead_letter
+from schemas.prediction import decode_prediction
+from tests.support.pipelines import DEAD_LETTERS, World, csv, run_to_end
+
+LEAST_RECORD_BYTES = 32 << 10
+LONG = "\x01" * 4_096
+"""A name that takes 24 kB as JSON."""
+
+
+class StrictSink(MemorySink):
+    """Refuses a record that is too large, as a broker does: that ends the worker."""
+
+    async def send(self, outgoing: Outgoing) -> Awaitable[None]:
+        for key, value in zip(outgoing.keys, outgoing.values, strict=True):
+            assert len(value) + len(key or b"") <= self.record_bytes
+        return await super().send(outgoing)
+
+
+def strict(record_bytes: int) -> World:
+    world = World()
+    world.sink = StrictSink(partitions=1, record_bytes=record_bytes)
+    return world
+
+
+def letters_bytes(world: World) -> int:
+    return sum(
+        len(value) for topic in world.sink.topics[DEAD_LETTERS].values() for _, value in topic
+    )
+
+
+@pytest.mark.parametrize("record_bytes", [LEAST_RECORD_BYTES, 100_000, 200_000, 1_000_000])
+@virtual_time
+async def test_the_longest_message_is_answered_on_the_smallest_topic(record_bytes: int) -> None:
+    world = strict(record_bytes)
+    world.objects.put("b", LONG, b"1,2\n3\n5,6\n7,8")
+    ranges = [[10**18 + 2 * number, 10**18 + 2 * number + 1] for number in range(4_000)]
+    attributes = {"a": "x" * 60_000}
+    world.announce(LONG, stream=LONG, attributes=attributes)
+    world.announce("gone.csv", stream=LONG, attributes=attributes, rows=ranges)
+    world.source.append(orjson.dumps({"attributes": attributes, "inline": [[1, 2], ["no"]]}))
+    world.announce("after.csv", csv(1))
+    await run_to_end(world, 4)
+    said = [decode_prediction(value) for _, value in world.sink.topics["predictions"][0]]
+    assert [(one.source.offset, one.row) for one in said] == [
+        *((0, row) for row in range(4)), (1, None), (2, 0), (2, 1), (3, 0)
+    ]  # fmt: skip
+    for _, value in world.sink.topics[DEAD_LETTERS][0]:
+        decode_dead_letter(value)
+
+
+@virtual_time
+async def test_a_letter_too_large_for_its_reference_says_which_object_and_rows() -> None:
+    world = strict(50_000)
+    world.announce("a.csv", b"1,2\nno\n", attributes={"a": "x" * 60_000})
+    await run_to_end(world, 1)
+    letter = world.dead_letters()[-1]
+    assert letter["object"]["key"] == "a.csv"
+    assert (letter["reference"], letter["value_b64"], letter["code"]) == (None, None, "bad_row")
+    assert letter["rows"] == [[1, 2]]
+    assert [record["error"]["code"] for record in world.records()] == [
+        "result_too_large",
+        "bad_row",
+    ]
+
+
+@virtual_time
+async def test_a_message_is_kept_in_the_first_letter_about_it_and_no_other() -> None:
+    world = World()
+    value = b'{"inline":[%b]}' % b",".join(b'[1,2],["x%d"]' % number for number in range(500))
+    world.source.append(value)
+    world.announce("a.csv", csv(1))
+    world.source.append(value)
+    await run_to_end(world, 3)
+    letters = world.dead_letters()
+    kept = [letter["source"]["offset"] for letter in letters if letter["value_b64"]]
+    assert (len(letters), kept) == (1_000, [0, 2])
+    assert b64decode(letters[0]["value_b64"]) == value
+    assert letters_bytes(world) < 1_000 * 500 + 2 * 2 * len(value)
+
+
+@virtual_time
+async def test_a_model_s_reasons_for_inline_rows_do_not_repeat_the_message_either() -> None:
+    world = World()
+
+    async def refuses(payloads: Sequence[Payload]) -> Answers:
+        rows = sum(payload.rows for payload in payloads)
+        return Answers([b"null"] * rows, {row: f"no {row}" for row in range(rows)})
+
+    world.model.script = refuses
+    world.source.append(b'{"inline":[%b]}' % b",".join([b"[1,2]"] * 300))
+    await run_to_end(world, 1)
+    assert sum(bool(letter["value_b64"]) for letter in world.dead_letters()) == 1
