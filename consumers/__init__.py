@@ -8,7 +8,8 @@ Where to look, from what a person starts down to what everything rests on:
     cli, commands/  what a person types: parse, call one function, print
     app             the worker: picks the adapters, checks the topics, turns signals into a drain
     library         `predict` for Python programs: the same pipeline without Kafka
-    config          every key with its default; TOML and the environment
+    config          every key with its default; TOML, and the environment (variables)
+    variables       `PENSTOCK_SECTION__KEY` as a value of the kind that the key takes
     pipeline        the life: start, rebalance, drain, stop; begin reading here
     wiring          the stages, made and joined in flow order
     takeover        a partition that comes: fence, read the position, seek, work

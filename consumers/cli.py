@@ -23,6 +23,7 @@ from consumers.commands.shared import Context
 from consumers.commands.topics import topics
 from consumers.commands.verify import verify
 from consumers.errors import (
+    DISTRIBUTION,
     EXIT_DONE,
     EXIT_FATAL,
     EXIT_UNREACHABLE,
@@ -35,7 +36,7 @@ from consumers.process.leaving import leave
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="penstock", prog_name="penstock")
+@click.version_option(package_name=DISTRIBUTION, prog_name="penstock")
 @click.option(parent.OPTION, is_flag=True, hidden=True)
 @click.pass_context
 def cli(ctx: click.Context, *, end_with_parent: bool) -> None:

@@ -5,21 +5,20 @@ an error that names the nearest valid one. Only `app.py` and the commands read s
 else is handed plain values.
 """
 
-import difflib
 import os
+import re
 import tomllib
 from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 from msgspec import Meta, Struct, field
 
-from consumers.errors import EXIT_USAGE, Fatal
+from consumers.variables import check_key, choices, usage, variables
 
-ENV_PREFIX = "PENSTOCK_"
 SECRET_KEYS = frozenset({"sasl_password", "key", "secret", "token"})
 # Addresses may carry credentials: `http://user:password@host/?token=...`.
 URL_KEYS = frozenset({"url", "endpoint_url", "management_url"})
@@ -229,72 +228,61 @@ def _credentials(url: str) -> set[str]:
     return {password if colon else user_and_password, parts.query} - {""}
 
 
+class Resolved(NamedTuple):
+    """A configuration, and where each key that is not a default comes from. `overridden` has the
+    file's keys that a variable sets otherwise.
+    """
+
+    config: Config
+    sources: Mapping[str, str]
+    overridden: Mapping[str, str]
+
+
 def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Config:
     """Read `path` (if any), then the environment over it. Raises `Fatal` (exit 2) saying which key
     is wrong.
     """
+    return resolve(path, environ).config
+
+
+def resolve(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Resolved:
+    """As `load`, and where it all comes from."""
     tree = _read(path) if path else {}
-    for name, text in sorted((os.environ if environ is None else environ).items()):
-        if name.startswith(ENV_PREFIX) and "__" in name:
-            section, key = name.removeprefix(ENV_PREFIX).lower().split("__", 1)
-            _check_key(section, key, where=f"environment variable {name}")
-            tree.setdefault(section, {})[key] = _from_text(section, key, text)
+    sources = {f"{section}.{key}": f"{path}" for section in tree for key in tree[section]}
+    overridden = {}
+    for name, section, key, value in variables(
+        os.environ if environ is None else environ, SECTIONS
+    ):
+        keys = tree.setdefault(section, {})
+        if key in keys and keys[key] != value:
+            overridden[f"{section}.{key}"] = name
+        keys[key] = value
+        sources[f"{section}.{key}"] = name
     try:
-        return msgspec.convert(tree, Config)
+        return Resolved(msgspec.convert(tree, Config), sources, overridden)
     except msgspec.ValidationError as error:
-        raise _usage(f"configuration: {error}") from None
+        raise usage(_explained(str(error), sources)) from None
+
+
+def _explained(error: str, sources: Mapping[str, str]) -> str:
+    """With the place where the value was written, and what it may be."""
+    found = re.fullmatch(r"(.*) - at `\$\.(\w+)\.(\w+)(.*)`", error)
+    if found is None:
+        return f"configuration: {error}"
+    what, section, key, _ = found.groups()
+    allowed = choices(get_type_hints(SECTIONS[section])[key])
+    which = f"; it is one of {', '.join(allowed)}" if allowed else ""
+    return f"{sources[f'{section}.{key}']}: {section}.{key}: {what}{which}"
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         tree = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise _usage(f"configuration file {path}: {error}") from None
+        raise usage(f"configuration file {path}: {error}") from None
     for section, keys in tree.items():
         if section in SECTIONS and not isinstance(keys, dict):
-            raise _usage(f"configuration file {path}: [{section}] must be a table")
+            raise usage(f"configuration file {path}: [{section}] must be a table")
         for key in keys if isinstance(keys, dict) else ("",):
-            _check_key(section, key, where=f"configuration file {path}")
+            check_key(section, key, SECTIONS, where=f"configuration file {path}")
     return tree
-
-
-def _check_key(section: str, key: str, *, where: str) -> None:
-    if section not in SECTIONS:
-        raise _usage(f"{where}: no section [{section}]{_nearest(section, SECTIONS)}")
-    keys = SECTIONS[section].__struct_fields__
-    if key not in keys:
-        raise _usage(f"{where}: no key {section}.{key}{_nearest(key, keys)}")
-
-
-def _nearest(word: str, valid: Mapping[str, object] | tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(word, list(valid), n=1, cutoff=0.0)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
-def _from_text(section: str, key: str, text: str) -> Any:
-    """A variable's text as TOML would have given it; an empty one unsets an optional key."""
-    kinds = _kinds(get_type_hints(SECTIONS[section], include_extras=False)[key])
-    if not text and type(None) in kinds:
-        return None
-    if list in kinds:
-        parts = [part.strip() for part in text.split(",") if part.strip()]
-        return [int(part) if key == "columns" and part.isdecimal() else part for part in parts]
-    if bool in kinds and text.lower() in ("true", "false", "1", "0"):
-        return text.lower() in ("true", "1")
-    for kind in (int, float):
-        if kind in kinds:
-            try:
-                return kind(text)
-            except ValueError:
-                pass
-    return text
-
-
-def _kinds(hint: Any) -> set[Any]:
-    if get_origin(hint) in (list, Literal):
-        return {list} if get_origin(hint) is list else {str}
-    return set().union(*map(_kinds, get_args(hint))) if get_args(hint) else {hint}
-
-
-def _usage(message: str) -> Fatal:
-    return Fatal(message, exit_code=EXIT_USAGE)

@@ -32,6 +32,10 @@ ErrorCode = Literal[
     "unavailable",
 ]
 
+# What `pip` calls the project: on the package index `penstock` is somebody else's. The command and
+# the packages have names of their own.
+DISTRIBUTION = "penstock-stream"
+
 EXIT_DONE = 0
 EXIT_CHECK_FAILED = 1
 EXIT_USAGE = 2
@@ -88,3 +92,12 @@ class Fatal(PenstockError):
     def __init__(self, message: str, *, exit_code: int = EXIT_FATAL) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+def missing_extra(what: str, extra: str, error: ImportError) -> Fatal:
+    """`what` needs a library that is installed on demand."""
+    return Fatal(
+        f"{what} needs {error.name or 'a library'} ({error}); "
+        f"install it with: pip install '{DISTRIBUTION}[{extra}]'",
+        exit_code=EXIT_USAGE,
+    )

@@ -16,7 +16,8 @@ ROOT = Path(__file__).parent.parent
 MAY_IMPORT: dict[str, set[str]] = {
     "schemas": set(),
     "consumers.errors": set(),
-    "consumers.config": {"consumers.errors"},
+    "consumers.variables": {"consumers.errors"},
+    "consumers.config": {"consumers.errors", "consumers.variables"},
     "consumers.logs": set(),
     "consumers.clock": set(),
     "consumers.telemetry": set(),
@@ -184,6 +185,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.errors",
         "consumers.ports",
         "consumers.process",
+        "consumers.variables",
         "consumers.verify",
         "schemas",
     },

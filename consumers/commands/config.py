@@ -1,11 +1,16 @@
-"""`penstock config`: what is in force."""
+"""`penstock config`: what is in force, and where it comes from."""
 
 import click
 import msgspec
 import orjson
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from consumers import config
 from consumers.commands.shared import Context, common, pass_context
+
+DEFAULT = "default"
 
 
 @click.command(name="config")
@@ -13,6 +18,38 @@ from consumers.commands.shared import Context, common, pass_context
 @common
 @pass_context
 def show_config(context: Context, schema: bool) -> None:
-    """Print the resolved configuration, secrets masked."""
-    shown = msgspec.json.schema(config.Config) if schema else context.load().masked()
-    click.echo(orjson.dumps(shown, option=orjson.OPT_INDENT_2))
+    """Print the resolved configuration, secrets masked, and where each value comes from: a table
+    on a terminal, else JSON with the keys' places under "sources".
+    """
+    if schema:
+        click.echo(orjson.dumps(msgspec.json.schema(config.Config), option=orjson.OPT_INDENT_2))
+        return
+    resolved = context.resolve()
+    shown = resolved.config.masked()
+    sources = {
+        f"{section}.{key}": resolved.sources.get(f"{section}.{key}", DEFAULT)
+        for section, keys in shown.items()
+        for key in keys
+    }
+    console = Console()
+    if console.is_terminal:
+        console.print(_table(shown, sources))
+    else:
+        document = {**shown, "sources": sources}
+        click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+
+
+def _table(shown: dict[str, dict[str, object]], sources: dict[str, str]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("key", "value", "from"):
+        table.add_column(name, overflow="fold")
+    for section, keys in shown.items():
+        for key, value in keys.items():
+            source = sources[f"{section}.{key}"]
+            style = "dim" if source == DEFAULT else ""
+            table.add_row(f"{section}.{key}", Text(_text(value), style), Text(source, style))
+    return table
+
+
+def _text(value: object) -> str:
+    return "none" if value is None else orjson.dumps(value).decode()

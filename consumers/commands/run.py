@@ -1,8 +1,17 @@
 """`penstock run`: a worker, or several under one supervisor."""
 
+import logging
+import os
+from importlib.metadata import version
+from pathlib import Path
+
 import click
 
+from consumers import config
 from consumers.commands.shared import Context, common, pass_context, run_async
+from consumers.errors import DISTRIBUTION
+
+log = logging.getLogger(__name__)
 
 
 @click.command()
@@ -17,7 +26,9 @@ from consumers.commands.shared import Context, common, pass_context, run_async
 @pass_context
 def run(context: Context, processes: int) -> None:
     """One worker: consume, fetch, batch, predict, publish, commit. SIGTERM and Ctrl-C drain."""
-    cfg = context.load()
+    resolved = context.resolve()
+    cfg = resolved.config
+    say_start(resolved, context.path)
     if processes > 1:
         from consumers.ops.supervisor import run_processes
 
@@ -26,3 +37,34 @@ def run(context: Context, processes: int) -> None:
     from consumers.app import run_worker
 
     run_async(run_worker(cfg))
+
+
+def say_start(resolved: config.Resolved, path: Path | None) -> None:
+    """What this worker is, in a line; and what a reader of the file would get wrong. Of several
+    members the supervisor says it.
+    """
+    from consumers.ops.listening import HTTP_FD
+
+    if HTTP_FD in os.environ:
+        return
+    if resolved.overridden:
+        changes = ", ".join(f"{key} ({name})" for key, name in resolved.overridden.items())
+        log.info("the environment overrides %s: %s", path, changes)
+    cfg = resolved.config
+    log.info(
+        "penstock %s: %s of %s as group %s; store %s; model %s at %s (%s, %s); window %d rows or "
+        "%d ms; to %s, %s",
+        version(DISTRIBUTION),
+        cfg.kafka.input_topic,
+        cfg.kafka.bootstrap_servers,
+        cfg.kafka.group,
+        config.shown_url(cfg.objects.endpoint_url or "AWS"),
+        cfg.model.name,
+        config.shown_url(cfg.model.url),
+        cfg.model.protocol,
+        cfg.model.request,
+        cfg.window.max_rows,
+        cfg.window.max_wait_ms,
+        cfg.output.topic,
+        cfg.delivery.guarantee.replace("_", " "),
+    )

@@ -26,11 +26,16 @@ class Context:
 
     def load(self, *, quiet: bool = False) -> config.Config:
         """`quiet`: a command whose log lines would only be in the way, short of warnings."""
-        cfg = config.load(self.path)
+        return self.resolve(quiet=quiet).config
+
+    def resolve(self, *, quiet: bool = False) -> config.Resolved:
+        """As `load`, and where each value comes from."""
+        resolved = config.resolve(self.path)
+        cfg = resolved.config
         level = "warning" if quiet and cfg.log.level == "info" else cfg.log.level
         logs.set_up(level, cfg.log.format)
         logs.hide(cfg.secrets())
-        return cfg
+        return resolved
 
 
 pass_context = click.make_pass_decorator(Context, ensure=True)

@@ -5,6 +5,7 @@ leaving it leaves nothing behind. What the settings say besides (window, limits,
 """
 
 import asyncio
+import json
 import os
 import secrets
 import shlex
@@ -23,6 +24,7 @@ from consumers import config
 from consumers.adapters.kafka_topics import TopicShape, create_topics, delete_topics
 from consumers.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Unreachable
 from consumers.process.children import running
+from consumers.variables import variable
 
 STACK_SCRIPT = Path(__file__).parents[2] / "scripts" / "stack"
 PARTITIONS = 4
@@ -136,9 +138,7 @@ async def _tidy(remove: Callable[..., Awaitable[None]], *arguments: Any, **optio
 def as_environment(sections: list[config.Section]) -> dict[str, str]:
     """Every key of these sections as a variable, so that nothing else can set one of them."""
     return {
-        f"{config.ENV_PREFIX}{type(section).__name__}__{key}".upper(): _as_text(
-            getattr(section, key)
-        )
+        variable(type(section).__name__, key): _as_text(getattr(section, key))
         for section in sections
         for key in section.__struct_fields__
     }
@@ -146,7 +146,7 @@ def as_environment(sections: list[config.Section]) -> dict[str, str]:
 
 def _as_text(value: Any) -> str:
     if isinstance(value, list):
-        return ",".join(value)
+        return json.dumps(value)
     return "" if value is None else str(value)
 
 

@@ -8,7 +8,7 @@ import asyncio
 from types import TracebackType
 from typing import Any, Final, Self
 
-from consumers.errors import EXIT_USAGE, Fatal
+from consumers.errors import missing_extra
 from consumers.process.service import serve
 
 # librdkafka's default for a topic of its mock cluster; no setting changes it.
@@ -27,11 +27,7 @@ class EmbeddedBroker:
         try:
             from confluent_kafka import Producer  # noqa: PLC0415 (an extra: only the demo has it)
         except ImportError as error:
-            raise Fatal(
-                f"the embedded broker needs confluent-kafka ({error}); "
-                "install it with: pip install 'penstock[demo]'",
-                exit_code=EXIT_USAGE,
-            ) from None
+            raise missing_extra("the embedded broker", "demo", error) from None
         # Whoever holds this client holds the cluster: it lives on the client's threads.
         self._cluster = Producer({"test.mock.num.brokers": 1, "log_level": 0})
         brokers = self._cluster.list_topics(timeout=START_TIMEOUT_S).brokers.values()

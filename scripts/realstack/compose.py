@@ -11,10 +11,10 @@ PROJECT = "penstock-stack"
 SERVICES = ("kafka", "minio", "torchserve")
 # Which variable of docker-compose.yml sets which published port.
 VARIABLES = {
-    "PENSTOCK_KAFKA_PORT": "kafka",
-    "PENSTOCK_MINIO_PORT": "minio",
-    "PENSTOCK_TORCHSERVE_PORT": "torchserve",
-    "PENSTOCK_TORCHSERVE_MANAGEMENT_PORT": "torchserve_management",
+    "PENSTOCK_STACK_KAFKA_PORT": "kafka",
+    "PENSTOCK_STACK_MINIO_PORT": "minio",
+    "PENSTOCK_STACK_TORCHSERVE_PORT": "torchserve",
+    "PENSTOCK_STACK_TORCHSERVE_MANAGEMENT_PORT": "torchserve_management",
 }
 
 

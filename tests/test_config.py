@@ -1,0 +1,145 @@
+"""The configuration: what a variable may say, where each value comes from, and what is refused."""
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from consumers.cli import cli
+from consumers.commands import run as run_command
+from consumers.config import load, resolve
+from consumers.errors import EXIT_USAGE, Fatal
+
+
+def refused(environ: Mapping[str, str], path: Path | None = None) -> str:
+    with pytest.raises(Fatal) as caught:
+        load(path, environ)
+    assert caught.value.exit_code == EXIT_USAGE
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["a/**,b", " a/** , b ", '["a/**","b"]', ' [ "a/**", "b" ] ', '["a/**",\n"b"]']
+)
+def test_a_list_is_written_with_commas_or_as_json(text: str) -> None:
+    assert load(environ={"PENSTOCK_OBJECTS__ALLOW": text}).objects.allow == ["a/**", "b"]
+
+
+def test_a_list_of_columns_may_hold_numbers() -> None:
+    for text in ("x,3", '["x", 3]'):
+        assert load(environ={"PENSTOCK_ROWS__COLUMNS": text}).rows.columns == ["x", 3]
+
+
+@pytest.mark.parametrize(
+    "text", ['["a/**"', "['a/**']", '{"a": 1}', '"a/**"', "[1]", '["a", null]', "a,'b'", "[ab]*"]
+)
+def test_what_is_neither_is_refused_and_never_taken_literally(text: str) -> None:
+    message = refused({"PENSTOCK_OBJECTS__ALLOW": text})
+    assert "PENSTOCK_OBJECTS__ALLOW" in message
+    assert "write a list as a,b or as a JSON array" in message
+
+
+def test_json_where_one_text_is_wanted_is_refused() -> None:
+    message = refused({"PENSTOCK_KAFKA__BOOTSTRAP_SERVERS": '["a:9092", "b:9092"]'})
+    assert "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS" in message
+    assert load(environ={"PENSTOCK_MODEL__CANARY": "[1, 2]"}).model.canary == "[1, 2]"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("PENSTOCK_KAFKA_INPUT_TOPIC", "PENSTOCK_KAFKA__INPUT_TOPIC"),
+        ("PENSTOCK_HTTP_PORT", "PENSTOCK_HTTP__PORT"),
+        ("PENSTOCK_MAX_ROWS", "PENSTOCK_WINDOW__MAX_ROWS"),
+        ("PENSTOCK_KAFKA__TOPIC", "input_topic"),
+        ("PENSTOCK_KAFAK__GROUP", "kafka"),
+    ],
+)
+def test_a_variable_that_is_no_key_is_an_error_that_names_the_nearest(
+    name: str, meant: str
+) -> None:
+    message = refused({name: "1"})
+    assert message.startswith(f"environment variable {name}")
+    assert f"did you mean {meant}?" in message
+
+
+def test_variables_that_are_not_ours_to_read_are_passed_over() -> None:
+    load(
+        environ={
+            "PENSTOCK_STACK_BUCKET": "penstock",
+            "PENSTOCK_STACK_KAFKA_PORT": "9092",
+            "PENSTOCK_HTTP_FD": "3",
+            "PENSTOCK_REQUIRE_STACK": "1",
+            # What Kubernetes sets beside Services named `penstock` and `penstock-worker`.
+            "PENSTOCK_SERVICE_HOST": "10.0.0.1",
+            "PENSTOCK_SERVICE_PORT_HTTP": "8900",
+            "PENSTOCK_PORT": "tcp://10.0.0.1:8900",
+            "PENSTOCK_PORT_8900_TCP_ADDR": "10.0.0.1",
+            "PENSTOCK_WORKER_PORT": "tcp://10.0.0.1:8900",
+            "PENSTOCK_WORKER_PORT_8900_TCP": "tcp://10.0.0.1:8900",
+        }
+    )
+
+
+def test_an_error_of_kind_names_the_variable_and_what_it_may_be(tmp_path: Path) -> None:
+    assert "PENSTOCK_WINDOW__MAX_ROWS" in refused({"PENSTOCK_WINDOW__MAX_ROWS": "many"})
+    message = refused({"PENSTOCK_DELIVERY__GUARANTEE": "once"})
+    assert "PENSTOCK_DELIVERY__GUARANTEE" in message
+    assert "at_least_once, exactly_once" in message
+    file = tmp_path / "worker.toml"
+    file.write_text('[window]\nmax_rows = "many"\n')
+    message = refused({}, file)
+    assert str(file) in message
+    assert "window.max_rows" in message
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of which the environment overrides a part."""
+    path = tmp_path / "worker.toml"
+    path.write_text('[kafka]\ngroup = "file"\ninput_topic = "same"\n[window]\nmax_rows = 7\n')
+    monkeypatch.setenv("PENSTOCK_KAFKA__GROUP", "environment")
+    monkeypatch.setenv("PENSTOCK_KAFKA__INPUT_TOPIC", "same")
+    monkeypatch.setenv("PENSTOCK_OBJECTS__SECRET", "not-to-be-shown")
+    return path
+
+
+def test_each_value_knows_where_it_comes_from(file: Path) -> None:
+    resolved = resolve(file)
+    assert resolved.config.kafka.group == "environment"
+    assert resolved.sources == {
+        "kafka.group": "PENSTOCK_KAFKA__GROUP",
+        "kafka.input_topic": "PENSTOCK_KAFKA__INPUT_TOPIC",
+        "window.max_rows": str(file),
+        "objects.secret": "PENSTOCK_OBJECTS__SECRET",
+    }
+    assert resolved.overridden == {"kafka.group": "PENSTOCK_KAFKA__GROUP"}
+
+
+def test_the_command_shows_it(file: Path) -> None:
+    shown = CliRunner().invoke(cli, ["config", "--config", str(file)])
+    assert shown.exit_code == 0, shown.output
+    printed = json.loads(shown.stdout)
+    assert printed["window"]["max_rows"] == 7
+    assert printed["sources"]["window.max_rows"] == str(file)
+    assert printed["sources"]["kafka.group"] == "PENSTOCK_KAFKA__GROUP"
+    assert printed["sources"]["window.max_wait_ms"] == "default"
+    assert "not-to-be-shown" not in shown.output
+
+
+def test_a_worker_says_at_its_start_what_it_is_and_what_the_environment_overrides(
+    file: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    run_command.say_start(resolve(file), file)
+    overrides, start = [record.message for record in caplog.records]
+    assert overrides == (f"the environment overrides {file}: kafka.group (PENSTOCK_KAFKA__GROUP)")
+    for told in ("same", "group environment", "model rows", "7 rows or 10 ms", "store AWS"):
+        assert told in start
+    caplog.clear()
+    monkeypatch.setenv("PENSTOCK_HTTP_FD", "3")
+    run_command.say_start(resolve(file), file)
+    assert not caplog.records, "of several members the supervisor says it"

@@ -1,0 +1,95 @@
+"""What is published: a wheel, installed outside the checkout, with its own name on the index."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from consumers.errors import DISTRIBUTION, EXIT_USAGE, missing_extra
+
+ROOT = Path(__file__).parent.parent
+BUILT_WITHIN_S = 90
+DEMO_WITHIN_S = 90
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The `bin` of an environment that has the wheel, and its dependencies by borrowing ours."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    source.mkdir()
+    for name in ("consumers", "schemas"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    _run(
+        "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
+        "--wheel-dir", str(folder), str(source),
+    )  # fmt: skip
+    (wheel,) = folder.glob("*.whl")
+    environment = folder / "environment"
+    _run("-m", "venv", "--without-pip", str(environment))
+    python = environment / "bin" / "python"
+    _run("-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", str(wheel))
+    (packages,) = environment.glob("lib/python*/site-packages")
+    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    yield environment / "bin"
+    shutil.rmtree(folder)
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=BUILT_WITHIN_S,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def _penstock(binaries: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environ = {name: text for name, text in os.environ.items() if not name.startswith("PENSTOCK_")}
+    return subprocess.run(
+        [binaries / "penstock", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEMO_WITHIN_S,
+        cwd=binaries,
+        env=environ,
+    )
+
+
+@pytest.mark.timeout(3 * BUILT_WITHIN_S)
+def test_the_demo_works_from_an_installed_wheel(installed: Path) -> None:
+    done = _penstock(installed, "demo", "--seconds", "1", "--streams", "4")
+    assert done.returncode == 0, done.stderr
+    assert "in order, none lost, none twice" in done.stdout
+    where = subprocess.run(
+        [installed / "python", "-c", "import consumers; print(consumers.__file__)"],
+        capture_output=True, text=True, cwd=installed, check=True,
+    )  # fmt: skip
+    assert str(installed.parent) in where.stdout, "it was the checkout that ran"
+
+
+def test_the_version_is_that_of_the_distribution(installed: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["name"] == DISTRIBUTION
+    assert _penstock(installed, "--version").stdout == f"penstock, version {project['version']}\n"
+
+
+def test_a_missing_extra_is_named_with_the_distribution() -> None:
+    """`pip install penstock[demo]` would install somebody else's project."""
+    error = missing_extra("the embedded broker", "demo", ImportError("no", name="confluent_kafka"))
+    assert error.exit_code == EXIT_USAGE
+    assert "pip install 'penstock-stream[demo]'" in str(error)
+    assert "confluent_kafka" in str(error)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "demo" in extras["optional-dependencies"]
