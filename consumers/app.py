@@ -111,6 +111,7 @@ def pipeline_settings(
     commit_interval_s: float,
     line: LineLimits,
     input_partitions: int,
+    output_partitions: int | None = None,
     patience_s: float | None = None,
 ) -> Settings:
     return Settings(
@@ -132,6 +133,7 @@ def pipeline_settings(
         patience_s=patience_s,
         line=line,
         input_partitions=input_partitions,
+        output_partitions=output_partitions,
         order_by_stream=cfg.output.order == "stream",
         canary=canary_of(cfg.model),
         dedupe=cfg.kafka.dedupe,
@@ -202,6 +204,9 @@ async def _pipeline(cfg: config.Config, adapters: Adapters, telemetry: Telemetry
         commit_interval_s=cfg.delivery.commit_interval_ms / 1000,
         line=LineLimits(cfg.limits.dlq_ratio, cfg.limits.dlq_consecutive),
         input_partitions=partitions[cfg.kafka.input_topic],
+        output_partitions=(
+            partitions[cfg.output.topic] if cfg.output.partitioning == "same" else None
+        ),
     )
     return Pipeline(
         settings,

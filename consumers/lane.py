@@ -125,6 +125,11 @@ class Lane:
             self._backlog.append(record)
             self._admit()
 
+    def pass_over(self, offset: int) -> None:
+        """There is nothing before `offset` that was not received."""
+        if self.alive and not self._draining and not self._backlog:
+            self.ledger.pass_over(offset)
+
     def _admit(self) -> None:
         had_jobs = bool(self.jobs)
         while self._backlog and self._has_room_for(self._backlog[0].offset):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from consumers.core.blocks import Ticket
 from consumers.core.line import LineStop
-from consumers.errors import EXIT_UNREACHABLE, Fatal
+from consumers.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal
 from consumers.lane import Lane
 from consumers.ports import Adapters, Commit
 from consumers.process.stopping import stopped_after
@@ -54,6 +54,7 @@ class Pipeline:
         self.budget = self._flow.budget
         self.outages = self._flow.outages
         self.calls = self._flow.calls
+        self._output_partitions = settings.output_partitions
         self._generation = 0
         self._publishing: dict[int, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
@@ -137,6 +138,7 @@ class Pipeline:
             return  # we are about to leave: whoever gets them next begins where they are committed
         if self._takeover is not None:
             check_count(len(starts))
+        await self._check_places(starts)
         for partition, start in sorted(starts.items()):
             work = (
                 self._takeover.live(partition)
@@ -145,6 +147,20 @@ class Pipeline:
             )
             self._publishing[partition] = self._tasks.create_task(work)
         log.info("assigned partitions %s", sorted(starts) or "none")
+
+    async def _check_places(self, partitions: Collection[int]) -> None:
+        """Partitions may have been added since the output topic was looked at."""
+        wanted = max(partitions, default=0) + 1
+        if self._output_partitions is None or wanted <= self._output_partitions:
+            return
+        topic = self.labels.output_topic
+        self._output_partitions = found = await self._sink.partitions(topic)
+        if found < wanted:
+            raise Fatal(
+                f"{topic} has {found} partitions, {self.labels.input_topic} has {wanted} or more "
+                "by now; add partitions, or set output.partitioning = 'stream'. Nothing is lost.",
+                exit_code=EXIT_USAGE,
+            )
 
     def _begin(self, partition: int, start: Commit) -> Lane:
         self._generation += 1
@@ -171,7 +187,8 @@ class Pipeline:
         )
         self._flow.microbatch.discard_dead()
         self._source.pause(lane.partition)
-        if len(self.stopped) == self._settings.input_partitions:
+        # Counted again: partitions may have been added since the start.
+        if len(self.stopped) >= max(self._settings.input_partitions, self._source.partitions()):
             self._failure = Fatal(
                 f"every line is stopped, the last one at {lane.stopped}. Mend the cause, then "
                 "start the worker again: it goes on where it stopped."

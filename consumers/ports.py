@@ -72,6 +72,16 @@ class Source(Protocol):
         """Fetch nothing of it for the rest of this assignment."""
         ...
 
+    def reached(self) -> Mapping[int, int]:
+        """Where the next read of each partition of ours begins. All records before were given out;
+        behind the last of them may be offsets that are none, as a transaction's end is.
+        """
+        ...
+
+    def partitions(self) -> int:
+        """How many the topic has, as far as is known by now: it may grow."""
+        ...
+
     async def end_offsets(self) -> Mapping[int, int]:
         """The next offset to be written, for each assigned partition."""
         ...

@@ -64,6 +64,7 @@ class Settings:
     order_by_stream: bool = False
     canary: Payload | None = None
     dedupe: bool = False
+    output_partitions: int | None = None  # None: streams are spread over as many as there are
 
 
 class Flow:

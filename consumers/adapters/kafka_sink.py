@@ -15,6 +15,7 @@ from aiokafka import AIOKafkaProducer
 from consumers import config
 from consumers.adapters.kafka_batches import BATCH_BYTES, batches
 from consumers.adapters.kafka_client import CLOSE_S, close, connection, start, translated, within
+from consumers.adapters.kafka_metadata import count_partitions
 from consumers.adapters.kafka_producers import give_up
 from consumers.errors import Fatal, Transient
 from consumers.ports import Clock, Outgoing
@@ -48,11 +49,14 @@ class KafkaSink:
     async def partitions(self, topic: str) -> int:
         if self._is_anew:
             await self._start_anew()
-        async with within(f"a question about topic {topic}", self._timeout_s):
-            cluster = self._producer.client
-            await cluster.add_topic(topic)
-            await cluster.force_metadata_update()
-            return len(cluster.cluster.partitions_for_topic(topic) or ())
+        what = f"a question about topic {topic}"
+        async with within(what, self._timeout_s):
+            while True:
+                try:
+                    with translated(what):
+                        return await count_partitions(self._producer.client, topic)
+                except Transient:
+                    await asyncio.sleep(RETRY_PAUSE_S)
 
     async def forget(self) -> None:
         """Another producer takes over, with the next `send`: of one that leaves out a batch the

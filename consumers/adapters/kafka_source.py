@@ -14,7 +14,6 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka import errors as kafka_errors
-from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.structs import OffsetAndMetadata
 
@@ -29,6 +28,8 @@ from consumers.adapters.kafka_client import (
     start,
     translated,
 )
+from consumers.adapters.kafka_gone import GONE_BEFORE, GONE_BEYOND, Gone, for_ourselves
+from consumers.adapters.kafka_listener import Listener
 from consumers.adapters.kafka_positions import positions
 from consumers.errors import EXIT_UNREACHABLE, Fatal, Transient
 from consumers.ports import Commit, Rebalance, Record
@@ -68,7 +69,7 @@ class KafkaSource:
             **connection(settings),
             group_id=settings.group,
             enable_auto_commit=False,
-            auto_offset_reset="earliest",
+            auto_offset_reset="none",  # we say where to go on, and that we do
             session_timeout_ms=SESSION_TIMEOUT_MS,
             heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
             rebalance_timeout_ms=rebalance_timeout_ms,
@@ -78,14 +79,17 @@ class KafkaSource:
             client_rack=settings.client_rack,
         )
         self._failure: BaseException | None = None
+        self._rebalance: Rebalance | None = None
         self._ours: set[int] = set()
+        self._assignments = 0
         self._joining_since_s: float | None = None
         self._stopped = False
 
     async def start(self, rebalance: Rebalance) -> None:
         await start(self._consumer, self._settings, "the start of the consumer")
+        self._rebalance = rebalance
         self.now_joining()
-        self._consumer.subscribe([self._topic], listener=_Listener(self, rebalance))
+        self._consumer.subscribe([self._topic], listener=Listener(self, rebalance))
 
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
         self._check()
@@ -100,6 +104,9 @@ class KafkaSource:
             async with asyncio.timeout(wait_ms / 1000 + REBALANCE_LOOK_S):
                 found = await self._getmany(wanted, wait_ms)
         except TimeoutError:
+            found = {}
+        except Gone as gone:
+            await self._find_place(gone.offsets)
             found = {}
         self._check()
         return [
@@ -117,12 +124,14 @@ class KafkaSource:
     async def _getmany(self, wanted: list[TopicPartition], wait_ms: int) -> dict[Any, Any]:
         """Without a wish, nothing is read: aiokafka only tells what its coordinator met with."""
         try:
-            with translated("a read of the input topic"):
+            with translated("a read of the input topic"), for_ourselves():
                 found: dict[Any, Any] = await self._consumer.getmany(
                     *wanted or (TopicPartition(self._topic, NO_PARTITION),),
                     timeout_ms=wait_ms,
                     max_records=MAX_RECORDS,
                 )
+                return found
+            return {}
         except Transient as error:
             # aiokafka tries again by itself where it can. What it raises here has ended one of its
             # tasks, and the group would go on without us.
@@ -130,7 +139,49 @@ class KafkaSource:
                 f"{error}\nNothing is lost: start the worker again, it goes on at the last commit.",
                 exit_code=EXIT_UNREACHABLE,
             ) from error
-        return found
+
+    async def _find_place(self, gone: Mapping[TopicPartition, int]) -> None:
+        """The broker has no record there, and none that is to come."""
+        for where, offset in gone.items():
+            if where.partition not in self._ours:
+                continue
+            try:
+                begin, end = await self._span(where)
+            except Transient as error:
+                log.warning("partition %d: %s", where.partition, error)
+                await asyncio.sleep(ASK_AGAIN_S)  # the next read says again that it is gone
+                continue
+            if offset < begin:
+                log.warning(GONE_BEFORE, where.partition, offset, begin - 1, begin)
+                self.seek({where.partition: Commit(begin)})
+            elif offset > end:
+                log.warning(GONE_BEYOND, where.partition, offset, end, begin)
+                await self._begin_again(where.partition, Commit(begin))
+
+    async def _span(self, where: TopicPartition) -> tuple[int, int]:
+        async with answered_within("a question about the ends of a partition", QUESTION_S):
+            begins = await self._consumer.beginning_offsets([where])
+            ends = await self._consumer.end_offsets([where])
+        return begins[where], ends[where]
+
+    async def _begin_again(self, partition: int, start: Commit) -> None:
+        """As if it had been handed back and assigned anew, at another place; unless that happens
+        meanwhile.
+        """
+        assert self._rebalance is not None
+        assignments, began_s = self._assignments, _now_s()
+        await self._rebalance.revoked([partition])
+        while self._assignments == assignments:
+            try:
+                await self.commit({partition: start})
+                break
+            except Transient as error:
+                if _now_s() - began_s > self._timeout_s:
+                    raise Fatal(str(error), exit_code=EXIT_UNREACHABLE) from error
+                await asyncio.sleep(ASK_AGAIN_S)
+        if self._assignments == assignments:
+            self.seek({partition: start})
+            await self._rebalance.assigned({partition: start})
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
         offsets = {
@@ -150,6 +201,23 @@ class KafkaSource:
         # A partition that is about to be handed back needs no pause.
         with suppress(kafka_errors.IllegalStateError):
             self._consumer.pause(TopicPartition(self._topic, partition))
+
+    def reached(self) -> Mapping[int, int]:
+        subscription = self._consumer._subscription.subscription
+        if subscription is None or subscription.assignment is None:
+            return {}
+        states = {
+            number: subscription.assignment.state_value(TopicPartition(self._topic, number))
+            for number in self._ours
+        }
+        return {
+            number: state.position
+            for number, state in states.items()
+            if state is not None and state.has_valid_position
+        }
+
+    def partitions(self) -> int:
+        return len(self._consumer.partitions_for_topic(self._topic) or ())
 
     async def end_offsets(self) -> Mapping[int, int]:
         wanted = [TopicPartition(self._topic, number) for number in self._ours]
@@ -203,15 +271,18 @@ class KafkaSource:
 
     def now_ours(self, partitions: Collection[int]) -> None:
         self._ours = set(partitions)
+        self._assignments += 1
         self._joining_since_s = None
 
     def now_joining(self) -> None:
         self._ours = set()
+        self._assignments += 1
         self._joining_since_s = _now_s()
 
     def seek(self, starts: Mapping[int, Commit]) -> None:
-        for number, commit in starts.items():
-            self._consumer.seek(TopicPartition(self._topic, number), commit.next_offset)
+        with suppress(kafka_errors.IllegalStateError):  # a partition that has just left
+            for number, commit in starts.items():
+                self._consumer.seek(TopicPartition(self._topic, number), commit.next_offset)
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -228,31 +299,3 @@ class KafkaSource:
 
 def _now_s() -> float:
     return asyncio.get_running_loop().time()
-
-
-class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-    """aiokafka's callbacks; every failure is kept for the polling task to raise."""
-
-    def __init__(self, source: KafkaSource, rebalance: Rebalance) -> None:
-        self._source = source
-        self._rebalance = rebalance
-
-    async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        try:
-            await self._rebalance.revoked([where.partition for where in revoked])
-        except BaseException as error:
-            self._source.keep_failure(error)
-            raise
-        finally:
-            self._source.now_joining()
-
-    async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        numbers = [where.partition for where in assigned]
-        try:
-            starts = await self._source.starts(numbers) if numbers else {}
-            self._source.seek(starts)
-            await self._rebalance.assigned(starts)
-            self._source.now_ours(numbers)
-        except BaseException as error:
-            self._source.keep_failure(error)
-            raise

@@ -30,7 +30,8 @@ from consumers.ports import (
 
 class MemorySource:
     """A topic with one member. `append` records, `move` partitions, look at `committed`; `on_start`
-    and `on_commit` may raise or wait.
+    and `on_commit` may raise or wait. Up to `gaps` of a partition are offsets without records;
+    `of_topic` is how many partitions there are.
     """
 
     def __init__(self, partitions: int = 1) -> None:
@@ -38,6 +39,8 @@ class MemorySource:
         self.committed: dict[int, Commit] = {}
         self.commits: list[Mapping[int, Commit]] = []
         self.polls = 0
+        self.of_topic = partitions
+        self.gaps: dict[int, int] = {}
         self.on_start: Callable[[], Awaitable[None]] | None = None
         self.on_commit: Callable[[], Awaitable[None]] | None = None
         self._positions: dict[int, int] = {}
@@ -121,9 +124,19 @@ class MemorySource:
     def pause(self, partition: int) -> None:
         return
 
+    def reached(self) -> Mapping[int, int]:
+        return {
+            number: max(position, self.gaps.get(number, 0))
+            for number, position in self._positions.items()
+            if not self.records[number] or self.records[number][-1].offset < position
+        }
+
+    def partitions(self) -> int:
+        return self.of_topic
+
     async def end_offsets(self) -> Mapping[int, int]:
         return {
-            number: log[-1].offset + 1 if log else 0
+            number: max(log[-1].offset + 1 if log else 0, self.gaps.get(number, 0))
             for number, log in self.records.items()
             if number in self._positions
         }

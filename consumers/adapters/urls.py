@@ -71,6 +71,12 @@ class UrlSource:
     def pause(self, partition: int) -> None:
         return
 
+    def reached(self) -> Mapping[int, int]:
+        return {}
+
+    def partitions(self) -> int:
+        return 1
+
     async def end_offsets(self) -> Mapping[int, int]:
         return {0: self._next_offset}
 

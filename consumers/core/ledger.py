@@ -93,6 +93,13 @@ class Ledger:
             self._opened_next = offset + 1
             self._owed += objects
 
+    def pass_over(self, offset: int) -> None:
+        """All before `offset` has arrived: what lies behind the last record is a gap."""
+        if offset > self._seen_next:
+            self._seen_next = offset
+            if not self._entries and (self._completed or self._rows or self._objects):
+                self._forget_passed()
+
     def reach(self, offset: int, index: int, cursor: Cursor) -> None:
         """Rows of an object that is not complete are on the output topic."""
         if cursor.version:

@@ -43,8 +43,17 @@ class Consume:
                 lane = self._lanes.get(record.partition)
                 if lane is not None:
                     lane.receive(record)
+            if not records:
+                self._pass_over()
             if wait_s := self._gather.wait_s(len(records), self._clock.now()):
                 await asyncio.sleep(wait_s)
+
+    def _pass_over(self) -> None:
+        """Offsets that are no records, at the end of a partition, are nothing to wait for."""
+        for partition, offset in self._source.reached().items():
+            lane = self._lanes.get(partition)
+            if lane is not None:
+                lane.pass_over(offset)
 
 
 class Intake:

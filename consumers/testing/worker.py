@@ -202,6 +202,12 @@ class SimulatedSource:
     def pause(self, partition: int) -> None:
         self._positions.pop(partition, None)
 
+    def reached(self) -> Mapping[int, int]:
+        return self._positions
+
+    def partitions(self) -> int:
+        return len(self._topic.records)
+
     async def end_offsets(self) -> Mapping[int, int]:
         return {number: self._topic.end(number) for number in self._positions}
 

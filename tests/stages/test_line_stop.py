@@ -202,6 +202,7 @@ async def test_ordered_by_stream_it_is_known_which_record_stopped_the_line() -> 
     announce_missing(world, 6)
     next_offset, metadata = await stuck_behind(world)
     assert (next_offset, without_stop(metadata)[1]) == (0, StopMark(4, THREE.digest))
+    world.source.of_topic = 1
     failure = await stopped(world.with_settings(input_partitions=1))
     assert "offset 4, object 0: it failed here before" in str(failure)
     assert len(world.dead_letters()) == 3

@@ -1,0 +1,53 @@
+"""What aiokafka calls in a rebalance.
+
+Rule: aiokafka logs a listener's failure and goes on with the group; here it is kept, for the task
+that polls to raise. Owner: the source.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from aiokafka import TopicPartition
+from aiokafka.abc import ConsumerRebalanceListener
+
+from consumers.ports import Commit, Rebalance
+
+
+class Membership(Protocol):
+    """The side of the source that a rebalance changes."""
+
+    async def starts(self, partitions: Collection[int]) -> Mapping[int, Commit]: ...
+
+    def seek(self, starts: Mapping[int, Commit]) -> None: ...
+
+    def now_ours(self, partitions: Collection[int]) -> None: ...
+
+    def now_joining(self) -> None: ...
+
+    def keep_failure(self, error: BaseException) -> None: ...
+
+
+class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+    def __init__(self, source: Membership, rebalance: Rebalance) -> None:
+        self._source = source
+        self._rebalance = rebalance
+
+    async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        try:
+            await self._rebalance.revoked([where.partition for where in revoked])
+        except BaseException as error:
+            self._source.keep_failure(error)
+            raise
+        finally:
+            self._source.now_joining()
+
+    async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        numbers = [where.partition for where in assigned]
+        try:
+            starts = await self._source.starts(numbers) if numbers else {}
+            self._source.seek(starts)
+            await self._rebalance.assigned(starts)
+            self._source.now_ours(numbers)
+        except BaseException as error:
+            self._source.keep_failure(error)
+            raise
