@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
+from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from consumers.ports import Commit
@@ -125,13 +126,24 @@ class Broker:
 
     async def skip_to_the_end(self, group: str, topic: str) -> None:
         """What is on the topic now is not for this group, which has no members yet."""
-        ends = await self.ends(topic)
+        await self.move(group, topic, await self.ends(topic))
+
+    async def move(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """To these offsets, whether the topic has them or not. The group has no members now."""
         async with AIOKafkaConsumer(
             bootstrap_servers=self._servers, group_id=group, enable_auto_commit=False
         ) as consumer:
-            offsets = {TopicPartition(topic, number): end for number, end in ends.items()}
-            consumer.assign(list(offsets))
-            await consumer.commit(offsets)
+            places = {TopicPartition(topic, number): at for number, at in offsets.items()}
+            consumer.assign(list(places))
+            await consumer.commit(places)
+
+    async def delete_before(self, topic: str, offset: int, partition: int = 0) -> None:
+        """As retention does it."""
+        where = TopicPartition(topic, partition)
+        await self._admin.delete_records({where: RecordsToDelete(before_offset=offset)})
+
+    async def add_partitions(self, topic: str, count: int) -> None:
+        await self._admin.create_partitions({topic: NewPartitions(count)})
 
     async def until_committed(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Until the group has committed (at least) these; partitions without records are none of

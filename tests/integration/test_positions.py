@@ -1,0 +1,79 @@
+"""Where a worker goes on when its group's position and the topic do not fit together."""
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from tests.integration.conftest import MakeTopics
+from tests.support.services import Services, Topics
+from tests.support.topic_tools import Broker, Message
+from tests.support.waiting import until
+from tests.support.worker import environment, running_worker
+
+RECORDS = 10
+ROW = list(range(16))
+
+
+def rows(count: int, first: int = 0) -> list[Message]:
+    return [
+        Message({"inline": [[first + number, *ROW[1:]]], "stream": "s"}) for number in range(count)
+    ]
+
+
+async def answered(broker: Broker, topics: Topics) -> list[int]:
+    """The offsets that were answered, in the order of the answers."""
+    records = (await broker.records(topics.output))[0]
+    return [record.document["source"]["offset"] for record in records]
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
+async def test_a_group_beyond_the_end_of_its_topic_begins_again_at_the_earliest_record(
+    services: Services, make_topics: MakeTopics, broker: Broker, guarantee: str
+) -> None:
+    """As after a topic that was made again, or a broker that was restored."""
+    topics = await make_topics(1)
+    await broker.publish(topics.input, rows(RECORDS))
+    await broker.move(topics.input, topics.input, {0: 1_000})
+    environ = environment(services, topics, DELIVERY__GUARANTEE=guarantee)
+    async with running_worker(environ) as worker:
+        await broker.until_answered(topics.output, RECORDS)
+
+        async def is_back() -> bool:
+            return await broker.committed(topics.input, topics.input) == {0: RECORDS}
+
+        await until(is_back, lambda: worker.said)
+        assert "beyond the end of the topic (10)" in worker.said
+        assert await worker.stop() == 0, worker.said
+    assert await answered(broker, topics) == list(range(RECORDS))
+
+
+async def test_references_that_were_deleted_before_they_were_read_are_told_and_passed_over(
+    services: Services, make_topics: MakeTopics, broker: Broker
+) -> None:
+    topics = await make_topics(1)
+    await broker.publish(topics.input, rows(RECORDS))
+    await broker.move(topics.input, topics.input, {0: 2})
+    await broker.delete_before(topics.input, 5)
+    async with running_worker(environment(services, topics)) as worker:
+        await broker.until_committed(topics.input, topics.input, {0: RECORDS})
+        assert "offsets 2 to 4 were deleted before they were read" in worker.said
+        assert await worker.stop() == 0, worker.said
+    assert await answered(broker, topics) == list(range(5, RECORDS))
+
+
+async def test_a_topic_that_ends_in_a_transaction_is_committed_to_its_end(
+    services: Services, make_topics: MakeTopics, broker: Broker
+) -> None:
+    topics = await make_topics(1)
+    async with (
+        AIOKafkaProducer(
+            bootstrap_servers=services.bootstrap_servers, transactional_id=topics.input
+        ) as producer,
+        producer.transaction(),
+    ):
+        for message in rows(3):
+            await producer.send(topics.input, message.encoded, partition=0)
+    async with running_worker(environment(services, topics)) as worker:
+        # Three records, and the offset of the transaction's own end.
+        await broker.until_committed(topics.input, topics.input, {0: 4})
+        assert await worker.stop() == 0, worker.said
+    assert await answered(broker, topics) == [0, 1, 2]
