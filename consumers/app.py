@@ -16,7 +16,7 @@ from consumers.adapters.kafka_partitioner import hashed
 from consumers.adapters.kafka_sink import KafkaSink
 from consumers.adapters.kafka_source import KafkaSource
 from consumers.adapters.kafka_transactions import KafkaOutlets
-from consumers.adapters.model_torchserve import TorchServeModel
+from consumers.adapters.models import open_model
 from consumers.adapters.objects_common import folder_of
 from consumers.adapters.objects_direct import DirectObjects
 from consumers.adapters.objects_folder import FolderObjects
@@ -33,7 +33,7 @@ from consumers.errors import EXIT_USAGE, Fatal
 from consumers.formats.base import RowOptions
 from consumers.ops.health import serve_health
 from consumers.pipeline import Pipeline
-from consumers.ports import Adapters, Clock, Model, Objects, Sink, Transactions
+from consumers.ports import Adapters, Clock, Objects, Sink, Transactions
 from consumers.process.stopping import stopped_after
 from consumers.services.canary import canary_of
 from consumers.services.startup import ask_store, until_answered
@@ -53,16 +53,6 @@ def open_objects(settings: config.Objects) -> Objects:
         return S3fsObjects(settings)
     objects = ObstoreObjects(settings)
     return DirectObjects(objects, settings) if DirectObjects.is_for(settings) else objects
-
-
-def open_model(settings: config.Model) -> Model:
-    if settings.protocol != "torchserve" or settings.request in ("arrow", "raw"):
-        raise Fatal(
-            f"model.protocol = {settings.protocol!r} with model.request = {settings.request!r} "
-            "is not built yet; use torchserve with json, instances or float32",
-            exit_code=EXIT_USAGE,
-        )
-    return TorchServeModel(settings)
 
 
 def row_options(cfg: config.Config) -> RowOptions:
@@ -152,7 +142,7 @@ async def run_worker(cfg: config.Config) -> None:
     """One worker until SIGTERM or SIGINT, then a drain. Raises the first failure."""
     stop = StopSignal()
     clock, telemetry = SystemClock(), Telemetry()
-    objects, model = open_objects(cfg.objects), open_model(cfg.model)
+    objects, model = open_objects(cfg.objects), open_model(cfg)
     sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
     start_s = cfg.limits.start_ms / 1000
     try:

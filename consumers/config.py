@@ -95,6 +95,10 @@ class Model(Section, frozen=True):
     name: str = "rows"
     version: str | None = None
     protocol: Literal["torchserve", "oip"] = "torchserve"
+    # With oip: what the server's own description says, unless these do.
+    inputs: list[str] | None = None
+    outputs: list[str] | None = None
+    binary: Literal["auto", "yes", "no"] = "auto"
     request: Literal["json", "instances", "float32", "arrow", "raw"] = "json"
     timeout_ms: Positive = 30_000
     # 2-4 requests in flight per TorchServe worker saturate it; more only add delay.

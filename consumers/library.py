@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from consumers import config
+from consumers.adapters.models import open_model
 from consumers.adapters.urls import ResultSink, UrlSource, references
-from consumers.app import open_model, open_objects, pipeline_settings
+from consumers.app import open_objects, pipeline_settings
 from consumers.clock import SystemClock
 from consumers.core.line import NO_LIMITS
 from consumers.core.records import Labels
@@ -74,7 +75,7 @@ def with_model(cfg: config.Config, url: str | None, request: str | None) -> conf
 
 async def predict_lines(urls: Sequence[str], cfg: config.Config) -> AsyncGenerator[list[bytes]]:
     """The same as records of the output topic, JSON each, in lists as they become ready."""
-    objects, model = open_objects(cfg.objects), open_model(cfg.model)
+    objects, model = open_objects(cfg.objects), open_model(cfg)
     sink = ResultSink(cfg.output.topic)
     telemetry = Telemetry()
     try:

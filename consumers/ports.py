@@ -177,7 +177,8 @@ class Model(Protocol):
     """The model server. Any number of tasks; the caller bounds them."""
 
     async def predict(self, payloads: Sequence[Payload]) -> Answers:
-        """One request with all rows of `payloads` (equal shape), in order.
+        """One request with all rows of `payloads` (equal shape), in order. Without payloads: is the
+        model there? How that is asked is the adapter's to know.
 
         Raises `Rejected`/`Poison` for the rows, `Transient`/`Unreachable` for the server, `Fatal`
         for settings.

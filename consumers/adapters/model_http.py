@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import aiohttp
 import orjson
+from aiohttp.connector import Connection
 from yarl import URL
 
 from consumers import config
@@ -182,8 +183,26 @@ class ModelHttp:
                 # Nothing compressed was asked for: it would grow beyond what is bounded below.
                 auto_decompress=False,
                 skip_auto_headers=_NEEDLESS_HEADERS,
+                response_class=_Response,
             )
         return self._session
+
+
+class _Response(aiohttp.ClientResponse):
+    """Its connection is not used again after a complaint: many servers (all on uvicorn, when the
+    model raised) hang up then without saying so, and the next request would be lost.
+    """
+
+    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+        protocol = connection.protocol
+        await super().start(connection)
+        if self.status >= 400 and protocol is not None:
+            if self.connection is None:
+                # Read whole already and handed back, but nobody has had the time to take it.
+                protocol.close()
+            else:
+                protocol.force_close()
+        return self
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

@@ -1,28 +1,45 @@
-"""The contract of model servers: the TorchServe adapter on the embedded server."""
+"""The contract of model servers: each protocol's adapter on an embedded server."""
 
 from collections.abc import AsyncIterator
+from typing import get_args
 
 import msgspec
 import pytest
 
 from consumers import config
+from consumers.adapters.model_oip import OipModel
 from consumers.adapters.model_torchserve import TorchServeModel
 from consumers.embedded.model_server import EmbeddedModelServer
 from consumers.ports import Model
 from tests.adapters.model_contract import ModelContract
-
-
-@pytest.fixture(params=["json", "instances", "float32"])
-def form(request: pytest.FixtureRequest) -> str:
-    chosen: str = request.param
-    return chosen
+from tests.support.oip_server import Manner, OipServer
 
 
 class TestTorchServeAdapter(ModelContract):
+    @pytest.fixture(params=["json", "instances", "float32"])
+    def form(self, request: pytest.FixtureRequest) -> str:
+        chosen: str = request.param
+        return chosen
+
     @pytest.fixture
     async def model(self, form: str) -> AsyncIterator[Model]:
         async with EmbeddedModelServer() as server:
             settings = {"url": server.url, "request": form}
             model = TorchServeModel(msgspec.convert(settings, config.Model))
+            yield model
+            await model.aclose()
+
+
+class TestOipAdapter(ModelContract):
+    @pytest.fixture(params=["json", "float32"])
+    def form(self, request: pytest.FixtureRequest) -> str:
+        chosen: str = request.param
+        return chosen
+
+    @pytest.fixture(params=get_args(Manner))
+    async def model(self, form: str, request: pytest.FixtureRequest) -> AsyncIterator[Model]:
+        async with OipServer(request.param) as server:
+            settings = {"url": server.url, "request": form}
+            model = OipModel(msgspec.convert(settings, config.Model))
             yield model
             await model.aclose()

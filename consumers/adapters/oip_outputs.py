@@ -1,0 +1,193 @@
+"""Predictions from the tensors that a model of the Open Inference Protocol answered.
+
+Rule: a prediction is a row's slice of the outputs, an object with one entry for each. A BYTES
+output named `error` is no prediction: a text in it rejects its row. JSON is made of whole columns
+and cut by row, so that no row is touched alone. Pure functions; owner: the adapters of the
+protocol.
+"""
+
+import math
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, repeat
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from consumers.adapters.model_refusals import clean
+from consumers.adapters.oip_signature import BYTES, DTYPES
+from consumers.errors import Poison, Rejected
+from consumers.ports import Answers
+
+# The output that rejects rows.
+ERROR: Final = "error"
+_NUMPY: Final = orjson.OPT_SERIALIZE_NUMPY
+
+
+class Output(NamedTuple):
+    """`values` are flat, in row order: an array, or one text for each."""
+
+    name: str
+    shape: tuple[int, ...]
+    values: npt.NDArray[Any] | list[bytes]
+
+
+def from_raw(name: str, datatype: str, shape: Sequence[int], raw: bytes | memoryview) -> Output:
+    """An output that came as a binary tensor."""
+    if datatype == BYTES:
+        return Output(name, tuple(shape), _texts(name, raw))
+    dtype = _dtype(name, datatype)
+    if len(raw) % dtype.itemsize:
+        raise unusable(f"output {name} has {len(raw)} bytes, which are no {datatype}")
+    return Output(name, tuple(shape), np.frombuffer(raw, dtype))
+
+
+def from_list(name: str, datatype: str, shape: Sequence[int], data: Iterable[Any]) -> Output:
+    """An output that came as JSON or typed values, flat or nested."""
+    try:
+        if datatype == BYTES:
+            flat = np.asarray(data, object).ravel().tolist()
+            texts = [one if isinstance(one, bytes) else str(one).encode() for one in flat]
+            return Output(name, tuple(shape), texts)
+        return Output(name, tuple(shape), np.asarray(data, _dtype(name, datatype)).ravel())
+    except (ValueError, TypeError, OverflowError) as error:
+        raise unusable(f"output {name} is no {datatype} {list(shape)}: {error}") from None
+
+
+def answers(outputs: Sequence[Output], rows: int, wanted: Sequence[str] = ()) -> Answers:
+    """One entry per row. `wanted` names the outputs that must be there; none: all that are."""
+    errors: dict[int, str] = {}
+    named: dict[str, Sequence[bytes]] = {}
+    for output in outputs:
+        _check(output, rows)
+        if output.name == ERROR and isinstance(output.values, list):
+            errors |= _complaints(output, rows)
+        elif not wanted or output.name in wanted:
+            texts, misfits = _json_rows(output, rows)
+            named[output.name] = texts
+            errors = misfits | errors
+    missing = [name for name in wanted if name not in named and name != ERROR]
+    if missing or not outputs:
+        found = ", ".join(output.name for output in outputs) or "no outputs"
+        raise Poison(
+            "model_mismatch",
+            f"the model answered {found}; {', '.join(missing) or 'at least one'} is missing",
+        )
+    values = _joined(named, rows)
+    for row in errors:
+        values[row] = b"null"
+    return Answers(values, errors)
+
+
+def unusable(why: str) -> Rejected:
+    return Rejected("model_rejected", f"the model's answer is unusable: {why}")
+
+
+def spread(answers: Answers, rows: int, refused: Mapping[int, str]) -> Answers:
+    """Answers to the rows that were sent, with those that were refused here in their places."""
+    if not refused:
+        return answers
+    places = [row for row in range(rows) if row not in refused]
+    values = [b"null"] * rows
+    for row, value in zip(places, answers.values, strict=True):
+        values[row] = value
+    errors = {places[row]: message for row, message in answers.errors.items()}
+    return Answers(values, {**errors, **refused})
+
+
+def _dtype(name: str, datatype: str) -> np.dtype[Any]:
+    if datatype not in DTYPES:
+        raise unusable(f"output {name} is {datatype}, which is not supported; see model.outputs")
+    return np.dtype(DTYPES[datatype])
+
+
+def _texts(name: str, raw: bytes | memoryview) -> list[bytes]:
+    """Each is its length, as four bytes, and itself."""
+    texts, at, end = [], 0, len(raw)
+    while at < end:
+        if at + 4 > end:
+            raise unusable(f"output {name} ends within a text")
+        (length,) = struct.unpack_from("<I", raw, at)
+        at += 4
+        if at + length > end:
+            raise unusable(f"output {name} ends within a text")
+        texts.append(bytes(raw[at : at + length]))
+        at += length
+    return texts
+
+
+def _check(output: Output, rows: int) -> None:
+    shape = list(output.shape)
+    if not shape or shape[0] != rows:
+        raise Poison(
+            "model_mismatch",
+            f"the model was given {rows} rows and its output {output.name} has the shape {shape}; "
+            "the first dimension must be the rows",
+        )
+    if len(output.values) != math.prod(shape):
+        raise Poison(
+            "model_mismatch",
+            f"output {output.name} has the shape {shape} and {len(output.values)} values",
+        )
+
+
+def _complaints(output: Output, rows: int) -> dict[int, str]:
+    texts = output.values
+    if not any(texts):
+        return {}
+    if len(texts) != rows:
+        raise unusable(f"output {ERROR} has the shape {list(output.shape)}; one text for each row")
+    return {row: clean(text.decode(errors="replace")) for row, text in enumerate(texts) if text}
+
+
+def _json_rows(output: Output, rows: int) -> tuple[Sequence[bytes], dict[int, str]]:
+    """Each row's JSON, and the rows that have none."""
+    values, shape = output.values, output.shape
+    if isinstance(values, list):
+        return _json_texts(output, values, rows)
+    bad: dict[int, str] = {}
+    if values.dtype.kind == "f":
+        is_finite = np.isfinite(values)
+        if not is_finite.all():
+            message = f"the model's output {output.name} holds NaN or infinity"
+            whole = is_finite.reshape(rows, -1).all(axis=1)
+            bad = dict.fromkeys(np.flatnonzero(~whole).tolist(), message)
+    inner = shape[1:] if math.prod(shape[1:]) != 1 else ()
+    text = orjson.dumps(values.reshape(rows, *inner), option=_NUMPY)
+    if not values.size:
+        return [orjson.dumps(one.tolist()) for one in values.reshape(shape)], bad
+    opening, closing = b"[" * len(inner), b"]" * len(inner)
+    depth = len(inner) + 1
+    parts = text[depth:-depth].split(closing + b"," + opening)
+    return ([opening + part + closing for part in parts] if inner else parts), bad
+
+
+def _json_texts(
+    output: Output, texts: list[bytes], rows: int
+) -> tuple[list[bytes], dict[int, str]]:
+    bad: dict[int, str] = {}
+    found, each = [], len(texts) // rows if rows else 0
+    for row in range(rows):
+        try:
+            mine = [text.decode() for text in texts[row * each : (row + 1) * each]]
+        except UnicodeDecodeError:
+            bad[row] = f"the model's output {output.name} is no text"
+            mine = [""]
+        found.append(orjson.dumps(mine[0] if each == 1 else mine))
+    return found, bad
+
+
+def _joined(named: Mapping[str, Sequence[bytes]], rows: int) -> list[bytes]:
+    """`{"a":1,"b":2}` for each row, all at once; JSON text has no raw line feed."""
+    if not rows:
+        return []
+    pieces: list[Iterable[bytes]] = []
+    opening = b"{"
+    for name, texts in named.items():
+        pieces += [repeat(opening + orjson.dumps(name) + b":", rows), texts]
+        opening = b","
+    pieces.append(repeat(b"}\n" if named else b"{}\n", rows))
+    whole = b"".join(chain.from_iterable(zip(*pieces, strict=True)))
+    return whole[:-1].split(b"\n")

@@ -1,0 +1,124 @@
+"""Requests and answers of the Open Inference Protocol over REST, with binary tensors or without.
+
+Rule: a binary tensor follows the JSON as it lies in memory; in an answer either form is taken,
+whatever was asked for. Pure functions; owner: the REST adapter.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+
+from consumers.adapters.model_http import Reply, Request
+from consumers.adapters.model_refusals import NOT_FOUND, by_status, clean, excerpt, too_large
+from consumers.adapters.oip_inputs import Column, Filled
+from consumers.adapters.oip_outputs import Output, from_list, from_raw, unusable
+from consumers.errors import PenstockError, Transient
+
+JSON_LENGTH: Final = "Inference-Header-Content-Length"
+# Servers that have no versions say so with it, of a version as of a method.
+NOT_IMPLEMENTED: Final = 501
+# Triton's words, with a 404, for a model that it is still loading.
+LOADING: Final = "has no available versions"
+_RAISED: Final = re.compile(r"^[\w.]*(?:Error|Exception)\b.*$", re.MULTILINE)
+_JSON: Final = {"Content-Type": "application/json"}
+
+
+def as_binary(filled: Filled, identity: str, outputs: Sequence[str]) -> Request:
+    tensors = [column.raw() for column in filled.columns]
+    inputs = [
+        _described(column) | {"parameters": {"binary_data_size": len(raw)}}
+        for column, raw in zip(filled.columns, tensors, strict=True)
+    ]
+    document: dict[str, Any] = {"id": identity, "inputs": inputs}
+    document["parameters"] = {"binary_data_output": True}
+    if outputs:
+        binary = {"binary_data": True}
+        document["outputs"] = [{"name": name, "parameters": binary} for name in outputs]
+    head = orjson.dumps(document)
+    headers = {"Content-Type": "application/octet-stream", JSON_LENGTH: str(len(head))}
+    return Request(b"".join([head, *tensors]), headers)
+
+
+def as_json(filled: Filled, identity: str, outputs: Sequence[str]) -> Request:
+    """Texts that are no UTF-8 must have been left out, and numbers that JSON does not have."""
+    inputs = [_described(column) | {"data": _data(column)} for column in filled.columns]
+    document: dict[str, Any] = {"id": identity, "inputs": inputs}
+    if outputs:
+        document["outputs"] = [{"name": name} for name in outputs]
+    return Request(orjson.dumps(document), _JSON)
+
+
+def read(reply: Reply) -> list[Output]:
+    """The outputs of an answer. Raises `Rejected` for what is none."""
+    length = reply.headers.get(JSON_LENGTH)
+    is_cut = length is not None and length.isdecimal()
+    end = int(length[:12]) if length is not None and is_cut else len(reply.body)
+    document = _document(reply.body[:end])
+    rest, found = memoryview(reply.body)[end:], []
+    try:
+        for one in document["outputs"]:
+            name, datatype, shape = one["name"], one["datatype"], [int(n) for n in one["shape"]]
+            size = (one.get("parameters") or {}).get("binary_data_size")
+            if size is None:
+                found.append(from_list(name, datatype, shape, one["data"]))
+                continue
+            if size > len(rest):
+                raise unusable(f"output {name} is cut short")
+            found.append(from_raw(name, datatype, shape, rest[:size]))
+            rest = rest[size:]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise unusable(f"{error!r} in {excerpt(reply.body)}") from None
+    return found
+
+
+def refusal(reply: Reply, url: str, sent_bytes: int) -> PenstockError:
+    """What an answer other than 200 means. 500 is what the model raised: the protocol knows no
+    other way to tell of a bad row.
+    """
+    said = f"{url} answered {reply.status}: {_said(reply.body)}"
+    if reply.status == NOT_FOUND and LOADING in said:
+        return Transient(said)
+    status = NOT_FOUND if reply.status == NOT_IMPLEMENTED else reply.status
+    too_big = too_large(url, sent_bytes)
+    return by_status(status, reply.headers, said, too_large=too_big, by_model=status == 500)
+
+
+def _described(column: Column) -> dict[str, Any]:
+    tensor = column.tensor
+    return {"name": tensor.name, "shape": column.shape, "datatype": tensor.datatype}
+
+
+def _data(column: Column) -> Any:
+    if isinstance(column.values, list):
+        return [text.decode() for text in column.values]
+    values = column.values.ravel()
+    return orjson.Fragment(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY))
+
+
+def _document(raw: bytes) -> Any:
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        try:
+            # NaN and Infinity are no JSON, but Python's own encoder writes them.
+            return json.loads(raw)
+        except (ValueError, RecursionError):
+            raise unusable(f"it is not JSON ({error})") from None
+
+
+def _said(raw: bytes) -> str:
+    """What the server complains of: `error`, or `detail` where its framework speaks."""
+    try:
+        document = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return excerpt(raw)
+    told: Mapping[str, Any] = document if isinstance(document, dict) else {}
+    said = told.get("error", told.get("detail"))
+    if not isinstance(said, str):
+        return excerpt(raw)
+    # Of a traceback, the exception itself: the last line that looks like one.
+    raised = _RAISED.findall(said)
+    return clean(raised[-1] if raised else said.strip())

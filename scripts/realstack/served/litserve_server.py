@@ -1,0 +1,42 @@
+"""LitServe with the example models: `litserve_server.py HTTP`.
+
+A plain JSON server: `POST /rows` and `POST /strict` take and answer an array, one element per row.
+"""
+
+import sys
+from typing import Any
+
+import litserve
+from rows_answers import answers, strict_answers
+
+
+class RowsApi(litserve.LitAPI):  # type: ignore[misc]
+    def setup(self, device: str) -> None:
+        """The model is loaded already."""
+
+    def decode_request(self, request):  # type: ignore[no-untyped-def]  # typed, it is the query's
+        return request
+
+    def predict(self, rows: Any) -> Any:
+        labels, scores, complaints = answers(rows)
+        triples = zip(labels.tolist(), scores.tolist(), complaints, strict=True)
+        return [
+            {"error": complaint.decode()} if complaint else {"label": label, "score": score}
+            for label, score, complaint in triples
+        ]
+
+    def encode_response(self, answer: Any) -> Any:
+        return answer
+
+
+class StrictApi(RowsApi):
+    def predict(self, rows: Any) -> Any:
+        pairs = zip(*(column.tolist() for column in strict_answers(rows)), strict=True)
+        return [{"label": label, "score": score} for label, score in pairs]
+
+
+if __name__ == "__main__":
+    server = litserve.LitServer(
+        [RowsApi(api_path="/rows"), StrictApi(api_path="/strict")], accelerator="cpu"
+    )
+    server.run(host="127.0.0.1", port=int(sys.argv[1]), generate_client_file=False)

@@ -1,0 +1,252 @@
+"""Rows as tensors and outputs as predictions: what fits, what is refused, and for which row."""
+
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumers import config
+from consumers.adapters.oip_inputs import fill, fit_for_json
+from consumers.adapters.oip_outputs import Output, answers, from_list, from_raw, spread
+from consumers.adapters.oip_signature import DTYPES, Signature, Tensor, signature, written
+from consumers.core.payload import JsonRows, Matrix
+from consumers.errors import Fatal, Poison, Rejected
+from tests.support.oip_models import binary
+
+
+def wants(*tensors: Tensor) -> Signature:
+    return Signature(tensors)
+
+
+def matrix(*rows: list[float]) -> Matrix:
+    return Matrix(np.array(rows, np.float32))
+
+
+@pytest.mark.parametrize("datatype", [name for name in DTYPES if name != "BOOL"])
+def test_numbers_become_what_the_model_declares(datatype: str) -> None:
+    filled = fill(wants(Tensor("x", datatype, (2,))), [matrix([1, 2]), matrix([3, 4], [5, 6])])
+    [column] = filled.columns
+    expected = np.array([[1, 2], [3, 4], [5, 6]], DTYPES[datatype])
+    assert bytes(column.raw()) == expected.tobytes()
+    assert (column.shape, filled.refused) == ((3, 2), {})
+
+
+@pytest.mark.parametrize(
+    ("datatype", "value"),
+    [
+        ("UINT8", 256),
+        ("UINT8", -1),
+        ("INT64", 0.5),
+        ("INT64", 1e30),
+        ("INT32", float("nan")),
+        ("UINT64", float("inf")),
+        ("FP16", 1e6),
+        ("BOOL", 2),
+    ],
+)
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_number_that_the_datatype_does_not_have_refuses_its_row(
+    datatype: str, value: float, *, is_json: bool
+) -> None:
+    rows = [[1.0, 0.0], [0.0, value], [1.0, 1.0]]
+    if is_json and not np.isfinite(value):
+        return
+    payload = JsonRows.of([orjson.dumps(row) for row in rows]) if is_json else matrix(*rows)
+    filled = fill(wants(Tensor("x", datatype, (2,))), [payload])
+    assert list(filled.refused) == [1]
+    assert f"is no {datatype}" in filled.refused[1]
+    assert bytes(filled.columns[0].raw()) == np.array([[1, 0], [1, 1]], DTYPES[datatype]).tobytes()
+
+
+def test_whole_numbers_keep_their_digits_whatever_else_is_in_the_batch() -> None:
+    large = 9_007_199_254_740_993
+    payload = JsonRows.of([b"[%d]" % large, b"[0.5]"])
+    filled = fill(wants(Tensor("x", "INT64", (1,))), [payload])
+    assert list(filled.refused) == [1]
+    values: Any = filled.columns[0].values
+    assert values.tolist() == [[large]]
+
+
+@pytest.mark.parametrize(
+    ("shape", "numbers", "expected"),
+    [((16,), 16, (16,)), ((-1,), 5, (5,)), ((-1, 4), 12, (3, 4)), ((2, 3), 6, (2, 3))],
+)
+def test_a_dimension_that_may_vary_takes_what_there_is(
+    shape: tuple[int, ...], numbers: int, expected: tuple[int, ...]
+) -> None:
+    filled = fill(wants(Tensor("x", "FP32", shape)), [Matrix(np.ones((2, numbers), np.float32))])
+    assert filled.columns[0].shape == (2, *expected)
+
+
+@pytest.mark.parametrize(("shape", "numbers"), [((12,), 16), ((-1, 4), 6), ((-1, -1), 4)])
+def test_rows_that_fit_no_shape_are_refused_together(shape: tuple[int, ...], numbers: int) -> None:
+    with pytest.raises(Rejected, match=f"the rows have {numbers} numbers"):
+        fill(wants(Tensor("x", "FP32", shape)), [Matrix(np.ones((2, numbers), np.float32))])
+
+
+@pytest.mark.parametrize(
+    ("element", "why"),
+    [
+        (b"[1]", "has 1 numbers"),
+        (b'["a","b"]', "is not what the model wants"),
+        (b"null", "is not what the model wants"),
+        (b"[[1],[2,3]]", "is not what the model wants"),
+        (b'{"y":[1,2]}', "the row has no x"),
+    ],
+)
+def test_a_json_row_that_does_not_fit_is_refused_alone(element: bytes, why: str) -> None:
+    payload = JsonRows.of([b"[1,2]", element, b'{"x":[3,4]}'])
+    filled = fill(wants(Tensor("x", "FP32", (2,))), [payload])
+    assert list(filled.refused) == [1]
+    assert why in filled.refused[1]
+    assert bytes(filled.columns[0].raw()) == np.array([1, 2, 3, 4], "<f4").tobytes()
+
+
+def test_json_rows_of_different_shapes_are_taken_apart_before_they_are_sent() -> None:
+    with pytest.raises(Poison) as caught:
+        fill(wants(Tensor("x", "FP32", (-1,))), [JsonRows.of([b"[1]", b"[1,2]"])])
+    assert caught.value.code == "too_large"
+
+
+def test_what_json_cannot_carry_is_left_out_for_servers_that_take_nothing_else() -> None:
+    numbers = fill(
+        wants(Tensor("x", "FP32", (2,))), [matrix([1, 2], [3, float("nan")], [float("inf"), 0])]
+    )
+    assert list(fit_for_json(numbers).refused) == [1, 2]
+    assert fit_for_json(numbers).sent == 1
+
+
+ROW_VALUES = st.floats(allow_nan=False, allow_infinity=False, width=32)
+
+
+@given(st.lists(st.tuples(ROW_VALUES, ROW_VALUES), min_size=1, max_size=20), st.booleans())
+def test_predictions_are_the_rows_slices_of_the_outputs(
+    rows: list[tuple[float, float]], as_list: bool
+) -> None:
+    values = np.array(rows, np.float32)
+    labels = np.arange(len(rows), dtype=np.int64)
+    if as_list:
+        outputs = [
+            from_list("pair", "FP32", values.shape, values.tolist()),
+            from_list("label", "INT64", [len(rows), 1], labels.tolist()),
+        ]
+    else:
+        outputs = [
+            from_raw("pair", "FP32", values.shape, values.tobytes()),
+            from_raw("label", "INT64", [len(rows), 1], labels.tobytes()),
+        ]
+    found = [orjson.loads(value) for value in answers(outputs, len(rows)).values]
+    assert found == [
+        {"pair": [pytest.approx(a, rel=1e-6), pytest.approx(b, rel=1e-6)], "label": index}
+        for index, (a, b) in enumerate(rows)
+    ]
+
+
+@given(st.lists(st.text(), min_size=1, max_size=20))
+def test_texts_come_out_as_they_are(texts: list[str]) -> None:
+    raw = binary(np.array([text.encode() for text in texts] + [b""], object)[:-1])
+    found = answers([from_raw("t", "BYTES", [len(texts)], raw)], len(texts))
+    assert [orjson.loads(value) for value in found.values] == [{"t": text} for text in texts]
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 2), (2, 1, 4), (2, 8), (2, 0), (2, 2, 0)])
+def test_an_output_of_any_shape_is_cut_by_row(shape: tuple[int, ...]) -> None:
+    values = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+    found = answers([from_raw("x", "INT32", shape, values.tobytes())], 2)
+    assert [orjson.loads(value)["x"] for value in found.values] == values.tolist()
+
+
+def test_a_text_in_the_output_error_rejects_its_row_alone() -> None:
+    outputs = [
+        from_list("y", "FP32", [3], [1, 2, 3]),
+        from_list("error", "BYTES", [3, 1], ["", "too\ncold", ""]),
+    ]
+    assert answers(outputs, 3) == ([b'{"y":1.0}', b"null", b'{"y":3.0}'], {1: "too cold"})
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan"), float("inf")])
+def test_a_number_that_is_none_rejects_its_row_alone(nothing: float | None) -> None:
+    found = answers([from_list("y", "FP64", [2, 2], [[1, 2], [nothing, 3]])], 2)
+    assert found.values == [b'{"y":[1.0,2.0]}', b"null"]
+    assert list(found.errors) == [1]
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        Output("y", (2,), np.ones(2)),
+        Output("y", (3, 2), np.ones(3)),
+        Output("y", (), np.ones(1)),
+        Output("y", (4,), np.ones(4)),
+    ],
+)
+def test_anything_but_one_slice_for_each_row_is_a_mismatch(output: Output) -> None:
+    with pytest.raises(Poison) as caught:
+        answers([output], 3)
+    assert caught.value.code == "model_mismatch"
+
+
+def test_an_answer_without_outputs_is_a_mismatch() -> None:
+    with pytest.raises(Poison, match="no outputs"):
+        answers([], 1)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "raw"), [("BYTES", b"\x05\0\0\0ab"), ("BYTES", b"\x01"), ("FP32", b"abc")]
+)
+def test_a_binary_tensor_that_is_cut_is_refused(datatype: str, raw: bytes) -> None:
+    with pytest.raises(Rejected):
+        from_raw("y", datatype, [1], raw)
+
+
+def test_rows_that_were_not_sent_keep_their_places() -> None:
+    found = spread(answers([from_list("y", "INT8", [2], [7, 8])], 2), 4, {0: "no", 2: "never"})
+    assert found == ([b"null", b'{"y":7}', b"null", b'{"y":8}'], {0: "no", 2: "never"})
+
+
+def described(*inputs: tuple[str, str, list[int]]) -> dict[str, Any]:
+    return {
+        "inputs": [dict(zip(("name", "datatype", "shape"), one, strict=True)) for one in inputs]
+    }
+
+
+def test_a_server_tells_names_types_shapes_and_limits() -> None:
+    told = described(("a", "FP32", [-1, 3, -1]), ("b", "BYTES", [-1]))
+    known = signature(told, {"max_batch_size": 64}, config.Model())
+    assert known.inputs == (Tensor("a", "FP32", (3, -1)), Tensor("b", "BYTES", ()))
+    assert known.most_rows == 64
+    assert str(known) == "a: FP32 [-1, 3, -1], b: BYTES [-1]"
+
+
+def test_a_first_dimension_of_one_is_one_row_a_request() -> None:
+    assert signature(described(("a", "FP32", [1, 3])), {}, config.Model()).most_rows == 1
+
+
+@pytest.mark.parametrize(
+    "told", [{}, described(("a", "FP32", [8, 3])), described(("a", "BF16", [-1])), {"inputs": [7]}]
+)
+def test_a_description_that_cannot_be_served_is_a_usage_error(told: dict[str, Any]) -> None:
+    with pytest.raises(Fatal, match=r"model\.inputs|not supported"):
+        signature(told, {}, config.Model())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x:FP32:16", Tensor("x", "FP32", (16,))),
+        ("image:0:UINT8:224x224x3", Tensor("image:0", "UINT8", (224, 224, 3))),
+        ("text:BYTES", Tensor("text", "BYTES", ())),
+        ("x:FP32:-1x4", Tensor("x", "FP32", (-1, 4))),
+    ],
+)
+def test_an_input_can_be_written(text: str, expected: Tensor) -> None:
+    assert written(text) == expected
+
+
+@pytest.mark.parametrize("text", ["x", "x:fp32", "x:FP32:", "x:FP32:4x", ""])
+def test_a_written_input_that_is_none_is_told_with_examples(text: str) -> None:
+    with pytest.raises(Fatal, match="x:FP32:16"):
+        written(text)
