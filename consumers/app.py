@@ -44,6 +44,10 @@ from consumers.wiring import Settings
 
 log = logging.getLogger(__name__)
 
+# An error that says as little as it can: a stream's name of 4,096 characters twice, as JSON and as
+# the Kafka key, and 1,000 characters of a message.
+LEAST_RECORD_BYTES = 50_000
+
 
 def open_objects(settings: config.Objects) -> Objects:
     folder = folder_of(settings.endpoint_url)
@@ -150,7 +154,7 @@ async def run_worker(cfg: config.Config) -> None:
             await until_answered("Kafka broker", sink.start, clock, start_s)
             await _warn_of_double_batching(cfg.model)
             source = _source(cfg)
-            transactions = _transactions(cfg, source, clock)
+            transactions = _transactions(cfg, source, sink, clock)
             pipeline = await _pipeline(
                 cfg, Adapters(source, objects, model, sink, clock, transactions), telemetry
             )
@@ -216,10 +220,12 @@ def _source(cfg: config.Config) -> KafkaSource:
     return KafkaSource(cfg.kafka, drain_ms=cfg.delivery.drain_ms)
 
 
-def _transactions(cfg: config.Config, source: KafkaSource, clock: Clock) -> Transactions | None:
+def _transactions(
+    cfg: config.Config, source: KafkaSource, sink: KafkaSink, clock: Clock
+) -> Transactions | None:
     if cfg.delivery.guarantee != "exactly_once":
         return None
-    outlets = KafkaOutlets(cfg.kafka, clock, compression=cfg.output.compression)
+    outlets = KafkaOutlets(cfg.kafka, clock, sink.batch_bytes, compression=cfg.output.compression)
     return Transactions(outlets, source)
 
 
@@ -261,6 +267,13 @@ async def _check_topics(cfg: config.Config, sink: Sink) -> dict[str, int]:
             raise Fatal(
                 f"there is no topic {topic} on {cfg.kafka.bootstrap_servers}; "
                 "create it: penstock topics create",
+                exit_code=EXIT_USAGE,
+            )
+    for topic in (cfg.output.topic, cfg.output.dead_letter_topic):
+        if not sink.fits(topic, None, LEAST_RECORD_BYTES):
+            raise Fatal(
+                f"max.message.bytes of {topic} is too small for the longest names that a message "
+                f"may have: set it to {2 * LEAST_RECORD_BYTES:,} or more",
                 exit_code=EXIT_USAGE,
             )
     wanted, found = counts[cfg.kafka.input_topic], counts[cfg.output.topic]

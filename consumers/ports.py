@@ -211,7 +211,9 @@ class Sink(Protocol):
     async def start(self) -> None: ...
 
     async def partitions(self, topic: str) -> int:
-        """How many partitions; 0 when there is no such topic. Raises `Unreachable`."""
+        """How many partitions; 0 when there is no such topic. From then on no batch is larger than
+        the topic takes. Raises `Unreachable`.
+        """
         ...
 
     async def send(self, outgoing: Outgoing) -> Awaitable[None]:
@@ -223,8 +225,8 @@ class Sink(Protocol):
         """
         ...
 
-    def fits(self, key: bytes | None, value_bytes: int) -> bool:
-        """Would the broker take a record with a value of so many bytes?"""
+    def fits(self, topic: str, key: bytes | None, value_bytes: int) -> bool:
+        """Would the topic take a record with a value of so many bytes?"""
         ...
 
     async def forget(self) -> None:

@@ -17,11 +17,20 @@ BATCH_BYTES = 1_000_000
 _NO_HEADERS: list[tuple[str, bytes]] = []
 
 
-def batches(producer: AIOKafkaProducer, outgoing: Outgoing, now_ms: int) -> Iterator[BatchBuilder]:
-    """All records of `outgoing` in order, each batch closed."""
+def batches(
+    producer: AIOKafkaProducer, outgoing: Outgoing, now_ms: int, batch_bytes: int
+) -> Iterator[BatchBuilder]:
+    """All records of `outgoing` in order, each batch closed, none larger than `batch_bytes` unless
+    one record is.
+    """
+    accumulator, transactions = producer._message_accumulator, producer._txn_manager
+    is_transactional = transactions is not None and transactions.transactional_id is not None
     start = 0
     while start < len(outgoing.values):
-        batch = producer.create_batch()
+        # As `create_batch` makes it, at a size of its own.
+        batch = BatchBuilder(
+            batch_bytes, accumulator._compression_type, is_transactional=is_transactional
+        )
         start = fill(batch, now_ms, outgoing.keys, outgoing.values, start)
         yield batch
 

@@ -15,13 +15,14 @@ from aiokafka import AIOKafkaProducer
 from consumers import config
 from consumers.adapters.kafka_batches import BATCH_BYTES, batches
 from consumers.adapters.kafka_client import CLOSE_S, close, connection, start, translated, within
-from consumers.adapters.kafka_metadata import count_partitions
+from consumers.adapters.kafka_metadata import count_partitions, max_batch_bytes
 from consumers.adapters.kafka_producers import give_up
 from consumers.errors import Fatal, Transient
 from consumers.ports import Clock, Outgoing
 
-# What a record takes besides key and value, at most: varints, offsets, header count.
-RECORD_OVERHEAD_BYTES = 64
+# What a record takes besides key and value, at most: the header of its batch (61 bytes), varints,
+# offsets, header count.
+RECORD_OVERHEAD_BYTES = 128
 RETRY_PAUSE_S = 0.1
 
 
@@ -31,6 +32,8 @@ class KafkaSink:
         self._timeout_s = settings.timeout_ms / 1000
         self._clock = clock
         self._compression = None if compression == "none" else compression
+        # By topic, of those that were looked at; the outlets keep to it, too.
+        self.batch_bytes: dict[str, int] = {}
         self._producer = self._make()
         self._is_anew = False
         self._starting = asyncio.Lock()
@@ -54,7 +57,7 @@ class KafkaSink:
             while True:
                 try:
                     with translated(what):
-                        return await count_partitions(self._producer.client, topic)
+                        return await self._look_at(topic)
                 except Transient:
                     await asyncio.sleep(RETRY_PAUSE_S)
 
@@ -73,17 +76,25 @@ class KafkaSink:
                 await self.start()
                 self._is_anew = False
 
+    async def _look_at(self, topic: str) -> int:
+        client = self._producer.client
+        count = await count_partitions(client, topic)
+        most = await max_batch_bytes(client, topic) if count else None
+        self.batch_bytes[topic] = min(BATCH_BYTES, most or BATCH_BYTES)
+        return count
+
     async def send(self, outgoing: Outgoing) -> Awaitable[None]:
         if self._is_anew:
             await self._start_anew()
         now_ms = self._clock.wall_ms()
-        sent = [
-            await self._send(batch, outgoing) for batch in batches(self._producer, outgoing, now_ms)
-        ]
+        most = self.batch_bytes.get(outgoing.topic, BATCH_BYTES)
+        made = batches(self._producer, outgoing, now_ms, most)
+        sent = [await self._send(batch, outgoing) for batch in made]
         return self._delivered(sent, outgoing.topic)
 
-    def fits(self, key: bytes | None, value_bytes: int) -> bool:
-        return value_bytes + len(key or b"") + RECORD_OVERHEAD_BYTES < BATCH_BYTES
+    def fits(self, topic: str, key: bytes | None, value_bytes: int) -> bool:
+        most = self.batch_bytes.get(topic, BATCH_BYTES)
+        return value_bytes + len(key or b"") + RECORD_OVERHEAD_BYTES < most
 
     async def stop(self) -> None:
         await close(self._producer, CLOSE_S, "the end of the producer")

@@ -8,7 +8,7 @@ used again. Owner: one publish task per outlet.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -47,8 +47,18 @@ _STALE = (
 
 
 class KafkaOutlets:
-    def __init__(self, settings: config.Kafka, clock: Clock, *, compression: str = "none") -> None:
+    """`batch_bytes`: the most that a topic takes, by topic; the sink learns it."""
+
+    def __init__(
+        self,
+        settings: config.Kafka,
+        clock: Clock,
+        batch_bytes: Mapping[str, int],
+        *,
+        compression: str = "none",
+    ) -> None:
         self._settings = settings
+        self._batch_bytes = batch_bytes
         self._clock = clock
         self._compression = compression
 
@@ -61,9 +71,8 @@ class KafkaOutlets:
             max_batch_size=BATCH_BYTES,
             compression_type=None if self._compression == "none" else self._compression,
         )
-        outlet = KafkaOutlet(
-            producer, settings.group, TopicPartition(settings.input_topic, partition), self._clock
-        )
+        source = TopicPartition(settings.input_topic, partition)
+        outlet = KafkaOutlet(producer, settings.group, source, self._clock, self._batch_bytes)
         try:
             await outlet.start()
         except BaseException:
@@ -80,11 +89,19 @@ def transactional_id(settings: config.Kafka, partition: int) -> str:
 
 
 class KafkaOutlet:
-    def __init__(self, producer: Any, group: str, source: TopicPartition, clock: Clock) -> None:
+    def __init__(
+        self,
+        producer: Any,
+        group: str,
+        source: TopicPartition,
+        clock: Clock,
+        batch_bytes: Mapping[str, int],
+    ) -> None:
         self._producer = producer
         self._group = group
         self._source = source
         self._clock = clock
+        self._batch_bytes = batch_bytes
         self._unfinished = False
         self._closed = False
 
@@ -113,7 +130,8 @@ class KafkaOutlet:
         self._unfinished = True
         sent: list[asyncio.Future[Any]] = []
         for out in outgoing:
-            for batch in batches(producer, out, now_ms):
+            most = self._batch_bytes.get(out.topic, BATCH_BYTES)
+            for batch in batches(producer, out, now_ms, most):
                 future = await producer.send_batch(batch, out.topic, partition=out.partition)
                 future.add_done_callback(seen)
                 sent.append(future)

@@ -315,7 +315,7 @@ class MemorySink:
             report.set_result(None)
         return report
 
-    def fits(self, key: bytes | None, value_bytes: int) -> bool:
+    def fits(self, topic: str, key: bytes | None, value_bytes: int) -> bool:
         return value_bytes + len(key or b"") < self.record_bytes
 
     def deliver(self) -> int:

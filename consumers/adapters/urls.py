@@ -106,7 +106,7 @@ class ResultSink:
         done.set_result(None)
         return done
 
-    def fits(self, key: bytes | None, value_bytes: int) -> bool:
+    def fits(self, topic: str, key: bytes | None, value_bytes: int) -> bool:
         return True
 
     async def forget(self) -> None:

@@ -9,6 +9,7 @@ refuses stays, and so does everything behind it.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from consumers.core.blocks import Ticket
@@ -54,7 +55,7 @@ class Publish:
         self._dedupe = dedupe
         self._reject = reject
         self._output_topic = labels.output_topic
-        self._records = Records(labels, sink.fits)
+        self._records = Records(labels, partial(sink.fits, labels.output_topic))
         self._partition_of = partition_of
         self._clock = clock
         self._telemetry = telemetry

@@ -69,7 +69,7 @@ class Reject:
         short = {"stream": ticket.stream[:200], "message": why.message[:200]}
         for less in (*_LESS, bare | short):
             letter = dead_letter(**(whole | less))
-            if self._sink.fits(None, len(letter)):
+            if self._sink.fits(self._topic, None, len(letter)):
                 break
         return letter
 

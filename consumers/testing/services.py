@@ -202,7 +202,7 @@ class SimulatedSink:
         loop.call_at(self._next_s(outgoing, "records"), reach_broker)
         return report
 
-    def fits(self, key: bytes | None, value_bytes: int) -> bool:
+    def fits(self, topic: str, key: bytes | None, value_bytes: int) -> bool:
         return True
 
     async def forget(self) -> None:

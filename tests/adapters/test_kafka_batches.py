@@ -1,6 +1,9 @@
+from aiokafka import AIOKafkaProducer
 from aiokafka.producer.message_accumulator import BatchBuilder
 
-from consumers.adapters.kafka_batches import fill
+from consumers.adapters.kafka_batches import batches, fill
+from consumers.adapters.kafka_producers import give_up
+from consumers.ports import Outgoing
 
 KEYS: list[bytes | None] = [b"cam-1", None, b"cam-2", b""] * 50
 VALUES = [b"%d" % (number**7) for number in range(200)]
@@ -30,3 +33,12 @@ def test_a_full_batch_says_where_to_go_on() -> None:
     assert max(sizes) <= 1_000
     assert len(whole) > 3
     assert all(stop - start == count for start, stop, count in whole)
+
+
+async def test_no_batch_is_larger_than_its_topic_takes() -> None:
+    producer = AIOKafkaProducer(enable_idempotence=True)
+    outgoing = Outgoing("t", 0, KEYS, VALUES)
+    made = list(batches(producer, outgoing, 1, 1_000))
+    await give_up(producer)
+    assert max(batch.size() for batch in made) <= 1_000
+    assert sum(batch.record_count() for batch in made) == len(VALUES)

@@ -6,10 +6,10 @@ collection and before the first test's clock starts, and only if such a test was
 
 import os
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import botocore.session
 import pytest
@@ -57,7 +57,8 @@ def services(pytestconfig: pytest.Config) -> Services:
     pytest.fail(f"no real services: {found}")
 
 
-MakeTopics = Callable[[int], Awaitable[Topics]]
+class MakeTopics(Protocol):
+    def __call__(self, partitions: int, **settings: str) -> Awaitable[Topics]: ...
 
 
 @pytest_asyncio.fixture(loop_scope="function")
@@ -67,10 +68,19 @@ async def make_topics(services: Services) -> AsyncIterator[MakeTopics]:
     await admin.start()
     made: list[str] = []
 
-    async def make(partitions: int) -> Topics:
+    async def make(partitions: int, **settings: str) -> Topics:
+        """`settings`: Kafka's own, of the output topics, with _ for the dots."""
         unique = uuid.uuid4().hex[:12]
         topics = Topics(f"in-{unique}", f"out-{unique}", f"out-{unique}.dlq")
-        answer = await admin.create_topics([NewTopic(name, partitions, 1) for name in topics])
+        of_output = {name.replace("_", "."): value for name, value in settings.items()}
+        answer = await admin.create_topics(
+            [
+                NewTopic(
+                    name, partitions, 1, topic_configs={} if name == topics.input else of_output
+                )
+                for name in topics
+            ]
+        )
         assert all(code == 0 for _, code, *_ in answer.topic_errors), answer
         made.extend(topics)
         return topics

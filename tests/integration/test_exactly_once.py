@@ -37,7 +37,7 @@ class KafkaGround:
             input_topic=topics.input,
             group=topics.input,
         )
-        self.outlets = KafkaOutlets(kafka, SystemClock())
+        self.outlets = KafkaOutlets(kafka, SystemClock(), {})
         self._topics = topics
         self._broker = broker
 

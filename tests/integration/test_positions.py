@@ -77,3 +77,31 @@ async def test_a_topic_that_ends_in_a_transaction_is_committed_to_its_end(
         await broker.until_committed(topics.input, topics.input, {0: 4})
         assert await worker.stop() == 0, worker.said
     assert await answered(broker, topics) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
+async def test_topics_that_take_smaller_batches_get_them(
+    services: Services, make_topics: MakeTopics, broker: Broker, guarantee: str
+) -> None:
+    topics = await make_topics(1, max_message_bytes="100000")
+    too_large = b'{"stream":"s","inline":' + b"[" * 200_000
+    good = Message({"stream": "s", "inline": [ROW] * 2_000})
+    await broker.publish(topics.input, [good, Message(too_large), good])
+    environ = environment(services, topics, DELIVERY__GUARANTEE=guarantee)
+    async with running_worker(environ) as worker:
+        await broker.until_committed(topics.input, topics.input, {0: 3})
+        assert await worker.stop() == 0, worker.said
+    assert await answered(broker, topics) == [0] * 2_000 + [1] + [2] * 2_000
+    (letter,) = (await broker.records(topics.dlq))[0]
+    assert letter.document["code"] == "bad_reference"
+    assert letter.document["value_b64"] is None
+
+
+async def test_a_topic_too_small_for_a_name_is_a_matter_of_settings(
+    services: Services, make_topics: MakeTopics
+) -> None:
+    topics = await make_topics(1, max_message_bytes="20000")
+    async with running_worker(environment(services, topics)) as worker:
+        worker.may_end()
+        assert await worker.ended() == 2
+        assert "max.message.bytes" in worker.said

@@ -1,0 +1,272 @@
+"""A proxy that speaks Kafka, between a worker and the one broker of the stack.
+
+Rule: what it is not asked to spoil passes as it is, except that the broker's address becomes its
+own. Requests of a connection are handled one after the other, as the broker does it. What a test
+has planned for a kind of request happens to its next ones, in that order. Owner: the test.
+"""
+
+import asyncio
+import importlib
+import pkgutil
+import struct
+from collections import Counter, defaultdict, deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from enum import IntEnum
+from io import BytesIO
+from typing import Any, Literal
+
+import aiokafka.protocol
+from aiokafka.protocol.api import RequestHeader_v1, RequestStruct
+from aiokafka.protocol.types import Array, Boolean, Bytes, Schema, String
+
+from tests.support.worker import free_port
+
+
+class Api(IntEnum):
+    """Kinds of requests by their key."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    INIT_PRODUCER_ID = 22
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    TXN_OFFSET_COMMIT = 28
+    DESCRIBE_CONFIGS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What becomes of one request.
+
+    refuse: answered with the code; the broker never hears of it. spoil: the broker does it, and the
+    answer says the code all the same. cut: the connection breaks before the broker hears of it.
+    lose: the broker does it, and the connection breaks instead of the answer. twice: the broker
+    gets it twice. hold: the broker gets it so many seconds later.
+    """
+
+    how: Literal["refuse", "spoil", "cut", "lose", "twice", "hold"]
+    code: int = 0
+    seconds: float = 0.0
+
+
+def refuse(code: int) -> Act:
+    return Act("refuse", code)
+
+
+def spoil(code: int) -> Act:
+    return Act("spoil", code)
+
+
+CUT, LOSE, TWICE = Act("cut"), Act("lose"), Act("twice")
+
+
+class KafkaProxy:
+    """Made by `proxy_before`; `address` is what a worker gets."""
+
+    def __init__(self, target: str) -> None:
+        self._host, _, port = target.rpartition(":")
+        self._port = int(port)
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self.seen: Counter[Api] = Counter()
+        self._plan: defaultdict[int, deque[Act]] = defaultdict(deque)
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+
+    def plan(self, api: Api, *acts: Act) -> None:
+        """What happens to the next requests of this kind."""
+        self._plan[api].extend(acts)
+
+    def forget(self) -> None:
+        """From now on everything passes."""
+        self._plan.clear()
+
+    @property
+    def is_done(self) -> bool:
+        """All that was planned has happened."""
+        return not any(self._plan.values())
+
+    async def listen(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            for writer in self._writers:
+                writer.transport.abort()
+            await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there_reader, there = await asyncio.open_connection(self._host, self._port)
+        self._writers |= {writer, there}
+        try:
+            while True:
+                answer = await self._handle(await _frame(reader), there_reader, there)
+                if answer is None:
+                    return
+                writer.write(struct.pack(">i", len(answer)) + answer)
+                await writer.drain()
+        except (OSError, EOFError):
+            pass  # either side went: so does the other
+        finally:
+            for end in (writer, there):
+                self._writers.discard(end)
+                end.transport.abort()
+
+    async def _handle(
+        self, frame: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bytes | None:
+        """The answer; None: the connection breaks."""
+        key, version = struct.unpack(">hh", frame[:4])
+        act = self._next(key)
+        if act is not None and act.how == "cut":
+            return None
+        kind = _REQUESTS.get((key, version))
+        if act is not None and act.how == "refuse":
+            assert kind is not None, f"request {key} of version {version}"
+            return frame[4:8] + _refusal(kind, frame, act.code)
+        if act is not None and act.how == "hold":
+            await asyncio.sleep(act.seconds)
+        answer = await self._ask(frame, reader, writer)
+        if act is not None and act.how == "twice":
+            await self._ask(frame, reader, writer)
+        if act is not None and act.how == "lose":
+            return None
+        if kind is None:
+            return answer
+        if act is not None and act.how == "spoil":
+            return answer[:4] + _changed(kind, answer[4:], "error_code", act.code)
+        if key in (Api.METADATA, Api.FIND_COORDINATOR):
+            here = _changed(kind, answer[4:], "host", "127.0.0.1")
+            return answer[:4] + _changed(kind, here, "port", self.port)
+        return answer
+
+    def _next(self, key: int) -> Act | None:
+        with suppress(ValueError):
+            self.seen[Api(key)] += 1
+        return self._plan[key].popleft() if self._plan[key] else None
+
+    @staticmethod
+    async def _ask(
+        frame: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bytes:
+        writer.write(struct.pack(">i", len(frame)) + frame)
+        await writer.drain()
+        return await _frame(reader)
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    (size,) = struct.unpack(">i", await reader.readexactly(4))
+    return await reader.readexactly(size)
+
+
+def _known() -> Iterator[type[RequestStruct]]:
+    for module in pkgutil.iter_modules(aiokafka.protocol.__path__):
+        importlib.import_module(f"aiokafka.protocol.{module.name}")
+    waiting = [RequestStruct]
+    while waiting:
+        for kind in waiting.pop().__subclasses__():
+            waiting.append(kind)
+            if hasattr(kind, "API_KEY"):
+                yield kind
+
+
+# Those that aiokafka sends; of the versions without tagged fields, which is all of ours.
+_REQUESTS = {
+    (kind.API_KEY, kind.API_VERSION): kind for kind in _known() if not kind.FLEXIBLE_VERSION
+}
+
+
+def _changed(kind: type[RequestStruct], answer: bytes, name: str, value: object) -> bytes:
+    """The answer with every field of that name set. Where an answer has an error of its own besides
+    those of its parts, it has no parts, as Kafka does it.
+    """
+    schema = kind.RESPONSE_TYPE.SCHEMA
+    decoded = kind.RESPONSE_TYPE.decode(BytesIO(answer))
+    fields = [decoded.get_item(field) for field in schema.names]
+    if name == "error_code" and name in schema.names:
+        fields = [[] if isinstance(field, list) else field for field in fields]
+    return _encoded(kind, _set(schema, fields, name, value))
+
+
+def _set(schema: Schema, data: Any, name: str, value: object) -> list[Any]:
+    changed = []
+    for field, of, item in zip(schema.names, schema.fields, data, strict=True):
+        if field == name:
+            changed.append(value)
+        elif isinstance(of, Array) and isinstance(of.array_of, Schema):
+            changed.append([_set(of.array_of, one, name, value) for one in item or []])
+        else:
+            changed.append(item)
+    return changed
+
+
+def _refusal(kind: type[RequestStruct], frame: bytes, code: int) -> bytes:
+    """An answer to this request in which everything failed with the code."""
+    buffer = BytesIO(frame)
+    RequestHeader_v1.decode(buffer)
+    request = kind.decode(buffer)
+    places = getattr(request, "topics", None) or []
+    schema = kind.RESPONSE_TYPE.SCHEMA
+    if "error_code" in schema.names:
+        places = []
+    return _encoded(kind, _blank(schema, places, code))
+
+
+def _blank(schema: Schema, places: Any, code: int, first: Any = None) -> list[Any]:
+    """`places`: topics with their partitions, or the partitions of the topic `first`."""
+    made: list[Any] = []
+    for number, (field, of) in enumerate(zip(schema.names, schema.fields, strict=True)):
+        if number == 0 and first is not None:
+            made.append(first)
+        elif field == "error_code":
+            made.append(code)
+        elif isinstance(of, Array):
+            is_of_places = isinstance(of.array_of, Schema) and field != "record_errors"
+            made.append([_place(of.array_of, place, code) for place in places if is_of_places])
+        elif of is Boolean:
+            made.append(False)
+        elif of is Bytes:
+            made.append(b"")
+        elif isinstance(of, String):
+            made.append("")
+        else:
+            made.append(-1 if field != "throttle_time_ms" else 0)
+    return made
+
+
+def _place(schema: Schema, place: Any, code: int) -> list[Any]:
+    """A topic with its partitions, or a partition (bare, or the first of several fields)."""
+    if isinstance(place, int):
+        return _blank(schema, [], code, place)
+    first, *rest = place
+    partitions = rest[0] if isinstance(first, str) else []
+    return _blank(schema, partitions, code, first)
+
+
+def _encoded(kind: type[RequestStruct], fields: list[Any]) -> bytes:
+    encoded: bytes = kind.RESPONSE_TYPE.SCHEMA.encode(fields)
+    return encoded
+
+
+@asynccontextmanager
+async def proxy_before(target: str) -> AsyncIterator[KafkaProxy]:
+    """`target` is the host and port of the broker."""
+    proxy = KafkaProxy(target)
+    await proxy.listen()
+    try:
+        yield proxy
+    finally:
+        await proxy.close()
