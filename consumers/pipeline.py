@@ -89,7 +89,7 @@ class Pipeline:
         async with asyncio.TaskGroup() as self._tasks:
             workers = [
                 *(self._flow.download.fetch_forever() for _ in range(self._settings.fetchers)),
-                *(self._flow.predict.call_forever() for _ in range(self._settings.callers)),
+                self._flow.predict.run(),
                 *(watchdog.run() for watchdog in self._flow.watchdogs),
             ]
             if self._takeover is None:

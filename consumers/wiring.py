@@ -99,7 +99,9 @@ class Flow:
         expand = Expand(settings.rows, self.microbatch, offload)
         self.download = self._download(adapters, expand, dedupe, telemetry)
         self.calls = self._calls(adapters, telemetry)
-        self.predict = Predict(self.calls, self.microbatch, fixed, pace, clock)
+        self.predict = Predict(
+            self.calls, self.microbatch, fixed, pace, clock, most_bytes=window.max_bytes
+        )
         reject = self._reject(adapters)
         self.publish = Publish(
             adapters.sink, reject, settings.labels, partition_of, pace, dedupe, clock, telemetry

@@ -1,15 +1,22 @@
 """Finding the rows of one batch that cannot be answered: log2 extra requests each, not one per row.
 
 Rule: of rows among which one must be bad, half is asked; if that is answered the bad one is in the
-other half, which need not be asked to know it. A row is bad only when it was refused alone. What
-was not asked yet is asked together again, as bad rows are rare; once they are not, in groups of
-about one bad row. Pure. Owner: predict, one search per batch, most of which end with one answer.
+other half, which need not be asked to know it. A row is bad only when it was refused alone, or when
+its object is sentenced (`suspects.py`). What was not asked yet is asked together again, as bad rows
+are rare; once they are not, in groups of about one bad row. Pure. Owner: predict, one search per
+batch, most of which end with one answer.
 """
 
-from consumers.core.blocks import Block
+from collections.abc import Sequence
+
+from consumers.core.blocks import Block, Ticket
+from consumers.core.runs import alive, border_near_middle, leading, rows_of, rows_while
+from consumers.core.suspects import LOT, shape_of, suspicion_of, trial_of
 
 # Up to so many bad rows say nothing about the next ones: all that is left is asked at once.
 RARE = 4
+# Each of these may cost one request more than a cut in the middle would.
+BORDER_CUTS = 3
 # A worker process may die of anything once, and of its neighbours' deeds.
 SPLIT_DEATHS = 2
 # Alone, a row must be the only likely cause. Something else that kills every five seconds hits a
@@ -23,25 +30,42 @@ LEAST_PROOF = 0.5
 
 
 class Search:
-    """`ask` for the next rows; then say `answered`, `refused`, `died`, `again` or `smaller`."""
+    """`ask` for the next rows; then say `answered`, `refused`, `died`, `again` or `smaller`. Before
+    `ask`, take what is to be rejected with a row that was refused: `passed_over`.
+    """
 
     __slots__ = (
         "_asked",
+        "_border_cuts",
         "_doubt",
         "_found",
+        "_grew",
         "_group_rows",
         "_is_halving",
+        "_lot",
+        "_most_bytes",
+        "_most_rows",
         "_refusals",
         "_settled_rows",
         "_suspects",
         "_untested",
+        "condemned",
         "deaths",
         "failures",
         "is_deadly",
         "rows",
     )
 
-    def __init__(self, blocks: list[Block]) -> None:
+    def __init__(self, blocks: list[Block], most_rows: int, most_bytes: int) -> None:
+        """`blocks` of equal shape; no request has more rows, nor more bytes unless one row has."""
+        self._most_rows, self._most_bytes = most_rows, most_bytes
+        # The lot fell on `_lot[0]`; the others share its lot.
+        self._lot: tuple[list[Block], list[Block]] | None = None
+        # How often the present suspects may still be cut between two objects.
+        self._border_cuts = 0
+        self._grew = False
+        # What the last refusal rejects unasked.
+        self.condemned: list[Block] = []
         self._untested = blocks
         self._suspects: list[Block] = []
         self._asked: list[Block] = []
@@ -58,38 +82,139 @@ class Search:
 
     @property
     def is_settled(self) -> bool:
-        return not self._suspects and not self._untested
+        return not self._suspects and not self._untested and self._lot is None
+
+    @property
+    def is_easy(self) -> bool:
+        """Has nothing been held against any of its rows?"""
+        return not self._suspects and not self._found and not self.is_deadly
+
+    @property
+    def sole_ticket(self) -> Ticket | None:
+        """The object of all rows that are to be asked next; None if there are several."""
+        left = self._suspects or self._untested or (self._lot[0] if self._lot else [])
+        if not left or any(block.ticket is not left[0].ticket for block in left):
+            return None
+        return left[0].ticket
+
+    def add(self, blocks: Sequence[Block]) -> None:
+        """More rows that are to be asked."""
+        self._untested = [*self._untested, *blocks]
+        self._grew = True
+
+    def give_up(self) -> list[Block]:
+        """All rows that are not settled, for another search."""
+        left = [*(self._lot[0] + self._lot[1] if self._lot else []), *self._suspects]
+        left += self._untested
+        self._suspects, self._untested, self._lot = [], [], None
+        return left
+
+    def passed_over(self, luck: float) -> list[Block]:
+        """Rows of a sentenced object on which the lot did not fall: settled, to be rejected. None:
+        go on with `ask`.
+        """
+        self._untested = alive(self._untested)
+        if self._suspects or self._lot is not None or not self._untested:
+            return []
+        trial = trial_of(self._untested[0])
+        if trial is None or not trial.is_sentenced:
+            return []
+        count = rows_while(self._untested, lambda block: trial_of(block) is trial)
+        group, self._untested = leading(self._untested, min(LOT, count))
+        drawn = int(luck * LOT)
+        if drawn >= rows_of(group):
+            return group
+        before, rest = leading(group, drawn)
+        asked, after = leading(rest, 1)
+        self._lot = (asked, before + after)
+        return []
 
     def ask(self, most_rows: int | None = None) -> list[Block]:
         """Rows to send next, at most so many; none when every row is settled."""
-        self._suspects = _alive(self._suspects)
-        self._untested = _alive(self._untested)
+        self._suspects = alive(self._suspects)
+        self._untested = alive(self._untested)
         self._is_halving = bool(self._suspects)
-        if self._is_halving:
-            half = max(1, _rows(self._suspects) // 2)
+        if self._lot is not None and not alive(self._lot[0]):
+            self._lot = None
+        if self._lot is not None:
+            self._asked = self._lot[0]
+        elif self._is_halving:
+            half = self._half()
             self._asked, self._suspects = leading(self._suspects, _least(half, most_rows))
         else:
-            limit = _least(self._group_rows, most_rows)
+            fitting = self._fitting() if self._grew else None
+            limit = _least(self._group_rows, _least(fitting, most_rows))
             self._asked, self._untested = leading(self._untested, limit)
-        self.rows = _rows(self._asked)
+        self.rows = rows_of(self._asked)
         return self._asked
 
+    def _half(self) -> int:
+        """Between two objects at first: one of which every row is bad is then soon alone, and the
+        others are answered.
+        """
+        whole = rows_of(self._suspects)
+        if self._border_cuts:
+            self._border_cuts -= 1
+            if border := border_near_middle(self._suspects, whole):
+                return border
+        return max(1, whole // 2)
+
+    def _fitting(self) -> int:
+        """How many of the rows not asked yet fit into one request."""
+        rows = nbytes = 0
+        shape = shape_of(self._untested[0]) if self._untested else None
+        for block in self._untested:
+            assert block.payload is not None
+            if block.payload.shape != shape:
+                break
+            room = self._most_rows - rows
+            row_bytes = max(1, block.payload.nbytes // block.rows)
+            fits = min(block.rows, room, (self._most_bytes - nbytes) // row_bytes)
+            rows += max(0, fits)
+            if fits < block.rows:
+                break
+            nbytes += block.payload.nbytes
+        return max(1, rows)
+
     def answered(self) -> None:
-        """The rows that were asked are settled."""
+        """The rows that were asked are settled, and their objects acquitted."""
+        for block in self._asked:
+            if (suspicion := block.ticket.suspicion) is not None:
+                suspicion.is_suspect = False
+                if (trial := trial_of(block)) is not None:
+                    trial.lift()
         self._settle()
-        if self._group_rows is not None and not self._is_halving:
+        if self._lot is not None:
+            self._untested = self._lot[1] + self._untested
+            self._lot = None
+            self._found, self._group_rows = 0, None
+        elif self._group_rows is not None and not self._is_halving:
             self._group_rows *= 2
 
-    def refused(self) -> int:
+    def refused(self, words: str | None) -> int:
         """One of the rows that were asked is bad. If it was alone it is settled, and this tells how
-        often it was refused; else 0.
+        often it was refused; else 0. `condemned` is rejected with it. Without `words` the refusal
+        says nothing about other rows.
         """
+        for block in self._asked:
+            suspicion_of(block.ticket).is_suspect = True
         self._refusals += 1
         self._forgive()
+        if not self._is_halving:
+            self._border_cuts = BORDER_CUTS
         self._untested = self._suspects + self._untested
         self._suspects = self._asked if self.rows > 1 else []
+        self.condemned = []
         if self._suspects:
             return 0
+        trial = suspicion_of(self._asked[0].ticket).trial(self._asked[0])
+        trial.refused(words)
+        if self._lot is not None:
+            if trial.is_sentenced:
+                self.condemned = self._lot[1]
+            else:
+                self._untested = self._lot[1] + self._untested
+            self._lot = None
         attempts, self._refusals = self._refusals, 0
         self._settle()
         self._found += 1
@@ -110,6 +235,8 @@ class Search:
 
     def again(self) -> None:
         """Nothing was said about the rows that were asked."""
+        if self._lot is not None:
+            return
         if self._is_halving:
             self._suspects = self._asked + self._suspects
         else:
@@ -134,26 +261,3 @@ class Search:
 def _least(first: int | None, second: int | None) -> int | None:
     limits = [limit for limit in (first, second) if limit is not None]
     return min(limits) if limits else None
-
-
-def leading(blocks: list[Block], rows: int | None) -> tuple[list[Block], list[Block]]:
-    """The first so many rows (None: all) and the others; a block in the middle is cut."""
-    if rows is None:
-        return blocks, []
-    for index, block in enumerate(blocks):
-        if block.rows > rows:
-            if not rows:
-                return blocks[:index], blocks[index:]
-            rest = block.split(rows)
-            return blocks[: index + 1], [rest, *blocks[index + 1 :]]
-        rows -= block.rows
-    return blocks, []
-
-
-def _rows(blocks: list[Block]) -> int:
-    return sum(block.rows for block in blocks)
-
-
-def _alive(blocks: list[Block]) -> list[Block]:
-    """Without those of an assignment that is over."""
-    return [block for block in blocks if block.ticket.owner.alive]

@@ -12,6 +12,7 @@ from consumers.core import cursor
 from consumers.core.cursor import START
 from consumers.core.payload import Payload
 from consumers.core.reasons import Reasons
+from consumers.core.suspects import Suspicion
 from consumers.errors import ErrorCode
 from schemas.prediction import RecordFrame
 from schemas.reference import Inline, Reference
@@ -214,6 +215,7 @@ class Ticket:
         "rows",
         "started",
         "stream",
+        "suspicion",
         "tail",
         "times",
         "value_kept",
@@ -248,6 +250,7 @@ class Ticket:
         self.duplicate_of: Answered | None = None
         self.has_errors = False
         self.failure: Rejection | None = None
+        self.suspicion: Suspicion | None = None
         self.times = Times()
         self.value_kept = False
 

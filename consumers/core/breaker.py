@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from consumers.core.retry import MOST_ASKED_S, Backoff
+from consumers.core.turns import Turn
 
 # TorchServe needs about 2 s to replace a dead worker process; 5 s between probes spare a server
 # that is down for long.
@@ -28,12 +29,13 @@ GROW_AFTER_CALLS = 50
 
 class Call(NamedTuple):
     """A call under way: `round` tells which failures are of one and the same illness, `place` how
-    many were under way when it began, itself included.
+    many were under way when it began, itself included, `turn` who makes it.
     """
 
     round: int
     place: int
     is_probe: bool
+    turn: Turn
 
 
 @dataclass(slots=True)
@@ -67,10 +69,10 @@ class Breaker:
             return math.inf if self._is_probing else 0.0
         return 0.0 if self._in_flight < int(self._calls) else math.inf
 
-    def begin(self) -> Call:
+    def begin(self, turn: Turn = "rows") -> Call:
         self._in_flight += 1
         self._is_probing = self.is_open
-        return Call(self._round, self._in_flight, self.is_open)
+        return Call(self._round, self._in_flight, self.is_open, turn)
 
     def dropped(self, call: Call) -> None:
         """Nobody knows how it ended."""

@@ -3,8 +3,9 @@
 Rule: a batch closes for rows, bytes, the deadline of its oldest row, an idle call slot (`eager`) or
 drain, whichever comes first; the deadline counts from the row's own arrival, never from the batch
 before. Streams share a batch by need: whoever wants no more than an equal share gets it whole, the
-others take turns (deficit round robin), so one huge object cannot fill every batch. Bulk, the rows
-far inside a huge object, stays until `bulk_from_s`. Owner: the microbatch stage.
+others take turns (deficit round robin), so one huge object cannot fill every batch; so do shapes,
+as a batch has one. Bulk, the rows far inside a huge object, stays until `bulk_from_s`. Owner: the
+microbatch stage.
 """
 
 import math
@@ -82,6 +83,7 @@ class Window:
         self._queues: dict[_Key, _Queue] = {}
         self._plain = _Waiting()
         self._bulk = _Waiting()
+        self._last_shape: tuple[str, int] | None = None
 
     def __repr__(self) -> str:
         nbytes = self._plain.nbytes + self._bulk.nbytes
@@ -153,10 +155,8 @@ class Window:
         if reason is None:
             return None
         free = self._free(now_s)
-        oldest = _oldest(free)
-        assert oldest is not None
-        assert oldest.payload is not None
-        filling = _Filling(self.limits, oldest.payload.shape, takes_bulk=self._bulk in free)
+        takes_bulk = self._bulk in free
+        filling = _Filling(self.limits, self._shape(free, now_s), takes_bulk=takes_bulk)
         self._take_small(filling)
         self._take_turns(filling)
         for block in filling.blocks:
@@ -182,6 +182,29 @@ class Window:
         """What may leave now."""
         holds_bulk = now_s < self.bulk_from_s and not self.draining
         return (self._plain,) if holds_bulk else (self._plain, self._bulk)
+
+    def _shape(self, free: Sequence[_Waiting], now_s: float) -> tuple[str, int]:
+        """That of the oldest row; but of shapes that are due another one than the last time, so
+        that rows of one shape do not wait for all that came before them of the others.
+        """
+        oldest = _oldest(free)
+        assert oldest is not None
+        shape = _shape_of(oldest)
+        if shape == self._last_shape and self.limits.fair:
+            due_s = now_s - self.limits.max_wait_s
+            takes_bulk = self._bulk in free
+            fronts = (queue.blocks[0] for queue in self._queues.values())
+            others = [
+                block
+                for block in fronts
+                if block.arrived_s <= due_s
+                and _shape_of(block) != shape
+                and (takes_bulk or not block.is_bulk)
+            ]
+            if others:
+                shape = _shape_of(min(others, key=lambda block: block.arrived_s))
+        self._last_shape = shape
+        return shape
 
     def _take_small(self, filling: "_Filling") -> None:
         """Streams that want no more than an equal share of the batch get it whole."""
@@ -226,6 +249,11 @@ class Window:
         if not queue.blocks:
             del self._queues[key]
         return moved
+
+
+def _shape_of(block: Block) -> tuple[str, int]:
+    assert block.payload is not None
+    return block.payload.shape
 
 
 def _oldest(kinds: Sequence[_Waiting]) -> Block | None:

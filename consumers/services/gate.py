@@ -1,17 +1,25 @@
 """The way to a server that may be ill: callers wait here until the breaker lets them pass.
 
-Rule: first come, first served; whoever passed tells how its call ended, once. Nothing waits and
-nothing is scheduled while the server is well. Owner: the stage that calls.
+Rule: batches come first come, first served; searches by their rank, the lowest first; between the
+two they take turns. Whoever passed tells how its call ended, once. Nothing waits and nothing is
+scheduled while the server is well. Owner: the stage that calls.
 """
 
 import asyncio
+import heapq
 import math
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 
 from consumers.core.breaker import Breaker, Call
+from consumers.core.turns import Turn, Turns
 from consumers.errors import Overloaded, Transient
 from consumers.ports import Clock
+
+# Of a search: those with a lower one go first.
+Rank = tuple[int, int]
+_Turn = asyncio.Future[Call]
 
 
 class Gate:
@@ -21,7 +29,10 @@ class Gate:
         self._breaker = breaker
         self._clock = clock
         self._luck = luck
-        self._waiting: deque[asyncio.Future[Call]] = deque()
+        self._turns = Turns()
+        self._rows: deque[_Turn] = deque()
+        self._searches: list[tuple[Rank, int, _Turn]] = []
+        self._number = count()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -34,12 +45,16 @@ class Gate:
         """Calls at a time, as of now."""
         return self._breaker.allowed
 
-    async def enter(self) -> Call:
-        if not self._waiting and not self._breaker.wait_s(self._clock.now()):
-            return self._breaker.begin()
-        turn: asyncio.Future[Call] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+    async def enter(self, rank: Rank | None = None) -> Call:
+        """Without a rank for a batch of rows, with one for a search."""
+        turn: _Turn = asyncio.get_running_loop().create_future()
+        if rank is None:
+            self._rows.append(turn)
+        else:
+            heapq.heappush(self._searches, (rank, next(self._number), turn))
         self._serve()
+        if turn.done():
+            return turn.result()
         try:
             return await turn
         except asyncio.CancelledError:
@@ -48,10 +63,12 @@ class Gate:
             raise
 
     def answered(self, call: Call) -> None:
+        self._turns.end(call.turn)
         self._breaker.answered(call)
         self._serve()
 
     def failed(self, call: Call, error: Transient) -> None:
+        self._turns.end(call.turn)
         self._breaker.failed(
             call,
             self._clock.now(),
@@ -62,19 +79,31 @@ class Gate:
         self._serve()
 
     def dropped(self, call: Call) -> None:
+        self._turns.end(call.turn)
         self._breaker.dropped(call)
         self._serve()
 
     def _serve(self) -> None:
-        while self._waiting:
-            if self._waiting[0].done():
-                self._waiting.popleft()
-                continue
+        while who := self._who():
             wait_s = self._breaker.wait_s(self._clock.now())
             if wait_s:
                 self._ring_after(wait_s)
                 return
-            self._waiting.popleft().set_result(self._breaker.begin())
+            self._turns.begin(who)
+            turn = self._rows.popleft() if who == "rows" else heapq.heappop(self._searches)[2]
+            turn.set_result(self._breaker.begin(who))
+
+    def _who(self) -> Turn | None:
+        """Who is to go next, when a call is free."""
+        while self._rows and self._rows[0].done():
+            self._rows.popleft()
+        while self._searches and self._searches[0][2].done():
+            heapq.heappop(self._searches)
+        return self._turns.next(
+            self._breaker.allowed,
+            rows_wait=bool(self._rows),
+            searches_wait=bool(self._searches),
+        )
 
     def _ring_after(self, wait_s: float) -> None:
         if self._timer is not None:

@@ -25,7 +25,7 @@ from consumers.errors import (
     WorkerDied,
 )
 from consumers.ports import Answers, Clock, Model
-from consumers.services.gate import Gate
+from consumers.services.gate import Gate, Rank
 from consumers.services.outage import Outage
 from consumers.telemetry import Telemetry
 
@@ -81,9 +81,11 @@ class ModelCalls:
     def has_canary(self) -> bool:
         return bool(self._canary)
 
-    async def enter(self) -> Call:
-        """Wait for the right to make one request, which `send`, `probe` or `leave` uses up."""
-        return await self._gate.enter()
+    async def enter(self, rank: Rank | None = None) -> Call:
+        """Wait for the right to make one request, which `send`, `probe` or `leave` uses up. With a
+        rank for a search.
+        """
+        return await self._gate.enter(rank)
 
     def leave(self, call: Call) -> None:
         self._gate.dropped(call)
@@ -110,14 +112,18 @@ class ModelCalls:
             return True
         return True
 
-    async def is_healthy(self) -> bool:
-        return await self.probe(await self._gate.enter())
+    async def is_healthy(self, rank: Rank | None) -> bool:
+        return await self.probe(await self._gate.enter(rank))
 
-    async def until_healthy(self) -> None:
+    async def until_healthy(self, rank: Rank | None) -> None:
         failures = 0
-        while not await self.is_healthy():
+        while not await self.is_healthy(rank):
             failures += 1
             await self.pause(failures)
+
+    def parted(self) -> None:
+        """A request was refused whose rows will be sent again in parts: that is progress."""
+        self._telemetry.retried("predict")
 
     async def pause(self, failures: int) -> None:
         """Before the same is asked again; the breaker paces by itself once it is open."""

@@ -2,21 +2,27 @@
 
 Rule: every row of a batch ends answered, whatever happens: a sick server is waited for and no row
 is blamed; what the model refuses is searched for the bad row and only that one is rejected, once it
-was refused alone by a server that is healthy. Owner: the pipeline runs `call_forever` as often as
-`model.max_in_flight` says.
+was refused alone by a server that is healthy. A search leaves the caller to the next batch, and
+rows of an object that is suspected go to the object's own search, so that no other object's rows
+wait for them. Owner: the pipeline runs `run`, which ends all searches with itself.
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
 from consumers.core.bisect import KILL_PERIOD_S, Search
-from consumers.core.blocks import Block, Rejection
+from consumers.core.blocks import Block, Rejection, Ticket
 from consumers.core.pace import Pace, Setting
+from consumers.core.suspects import LOT, SENTENCE, Trial, trial_of
 from consumers.errors import Poison, Transient, WorkerDied
 from consumers.ports import Answers, Clock
-from consumers.services.model_calls import PROBE_ROWS, ModelCalls
+from consumers.services.gate import Rank
+from consumers.services.model_calls import PROBE_ROWS, QUIET_S, ModelCalls
 from consumers.stages.microbatch import Microbatch
+
+log = logging.getLogger(__name__)
 
 
 class Predict:
@@ -31,36 +37,94 @@ class Predict:
         fixed: Setting,
         pace: Pace | None,
         clock: Clock,
+        *,
+        most_bytes: int,
     ) -> None:
         self._calls = calls
         self._microbatch = microbatch
         self._fixed = fixed
         self._pace = pace
         self._clock = clock
+        self._most_bytes = most_bytes
         self._allowed = fixed.calls
+        # The searches that rows of one object go to, while it is suspected.
+        self._searches: dict[Ticket, Search] = {}
+        self._begun = 0
+        self._quiet_until_s = 0.0
         # One search at a time for rows that kill: their neighbours must not die of each other's.
         self._dissection = asyncio.Lock()
 
-    async def call_forever(self) -> None:
+    async def run(self) -> None:
+        """Never returns by itself."""
+        async with asyncio.TaskGroup() as self._tasks:
+            for _ in range(self._fixed.calls):
+                self._tasks.create_task(self._call_forever())
+
+    async def _call_forever(self) -> None:
         while True:
             batch = await self._microbatch.take()
             try:
-                await self._answer(Search(batch.blocks))
+                if blocks := self._without_suspects(batch.blocks):
+                    await self._answer(self._search_of(blocks))
             finally:
                 self._microbatch.done(batch)
 
-    async def _answer(self, search: Search) -> None:
-        while not search.is_settled and not search.is_deadly:
-            await self._ask(search)
-        if search.is_settled:
-            return
-        async with self._dissection:
-            while not search.is_settled:
-                await self._ask(search)
+    def _search_of(self, blocks: list[Block]) -> Search:
+        return Search(blocks, self._fixed.max_rows, self._most_bytes)
 
-    async def _ask(self, search: Search) -> None:
+    def _without_suspects(self, blocks: list[Block]) -> list[Block]:
+        """Those of objects that nothing is held against; the others go to a search of their own."""
+        held = [block for block in blocks if _is_suspect(block)]
+        if not held:
+            return blocks
+        for ticket in dict.fromkeys(block.ticket for block in held):
+            theirs = [block for block in held if block.ticket is ticket]
+            if (search := self._searches.get(ticket)) is not None:
+                search.add(theirs)
+            else:
+                self._begin(self._search_of(theirs))
+        return [block for block in blocks if not _is_suspect(block)]
+
+    async def _answer(self, search: Search) -> None:
+        while search.is_easy and not search.is_settled:
+            await self._ask(search)
+        if not search.is_settled:
+            self._begin(search)
+
+    def _begin(self, search: Search) -> None:
+        """Go on with it beside the batches, in the object's own search where it has one."""
+        ticket = search.sole_ticket
+        if ticket is not None:
+            if (other := self._searches.get(ticket)) is not None:
+                other.add(search.give_up())
+                return
+            self._searches[ticket] = search
+        self._begun += 1
+        self._tasks.create_task(self._search(search, ticket, self._begun))
+
+    async def _search(self, search: Search, ticket: Ticket | None, number: int) -> None:
+        """The oldest search goes first, so that the head of each partition is reached soon; but
+        before all others those that hold up rows of several objects.
+        """
+        while not search.is_settled:
+            if search.is_deadly:
+                async with self._dissection:
+                    while not search.is_settled:
+                        await self._step(search, number)
+            else:
+                await self._step(search, number)
+        if ticket is not None:
+            del self._searches[ticket]
+
+    async def _step(self, search: Search, number: int) -> None:
+        while blocks := search.passed_over(self._calls.luck()):
+            self._condemn(blocks)
+        if not search.is_settled:
+            await self._ask(search, (0 if search.sole_ticket is None else 1, number))
+
+    async def _ask(self, search: Search, rank: Rank | None = None) -> None:
         """One request, for the next rows of the search; a probe may be the canary instead."""
-        call = await self._calls.enter()
+        call = await self._calls.enter(rank)
         if call.is_probe and self._calls.has_canary:
             await self._calls.probe(call)
             self._follow()
@@ -75,14 +139,14 @@ class Predict:
         except Transient as error:
             self._follow()
             if isinstance(error, WorkerDied):
-                await self._died(search, part, error, self._clock.now() - began_s)
+                await self._died(search, part, error, self._clock.now() - began_s, rank)
             else:
                 search.failures += 1
                 search.again()
                 await self._calls.pause(search.failures)
         except Poison as error:
             self._follow()
-            await self._refused(search, part, error)
+            await self._refused(search, part, error, rank)
         else:
             search.answered()
             _distribute(part, answers)
@@ -93,42 +157,86 @@ class Predict:
         _wake_lanes(part)
 
     async def _died(
-        self, search: Search, part: Sequence[Block], error: WorkerDied, after_s: float
+        self,
+        search: Search,
+        part: Sequence[Block],
+        error: WorkerDied,
+        after_s: float,
+        rank: Rank | None,
     ) -> None:
         search.failures += 1
         deaths = search.deaths + 1
         if not search.died(after_s):
             search.again()
-        elif attempts := search.refused():
+        elif attempts := search.refused(str(error)):
             message = (
                 f"the model's worker process died each of the {deaths} times that this row was "
                 f"sent alone, and was well just before: {error}"
             )
-            part[0].reject(Rejection("model_rejected", message, "predict", attempts))
+            self._reject(search, part[0], Rejection("model_rejected", message, "predict", attempts))
             return
         if search.rows == 1:
             # Not in step with whatever else may kill it.
             await asyncio.sleep(self._calls.luck() * KILL_PERIOD_S)
         if search.rows == 1 or search.is_deadly:
             # A death counts against a row only if the worker was well just before.
-            await self._calls.until_healthy()
+            await self._calls.until_healthy(rank)
             self._follow()
         else:
             await self._calls.pause(search.failures)
 
-    async def _refused(self, search: Search, part: Sequence[Block], error: Poison) -> None:
-        if search.rows > 1 and error.code == "too_large":
-            search.smaller()
+    async def _refused(
+        self, search: Search, part: Sequence[Block], error: Poison, rank: Rank | None
+    ) -> None:
+        if search.rows > 1:
+            self._calls.parted()
+            if error.code == "too_large":
+                search.smaller()
+            else:
+                search.refused(str(error))
             return
-        if search.rows == 1 and self._calls.has_canary and not await self._calls.is_healthy():
+        if self._calls.has_canary and not await self._calls.is_healthy(rank):
             # It refuses what it is known to take: that is the server's illness.
             self._follow()
             search.failures += 1
             search.again()
             await self._calls.pause(search.failures)
             return
-        if attempts := search.refused():
-            part[0].reject(Rejection(error.code, str(error), "predict", attempts))
+        # Size is a row's own, and says nothing about the next row.
+        words = f"{error.code}: {error}" if error.code != "too_large" else None
+        attempts = search.refused(words)
+        self._reject(search, part[0], Rejection(error.code, str(error), "predict", attempts))
+
+    def _reject(self, search: Search, block: Block, rejection: Rejection) -> None:
+        """This row, and what is rejected with it."""
+        trial = trial_of(block)
+        block.reject(rejection)
+        if trial is not None:
+            trial.why = rejection
+            self._count(trial, block, 1)
+        self._condemn(search.condemned)
+
+    def _condemn(self, blocks: Sequence[Block]) -> None:
+        """Answer rows of a sentenced object by the reason for which the last one was rejected."""
+        for block in blocks:
+            trial = trial_of(block)
+            assert trial is not None
+            assert trial.why is not None
+            message = (
+                f"not asked: the last {SENTENCE} rows of this object that were asked alone were "
+                f"refused, and of the rest one in {LOT} is: {trial.why.message}"
+            )
+            block.reject(Rejection(trial.why.code, message, "predict"))
+            self._count(trial, block, block.rows)
+        _wake_lanes(blocks)
+
+    def _count(self, trial: Trial, block: Block, rows: int) -> None:
+        if trial.rejected(rows) and self._clock.now() >= self._quiet_until_s:
+            self._quiet_until_s = self._clock.now() + QUIET_S
+            assert trial.why is not None
+            log.warning(
+                "the model refuses row after row of %s: %s", _name(block.ticket), trial.why.message
+            )
 
     def _follow(self) -> None:
         """The window goes by what was learned, in calls the less of latency and of illness."""
@@ -140,6 +248,17 @@ class Predict:
         if allowed < setting.calls:
             setting = replace(setting, calls=allowed)
         self._microbatch.pace(setting)
+
+
+def _is_suspect(block: Block) -> bool:
+    suspicion = block.ticket.suspicion
+    return suspicion is not None and suspicion.is_suspect
+
+
+def _name(ticket: Ticket) -> str:
+    where = f"partition {ticket.owner.partition}, offset {ticket.record.offset}"
+    reference = ticket.reference
+    return where if reference is None else f"{reference.bucket}/{reference.key} ({where})"
 
 
 def _distribute(blocks: Sequence[Block], answers: Answers) -> None:

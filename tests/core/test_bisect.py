@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.core.bisect import Search, leading
+from consumers.core.bisect import Search
 from consumers.core.blocks import Block
+from consumers.core.runs import leading
 from tests.core.builders import StubLane, block, ticket
 
 Row = tuple[int, int]
@@ -21,6 +22,10 @@ def rows_in(blocks: list[Block]) -> list[Row]:
         for one in blocks
         for index in range(one.rows)
     ]
+
+
+def search_of(blocks: list[Block]) -> Search:
+    return Search(blocks, 512, 1 << 20)
 
 
 class Found:
@@ -41,7 +46,7 @@ def search_to_the_end(search: Search, is_bad: Callable[[Row], bool]) -> Found:
         if not any(map(is_bad, rows)):
             search.answered()
             found.answered += rows
-        elif attempts := search.refused():
+        elif attempts := search.refused("bad"):
             found.rejected += rows
             found.attempts.append(attempts)
     assert search.is_settled
@@ -64,46 +69,46 @@ def test_exactly_the_bad_rows_are_found_and_all_others_answered_once(
     blocks = numbered(sizes)
     rows = rows_in(blocks)
     bad = {rows[number] for number in bad_numbers}
-    found = search_to_the_end(Search(blocks), bad.__contains__)
+    found = search_to_the_end(search_of(blocks), bad.__contains__)
     assert set(found.rejected) == bad
     assert sorted(found.answered + found.rejected) == rows
 
 
 @pytest.mark.parametrize("bad", [0, 1, 137, 255, 256, 510, 511])
 def test_one_bad_row_among_512_costs_at_most_11_extra_requests(bad: int) -> None:
-    found = search_to_the_end(Search([block(ticket(), 512)]), lambda row: row[1] == bad)
+    found = search_to_the_end(search_of([block(ticket(), 512)]), lambda row: row[1] == bad)
     assert found.rejected == [(0, bad)]
     assert found.requests - 1 <= math.log2(512) + 2
 
 
 @given(st.sets(st.integers(0, 511), min_size=1, max_size=512))
 def test_a_bad_row_never_costs_more_than_15_extra_requests(bad: set[int]) -> None:
-    found = search_to_the_end(Search([block(ticket(), 512)]), lambda row: row[1] in bad)
+    found = search_to_the_end(search_of([block(ticket(), 512)]), lambda row: row[1] in bad)
     assert found.requests - 1 <= 15 * len(bad)
 
 
 def test_where_every_row_is_bad_each_costs_little_more_than_one_request() -> None:
-    found = search_to_the_end(Search([block(ticket(), 512)]), lambda _: True)
+    found = search_to_the_end(search_of([block(ticket(), 512)]), lambda _: True)
     assert len(found.rejected) == 512
     assert found.requests < 600
 
 
 def test_a_batch_that_is_answered_costs_one_request() -> None:
-    assert search_to_the_end(Search(numbered([3, 4])), lambda _: False).requests == 1
+    assert search_to_the_end(search_of(numbered([3, 4])), lambda _: False).requests == 1
 
 
 def test_a_bad_row_knows_how_often_it_was_refused() -> None:
-    found = search_to_the_end(Search([block(ticket(), 8)]), lambda row: row[1] == 0)
+    found = search_to_the_end(search_of([block(ticket(), 8)]), lambda row: row[1] == 0)
     assert found.attempts == [4]
 
 
 def test_what_nothing_was_said_about_is_asked_again() -> None:
-    search = Search(numbered([4, 4]))
+    search = search_of(numbered([4, 4]))
     for _ in range(3):
         assert len(rows_in(search.ask())) == 8
         search.again()
     search.ask()
-    search.refused()
+    search.refused("bad")
     halves = []
     for _ in range(3):
         halves.append(rows_in(search.ask()))
@@ -112,7 +117,7 @@ def test_what_nothing_was_said_about_is_asked_again() -> None:
 
 
 def test_a_probe_asks_a_few_rows_and_the_rest_follows_at_once() -> None:
-    search = Search(numbered([10, 10]))
+    search = search_of(numbered([10, 10]))
     assert len(rows_in(search.ask(3))) == 3
     search.answered()
     assert len(rows_in(search.ask())) == 17
@@ -129,7 +134,7 @@ def sizes_of(search: Search, fits: int) -> Iterator[int]:
 
 
 def test_rows_that_are_too_large_together_go_in_smaller_groups_and_none_is_suspected() -> None:
-    sizes = list(sizes_of(Search([block(ticket(), 64)]), fits=20))
+    sizes = list(sizes_of(search_of([block(ticket(), 64)]), fits=20))
     assert sizes[:3] == [64, 32, 16]
     assert sum(rows for rows in sizes if rows <= 20) == 64
 
@@ -144,25 +149,25 @@ def killed(search: Search, killer: int) -> list[tuple[int, bool]]:
             search.answered()
         elif not search.died(0.020):
             search.again()
-        elif search.refused():
+        elif search.refused("bad"):
             return story
     raise AssertionError("the row was never given up")
 
 
 def test_a_row_that_kills_is_given_up_after_two_deaths_in_company_and_three_alone() -> None:
-    story = killed(Search([block(ticket(), 512)]), 137)
+    story = killed(search_of([block(ticket(), 512)]), 137)
     assert [rows for rows, died in story if died][:2] == [512, 512]
     assert [rows for rows, died in story if died][-3:] == [1, 1, 1]
     assert len(story) <= 2 + math.log2(512) + 3
 
 
 def test_a_row_that_came_alone_is_given_up_at_its_third_death() -> None:
-    assert killed(Search([block(ticket(), 1)]), 0) == [(1, True)] * 3
+    assert killed(search_of([block(ticket(), 1)]), 0) == [(1, True)] * 3
 
 
 def test_a_death_long_after_the_row_was_sent_proves_less_but_it_is_not_sent_for_ever() -> None:
     for after_s, deaths in ((0.010, 3), (0.4, 6), (60.0, 20)):
-        search = Search([block(ticket(), 1)])
+        search = search_of([block(ticket(), 1)])
         for number in range(1, deaths + 1):
             search.ask()
             assert search.died(after_s) == (number == deaths)
@@ -170,7 +175,7 @@ def test_a_death_long_after_the_row_was_sent_proves_less_but_it_is_not_sent_for_
 
 
 def test_deaths_of_other_causes_blame_no_row() -> None:
-    search = Search([block(ticket(), 8)])
+    search = search_of([block(ticket(), 8)])
     answered = []
     for number in range(100):
         part = search.ask()
@@ -182,13 +187,13 @@ def test_deaths_of_other_causes_blame_no_row() -> None:
         elif not search.died(0.020):
             search.again()
         else:
-            assert not search.refused()
+            assert not search.refused("bad")
     assert sorted(answered) == [(0, row) for row in range(8)]
 
 
 def test_rows_of_a_dead_assignment_are_not_asked() -> None:
     gone, here = StubLane(), StubLane()
-    search = Search([block(ticket(lane=gone), 4), block(ticket(offset=1, lane=here), 4)])
+    search = search_of([block(ticket(lane=gone), 4), block(ticket(offset=1, lane=here), 4)])
     search.ask()
     search.again()
     gone.alive = False

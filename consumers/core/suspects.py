@@ -1,0 +1,98 @@
+"""Objects of which the model refuses row after row: when may the rest be rejected unasked?
+
+Rule: an object is a suspect from the first refused request with rows of it until any of its rows is
+answered; meanwhile its rows share no request with others. Rows of one member and shape are
+sentenced when `SENTENCE` of them in a row were refused alone with the same words. Then one row in
+`LOT`, drawn by lot, is still asked alone; the others are rejected with it. One answer, or other
+words, lifts the sentence. Pure; owner: the ticket of the object.
+
+How often is this wrong? An object of which a share g of the rows is good is sentenced with a chance
+of (1 - g) ** 50: one in 200 at a tenth, one in 70,000 at a fifth. Once sentenced, every good row is
+asked with a chance of at least 1 in 100, and the first that is asked lifts the sentence. So,
+whatever the order of the rows, at most 100 good rows are lost on average for a wrong sentence, and
+more than 460 in one case of a hundred (0.99 ** 460).
+"""
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from consumers.core.blocks import Block, Rejection, Ticket
+
+# At a millisecond a request this is a twentieth of a second, and 5,000 refused rows cost 250
+# requests: nearly 50 to find that they are not rare, 50 for the sentence, 50 lots, and a canary
+# after each row that was asked alone.
+SENTENCE = 50
+LOT = 100
+# From so many refused rows on a person wants to know.
+LOUD_ROWS = 100
+_NUMBER = re.compile(r"[0-9]+")
+
+
+class Trial:
+    """What is known of the rows of one member and shape of an object."""
+
+    __slots__ = ("in_a_row", "rejected_rows", "why", "words")
+
+    def __init__(self) -> None:
+        self.words = ""
+        self.why: Rejection | None = None
+        self.in_a_row = 0
+        self.rejected_rows = 0
+
+    @property
+    def is_sentenced(self) -> bool:
+        return self.in_a_row >= SENTENCE
+
+    def refused(self, words: str | None) -> None:
+        """A row was refused alone, with these words; the numbers in them may be the row's own.
+        None: for a reason that is the row's own.
+        """
+        if words is None:
+            self.in_a_row = 0
+            return
+        plain = _NUMBER.sub("#", words)
+        self.in_a_row = self.in_a_row + 1 if plain == self.words else 1
+        self.words = plain
+
+    def lift(self) -> None:
+        """What happened to a row proves nothing about the next one."""
+        self.in_a_row = 0
+
+    def rejected(self, rows: int) -> bool:
+        """So many more rows were answered by an error; True when this is to be said aloud."""
+        before, self.rejected_rows = self.rejected_rows, self.rejected_rows + rows
+        return before < LOUD_ROWS <= self.rejected_rows
+
+
+class Suspicion:
+    """Of one object. `trials` by member and shape."""
+
+    __slots__ = ("is_suspect", "trials")
+
+    def __init__(self) -> None:
+        self.is_suspect = False
+        self.trials: dict[tuple[str | None, tuple[str, int]], Trial] = {}
+
+    def trial(self, block: "Block") -> Trial:
+        """Of the rows that are like those of this block."""
+        return self.trials.setdefault((block.member, shape_of(block)), Trial())
+
+
+def shape_of(block: "Block") -> tuple[str, int]:
+    assert block.payload is not None, "nobody asks for an answered row"
+    return block.payload.shape
+
+
+def suspicion_of(ticket: "Ticket") -> Suspicion:
+    if ticket.suspicion is None:
+        ticket.suspicion = Suspicion()
+    return ticket.suspicion
+
+
+def trial_of(block: "Block") -> Trial | None:
+    """What is known of such rows of the block's object; None: nothing is held against them."""
+    suspicion = block.ticket.suspicion
+    if suspicion is None or not suspicion.trials:
+        return None
+    return suspicion.trials.get((block.member, shape_of(block)))
