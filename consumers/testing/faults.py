@@ -62,6 +62,10 @@ class Weather:
         self._random = random
         self._died_s = -BETWEEN_DEATHS_S
 
+    @property
+    def is_calm(self) -> bool:
+        return self.faults is CALM
+
     def calm(self) -> None:
         self.faults = CALM
 

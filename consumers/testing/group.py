@@ -34,6 +34,10 @@ class Topic:
             reader.set()
         return record
 
+    def grow(self) -> None:
+        """One more partition."""
+        self.records.append([])
+
     def end(self, partition: int) -> int:
         log = self.records[partition]
         return log[-1].offset + 1 if log else 0
@@ -45,6 +49,11 @@ class Member(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def patience_s(self) -> float:
+        """How long it may take to hand back."""
+        ...
+
     def hand_back(self) -> asyncio.Future[None]:
         """Done when nothing of the old generation will be committed any more."""
         ...
@@ -55,13 +64,12 @@ class Member(Protocol):
 class Group:
     """`coordinate` is its one task."""
 
-    def __init__(self, topic: Topic, random: Random, history: History, rebalance_s: float) -> None:
+    def __init__(self, topic: Topic, random: Random, history: History) -> None:
         self.committed: dict[int, Commit] = {}
         self.generation = 0
         self._topic = topic
         self._random = random
         self._history = history
-        self._rebalance_s = rebalance_s
         self._members: dict[Member, None] = {}
         self._owners: dict[int, Member] = {}
         self._wanted = asyncio.Event()
@@ -111,7 +119,8 @@ class Group:
 
     async def _rebalance(self) -> None:
         self._handing = {member: member.hand_back() for member in self._members}
-        await asyncio.wait(self._handing.values(), timeout=self._rebalance_s)
+        patience_s = max(member.patience_s for member in self._handing)
+        await asyncio.wait(self._handing.values(), timeout=patience_s)
         for member, handed in self._handing.items():
             if not handed.done():
                 self.leave(member)

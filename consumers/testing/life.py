@@ -8,13 +8,12 @@ simulation, one per assignment.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from consumers.core import cursor
 from consumers.core.cursor import MAX_CHARS, Cursor, Progress
 from consumers.ports import Commit
 from consumers.testing.history import History, Violation
+from consumers.testing.inherited import Inherited, Terms, claimed
 from consumers.testing.log import Letter, Log, Number
 
 
@@ -30,15 +29,6 @@ class Reached(NamedTuple):
     failed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What is promised, beyond what always is."""
-
-    by_stream: bool = False
-    exactly_once: bool = False
-    dedupe: bool = False
-
-
 class Life:
     """`published` and `acknowledged` in the partition's order; `committing` at any time."""
 
@@ -51,7 +41,7 @@ class Life:
         self._log = log
         self._terms = terms
         self._history = history
-        self._inherited, _ = _claims(start)
+        self._inherited = Inherited(log, start, terms)
         self._committed = start.next_offset
         self._first = self._swept = log.index(start.next_offset)
         self._heads: dict[str, Number] = {}
@@ -61,6 +51,11 @@ class Life:
 
     def broken(self, promise: str) -> Violation:
         return self._history.broken(f"{self.name}, partition {self.partition}: {promise}")
+
+    def sending(self) -> None:
+        """A batch goes on the wire, where nobody can take it back."""
+        if self.over:
+            raise self.broken("a batch is sent after the partition was handed back")
 
     def published(self, records: Sequence[Mapping[str, Any]]) -> Sequence[Reached]:
         """Records reach the output topic; where that brings this life."""
@@ -73,7 +68,7 @@ class Life:
         """Nothing before its delivery, nothing backwards, cursors bound to what was read."""
         if self.over:
             raise self.broken(f"{commit} is committed after the partition was handed back")
-        claims, is_whole = _claims(commit)
+        claims, is_whole = claimed(commit)
         if not is_whole or len(commit.metadata) > MAX_CHARS or not commit.metadata.isascii():
             raise self.broken(f"the metadata {commit.metadata!r} cannot be read")
         if not self._committed <= commit.next_offset <= self._log.end:
@@ -103,16 +98,20 @@ class Life:
 
     def _is_done(self, number: Number) -> bool:
         acked = self._acked.get(number)
-        return (acked is not None and acked.ended) or self._is_inherited(number)
+        if (acked is not None and acked.ended) or self._inherited.is_done(number):
+            return True
+        is_silent = self._may_be_silent(number, is_written=True)
+        if is_silent:
+            self._log.silent.add(number)
+        return is_silent
 
-    def _is_inherited(self, number: Number) -> bool:
-        index, of_record = number
-        offset, inherited = self._log.records[index].offset, self._inherited
-        return offset in inherited.completed or of_record in inherited.objects.get(offset, ())
+    def _may_be_silent(self, number: Number, *, is_written: bool) -> bool:
+        before = self._published.get(number)
+        at = None if before is None else (before.version, before.row)
+        return self._inherited.may_be_silent(number, at, is_written=is_written)
 
     def _check_rows(self, commit: Commit, number: Number, reached: Cursor) -> None:
-        offset = self._log.records[number[0]].offset
-        if self._inherited.rows.get((offset, number[1])) == reached:
+        if self._inherited.cursor(number) == reached:
             return
         acked = self._acked.get(number)
         if acked is None or acked.row < reached.row:
@@ -120,7 +119,8 @@ class Life:
             raise self.broken(
                 f"{commit} is committed, of {self._log.told(number)} only {rows} are acknowledged"
             )
-        if reached.version != self._log.digest(number, acked.version):
+        truths = self._terms.truths
+        if not self._log.bind(number, reached.version, acked.version, truths):
             raise self.broken(f"{commit} is not bound to the version {acked.version}")
         self._check_letters(commit, number, reached.row)
 
@@ -130,8 +130,10 @@ class Life:
             if is_due and letter not in self._log.letters:
                 raise self.broken(f"{commit} is committed without the dead letter {letter}")
 
-    def _head(self, queue: str) -> Number | None:
-        """Whose turn it is: the first that is neither inherited nor ended."""
+    def _head(self, queue: str, found: tuple[int, int]) -> Number | None:
+        """Whose turn it is: the first that is neither inherited nor ended, nor may be answered by
+        nothing. `found`: offset and index of the object that is published.
+        """
         log = self._log
         index, of_record = self._heads.get(queue, (self._first, 0))
         while index < len(log.records):
@@ -141,17 +143,19 @@ class Life:
             number = (index, of_record)
             is_here = not self._terms.by_stream or log.asked(number).stream == queue
             ended = number in self._published and self._published[number].ended
-            if is_here and not ended and not self._is_inherited(number):
+            if is_here and not ended and not self._inherited.is_done(number):
                 self._heads[queue] = number
-                return number
+                is_found = found == (log.records[index].offset, of_record)
+                if is_found or not self._may_be_silent(number, is_written=False):
+                    return number
             of_record += 1
         return None
 
     def _publish(self, record: Mapping[str, Any]) -> Reached:
-        head = self._head(record["stream"] if self._terms.by_stream else "")
+        found = (record["source"]["offset"], int(record["id"].split("/")[3]))
+        head = self._head(record["stream"] if self._terms.by_stream else "", found)
         if head is None:
             raise self.broken(f"{record['id']} is published, nothing more was asked for")
-        found = (record["source"]["offset"], int(record["id"].split("/")[3]))
         if found != (self._log.records[head[0]].offset, head[1]):
             raise self.broken(f"{record['id']} is published, the turn is {self._log.told(head)}")
         asked, about = self._log.asked(head), record["object"]
@@ -167,23 +171,17 @@ class Life:
         return reached
 
     def _before(self, record: Mapping[str, Any], head: Number, version: str | None) -> Reached:
-        """How far this object was: one version from its first row to its last, and a cursor of
-        another one is worth nothing.
-        """
+        """How far this object was: one version from its first row to its last."""
         before = self._published.get(head)
-        if before is not None:
-            if before.version != version:
-                raise self.broken(f"{record['id']} is of {version}, the rows before were not")
-            return before
-        offset = self._log.records[head[0]].offset
-        resumed = self._inherited.rows.get((offset, head[1]), cursor.START)
-        is_read = version is not None or self._log.asked(head).inline is not None
-        is_bound = not is_read or resumed.version == self._log.digest(head, version)
-        return Reached(head, resumed.row if is_bound else 0, version)
+        if before is None:
+            return Reached(head, self._inherited.begins(head, version, record["row"]), version)
+        if before.version != version:
+            raise self.broken(f"{record['id']} is of {version}, the rows before were not")
+        return before
 
     def _check_row(self, record: Mapping[str, Any], before: Reached) -> Reached:
         number, row = before.number, record["row"]
-        truth = self._log.truth(number, before.version)
+        truth = self._inherited.truth(number, before.version)
         index = truth.next(before.row) if truth else None
         if truth is None or index is None or truth.numbers[index] != row:
             expected = truth.numbers[index] if truth and index is not None else "no row"
@@ -203,12 +201,14 @@ class Life:
         number = before.number
         if "duplicate_of" in record:
             return self._check_pointer(record, before)
-        truth = self._log.truth(number, before.version)
+        truth = self._inherited.truth(number, before.version)
         code = record["error"]["code"] if "error" in record else None
         is_unsteady = code is not None and self._log.may_fail(self._log.asked(number), code)
         is_true = truth is not None and truth.failure == code and truth.next(before.row) is None
         if not is_unsteady and not (is_true and (code is not None or not before.row)):
             raise self.broken(f"{record['id']} is a marker with {code}, true is {truth}")
+        if code is not None and record["rows"] < before.row:
+            raise self.broken(f"{record['id']} counts less than the {before.row} rows before it")
         return before._replace(ended=True, failed=code is not None)
 
     def _check_pointer(self, record: Mapping[str, Any], before: Reached) -> Reached:
@@ -220,7 +220,7 @@ class Life:
         is_known = reached is not None and reached.ended and not reached.failed
         if not (self._terms.dedupe and is_known and int(partition) == self.partition):
             raise self.broken(f"{record['id']} points to {name}, which does not answer it")
-        asked, truth = log.asked(before.number), log.truth(first, before.version)
+        asked, truth = log.asked(before.number), self._inherited.truth(first, before.version)
         is_same = asked.reference == log.asked(first).reference
         if before.row or reached is None or reached.version != before.version or not is_same:
             raise self.broken(f"{record['id']} points to {name}, which is another object")
@@ -228,9 +228,3 @@ class Life:
             raise self.broken(f"{record['id']} points to {name}, true is {truth}")
         self._history.counts["pointer"] += 1
         return before._replace(ended=True)
-
-
-def _claims(commit: Commit) -> tuple[Progress, bool]:
-    """What a commit says is done, and whether all of it could be read."""
-    metadata, _ = cursor.without_stop(commit.metadata)
-    return cursor.decode(metadata, commit.next_offset)

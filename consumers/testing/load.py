@@ -20,22 +20,44 @@ from consumers.errors import Rejected
 from consumers.ports import Answers
 
 BUCKET = "b"
-FINE, REFUSED_ALONE, REFUSED_WITH_ALL = 0, 1, 2
+FINE, REFUSED_ALONE, REFUSED_WITH_ALL, KILLS, HANGS, LARGE = 0, 1, 2, 3, 4, 5
+# More than the output topic takes where records have to be small.
+LARGE_BYTES = 8_000
+# A server gives a stuck process up after some time.
+HANGS_S = 8.0
 MOST_OBJECTS = 4
 TINY, SMALL, HUGE = (1, 2), (1, 30), (200, 500)
+
+
+class Deadly(Rejected):
+    """A row among these ends the process that serves the model, after so long; what is true of it
+    alone is that it is rejected.
+    """
+
+    def __init__(self, after_s: float) -> None:
+        super().__init__("model_rejected", "a row ended the model's process")
+        self.after_s = after_s
 
 
 def echo(payload: Payload) -> Answers:
     """The model: answers each row by its number, in whatever form the rows come."""
     pairs = _pairs(payload)
+    if any(flag in (KILLS, HANGS) for _, flag in pairs):
+        raise Deadly(0.0 if any(flag == KILLS for _, flag in pairs) else HANGS_S)
     if any(flag == REFUSED_WITH_ALL for _, flag in pairs):
         raise Rejected("model_rejected", "a row made the handler raise")
     errors = {index: "no" for index, (_, flag) in enumerate(pairs) if flag == REFUSED_ALONE}
     values = [
-        b"null" if index in errors else b'{"n":%d}' % number
-        for index, (number, _) in enumerate(pairs)
+        b"null" if index in errors else _answer(number, flag)
+        for index, (number, flag) in enumerate(pairs)
     ]
     return Answers(values, errors)
+
+
+def _answer(number: int, flag: int) -> bytes:
+    if flag == LARGE:
+        return b'{"n":%d,"pad":"%b"}' % (number, b"x" * LARGE_BYTES)
+    return b'{"n":%d}' % number
 
 
 def _pairs(payload: Payload) -> list[Any]:

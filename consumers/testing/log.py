@@ -5,12 +5,11 @@ Rule: an object has a number for good, (index of its record, index in it). Owner
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from consumers.core import cursor
 from consumers.ports import Record
-from consumers.testing.truth import Asked, Truth, Truths
+from consumers.testing.truth import Asked, Truths, asked_by
 
 Number = tuple[int, int]
 
@@ -24,15 +23,26 @@ class Letter(NamedTuple):
     code: str
 
 
-class Log:
-    """`unsteady` names objects whose answer depends on when they are read, and the code of that."""
+class Bound(NamedTuple):
+    """What a cursor was made for, by whom: the rows of this object as these truths number them."""
 
-    def __init__(self, records: Sequence[Record], truths: Truths) -> None:
+    name: str
+    version: str | None
+    truths: Truths
+
+
+class Log:
+    """`unsteady` names objects whose answer depends on when they are read, and the codes of that.
+    `silent`: objects that were rightly answered by nothing.
+    """
+
+    def __init__(self, records: Sequence[Record]) -> None:
         self.records = records
         self.letters: set[Letter] = set()
-        self.unsteady: dict[str, str] = {}
-        self._truths = truths
+        self.silent: set[Number] = set()
+        self.unsteady: Mapping[str, Collection[str]] = {}
         self._asked: list[Sequence[Asked]] = []
+        self._bound: dict[tuple[Number, str], Bound] = {}
 
     @property
     def end(self) -> int:
@@ -49,28 +59,28 @@ class Log:
     def objects(self, index: int) -> Sequence[Asked]:
         """Of the record at this index."""
         while len(self._asked) <= index:
-            self._asked.append(self._truths.asked(self.records[len(self._asked)]))
+            self._asked.append(asked_by(self.records[len(self._asked)]))
         return self._asked[index]
 
     def asked(self, number: Number) -> Asked:
         return self.objects(number[0])[number[1]]
 
-    def truth(self, number: Number, version: str | None) -> Truth | None:
-        return self._truths.of(self.asked(number), self.records[number[0]], version)
+    def bind(self, number: Number, digest: str, version: str | None, truths: Truths) -> bool:
+        """A cursor is committed. False: the same digest stands for another version already."""
+        name = self.asked(number).name
+        before = self._bound.get((number, digest))
+        self._bound[number, digest] = Bound(name, version, truths)
+        return bool(digest) and (before is None or before.version == version)
 
-    def digest(self, number: Number, version: str | None) -> str:
-        """What a cursor into this object has to be bound to."""
-        asked = self.asked(number)
-        if asked.inline is not None:
-            offset = str(self.records[number[0]].offset)
-            return cursor.digest("inline", offset, self._truths.row_rules)
-        return cursor.digest(asked.name, version, self._truths.row_rules)
+    def bound(self, number: Number, digest: str) -> Bound | None:
+        """What the last cursor with this digest was made for."""
+        return self._bound.get((number, digest))
 
     def may_fail(self, asked: Asked, code: str) -> bool:
         """Failures that have nothing to do with what the object holds."""
         if asked.reference is None:
             return code == "bad_reference" and asked.inline is None
-        return self.unsteady.get(asked.name) == code
+        return code in self.unsteady.get(asked.name, ())
 
     def told(self, number: Number) -> str:
         return f"offset {self.records[number[0]].offset}, object {number[1]}"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from consumers.testing.log import Letter, Log, Number
+from consumers.testing.truth import Truths
 
 Object = tuple[int, int, int]
 
@@ -18,23 +19,34 @@ class Outcome:
     def __init__(self, logs: Sequence[Log]) -> None:
         self.rows = 0
         self.repeated = 0
+        self.repeated_once = 0
         self._logs = logs
-        self._rows: dict[Object, dict[str | None, set[int]]] = defaultdict(lambda: defaultdict(set))
-        self._ended: dict[Object, dict[str | None, bool]] = defaultdict(dict)
+        self._rows: dict[tuple[Object, str | None], set[int]] = defaultdict(set)
+        self._once: dict[tuple[Object, str | None, Truths], set[int]] = defaultdict(set)
+        self._ended: dict[Object, dict[tuple[str | None, Truths], bool]] = defaultdict(dict)
         self._first: dict[tuple[Object, str | None], Object] = {}
 
-    def add(self, records: Sequence[Mapping[str, Any]]) -> None:
+    def add(
+        self, records: Sequence[Mapping[str, Any]], truths: Truths, *, once: bool = False
+    ) -> None:
+        """What a worker published that reads objects as these truths do; `once`: in a
+        transaction.
+        """
         for record in records:
             source, about, row = record["source"], record["object"], record["row"]
             where = (source["partition"], source["offset"], int(record["id"].split("/")[3]))
             version = about["version"] if about else None
             if row is not None:
-                seen = self._rows[where][version]
+                seen = self._rows[where, version]
                 self.rows += 1
                 self.repeated += row in seen
                 seen.add(row)
+            if row is not None and once:
+                committed = self._once[where, version, truths]
+                self.repeated_once += row in committed
+                committed.add(row)
             if record.get("last"):
-                self._ended[where][version] = row is None and "error" in record
+                self._ended[where][version, truths] = row is None and "error" in record
             if "duplicate_of" in record:
                 _, partition, offset, of_record, _ = record["duplicate_of"].rsplit("/", 4)
                 first = (int(partition), int(offset), int(of_record))
@@ -46,22 +58,20 @@ class Outcome:
             for index, record in enumerate(log.records):
                 for number in range(len(log.objects(index))):
                     where = (partition, record.offset, number)
-                    if not any(
-                        self._is_whole(log, (index, number), where, version, failed)
-                        for version, failed in self._ended[where].items()
+                    if (index, number) not in log.silent and not any(
+                        failed or self._is_whole(log, (index, number), where, *read)
+                        for read, failed in self._ended[where].items()
                     ):
                         yield "/".join(map(str, where))
 
     def _is_whole(
-        self, log: Log, number: Number, where: Object, version: str | None, failed: bool
+        self, log: Log, number: Number, where: Object, version: str | None, truths: Truths
     ) -> bool:
-        if failed:
-            return True
-        truth = log.truth(number, version)
+        truth = truths.of(log.asked(number), log.records[number[0]], version)
         if truth is None:
             return False
         places = {where, self._first.get((where, version), where)}
-        return any(self._rows[place][version] >= set(truth.numbers) for place in places)
+        return any(self._rows[place, version] >= set(truth.numbers) for place in places)
 
 
 def letters(found: Mapping[str, Any]) -> Iterator[Letter]:

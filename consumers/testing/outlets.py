@@ -15,6 +15,8 @@ from consumers.testing.faults import Weather
 from consumers.testing.history import History
 from consumers.testing.services import Process
 
+# So long may it take to close an outlet while the broker is in trouble.
+CLOSE_S = 5.0
 # What becomes of the records and the position of a transaction that is committed.
 Land = Callable[[int, Sequence[Outgoing], Commit], None]
 
@@ -23,18 +25,25 @@ class SimulatedOutlets:
     def __init__(
         self,
         epochs: Counter[int],
+        owns: Callable[[int], bool],
         land: Land,
         process: Process,
         weather: Weather,
         history: History,
+        *,
+        is_slow: bool,
     ) -> None:
         self._epochs = epochs
+        self._owns = owns
+        self._is_slow = is_slow
         self._history = history
         self._land = land
         self._process = process
         self._weather = weather
 
     async def open(self, partition: int) -> "SimulatedOutlet":
+        if not self._owns(partition):
+            raise self._history.broken(f"partition {partition} is taken over after its hand-back")
         await self._process.gate()
         await self._weather.pass_by()
         if self._weather.happens(self._weather.faults.commit_fails):
@@ -52,7 +61,7 @@ class SimulatedOutlets:
 
         await self._weather.pass_by()
         await self._process.gate()
-        return SimulatedOutlet(land, self._process, self._weather)
+        return SimulatedOutlet(land, self._process, self._weather, is_slow=self._is_slow)
 
 
 class SimulatedOutlet:
@@ -63,8 +72,11 @@ class SimulatedOutlet:
         land: Callable[[Sequence[Outgoing], Commit], bool],
         process: Process,
         weather: Weather,
+        *,
+        is_slow: bool,
     ) -> None:
         self._land = land
+        self._is_slow = is_slow
         self._process = process
         self._weather = weather
         self._closed = False
@@ -93,3 +105,5 @@ class SimulatedOutlet:
     async def close(self) -> None:
         self._closed = True
         await self._weather.pass_by()
+        if self._is_slow and self._weather.happens(self._weather.faults.commit_fails):
+            await asyncio.sleep(CLOSE_S)

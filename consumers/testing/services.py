@@ -1,4 +1,4 @@
-"""Object store, model and output topic of one worker, in memory, slow and unreliable.
+"""Object store and model of one worker, in memory, slow and unreliable.
 
 Rule: what a worker asked of them may still happen after it is dead, as with a request on the wire;
 but a dead worker hears nothing any more, and a paused one only when it goes on. Owner: the
@@ -6,14 +6,15 @@ simulation, one of each per worker.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from consumers.adapters.memory import MemoryObjects
 from consumers.core.payload import Payload
-from consumers.errors import Fatal, Overloaded, Transient, Unreachable, WorkerDied
-from consumers.ports import Answers, Body, Listed, Location, Outgoing, Part
+from consumers.errors import Overloaded, Transient, Unreachable, WorkerDied
+from consumers.ports import Answers, Body, Listed, Location, Part
 from consumers.testing.faults import Weather
+from consumers.testing.load import Deadly
 
 T = TypeVar("T")
 AskModel = Callable[[Sequence[Payload]], Answers]
@@ -25,6 +26,8 @@ class Process:
     def __init__(self) -> None:
         self.alive = True
         self.is_cut = False
+        self.paused_s = 0.0
+        self._paused_at_s = 0.0
         self.going = asyncio.Event()
         self.going.set()
 
@@ -35,6 +38,16 @@ class Process:
                 await asyncio.get_running_loop().create_future()
             await self.going.wait()
 
+    def pause(self) -> None:
+        if self.going.is_set():
+            self._paused_at_s = asyncio.get_running_loop().time()
+            self.going.clear()
+
+    def go_on(self) -> None:
+        if not self.going.is_set():
+            self.paused_s += asyncio.get_running_loop().time() - self._paused_at_s
+            self.going.set()
+
     def die(self, *, is_cut: bool) -> None:
         """`is_cut`: what it had sent and not yet arrived never will."""
         self.alive, self.is_cut = False, is_cut
@@ -43,21 +56,28 @@ class Process:
 
 class SimulatedObjects:
     """A bucket that all workers share, behind this worker's connection. What is `cursed` never
-    answers.
+    answers; a transfer that is `cut` always breaks after so many bytes.
     """
 
     def __init__(
-        self, objects: MemoryObjects, cursed: set[str], process: Process, weather: Weather
+        self,
+        objects: MemoryObjects,
+        cursed: Collection[str],
+        cut: Mapping[str, int],
+        process: Process,
+        weather: Weather,
     ) -> None:
         self.reading = 0
         self._objects = objects
         self._cursed = cursed
+        self._cut = cut
         self._process = process
         self._weather = weather
 
     async def open(self, location: Location) -> Body:
         body = await self._ask(location, lambda: self._objects.open(location))
-        return _SimulatedBody(body, self._process, self._weather)
+        cut = self._cut.get(f"{location.bucket}/{location.key}")
+        return _SimulatedBody(body, cut, self._process, self._weather)
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
         return await self._ask(location, lambda: self._objects.part(location, start, stop))
@@ -86,9 +106,10 @@ class SimulatedObjects:
 
 
 class _SimulatedBody:
-    def __init__(self, body: Body, process: Process, weather: Weather) -> None:
+    def __init__(self, body: Body, cut: int | None, process: Process, weather: Weather) -> None:
         self.size, self.etag, self.version_id = body.size, body.etag, body.version_id
         self._body = body
+        self._left = body.size if cut is None else cut
         self._process = process
         self._weather = weather
 
@@ -98,6 +119,10 @@ class _SimulatedBody:
             if self._weather.happens(self._weather.faults.body_breaks):
                 await self._weather.pass_by()
                 raise Transient("the transfer broke")
+            if len(chunk) > self._left:
+                yield chunk[: self._left]
+                raise Unreachable("the transfer broke where it always does")
+            self._left -= len(chunk)
             yield chunk
 
     async def aclose(self) -> None:
@@ -127,7 +152,11 @@ class SimulatedModel:
                 raise Overloaded("the model server has too much to do")
             if weather.worker_dies():
                 raise WorkerDied("Worker died.")
-            answers = self._ask(payloads)
+            try:
+                answers = self._ask(payloads)
+            except Deadly as error:
+                await asyncio.sleep(error.after_s)
+                raise WorkerDied("Worker died.") from error
             if weather.happens(faults.answer_lost):
                 raise Transient("the answer was lost on its way")
             await self._process.gate()
@@ -140,83 +169,3 @@ class SimulatedModel:
 
     async def aclose(self) -> None:
         return
-
-
-# What was appended, and what to call when its report has reached the worker.
-Append = Callable[[Outgoing], Callable[[], None]]
-# Keeps two things of one connection in their order on the loop's heap.
-IN_ORDER_S = 1e-6
-
-
-class SimulatedSink:
-    """This worker's producer. `append` says what becomes of records that reach the broker."""
-
-    def __init__(
-        self,
-        partitions: int,
-        accept: Callable[[Outgoing], Append],
-        process: Process,
-        weather: Weather,
-    ) -> None:
-        self.failure: Fatal | None = None
-        self._partitions = partitions
-        self._accept = accept
-        self._process = process
-        self._weather = weather
-        self._busy_until_s: dict[tuple[str, int, str], float] = {}
-
-    async def start(self) -> None:
-        return
-
-    async def partitions(self, topic: str) -> int:
-        return self._partitions
-
-    async def send(self, outgoing: Outgoing) -> Awaitable[None]:
-        await self._process.gate()
-        append = self._accept(outgoing)
-        await self._weather.pass_by()
-        await self._process.gate()
-        loop = asyncio.get_running_loop()
-        report: asyncio.Future[None] = loop.create_future()
-        report.add_done_callback(lambda done: done.cancelled() or done.exception())
-        fails = self._weather.happens(self._weather.faults.delivery_fails)
-        is_lost = self.failure is not None or (fails and self._weather.happens(0.5))
-        if fails and self.failure is None:
-            self.failure = Fatal("the broker did not take a batch")
-
-        def reach_broker() -> None:
-            acknowledge = None if is_lost or self._process.is_cut else append(outgoing)
-            loop.call_at(self._next_s(outgoing, "report"), reach_worker, acknowledge)
-
-        failure = self.failure
-
-        def reach_worker(acknowledge: Callable[[], None] | None) -> None:
-            if report.done() or not self._process.alive:
-                return
-            if failure is not None or acknowledge is None:
-                report.set_exception(failure or Fatal("the broker did not take a batch"))
-            else:
-                acknowledge()
-                report.set_result(None)
-
-        loop.call_at(self._next_s(outgoing, "records"), reach_broker)
-        return report
-
-    def fits(self, topic: str, key: bytes | None, value_bytes: int) -> bool:
-        return True
-
-    async def forget(self) -> None:
-        await self._process.gate()
-
-    async def stop(self) -> None:
-        return
-
-    def _next_s(self, outgoing: Outgoing, what: str) -> float:
-        """When the next thing of this kind arrives, never before the one before it."""
-        where = (outgoing.topic, outgoing.partition, what)
-        now_s = asyncio.get_running_loop().time()
-        arrives_s = max(
-            now_s + self._weather.delay_s(), self._busy_until_s.get(where, 0.0) + IN_ORDER_S
-        )
-        self._busy_until_s[where] = arrives_s
-        return arrives_s

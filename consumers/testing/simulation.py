@@ -1,35 +1,35 @@
-"""A whole world from one seed: workers run, die, freeze and come back; four promises are checked.
+"""A whole world from one seed: workers run, die, freeze and come back; five promises are checked.
 
     not ahead   nothing is committed before its delivery was acknowledged to who commits it
     in order    each assignment publishes row after row, from where it was committed to begin
     answered    when the storm is over, everything that was asked is on the output topic
     in bounds   bytes, objects and calls in flight never exceed their limits
+    progress    once all is well, each partition moves; no message ends worker after worker; a stop
+                and a hand-back end in time, whatever fails in them
 
-Order per stream and exactly once are promised in some of the worlds, and then checked as such.
+Order per stream and exactly once are promised in some of the worlds, and then checked as such. In
+half of them settings, partitions and objects change from life to life, or messages are poison.
 
 Rule: one seed, one history, on every machine. Owner: whoever calls `simulate`, a test.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from consumers.testing.group import SESSION_S
+from consumers.testing.calm import Calm
+from consumers.testing.crew import Crew
+from consumers.testing.eras import NONE
 from consumers.testing.history import Violation
 from consumers.testing.scenario import Scenario
 from consumers.testing.virtual_time import VirtualTimeLoop
-from consumers.testing.worker import Worker
 from consumers.testing.world import World
 
 __all__ = ["Report", "Scenario", "Violation", "simulate"]
 
-# A world of 25 ms on average: 2,000 seeds are less than a minute of CPU.
+# A world of 30 ms on average: 2,000 seeds are a minute and a half of CPU.
 MOST_DISTURBANCES = 16
-# When the storm is over everything is answered within this time, or never: an object that cannot
-# be read is given up after two minutes, one after the other where fetchers are few.
-CALM_S = 3_600.0
-# Beyond the budget of time for a drain: the last commit, and leaving the group.
-STOP_S = 60.0
+MOST_PARTITIONS = 4
 
 
 class Report(NamedTuple):
@@ -55,6 +55,7 @@ class _Storm:
         self._world = world
         self._random = world.random
         self._tasks = asyncio.TaskGroup()
+        self._crew = Crew(world, self._random, self._tasks)
 
     async def blow(self) -> Report:
         world = self._world
@@ -83,20 +84,14 @@ class _Storm:
     async def _live(self) -> None:
         """Something happens, again and again; then calm, and an end."""
         world, random = self._world, self._random
-        self._hire()
+        self._crew.hire()
         for _ in range(random.randint(1, 6)):
             world.announce()
         for _ in range(random.randint(0, MOST_DISTURBANCES)):
             await self._wait()
             await self._disturb()
         await self._wait()
-        world.weather.calm()
-        for worker in self._running():
-            worker.go_on()
-        if not [worker for worker in self._running() if not worker.stopping]:
-            self._hire()
-        await self._answered()
-        await self._stopped()
+        await Calm(world, self._crew).come()
 
     async def _wait(self) -> None:
         """By turns of the loop as often as by time: races are between two turns."""
@@ -107,93 +102,36 @@ class _Storm:
                 await asyncio.sleep(0)
 
     async def _disturb(self) -> None:
-        world, random = self._world, self._random
-        actions = (
-            world.announce, world.overwrite, self._hire, self._kill, self._stop, self._freeze,
+        world, crew, random = self._world, self._crew, self._random
+        actions: list[Callable[[], None]] = [
+            world.announce, world.overwrite, crew.hire, crew.kill, crew.stop, crew.freeze,
             world.group.rebalance,
-        )  # fmt: skip
-        (action,) = random.choices(actions, weights=(8, 1, 3, 3, 1, 4, 2))
+        ]  # fmt: skip
+        weights = [8, 1, 3, 3, 1, 4, 2]
+        if world.troubles != NONE:
+            more = self._between_lives()
+            actions += more
+            weights += [3] * len(more)
+        (action,) = random.choices(actions, weights=weights)
         action()
 
-    def _running(self) -> list[Worker]:
-        return [worker for worker in self._world.workers if worker.process.alive]
+    def _between_lives(self) -> list[Callable[[], None]]:
+        world, troubles = self._world, self._world.troubles
+        more: list[Callable[[], None]] = []
+        if troubles.settings or troubles.silent or troubles.lines:
+            more.append(self._deploy)
+        if troubles.objects:
+            more += [world.delete, world.overwrite, world.switch_versions]
+        if troubles.partitions and world.partitions < MOST_PARTITIONS:
+            more.append(world.grow)
+        return more
 
-    def _hire(self) -> None:
-        if len(self._running()) < 3:
-            worker = self._world.hire()
-            self._world.history.note("hire", worker.name)
-            self._tasks.create_task(self._employ(worker))
-
-    async def _employ(self, worker: Worker) -> None:
-        """Run it; a failure of the broker ends it, and another one takes its place."""
-        try:
-            await worker.run()
-        except* asyncio.CancelledError:
-            pass
-        except* Exception as group:
-            self._died(worker, group)
-        if worker.process.alive:
-            worker.process.die(is_cut=False)
-
-    def _died(self, worker: Worker, group: BaseExceptionGroup[Exception]) -> None:
-        reason: BaseException = group
-        while isinstance(reason, BaseExceptionGroup):
-            reason = reason.exceptions[0]
-        if isinstance(reason, Violation):
-            return
-        if reason is not worker.sink.failure:
-            self._world.history.broken(f"{worker.name} failed: {reason!r}").__cause__ = reason
-            return
-        self._world.history.note("failed", f"{worker.name} {reason}")
-        self._world.group.leave(worker.source)
-        self._hire()
-
-    def _kill(self) -> None:
-        if running := self._running():
-            worker = self._random.choice(running)
-            self._world.history.note("kill", worker.name)
-            worker.kill(is_cut=self._random.random() < 0.5)
-
-    def _stop(self) -> None:
-        if running := self._running():
-            worker = self._random.choice(running)
-            self._world.history.note("stop", worker.name)
-            worker.stop()
-
-    def _freeze(self) -> None:
-        """Half of them longer than their session: zombies when they go on."""
-        if running := self._running():
-            worker = self._random.choice(running)
-            self._world.history.note("freeze", worker.name)
-            worker.pause()
-            frozen_s = SESSION_S * self._random.uniform(0.0, 2.0)
-            asyncio.get_running_loop().call_later(frozen_s, worker.go_on)
-
-    async def _answered(self) -> None:
-        world = self._world
-        deadline_s = asyncio.get_running_loop().time() + CALM_S
-        ends = {number: world.topic.end(number) for number in range(world.partitions)}
-        while any(world.group.start(number).next_offset < end for number, end in ends.items()):
-            if asyncio.get_running_loop().time() > deadline_s:
-                workers = ", ".join(repr(worker.pipeline) for worker in self._running())
-                raise world.history.broken(
-                    f"not all is committed: {world.group.committed}, {workers}"
-                )
-            await asyncio.sleep(0.5)
-        if missing := list(world.outcome.missing()):
-            raise world.history.broken(f"not answered: {missing}")
-
-    async def _stopped(self) -> None:
-        """All drain and end, and give every byte back."""
-        world = self._world
-        last = self._running()
-        for worker in last:
-            worker.stop()
-        deadline_s = asyncio.get_running_loop().time() + world.settings.drain_s + STOP_S
-        while self._running():
-            if asyncio.get_running_loop().time() > deadline_s:
-                raise world.history.broken(f"{self._running()[0].name} does not end when stopped")
-            await asyncio.sleep(0.5)
-        for worker in last:
-            if worker.pipeline.budget.spent_bytes:
-                raise world.history.broken(f"{worker.name} ends with {worker.pipeline.budget!r}")
+    def _deploy(self) -> None:
+        """Other settings for all: each worker is stopped, or killed, and a new one hired."""
+        self._world.change()
+        for worker in self._crew.running():
+            if worker.stopping or self._random.random() < 0.5:
+                worker.kill(is_cut=self._random.random() < 0.5)
+            else:
+                self._crew.end(worker)
+        self._crew.hire()

@@ -2,10 +2,11 @@
 
 Rule: no batches, no retries, no order: the whole object is decoded at once and the model is asked
 about it directly. Only the decoder and the model are shared with the pipeline. Owner: the
-simulation.
+simulation, one for each row options that its workers had.
 """
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -50,6 +51,10 @@ class Truth:
         index = bisect_left(self.numbers, row)
         return index if index < len(self.numbers) else None
 
+    def below(self, row: int) -> Sequence[tuple[int, Row]]:
+        """The rows asked for before this one, with their answers."""
+        return list(zip(self.numbers, self.answers, strict=True))[: bisect_left(self.numbers, row)]
+
 
 class Asked(NamedTuple):
     """One object of one record. Neither reference nor inline rows: the record is no reference."""
@@ -67,36 +72,55 @@ class Asked(NamedTuple):
         return _name(self.reference) if self.reference else "inline"
 
 
-class Truths:
-    """`put` every version of every object; ask for the truth `of` any that was read."""
+def asked_by(record: Record) -> Sequence[Asked]:
+    """The objects a record names, none if it needs no answer."""
+    try:
+        message = decode(record.value)
+    except SchemaError:
+        return [Asked(None, None, _stream(record, ""))]
+    if isinstance(message, Ignored):
+        return []
+    if isinstance(message, Inline):
+        return [Asked(None, message, message.stream or _stream(record, ""))]
+    return [
+        Asked(reference, None, reference.stream or _stream(record, _name(reference)))
+        for reference in message.items
+    ]
 
-    def __init__(self, options: RowOptions, answer: Answer, chunk_bytes: int) -> None:
+
+class Truths:
+    """`put` every version of every object, `announced` every record; ask for the truth `of` any
+    that was read. A prediction above `most_bytes` is too large for the topic.
+    """
+
+    def __init__(
+        self,
+        options: RowOptions,
+        answer: Answer,
+        chunk_bytes: int,
+        most_bytes: int | None = None,
+    ) -> None:
+        self.options = options
         self.step_bytes = 0
-        self._options = options
-        self.row_rules = options.rules
         self._answer = answer
         self._chunk_bytes = chunk_bytes
+        self._most_bytes = most_bytes
         self._decoded: dict[tuple[str, str | None], tuple[list[Row], str | None]] = {}
+        self._versions: dict[str, list[str]] = defaultdict(list)
         self._known: dict[tuple[str, str | None, object], Truth] = {}
 
-    def asked(self, record: Record) -> Sequence[Asked]:
-        """The objects a record names, none if it needs no answer."""
-        try:
-            message = decode(record.value)
-        except SchemaError:
-            return [Asked(None, None, _stream(record, ""))]
-        if isinstance(message, Ignored):
-            return []
-        if isinstance(message, Inline):
-            self._decode(_inline(record), message.body(), key="", format="json")
-            return [Asked(None, message, message.stream or _stream(record, ""))]
-        return [
-            Asked(reference, None, reference.stream or _stream(record, _name(reference)))
-            for reference in message.items
-        ]
+    def announced(self, record: Record, asked: Sequence[Asked]) -> None:
+        for one in asked:
+            if one.inline is not None:
+                self._decode(_inline(record), one.inline.body(), key="", format="json")
 
     def put(self, name: str, version: str, data: bytes) -> None:
-        self._decode((name, version), data, key=name, format=self._options.format)
+        self._decode((name, version), data, key=name, format=self.options.format)
+        self._versions[name].append(version)
+
+    def versions(self, name: str) -> Sequence[str]:
+        """All that were there, whenever."""
+        return self._versions[name]
 
     def of(self, asked: Asked, record: Record, version: str | None) -> Truth | None:
         """None: this version was never there."""
@@ -119,7 +143,7 @@ class Truths:
         rows: list[Row] = []
         failure = None
         try:
-            decoder = open_decoder(self._options, key=key, format=format, compression=compression)
+            decoder = open_decoder(self.options, key=key, format=format, compression=compression)
             # Inline rows are fed in one piece, and closed without asking for room again.
             chunk_bytes = self._chunk_bytes if key else max(1, len(data))
             for runs in self._steps(decoder, data, chunk_bytes):
@@ -155,9 +179,14 @@ class Truths:
         return [
             Row(None, "model_rejected", run.member)
             if index in answers.errors
-            else Row(orjson.loads(value), None, run.member)
+            else self._row(value, run.member)
             for index, value in enumerate(answers.values)
         ]
+
+    def _row(self, value: bytes, member: str | None) -> Row:
+        if self._most_bytes is not None and len(value) > self._most_bytes:
+            return Row(None, "result_too_large", member)
+        return Row(orjson.loads(value), None, member)
 
 
 def _name(reference: Reference) -> str:

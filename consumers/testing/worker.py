@@ -14,15 +14,15 @@ from consumers.ports import Commit, Rebalance, Record
 from consumers.testing.faults import Weather
 from consumers.testing.group import SESSION_S, Group, Topic
 from consumers.testing.history import History
-from consumers.testing.life import Life, Terms
+from consumers.testing.inherited import Terms
+from consumers.testing.life import Life
 from consumers.testing.log import Log
-from consumers.testing.services import (
-    IN_ORDER_S,
-    Process,
-    SimulatedModel,
-    SimulatedObjects,
-    SimulatedSink,
-)
+from consumers.testing.services import Process, SimulatedModel, SimulatedObjects
+from consumers.testing.sink import IN_ORDER_S, SimulatedSink
+
+# Beyond the budget of time for a drain: commits that fail, outlets that close slowly, and a look
+# every ten seconds at those that do not.
+STOP_S = 30.0
 
 
 class SimulatedSource:
@@ -38,8 +38,13 @@ class SimulatedSource:
         process: Process,
         weather: Weather,
         history: History,
+        *,
+        drain_s: float,
+        margin_s: float,
     ) -> None:
         self.name = name
+        self.patience_s = drain_s + margin_s
+        self._hand_back_s = drain_s + STOP_S
         self.lives: dict[int, Life] = {}
         self._topic = topic
         self._group = group
@@ -62,6 +67,9 @@ class SimulatedSource:
         await self._process.gate()
         self._rebalance = rebalance
         self._group.join(self)
+
+    def owns(self, partition: int) -> bool:
+        return partition in self._ours
 
     def hand_back(self) -> asyncio.Future[None]:
         handed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -100,13 +108,23 @@ class SimulatedSource:
     async def _hand_back(self) -> None:
         assert self._rebalance is not None
         self._positions.clear()
+        began_s = self._running_s()
         await self._rebalance.revoked(sorted(self._ours))
+        if self._running_s() - began_s > self._hand_back_s:
+            raise self._history.broken(f"{self.name} takes too long to hand back {self._ours}")
         self._ours.clear()
+        self._end_lives()
+        if self not in self._group:
+            self._group.join(self)
+
+    def _running_s(self) -> float:
+        """Time in which the process is stopped does not pass for it."""
+        return asyncio.get_running_loop().time() - self._process.paused_s
+
+    def _end_lives(self) -> None:
         for life in self.lives.values():
             life.over = True
         self.lives.clear()
-        if self not in self._group:
-            self._group.join(self)
 
     async def _take_over(self, generation: int, partitions: Sequence[int]) -> None:
         assert self._rebalance is not None
@@ -215,6 +233,7 @@ class SimulatedSource:
         if self._process.alive:
             self._group.leave(self)
             self._rebalance = None
+            self._end_lives()
 
 
 class Worker:
@@ -259,7 +278,7 @@ class Worker:
 
     def pause(self) -> None:
         """As SIGSTOP. Longer than its session makes it a zombie when it goes on."""
-        self.process.going.clear()
+        self.process.pause()
         asyncio.get_running_loop().call_later(SESSION_S, self._expire)
 
     def _expire(self) -> None:
@@ -267,7 +286,7 @@ class Worker:
             self._group.leave(self.source)
 
     def go_on(self) -> None:
-        self.process.going.set()
+        self.process.go_on()
         if self.process.alive:
             self.source.heartbeat()
 

@@ -10,7 +10,8 @@ from consumers.core import cursor
 from consumers.formats.base import RowOptions
 from consumers.ports import Commit, Record
 from consumers.testing.history import History, Violation
-from consumers.testing.life import Life, Terms
+from consumers.testing.inherited import Terms
+from consumers.testing.life import Life
 from consumers.testing.load import echo
 from consumers.testing.log import Letter, Log
 from consumers.testing.outcome import Outcome
@@ -20,6 +21,7 @@ from consumers.testing.virtual_time import run
 Answer = dict[str, Any]
 ROWS = 3
 START = Commit(0)
+DIGESTS = {version: cursor.digest("b/0.csv", version) for version in "vw"}
 
 
 class Watched:
@@ -39,8 +41,11 @@ class Watched:
             )
             for offset in (0, 5)
         ]
-        self.log = Log(records, truths)
-        self.life = Life(self.log, "w", 0, start, Terms(by_stream), History(0))
+        self.log = Log(records)
+        self.truths = truths
+        for version in "vw":
+            self.log.bind((0, 0), DIGESTS[version], version, truths)
+        self.life = Life(self.log, "w", 0, start, Terms(truths, by_stream), History(0))
 
     def deliver(self, *answers: Answer) -> None:
         self.life.acknowledged(self.life.published(answers))
@@ -69,7 +74,7 @@ LETTER = Letter(5, "5.csv", 1, "model_rejected")
 
 def at_row(row: int, version: str) -> Commit:
     """In the middle of the first object."""
-    return Commit(0, f"p1:0;0.{row}.{cursor.digest('b/0.csv', version, RowOptions().rules)}")
+    return Commit(0, f"p1:0;0.{row}.{DIGESTS[version]}")
 
 
 def noticed(break_it: Callable[[], None], promise: str) -> None:
@@ -177,8 +182,9 @@ def test_a_life_whose_cursor_is_of_another_version_begins_at_the_first_row() -> 
 def test_what_is_not_answered_to_its_end_is_missing(
     found: Sequence[Mapping[str, Any]], missing: Sequence[str]
 ) -> None:
-    outcome = Outcome([Watched().log])
-    outcome.add(found)
+    watched = Watched()
+    outcome = Outcome([watched.log])
+    outcome.add(found, watched.truths)
     assert list(outcome.missing()) == missing
 
 

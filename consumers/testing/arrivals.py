@@ -1,0 +1,106 @@
+"""What reaches the topics, by a producer or in a transaction, and which life it belongs to.
+
+Rule: every record is told to the checks of the life that published it, and to the outcome, which
+knows no lives. Owner: one simulation.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+
+from consumers.ports import Commit, Outgoing
+from consumers.testing.eras import Era
+from consumers.testing.group import Group
+from consumers.testing.history import History
+from consumers.testing.life import Life, Reached
+from consumers.testing.log import Log
+from consumers.testing.outcome import Outcome, letters
+from consumers.testing.scenario import OUTPUT
+from consumers.testing.sink import Accepted
+from consumers.testing.worker import SimulatedSource
+
+
+class Arrivals:
+    """`accept` what a producer is handed, `land` what a transaction brings. No topic takes a record
+    above `most_bytes`.
+    """
+
+    def __init__(
+        self,
+        logs: Sequence[Log],
+        outcome: Outcome,
+        group: Group,
+        history: History,
+        most_bytes: int | None,
+    ) -> None:
+        self._logs = logs
+        self._outcome = outcome
+        self._group = group
+        self._history = history
+        self._most_bytes = most_bytes
+
+    def accept(self, source: SimulatedSource, era: Era, outgoing: Outgoing) -> Accepted:
+        """Records are handed over: they belong to the life that the partition has now."""
+        self._check_sizes(source, outgoing)
+        if outgoing.topic != OUTPUT:
+            return Accepted(lambda: None, lambda out: lambda: self._letters_delivered(out))
+        life = self._life(source, outgoing.partition)
+
+        def append(out: Outgoing) -> Callable[[], None]:
+            reached = self._published(life, era, out)
+            return lambda: life.acknowledged(reached)
+
+        return Accepted(life.sending, append)
+
+    def _check_sizes(self, source: SimulatedSource, outgoing: Outgoing) -> None:
+        """The broker would refuse its batch, at every start."""
+        largest = max(map(len, outgoing.values))
+        if self._most_bytes is not None and largest > self._most_bytes:
+            raise self._history.broken(
+                f"{source.name} sends a record of {largest} bytes to {outgoing.topic}, which "
+                f"takes {self._most_bytes}"
+            )
+
+    def _life(self, source: SimulatedSource, partition: int) -> Life:
+        life = source.lives.get(partition)
+        if life is None:
+            raise self._history.broken(
+                f"{source.name} publishes on partition {partition}, which is not its own"
+            )
+        return life
+
+    def _published(self, life: Life, era: Era, outgoing: Outgoing) -> Sequence[Reached]:
+        records: list[dict[str, Any]] = [orjson.loads(value) for value in outgoing.values]
+        self._history.note("append", f"{life.name} {records[0]['id']} +{len(records)}")
+        reached = life.published(records)
+        self._outcome.add(records, era.terms.truths, once=era.terms.exactly_once)
+        return reached
+
+    def land(
+        self,
+        source: SimulatedSource,
+        era: Era,
+        partition: int,
+        outgoing: Sequence[Outgoing],
+        at: Commit,
+    ) -> None:
+        """A transaction: readers of committed records see all of it, and nothing a second time."""
+        life = self._life(source, partition)
+        for out in outgoing:
+            self._check_sizes(source, out)
+            if out.topic == OUTPUT:
+                life.acknowledged(self._published(life, era, out))
+            else:
+                self._letters_delivered(out)
+        if self._outcome.repeated_once:
+            raise self._history.broken(f"{life.name} publishes again what was published")
+        life.committing(at)
+        self._history.note("transaction", f"{life.name} {partition} {at}")
+        self._group.committed[partition] = at
+
+    def _letters_delivered(self, outgoing: Outgoing) -> None:
+        for value in outgoing.values:
+            found = orjson.loads(value)
+            self._history.note("letter", found["code"])
+            self._logs[found["source"]["partition"]].letters.update(letters(found))

@@ -1,0 +1,57 @@
+"""Nothing in flight is above its limit, looked at between any two turns of the loop.
+
+Rule: limits are the settings of the worker that is looked at. Owner: one simulation.
+"""
+
+from collections.abc import Sequence
+
+from consumers.pipeline import Pipeline
+from consumers.testing import load
+from consumers.testing.eras import Era
+from consumers.testing.history import History
+from consumers.testing.log import Log
+from consumers.testing.worker import Worker
+
+# Far more than any world takes: time that does not pass means tasks that wake each other.
+MOST_TURNS = 300_000
+
+
+class Bounds:
+    """`turn` once per turn of the loop, `check` each worker that is alive."""
+
+    def __init__(self, logs: Sequence[Log], history: History) -> None:
+        self._logs = logs
+        self._history = history
+        self._turns = 0
+
+    def turn(self) -> None:
+        self._turns += 1
+        if self._turns > MOST_TURNS:
+            self._history.broken("time stands still: tasks wake each other without end")
+
+    def check(self, worker: Worker, era: Era) -> None:
+        settings, pipeline = era.settings, worker.pipeline
+        self._hold(worker, "bytes", pipeline.budget.spent_bytes, self._most_bytes(pipeline, era))
+        for lane in pipeline.lanes.values():
+            # A record with several objects is let in whole while there is room for one.
+            most = settings.in_flight_objects - 1 + load.MOST_OBJECTS
+            in_work = lane.jobs.in_work if settings.order_by_stream else lane.ledger.owed
+            self._hold(worker, "objects", in_work, most)
+        self._hold(worker, "calls", worker.model.in_flight, settings.callers)
+        self._hold(worker, "transfers", worker.objects.reading, settings.fetchers)
+
+    def _most_bytes(self, pipeline: Pipeline, era: Era) -> int:
+        """One step is begun while a byte is left. Each head may go on without: a step, besides the
+        one it keeps until it knows whether it is the last; and with heads that do not wait for each
+        other's deliveries, as much again that is being delivered.
+        """
+        heads = (
+            sum(4 * len(self._logs[number].streams) for number in pipeline.lanes)
+            if era.settings.order_by_stream
+            else 2 * len(pipeline.lanes)
+        )
+        return era.settings.buffer_bytes + (heads + 1) * era.terms.truths.step_bytes
+
+    def _hold(self, worker: Worker, what: str, found: int, most: int) -> None:
+        if found > most:
+            self._history.broken(f"{worker.name} has {found} {what} in flight, the limit is {most}")

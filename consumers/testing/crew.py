@@ -1,0 +1,123 @@
+"""The workers of a world: hired, killed, frozen, stopped; and how each of them ends.
+
+Rule: a worker may end by itself only for what the broker or every line did to it, and then another
+one takes its place; a stop has an end, whatever fails in it. When the services are well no two
+lives in a row end without progress between them. Owner: one simulation.
+"""
+
+import asyncio
+from random import Random
+
+from consumers.core.cursor import without_stop
+from consumers.errors import EXIT_UNREACHABLE, Fatal
+from consumers.testing.group import SESSION_S
+from consumers.testing.history import Violation
+from consumers.testing.worker import STOP_S, Worker
+from consumers.testing.world import World
+
+MOST_WORKERS = 3
+LOOK_S = 0.5
+
+
+class Crew:
+    """`hire` one more; `kill`, `freeze` or `stop` any of those that run."""
+
+    def __init__(self, world: World, random: Random, tasks: asyncio.TaskGroup) -> None:
+        self._world = world
+        self._random = random
+        self._tasks = tasks
+        self._employed: dict[Worker, asyncio.Task[None]] = {}
+        self._last_end: object = None
+
+    def running(self) -> list[Worker]:
+        return [worker for worker in self._world.workers if worker.process.alive]
+
+    def hire(self) -> None:
+        if len(self.running()) < MOST_WORKERS:
+            worker = self._world.hire()
+            self._world.history.note("hire", worker.name)
+            self._employed[worker] = self._tasks.create_task(self._employ(worker))
+
+    async def ended(self) -> None:
+        """Returns when nobody runs any more. Of a dead process nothing ends by itself."""
+        if running := [self._employed[worker] for worker in self.running()]:
+            await asyncio.wait(running)
+
+    def kill(self) -> None:
+        if running := self.running():
+            worker = self._random.choice(running)
+            self._world.history.note("kill", worker.name)
+            worker.kill(is_cut=self._random.random() < 0.5)
+
+    def stop(self) -> None:
+        if running := self.running():
+            self.end(self._random.choice(running))
+
+    def end(self, worker: Worker) -> None:
+        """As SIGTERM. Ends within the budget of the drain and a little more."""
+        self._world.history.note("stop", worker.name)
+        worker.stop()
+        self._tasks.create_task(self._ends(worker))
+
+    def freeze(self) -> None:
+        """Half of them longer than their session: zombies when they go on."""
+        if running := self.running():
+            worker = self._random.choice(running)
+            self._world.history.note("freeze", worker.name)
+            worker.pause()
+            frozen_s = SESSION_S * self._random.uniform(0.0, 2.0)
+            asyncio.get_running_loop().call_later(frozen_s, worker.go_on)
+
+    async def _ends(self, worker: Worker) -> None:
+        left_s = self._world.era(worker).settings.drain_s + STOP_S
+        while worker.process.alive and left_s > 0:
+            await asyncio.sleep(LOOK_S)
+            left_s -= LOOK_S if worker.process.going.is_set() else 0.0
+        if worker.process.alive:
+            self._world.history.broken(f"{worker.name} does not end when stopped")
+
+    async def _employ(self, worker: Worker) -> None:
+        """Run it; a failure of the broker ends it, and another one takes its place."""
+        try:
+            await worker.run()
+        except* asyncio.CancelledError:
+            pass
+        except* Exception as group:
+            self._died(worker, group)
+        if worker.process.alive:
+            worker.process.die(is_cut=False)
+
+    def _died(self, worker: Worker, group: BaseExceptionGroup[Exception]) -> None:
+        world = self._world
+        reason: BaseException = group
+        while isinstance(reason, BaseExceptionGroup):
+            reason = reason.exceptions[0]
+        if isinstance(reason, Violation):
+            return
+        if not self._may_end(worker, reason) or not self._has_progress():
+            world.history.broken(f"{worker.name} failed: {reason!r}").__cause__ = reason
+            return
+        world.history.note("failed", f"{worker.name} {reason}")
+        world.group.leave(worker.source)
+        self.hire()
+
+    def _may_end(self, worker: Worker, reason: BaseException) -> bool:
+        world = self._world
+        if reason is worker.sink.failure:
+            return True
+        if world.troubles.lines and isinstance(reason, Fatal) and "line is stopped" in str(reason):
+            world.history.counts["every line stopped"] += 1
+            world.eras.mend_lines()
+            return all(
+                without_stop(world.group.start(number).metadata)[1] is not None
+                for number in range(world.partitions)
+            )
+        is_unreachable = isinstance(reason, Fatal) and reason.exit_code == EXIT_UNREACHABLE
+        return is_unreachable and not world.weather.is_calm
+
+    def _has_progress(self) -> bool:
+        """Since the last worker that ended by itself, while the services were well."""
+        if not self._world.weather.is_calm:
+            return True
+        before, self._last_end = self._last_end, dict(self._world.group.committed)
+        return before != self._last_end
