@@ -43,13 +43,14 @@ def test_the_seeds_go_through_every_trouble() -> None:
     """So that a simulation that no longer disturbs anything is not taken for a proof."""
     seen: set[str] = set()
     repeated = 0
-    for seed in range(150):
+    for seed in range(200):
         report = simulate(seed)
         seen |= report.counts.keys()
         repeated += report.repeated
     assert seen >= {
         "kill", "freeze", "stop", "failed", "fenced", "overwrite", "letter", "generation",
         "resumed inside a record", "transaction", "pointer",
+        "change", "versions", "delete", "partition", "line stopped",
     }  # fmt: skip
     assert repeated > 0
 
