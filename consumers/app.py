@@ -11,7 +11,9 @@ import signal
 from collections.abc import Callable
 from functools import partial
 
-from consumers import config
+from msgspec.structs import replace
+
+from consumers import config, requests
 from consumers.adapters.kafka_partitioner import hashed
 from consumers.adapters.kafka_sink import KafkaSink
 from consumers.adapters.kafka_source import KafkaSource
@@ -31,6 +33,7 @@ from consumers.core.records import Labels
 from consumers.core.window import WindowLimits
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.formats.base import RowOptions
+from consumers.formats.registry import check_options
 from consumers.ops.health import serve_health
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Clock, Objects, Sink, Transactions
@@ -67,9 +70,10 @@ def row_options(cfg: config.Config) -> RowOptions:
             "decimal comma cells are separated by semicolon, tab or pipe",
             exit_code=EXIT_USAGE,
         )
-    return RowOptions(
-        form="matrix" if cfg.model.request == "float32" else "json",
+    options = RowOptions(
+        form=requests.find(cfg.model.request).takes,
         format=cfg.rows.format,
+        text=cfg.rows.text,
         header=header if isinstance(header, str) else "yes" if header else "no",
         columns=cfg.rows.columns,
         delimiter=cfg.rows.delimiter,
@@ -84,12 +88,15 @@ def row_options(cfg: config.Config) -> RowOptions:
         expanded_bytes=cfg.limits.expanded_bytes,
         members=cfg.limits.members,
         member_bytes=cfg.limits.member_bytes,
+        pixels=cfg.limits.pixels,
     )
+    check_options(options, cfg.model.request)
+    return options
 
 
-def window_limits(settings: config.Window) -> WindowLimits:
+def window_limits(settings: config.Window, form: requests.RequestForm) -> WindowLimits:
     return WindowLimits(
-        max_rows=settings.max_rows,
+        max_rows=1 if form.single else settings.max_rows,
         max_bytes=settings.max_bytes,
         max_wait_s=settings.max_wait_ms / 1000,
         eager=settings.eager,
@@ -113,7 +120,7 @@ def pipeline_settings(
         dead_letter_topic=cfg.output.dead_letter_topic,
         dead_letter_partitions=dead_letter_partitions,
         rows=row_options(cfg),
-        window=window_limits(cfg.window),
+        window=window_limits(cfg.window, requests.find(cfg.model.request)),
         target_p99_s=cfg.window.target_p99_ms / 1000 if cfg.window.target_p99_ms else None,
         fetchers=cfg.objects.concurrency,
         callers=cfg.model.max_in_flight,
@@ -152,7 +159,7 @@ async def run_worker(cfg: config.Config) -> None:
     try:
         async with stopped_after(sink.stop):
             await until_answered("Kafka broker", sink.start, clock, start_s)
-            await _warn_of_double_batching(cfg.model)
+            cfg = await fitted_to_server(cfg)
             source = _source(cfg)
             transactions = _transactions(cfg, source, sink, clock)
             pipeline = await _pipeline(
@@ -175,11 +182,20 @@ async def run_worker(cfg: config.Config) -> None:
         await objects.aclose()
 
 
-async def _warn_of_double_batching(settings: config.Model) -> None:
-    server = await server_batching(settings) if settings.protocol == "torchserve" else None
-    advice = server and double_batching.warning(server, max_in_flight=settings.max_in_flight)
-    if advice:
+async def fitted_to_server(cfg: config.Config) -> config.Config:
+    """Where the server gathers requests: warn if they are batches already; if each carries one row,
+    keep as many in flight as fill its batches.
+    """
+    model = cfg.model
+    server = await server_batching(model) if model.protocol == "torchserve" else None
+    if server is None:
+        return cfg
+    if requests.find(model.request).single:
+        calls = max(model.max_in_flight, double_batching.calls_to_fill(server))
+        return replace(cfg, model=replace(model, max_in_flight=calls))
+    if advice := double_batching.warning(server, max_in_flight=model.max_in_flight):
         log.warning("%s", advice)
+    return cfg
 
 
 async def _pipeline(cfg: config.Config, adapters: Adapters, telemetry: Telemetry) -> Pipeline:

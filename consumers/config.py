@@ -68,6 +68,7 @@ class Objects(Section, frozen=True):
 
 class Rows(Section, frozen=True):
     format: str = "auto"
+    text: Literal["line", "file"] = "line"
     header: Literal["auto", "yes", "no"] | bool = "auto"
     columns: list[str | int] | None = None
     delimiter: Literal["auto", "comma", "semicolon", "tab", "pipe"] = "auto"
@@ -99,7 +100,8 @@ class Model(Section, frozen=True):
     inputs: list[str] | None = None
     outputs: list[str] | None = None
     binary: Literal["auto", "yes", "no"] = "auto"
-    request: Literal["json", "instances", "float32", "arrow", "raw"] = "json"
+    # json, instances, float32, bytes, raw, arrow, and what packages add.
+    request: str = "json"
     timeout_ms: Positive = 30_000
     # 2-4 requests in flight per TorchServe worker saturate it; more only add delay.
     max_in_flight: Positive = 4
@@ -141,6 +143,8 @@ class Limits(Section, frozen=True):
     row_bytes: Positive = 6_000_000
     # 500 x 500 numbers; taking a row apart costs some 80 bytes a cell, so 20 MB.
     columns: Positive = 250_000
+    # Pillow's own bound: a quarter of a gigabyte at three bytes a pixel.
+    pixels: Positive = 89_478_485
     # Above these a stream stops rather than empty its topic into the dead letters; 0: never.
     dlq_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.5
     dlq_consecutive: NonNegative = 100

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from consumers import config
+from consumers import config, requests
 from consumers.adapters.models import open_model
 from consumers.adapters.urls import ResultSink, UrlSource, references
-from consumers.app import open_objects, pipeline_settings
+from consumers.app import fitted_to_server, open_objects, pipeline_settings
 from consumers.clock import SystemClock
 from consumers.core.line import NO_LIMITS
 from consumers.core.records import Labels
@@ -40,9 +40,9 @@ async def predict(
     """Predictions for every row of the objects that `urls` (or globs) name, in order.
 
     `model` is a TorchServe URL, `http://host:port/predictions/NAME[/VERSION]`; `request` one of
-    `json`, `instances`, `float32`. Everything else comes from `cfg`, or from the environment
-    (`PENSTOCK_...`). A row that was rejected has `error` set. Raises `Fatal` for wrong settings;
-    closing the iterator early stops the work.
+    `json`, `instances`, `float32`, `bytes`, `raw`, `arrow`. Everything else comes from `cfg`,
+    or from the environment (`PENSTOCK_...`). A row that was rejected has `error` set. Raises
+    `Fatal` for wrong settings; closing the iterator early stops the work.
     """
     settings = cfg or config.load()
     decoder = msgspec.json.Decoder(Prediction)
@@ -75,6 +75,8 @@ def with_model(cfg: config.Config, url: str | None, request: str | None) -> conf
 
 async def predict_lines(urls: Sequence[str], cfg: config.Config) -> AsyncGenerator[list[bytes]]:
     """The same as records of the output topic, JSON each, in lists as they become ready."""
+    if requests.find(cfg.model.request).single:
+        cfg = await fitted_to_server(cfg)
     objects, model = open_objects(cfg.objects), open_model(cfg)
     sink = ResultSink(cfg.output.topic)
     telemetry = Telemetry()

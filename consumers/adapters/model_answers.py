@@ -47,6 +47,26 @@ def parse(raw: bytes, rows: int) -> Answers:
     return Answers(texts, rejected)
 
 
+def parse_single(raw: bytes, rows: int) -> Answers:
+    """The answer to a request that carried one row (or none, where only health was asked). An array
+    of one element, bare or as `predictions`, is that row's; a handler that knows nothing of
+    batches answers the row itself, by any JSON.
+    """
+    if not rows:
+        return Answers((), {})
+    try:
+        is_of_batch = _is_array_of_one(orjson.loads(raw))
+    except orjson.JSONDecodeError:
+        is_of_batch = raw.lstrip().startswith(b"[")
+    return parse(raw if is_of_batch else b"[%b]" % raw, 1)
+
+
+def _is_array_of_one(document: Any) -> bool:
+    if isinstance(document, dict) and document.keys() == {"predictions"}:
+        document = document["predictions"]
+    return isinstance(document, list) and len(document) == 1
+
+
 def _values(document: Any, raw: bytes, rows: int) -> list[Any]:
     is_wrapped = isinstance(document, dict) and "predictions" in document
     values = document["predictions"] if is_wrapped else document

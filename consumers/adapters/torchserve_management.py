@@ -31,6 +31,7 @@ class _Queue(msgspec.Struct, rename="camel"):
 class _Description(msgspec.Struct, rename="camel"):
     batch_size: int
     max_batch_delay: int
+    workers: list[msgspec.Raw] = []
     response_timeout: int | None = None
     job_queue_status: _Queue | None = None
 
@@ -53,6 +54,7 @@ async def server_batching(settings: config.Model) -> ServerBatching | None:
     found = ServerBatching(
         batch_size=model.batch_size,
         max_batch_delay_ms=model.max_batch_delay,
+        workers=len(model.workers),
         queue_size=queue.remaining_capacity + queue.pending_requests if queue else None,
         response_timeout_s=model.response_timeout,
     )

@@ -17,9 +17,7 @@ from consumers.commands.shared import Context, common, counting, pass_context, r
     "--output", type=click.Path(dir_okay=False, path_type=Path), help="File for the results."
 )
 @click.option("--model", help="http://host:port/predictions/NAME instead of the configured model.")
-@click.option(
-    "--request", type=click.Choice(["json", "instances", "float32"]), help="Request form."
-)
+@click.option("--request", metavar="FORM", help="json, instances, float32, bytes, raw or arrow.")
 @common
 @pass_context
 def predict(

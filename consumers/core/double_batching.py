@@ -1,18 +1,29 @@
-"""What it costs when the model server gathers requests that are batches already.
+"""The model server gathers requests, too: what that costs where they are batches already, and how
+many it needs at a time where each carries one row.
 
-Rule: pure; from what the server said and our own settings to a sentence for people, or None.
+Rule: pure; from what the server said and our own settings.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+# One batch is with the worker, the next is being filled.
+BATCHES_A_WORKER: Final = 2
 
 
 class ServerBatching(NamedTuple):
-    """How TorchServe gathers the requests of a model; the last two only where it tells them."""
+    """How TorchServe gathers the requests of a model; the last ones only where it tells them."""
 
     batch_size: int
     max_batch_delay_ms: int
+    workers: int = 1
     queue_size: int | None = None
     response_timeout_s: int | None = None
+
+
+def calls_to_fill(server: ServerBatching) -> int:
+    """Calls of one row that keep every worker's batches full, within the server's queue."""
+    calls = BATCHES_A_WORKER * server.batch_size * max(1, server.workers)
+    return calls if server.queue_size is None else min(calls, max(1, server.queue_size))
 
 
 def warning(server: ServerBatching, *, max_in_flight: int) -> str | None:

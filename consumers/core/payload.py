@@ -7,10 +7,18 @@ mutably.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# What a row is: numbers, a JSON element, opaque bytes (a frame, a document), typed columns.
+Form = Literal["matrix", "json", "bytes", "columns"]
+# A form and its width or schema.
+Shape = tuple[str, int | str]
 
 Float32Matrix = npt.NDArray[np.float32]
 Offsets = npt.NDArray[np.int64]
@@ -26,7 +34,7 @@ class Payload(Protocol):
     def nbytes(self) -> int: ...
 
     @property
-    def shape(self) -> tuple[str, int]:
+    def shape(self) -> Shape:
         """Payloads of equal shape can go into one request."""
         ...
 
@@ -50,7 +58,7 @@ class Matrix:
         return self.values.nbytes
 
     @property
-    def shape(self) -> tuple[str, int]:
+    def shape(self) -> Shape:
         return ("float32", self.values.shape[1])
 
     def cut(self, start: int, stop: int) -> "Matrix":
@@ -80,10 +88,83 @@ class JsonRows:
         return len(self.body) + self.ends.nbytes
 
     @property
-    def shape(self) -> tuple[str, int]:
+    def shape(self) -> Shape:
         return ("json", 0)
 
     def cut(self, start: int, stop: int) -> "JsonRows":
         begin = int(self.ends[start - 1]) + 1 if start else 0
         end = int(self.ends[stop - 1])
         return JsonRows(memoryview(self.body)[begin:end], self.ends[start:stop] - begin)
+
+
+# Before each opaque row stands its length, as in a BYTES tensor of the Open Inference Protocol.
+LENGTH_BYTES = 4
+MOST_ROW_BYTES = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BytesRows:
+    """Opaque rows: in `body` a little-endian uint32 length and the bytes, row after row; `ends[i]`
+    is where row i stops.
+    """
+
+    body: bytes | memoryview
+    ends: Offsets
+
+    @classmethod
+    def of(cls, rows: Sequence[bytes]) -> Self:
+        """The rows are copied, not kept."""
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        heads = lengths.astype("<u4").tobytes()
+        parts: list[bytes] = []
+        for index, row in enumerate(rows):
+            at = LENGTH_BYTES * index
+            parts += (heads[at : at + LENGTH_BYTES], row)
+        return cls(b"".join(parts), np.cumsum(lengths + LENGTH_BYTES))
+
+    @property
+    def rows(self) -> int:
+        return len(self.ends)
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.body) + self.ends.nbytes
+
+    @property
+    def shape(self) -> Shape:
+        return ("bytes", 0)
+
+    def row(self, index: int) -> memoryview:
+        """The bytes of one row, without its length."""
+        begin = int(self.ends[index - 1]) if index else 0
+        return memoryview(self.body)[begin + LENGTH_BYTES : int(self.ends[index])]
+
+    def cut(self, start: int, stop: int) -> "BytesRows":
+        begin = int(self.ends[start - 1]) if start else 0
+        end = int(self.ends[stop - 1])
+        return BytesRows(memoryview(self.body)[begin:end], self.ends[start:stop] - begin)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """Rows as an Arrow record batch. `schema` tells equal schemas from others; who makes many
+    batches of one schema writes it out once.
+    """
+
+    batch: "pa.RecordBatch"
+    schema: str
+
+    @property
+    def rows(self) -> int:
+        return int(self.batch.num_rows)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.batch.nbytes)
+
+    @property
+    def shape(self) -> Shape:
+        return ("columns", self.schema)
+
+    def cut(self, start: int, stop: int) -> "Columns":
+        return Columns(self.batch.slice(start, stop - start), self.schema)

@@ -16,6 +16,7 @@ from typing import Literal
 
 from consumers.core.blocks import Block
 from consumers.core.bulk import is_bulk
+from consumers.core.payload import Shape
 
 Reason = Literal["rows", "bytes", "deadline", "idle", "drain"]
 
@@ -267,7 +268,7 @@ def _oldest(kinds: Sequence[_Waiting]) -> Block | None:
 class _Filling:
     """A batch while it is being put together."""
 
-    def __init__(self, limits: WindowLimits, shape: tuple[str, int], *, takes_bulk: bool) -> None:
+    def __init__(self, limits: WindowLimits, shape: Shape, *, takes_bulk: bool) -> None:
         self._limits = limits
         self._shape = shape
         self._takes_bulk = takes_bulk

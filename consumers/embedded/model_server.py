@@ -138,6 +138,10 @@ class EmbeddedModelServer:
 
     def _answer(self, content_type: str, headers: Any, body: bytes) -> Any:
         """The handler's part. Raises `ValueError` for what it would answer by 400."""
+        if content_type == "application/x-bytes-tensor":
+            blobs = _blobs(body, int(headers["X-Rows"]))
+            self.batch_rows.append(len(blobs))
+            return self._predict_blobs(blobs)
         if content_type == "application/octet-stream":
             rows = int(headers.get("X-Rows", "1"))
             matrix = np.frombuffer(body, "<f4").reshape(rows, FEATURES)
@@ -148,6 +152,13 @@ class EmbeddedModelServer:
         self.batch_rows.append(len(elements))
         answers = self._predict_elements(elements)
         return {"predictions": answers} if isinstance(document, dict) else answers
+
+    def _predict_blobs(self, blobs: list[bytes]) -> list[dict[str, Any]]:
+        """A blob is a row's numbers."""
+        elements = [
+            np.frombuffer(blob, "<f4") if len(blob) == 4 * FEATURES else None for blob in blobs
+        ]
+        return self._predict_elements(elements)
 
     def _predict_elements(self, elements: list[Any]) -> list[dict[str, Any]]:
         whole = _numbers(elements, (len(elements), FEATURES))
@@ -172,6 +183,17 @@ class EmbeddedModelServer:
         for row in np.flatnonzero(~np.isfinite(scores)).tolist():
             answers[row] = {"error": "the answer is not a finite number: check the row"}
         return answers
+
+
+def _blobs(body: bytes, rows: int) -> list[bytes]:
+    found, at = [], 0
+    for _ in range(rows):
+        length = int.from_bytes(body[at : at + 4], "little")
+        found.append(body[at + 4 : at + 4 + length])
+        at += 4 + length
+    if at != len(body):
+        raise ValueError(f"{rows} rows end at byte {at} of {len(body)}")
+    return found
 
 
 def _numbers(value: Any, shape: tuple[int, ...]) -> Float32Matrix | None:

@@ -11,12 +11,10 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Literal, NamedTuple, Protocol
 
-from consumers.core.payload import Payload
+from consumers.core.payload import Form, Payload
 from consumers.formats.dialect import Decimal, Delimiter
 
 log = logging.getLogger(__name__)
-
-Form = Literal["matrix", "json"]
 
 
 class Run(NamedTuple):
@@ -81,6 +79,7 @@ class RowOptions:
 
     form: Form = "matrix"
     format: str = "auto"
+    text: Literal["line", "file"] = "line"
     header: Literal["auto", "yes", "no"] = "auto"
     columns: Sequence[str | int] | None = None
     delimiter: Delimiter = "auto"
@@ -95,7 +94,14 @@ class RowOptions:
     expanded_bytes: int | None = None
     members: int = 100_000
     member_bytes: int | None = None
+    # Pillow's own bound for what it decodes: a quarter of a gigabyte at three bytes a pixel.
+    pixels: int = 89_478_485
     notices: Notices = field(default_factory=Notices, compare=False)
+
+    @property
+    def as_numbers(self) -> bool:
+        """Are rows of text to be read as numbers?"""
+        return self.form in ("matrix", "columns")
 
     @cached_property
     def rules(self) -> str:

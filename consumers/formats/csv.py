@@ -93,7 +93,7 @@ class CsvParser:
                 rows = _without(comments, block)
             if rows and not self._columns:
                 rows = self._begin(join_blocks(self._waiting, rows))
-            if rows and self._options.form == "matrix":
+            if rows and self._options.as_numbers:
                 yield from parse_halving(rows, self._bulk_matrix, self._exact_matrix)
             elif rows:
                 yield from self._read_json(rows)
@@ -135,7 +135,7 @@ class CsvParser:
             return True
         if any(map(_is_number, cells)):
             return False
-        if options.form == "matrix":
+        if options.as_numbers:
             return True
         if not rest:
             return None

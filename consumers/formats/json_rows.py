@@ -38,7 +38,7 @@ class JsonRowReader:
 
     def __init__(self, options: RowOptions, *, broken: Callable[[str], Exception]) -> None:
         """`broken` makes the error for text that is not JSON: `BadRow`, or worse."""
-        self._matrix = options.form == "matrix"
+        self._matrix = options.as_numbers
         self._max_values = options.max_columns
         self._broken = broken
         columns = options.columns or ()

@@ -1,49 +1,93 @@
-"""Which parser reads an object. A new row format is one file and one line in `ROW_FORMATS`.
+"""Which parser reads an object. A new format is one file and one line in `_OURS`, or an entry point
+`penstock.formats` of a user's package.
 
 Rule: the format is the one asked for, else the one the key's extension names, else what the first
-bytes look like, else CSV. In an archive only members with a known extension are rows, unless the
-`member` glob selects others.
+bytes look like. In an archive only members are rows whose extension names a format that fits the
+request, unless the `member` glob selects others.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Mapping
+from functools import cache, partial
+from typing import Final
 
-from consumers.errors import Poison
+from consumers.errors import EXIT_USAGE, Fatal, Poison
+from consumers.formats import image
 from consumers.formats.base import Decoder, RowOptions
 from consumers.formats.compression import Expansion, GzipParser
 from consumers.formats.csv import CsvParser
+from consumers.formats.format import Format, makes
+from consumers.formats.image import ImageParser
 from consumers.formats.json import JsonArrayParser
 from consumers.formats.ndjson import NdjsonParser
+from consumers.formats.opaque import BytesParser
 from consumers.formats.push import (
     EXPANDING_STEP_BYTES,
     PLAIN_STEP_BYTES,
     Parser,
     PushDecoder,
 )
-from consumers.formats.sniff import SniffingParser, check_text, sniff_format, sniff_json
+from consumers.formats.sniff import Chosen, SniffingParser, check_text, sniff_json, sniff_text
 from consumers.formats.tar import TarParser
-from consumers.formats.tar_header import BLOCK_BYTES
+from consumers.formats.tar_header import BLOCK_BYTES, is_tar
+from consumers.formats.text import open_text
+from consumers.plugins import plugins
 
+GROUP: Final = "penstock.formats"
+TAR: Final = "tar"
 
-class RowFormat(NamedTuple):
-    extensions: tuple[str, ...]
-    open: Callable[[RowOptions], Parser]
-
-
-ROW_FORMATS = {
-    "csv": RowFormat((".csv", ".tsv"), CsvParser),
-    "ndjson": RowFormat((".ndjson", ".jsonl"), NdjsonParser),
-    "json": RowFormat((".json",), JsonArrayParser),
-}
-_TAR = "tar"
+_NUMBERS_OR_JSON = makes("matrix", "json", "columns")
+_OURS: Final = (
+    Format("csv", CsvParser, _NUMBERS_OR_JSON, (".csv", ".tsv"), is_text=True),
+    Format("ndjson", NdjsonParser, _NUMBERS_OR_JSON, (".ndjson", ".jsonl"), is_text=True),
+    Format("json", JsonArrayParser, _NUMBERS_OR_JSON, (".json",), is_text=True),
+    Format("image", ImageParser, makes("bytes"), image.EXTENSIONS, image.looks),
+    Format("text", open_text, makes("bytes", "json"), is_text=True),
+    Format("bytes", BytesParser, makes("bytes")),
+)
 _LONGEST_MAGIC_BYTES = 3  # of gzip and of the UTF-8 byte order mark
+
+
+@cache
+def formats() -> Mapping[str, Format]:
+    """All formats of rows by name, users' after ours."""
+    found = {format.name: format for format in _OURS}
+    for format in plugins(GROUP, Format):
+        if format.name in found or format.name in ("auto", TAR):
+            raise Fatal(
+                f"two formats are named {format.name!r}; rename the entry point's",
+                exit_code=EXIT_USAGE,
+            )
+        found[format.name] = format
+    return found
+
+
+def known_formats() -> tuple[str, ...]:
+    return (*formats(), TAR)
+
+
+def check_options(options: RowOptions, request: str) -> None:
+    """Raises `Fatal` where no object could ever become a row for `model.request`."""
+    if options.format in ("auto", TAR):
+        return
+    if options.format not in formats():
+        raise Fatal(
+            f"rows.format = {options.format!r} is unknown; choose one of auto, "
+            f"{', '.join(known_formats())}",
+            exit_code=EXIT_USAGE,
+        )
+    why = _misfit(formats()[options.format], options)
+    if why is not None:
+        raise Fatal(
+            f"rows.format = {options.format!r} and model.request = {request!r} do not fit: {why}",
+            exit_code=EXIT_USAGE,
+        )
 
 
 def open_decoder(
     options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
 ) -> Decoder:
     """The decoder of one object. `compression` "none" leaves gzip data as it is."""
-    format = _known("format", format, (*ROW_FORMATS, _TAR))
+    format = _known("format", format, known_formats())
     compression = _known("compression", compression, ("gzip", "none"))
     expansion = Expansion(options)
     parser = _open(options, format, key, expansion, gzip=compression != "none", member=False)
@@ -69,17 +113,16 @@ def _open(
 ) -> Parser:
     named = format or _format_of(key)
 
-    def choose(head: bytes) -> Parser:
-        chosen = named or sniff_format(head)
+    def choose(head: bytes) -> Chosen:
+        chosen = named or sniff_format(head, options)
         if format is None and chosen == "json":
             chosen = sniff_json(head)  # `.json` is as often one object per line
-        if chosen != _TAR:
-            check_text(head)
-            return ROW_FORMATS[chosen].open(options)
+        if chosen != TAR:
+            return _open_rows(formats()[chosen], options, head)
         if member:
             raise Poison("bad_format", "an archive in an archive is not read")
         of_members = Expansion(options, outer=expansion)
-        return TarParser(options, lambda path: _open_member(options, path, of_members))
+        return Chosen(TarParser(options, partial(_open_member, options, expansion=of_members)))
 
     def inflate(inside: Parser) -> Parser:
         limit_bytes = options.member_bytes if member else None
@@ -87,15 +130,53 @@ def _open(
 
     settled = named is not None and (format is not None or named != "json")
     head_bytes = _LONGEST_MAGIC_BYTES if settled else BLOCK_BYTES
-    plain = named in ROW_FORMATS and not key.lower().endswith(".gz")
+    plain = named in formats() and not key.lower().endswith(".gz")
     return SniffingParser(
-        options,
         choose,
         head_bytes=head_bytes,
         inflate=inflate if gzip else None,
         step_bytes=PLAIN_STEP_BYTES if plain else EXPANDING_STEP_BYTES,
-        damage="bad_archive" if named == _TAR else "bad_format",
+        damage="bad_archive" if named == TAR else "bad_format",
+        empty_is_settled=member,
     )
+
+
+def _open_rows(format: Format, options: RowOptions, head: bytes) -> Chosen:
+    why = _misfit(format, options)
+    if why is not None:
+        raise Poison("bad_format", why)
+    if format.is_text:
+        check_text(head)
+    return Chosen(format.open(options), is_text=format.is_text)
+
+
+_KINDS: Final = {
+    "matrix": "numbers (float32)",
+    "json": "JSON elements (json, instances)",
+    "bytes": "opaque bytes (bytes, raw)",
+    "columns": "columns (arrow)",
+}
+
+
+def _misfit(format: Format, options: RowOptions) -> str | None:
+    if format.fits(options):
+        return None
+    made = " or ".join(_KINDS[form] for form in format.makes(options))
+    return (
+        f"rows of {format.name} are {made}, but model.request takes {_KINDS[options.form]}; set "
+        "model.request to what fits"
+    )
+
+
+def sniff_format(head: bytes, options: RowOptions) -> str:
+    """The format of an object whose name does not tell."""
+    if is_tar(head):
+        return TAR
+    for format in formats().values():
+        if format.looks(head):
+            return format.name
+    # A model that takes bytes takes any.
+    return "bytes" if options.form == "bytes" else sniff_text(head)
 
 
 def _open_member(options: RowOptions, path: str, expansion: Expansion) -> Parser | None:
@@ -103,7 +184,8 @@ def _open_member(options: RowOptions, path: str, expansion: Expansion) -> Parser
     if options.member is None:
         # macOS' tar adds a "._name" of attributes beside each file.
         hidden = path.rpartition("/")[2].startswith("._")
-        if hidden or _format_of(path) not in ROW_FORMATS:
+        format = formats().get(_format_of(path) or "")
+        if hidden or format is None or not format.fits(options):
             return None
     return _open(options, None, path, expansion, gzip=True, member=True)
 
@@ -111,9 +193,9 @@ def _open_member(options: RowOptions, path: str, expansion: Expansion) -> Parser
 def _format_of(key: str) -> str | None:
     name = key.lower()
     if name.endswith((".tar", ".tar.gz", ".tgz")):
-        return _TAR
+        return TAR
     name = name.removesuffix(".gz")
-    for format, row_format in ROW_FORMATS.items():
-        if name.endswith(row_format.extensions):
-            return format
+    for format in formats().values():
+        if format.extensions and name.endswith(format.extensions):
+            return format.name
     return None

@@ -6,13 +6,13 @@ comes from the caller, else from the content. Until it is settled at most one ta
 
 import re
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from consumers.errors import ErrorCode, Poison
-from consumers.formats.base import RowOptions, Run
+from consumers.formats.base import Run
 from consumers.formats.compression import GZIP_MAGIC
 from consumers.formats.magic import CERTAIN, named_by_magic
 from consumers.formats.push import Parser
-from consumers.formats.tar_header import BLOCK_BYTES, USTAR_AT, USTAR_MAGIC
 
 _ARRAY_OF_SCALARS = re.compile(rb"\[[ \t]*+[^\[\]{\r\n \t]")
 _BOM = b"\xef\xbb\xbf"
@@ -20,29 +20,37 @@ _BOM = b"\xef\xbb\xbf"
 _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
+class Chosen(NamedTuple):
+    """Who reads what was looked at. `is_text`: a byte order mark is no part of it."""
+
+    parser: Parser
+    is_text: bool = False
+
+
 class SniffingParser:
     """Waits for the first bytes; `choose` names the parser for them."""
 
     def __init__(
         self,
-        options: RowOptions,
-        choose: Callable[[bytes], Parser],
+        choose: Callable[[bytes], Chosen],
         *,
         head_bytes: int,
         inflate: Callable[[Parser], Parser] | None,
         step_bytes: int,
         damage: ErrorCode,
+        empty_is_settled: bool = False,
         inside_gzip: bool = False,
     ) -> None:
         """`step_bytes` and `damage` hold until the content is known. `inflate` makes the parser of
-        gzip data around that of its content; None leaves such data as it is.
+        gzip data around that of its content; None leaves such data as it is. `empty_is_settled`:
+        even no bytes at all are shown to a parser.
         """
         self.step_bytes = step_bytes
         self.damage: ErrorCode = damage
-        self._options = options
         self._choose = choose
         self._head_bytes = head_bytes
         self._inflate = inflate
+        self._empty_is_settled = empty_is_settled
         self._inside_gzip = inside_gzip
         self._head = b""
         self._parser: Parser | None = None
@@ -59,7 +67,7 @@ class SniffingParser:
 
     def close(self) -> Iterator[Run]:
         if self._parser is None:
-            if not self._head:
+            if not (self._head or self._empty_is_settled):
                 return
             data = self._settle(self._head)
             assert self._parser is not None
@@ -71,19 +79,20 @@ class SniffingParser:
             raise Poison(self.damage, "gzip data in gzip data is not read; pack it once")
         if self._inflate is not None and head.startswith(GZIP_MAGIC):
             inside = SniffingParser(
-                self._options,
                 self._choose,
                 head_bytes=self._head_bytes,
                 inflate=None,
                 step_bytes=self.step_bytes,
                 damage=self.damage,
+                empty_is_settled=self._empty_is_settled,
                 inside_gzip=True,
             )
             self._parser = self._inflate(inside)
         else:
             # Never by more than was waited for: how much more came is chance.
-            self._parser = self._choose(head[: self._head_bytes].removeprefix(_BOM))
-            head = head.removeprefix(_BOM)
+            self._parser, is_text = self._choose(head[: self._head_bytes].removeprefix(_BOM))
+            if is_text:
+                head = head.removeprefix(_BOM)
         self.step_bytes, self.damage = self._parser.step_bytes, self._parser.damage
         return head
 
@@ -94,10 +103,8 @@ def check_text(head: bytes) -> None:
         raise Poison("bad_format", "the text is UTF-16 or UTF-32; write it as UTF-8")
 
 
-def sniff_format(head: bytes) -> str:
-    """The format of an object whose name does not tell."""
-    if head[USTAR_AT:BLOCK_BYTES].startswith(USTAR_MAGIC):
-        return "tar"
+def sniff_text(head: bytes) -> str:
+    """The format of rows of text, none of whose others is known by its first bytes."""
     if b"\0" in head or head.startswith(CERTAIN):
         unknown = "binary data of an unknown format; known: csv, ndjson, json, tar"
         raise Poison("bad_format", named_by_magic(head) or unknown)

@@ -48,6 +48,11 @@ class Header(NamedTuple):
     type: TypeFlag
 
 
+def is_tar(head: bytes) -> bool:
+    """Does an object begin so?"""
+    return head[USTAR_AT:BLOCK_BYTES].startswith(USTAR_MAGIC)
+
+
 def parse_header(block: bytes) -> Header | None:
     """The header in 512 bytes; None for the end mark, a block of zeros."""
     if not block.strip(b"\0"):

@@ -19,10 +19,15 @@ import torch
 
 Matrix = npt.NDArray[np.float32]
 
+BYTES_TYPE = "application/x-bytes-tensor"
+LENGTH_BYTES = 4
 ARROW_TYPE = "application/vnd.apache.arrow.stream"
 OPAQUE_TYPE = "application/octet-stream"
 MEDIA_KINDS = ("image/", "audio/", "video/")
-ACCEPTED = f"application/json, {OPAQUE_TYPE} (with X-Rows for a float32 matrix), {ARROW_TYPE}"
+ACCEPTED = (
+    f"application/json, {OPAQUE_TYPE} (with X-Rows for a float32 matrix), {BYTES_TYPE}, "
+    f"{ARROW_TYPE}, image/*, audio/*, video/*"
+)
 
 
 class RowsHandler:
@@ -51,6 +56,9 @@ class RowsHandler:
         try:
             if content_type == "application/json":
                 return self._answer_json(request.get("body"))
+            blobs = self._blobs(content_type, headers, request.get("body"))
+            if blobs is not None:
+                return orjson.dumps(self.predict_blobs(blobs))
             matrix = self._matrix(content_type, headers, request.get("body"))
         except ValueError as error:
             context.set_response_status(400, "Bad Request", index)
@@ -70,12 +78,30 @@ class RowsHandler:
             raise ValueError("JSON must be an array with one element per row")
         return orjson.dumps(self._predict_json(document))
 
+    def predict_blobs(self, blobs: list[bytes]) -> list[dict[str, Any]]:
+        """An answer for each opaque row. This model's blobs are its numbers; override it for
+        frames, clips or documents, and answer what cannot be read by an `error`.
+        """
+        good = [len(blob) == self.features * 4 for blob in blobs]
+        kept = b"".join(blob for blob, fits in zip(blobs, good) if fits)
+        answers = iter(self._predict(np.frombuffer(kept, "<f4").reshape(-1, self.features)))
+        error = {"error": f"a row is {self.features} float32, {self.features * 4} bytes"}
+        return [next(answers) if fits else error for fits in good]
+
+    def _blobs(
+        self, content_type: str, headers: Mapping[str, str], body: Any
+    ) -> list[bytes] | None:
+        """Opaque rows, one by one; None where the rows are not opaque."""
+        if content_type == BYTES_TYPE:
+            return _split(_bytes(body), headers.get("x-rows", ""))
+        is_matrix = content_type == OPAQUE_TYPE and "x-rows" in headers
+        if content_type.startswith(MEDIA_KINDS) or (content_type == OPAQUE_TYPE and not is_matrix):
+            return [_bytes(body)]
+        return None
+
     def _matrix(self, content_type: str, headers: Mapping[str, str], body: Any) -> Matrix:
         if content_type == OPAQUE_TYPE and "x-rows" in headers:
             return self._float32(_bytes(body), headers["x-rows"])
-        if content_type == OPAQUE_TYPE or content_type.startswith(MEDIA_KINDS):
-            # A blob is one row; this model's blobs are its numbers.
-            return self._float32(_bytes(body), "1")
         if content_type == ARROW_TYPE:
             return self._arrow(_bytes(body))
         raise ValueError(f"Content-Type {content_type or '(none)'} is not one of {ACCEPTED}")
@@ -136,6 +162,18 @@ def _bytes(body: Any) -> bytes:
     if body is None:
         raise ValueError("the request has no body")
     return bytes(body) if isinstance(body, (bytes, bytearray)) else str(body).encode()
+
+
+def _split(body: bytes, announced: str) -> list[bytes]:
+    """Rows, each with its length before it."""
+    rows, at = [], 0
+    while at + LENGTH_BYTES <= len(body):
+        end = at + LENGTH_BYTES + int.from_bytes(body[at : at + LENGTH_BYTES], "little")
+        rows.append(body[at + LENGTH_BYTES : end])
+        at = end
+    if at != len(body) or announced != str(len(rows)):
+        raise ValueError(f"{len(body)} bytes are not {announced or 'a number of'} rows (X-Rows)")
+    return rows
 
 
 def _parse_json(body: bytes) -> Any:

@@ -1,14 +1,18 @@
 """The row that the model is known to take, as a request would carry it.
 
 Rule: what the configuration calls a row and the model could never take is a wrong setting, told at
-the start.
+the start. A row of opaque bytes is a file.
 """
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 import orjson
 
-from consumers import config
-from consumers.core.payload import JsonRows, Matrix, Payload
+from consumers import config, requests
+from consumers.core.payload import BytesRows, Form, JsonRows, Matrix, Payload
 from consumers.errors import EXIT_USAGE, Fatal
 
 
@@ -16,17 +20,34 @@ def canary_of(settings: config.Model) -> Payload | None:
     """The row of `model.canary` in the form that is sent."""
     if settings.canary is None:
         return None
+    wanted, read = _READERS[requests.find(settings.request).takes]
     try:
-        row = orjson.loads(settings.canary)
-        if settings.request != "float32":
-            return JsonRows.of([orjson.dumps(row)])
-        with np.errstate(over="ignore"):
-            values = np.array([row], "<f4")
-        if values.ndim == 2 and values.size and np.isfinite(values).all():
-            return Matrix(values)
-    except (ValueError, TypeError):
-        pass
-    wanted = "numbers, as [1.5, 2, 3]" if settings.request == "float32" else "JSON"
-    raise Fatal(
-        f"model.canary = {settings.canary!r}: write a row of {wanted}", exit_code=EXIT_USAGE
-    )
+        return read(settings.canary)
+    except (ValueError, TypeError, OSError) as error:
+        raise Fatal(
+            f"model.canary = {settings.canary!r}: write {wanted} ({error})", exit_code=EXIT_USAGE
+        ) from None
+
+
+def _element(text: str) -> Payload:
+    return JsonRows.of([orjson.dumps(orjson.loads(text))])
+
+
+def _numbers(text: str) -> Payload:
+    with np.errstate(over="ignore"):
+        values = np.array([orjson.loads(text)], "<f4")
+    if values.ndim != 2 or not values.size or not np.isfinite(values).all():
+        raise ValueError("these are no finite numbers")
+    return Matrix(values)
+
+
+def _file(text: str) -> Payload:
+    return BytesRows.of([Path(text).read_bytes()])
+
+
+_READERS: Final[dict[Form, tuple[str, Callable[[str], Payload]]]] = {
+    "json": ("a row of JSON", _element),
+    "matrix": ("a row of numbers, as [1.5, 2, 3]", _numbers),
+    "columns": ("a row of numbers, as [1.5, 2, 3]", _numbers),
+    "bytes": ("the path of a file that is a row", _file),
+}

@@ -171,7 +171,7 @@ def test_a_token_file_that_is_missing_is_a_usage_error(tmp_path: Path) -> None:
     assert caught.value.exit_code == EXIT_USAGE
 
 
-@pytest.mark.parametrize("settings", [{"url": "localhost:8080"}, {"request": "arrow"}])
+@pytest.mark.parametrize("settings", [{"url": "localhost:8080"}, {"request": "xml"}])
 def test_settings_that_cannot_work_are_usage_errors(settings: dict[str, str]) -> None:
     with pytest.raises(Fatal, match="model") as caught:
         TorchServeModel(msgspec.convert(settings, config.Model))

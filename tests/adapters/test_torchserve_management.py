@@ -21,7 +21,7 @@ ROWS = {
     "batchSize": 32,
     "maxBatchDelay": 10,
     "responseTimeout": 120,
-    "workers": [],
+    "workers": [{"id": "9000", "status": "READY"}, {"id": "9001", "status": "READY"}],
     "jobQueueStatus": {"remainingCapacity": 990, "pendingRequests": 10},
 }
 
@@ -73,7 +73,7 @@ def assert_silent(caplog: pytest.LogCaptureFixture) -> None:
 
 async def test_the_settings_of_the_configured_model_are_read(management: Management) -> None:
     found = await server_batching(config.Model(name="my rows", management_url=management.url + "/"))
-    assert found == ServerBatching(32, 10, queue_size=1000, response_timeout_s=120)
+    assert found == ServerBatching(32, 10, workers=2, queue_size=1000, response_timeout_s=120)
     assert management.asked == ["/models/my%20rows"]
 
 
@@ -97,7 +97,7 @@ async def test_an_address_of_predictions_names_the_model_itself(management: Mana
 async def test_what_an_older_server_does_not_tell_is_left_open(management: Management) -> None:
     management.answer = [{"batchSize": 1, "maxBatchDelay": 100}]
     found = await server_batching(config.Model(management_url=management.url))
-    assert found == ServerBatching(1, 100)
+    assert found == ServerBatching(1, 100, workers=0)
 
 
 @pytest.mark.parametrize(

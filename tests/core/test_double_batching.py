@@ -2,7 +2,7 @@
 
 import pytest
 
-from consumers.core.double_batching import ServerBatching, warning
+from consumers.core.double_batching import ServerBatching, calls_to_fill, warning
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,18 @@ def test_a_server_that_waits_is_told_with_what_it_costs(
     assert wait in advice
     assert how_often in advice
     assert "batchSize to 1" in advice
+
+
+@pytest.mark.parametrize(
+    ("server", "calls"),
+    [
+        (ServerBatching(1, 100), 2),
+        (ServerBatching(8, 50, workers=2), 32),
+        (ServerBatching(8, 50, workers=0), 16),
+        (ServerBatching(32, 50, workers=4, queue_size=100), 100),
+    ],
+)
+def test_calls_of_one_row_fill_a_batch_while_the_one_before_is_answered(
+    server: ServerBatching, calls: int
+) -> None:
+    assert calls_to_fill(server) == calls

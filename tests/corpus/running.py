@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from consumers.core.line import LineLimits
-from consumers.core.payload import Payload
-from consumers.formats.base import Form, RowOptions
+from consumers.core.payload import Form, Payload
+from consumers.formats.base import RowOptions
 from consumers.ports import Answers
 from schemas.codec import References, decode, encode_reference
 from schemas.dead_letter import decode_dead_letter

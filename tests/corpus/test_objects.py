@@ -2,7 +2,7 @@
 
 import pytest
 
-from consumers.formats.base import Form
+from consumers.core.payload import Form
 from consumers.testing.virtual_time import virtual_time
 from tests.corpus.archives import ARCHIVES
 from tests.corpus.cases import Stored, words

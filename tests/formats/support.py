@@ -10,7 +10,7 @@ from math import isnan
 
 import numpy as np
 
-from consumers.core.payload import JsonRows, Matrix
+from consumers.core.payload import BytesRows, Columns, JsonRows, Matrix
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.registry import open_decoder
@@ -81,6 +81,10 @@ def _values(run: Run) -> list[object]:
         assert run.payload.values.dtype == np.float32
         assert run.payload.values.flags.c_contiguous
         return [[_comparable(value) for value in row] for row in run.payload.values.tolist()]
+    if isinstance(run.payload, BytesRows):
+        return [bytes(run.payload.cut(row, row + 1).row(0)) for row in range(run.rows)]
+    if isinstance(run.payload, Columns):
+        return [repr(run.payload.cut(row, row + 1).batch.to_pylist()[0]) for row in range(run.rows)]
     assert isinstance(run.payload, JsonRows)
     whole = json.loads(b"".join((b"[", run.payload.body, b"]")))
     alone = [run.payload.cut(row, row + 1) for row in range(run.rows)]

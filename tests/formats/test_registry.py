@@ -59,7 +59,9 @@ def test_auto_is_as_good_as_nothing() -> None:
 
 
 def test_an_unknown_format_names_the_known_ones() -> None:
-    with pytest.raises(Poison, match="known: auto, csv, ndjson, json, tar") as failure:
+    with pytest.raises(
+        Poison, match="known: auto, csv, ndjson, json, image, text, bytes, tar"
+    ) as failure:
         decode(CSV, format="xml")
     assert failure.value.code == "bad_format"
     with pytest.raises(Poison, match='unknown compression "zip"; known: auto, gzip, none'):

@@ -8,8 +8,11 @@ import gzip
 import io
 import tarfile
 
+from tests.formats import pictures
+
 _PLAIN = b"\x06\0\x55\xaa\0\0"  # settings: matrix, rows of any length, two cuts
 _TEXTS = b"\x07\0\x33\x99\0\0"  # JSON rows
+_OPAQUE = b"\x06\x10\x33\x99\0\0"  # rows of bytes
 
 
 def _tar(members: dict[str, bytes], kind: int) -> bytes:
@@ -32,6 +35,17 @@ _ARRAY = rb'[ [1, 2],[4,"]\"],["], {"a":[1,{"b":"\\"}]},null,[7,8] ] '
 _MEMBERS = {"a.csv": b"1,2\n", "b.ndjson": b"[3,4]", "n" * 60 + "/" + "m" * 60 + ".csv": b"5,6\n"}
 _TARS = [_tar(_MEMBERS, kind) for kind in (0, 1, 2)]
 
+_LINES = b"\xef\xbb\xbfone\r\n\n\xc3\xbc\n\xff\nlast"
+_PICTURES = (
+    pictures.png(5, 3),
+    pictures.jpeg(640, 480),
+    pictures.gif(5, 3),
+    pictures.bmp(5, 3),
+    pictures.tiff("<", 5, 3),
+    pictures.tiff(">", 5, 3),
+    *(pictures.webp(kind, 5, 3) for kind in ("VP8 ", "VP8L", "VP8X")),
+)
+
 SEEDS: dict[str, list[bytes]] = {
     "csv": _both(_CSV, b"\xef\xbb\xbf1,2\n3,4\n"),
     "ndjson": _both(_NDJSON, b'{"a":1,"b":2}\n{"b":1}\n'),
@@ -40,6 +54,8 @@ SEEDS: dict[str, list[bytes]] = {
     "tar": _both(*_TARS),
     "tar.gz": _both(*(gzip.compress(tar, mtime=0) for tar in _TARS)),
     "unnamed": _both(_CSV, _NDJSON, _ARRAY, gzip.compress(_CSV, mtime=0), _TARS[2]),
+    "image": [_OPAQUE + picture for picture in _PICTURES],
+    "text": [choice + _LINES for choice in (_OPAQUE, _TEXTS)],
     "message": [
         b'{"bucket":"b","key":"k","stream":"s","event_time":7,"rows":[[0,5],[7,null]],"etag":"e"}',
         b'{"url":"s3://b/k","attributes":{"a":[1,{"b":2}]},"event_time":"2026-11-21T12:00:00Z"}',

@@ -13,8 +13,9 @@ import orjson
 
 from consumers.adapters import model_answers, torchserve_refusals
 from consumers.core import cursor
+from consumers.core.payload import Form
 from consumers.errors import PenstockError
-from consumers.formats.base import Form, RowOptions
+from consumers.formats.base import RowOptions
 from schemas.codec import References, decode, encode_reference
 from schemas.dead_letter import decode_dead_letter
 from schemas.errors import SchemaError
@@ -24,14 +25,14 @@ from tests.formats.support import decode_until_failure, rows_of
 Target = Callable[[bytes], None]
 
 SETTING_BYTES = 6
-_FORMS: tuple[Form, ...] = ("matrix", "json")
+_FORMS: tuple[Form, ...] = ("matrix", "json", "bytes", "columns")
 _ROW_BYTES = (7, 40, 1000, 6_000_000)
 _COLUMNS: tuple[tuple[str | int, ...] | None, ...] = (None, None, (1, 0), ("a",))
 
 
 def _options(settings: bytes) -> RowOptions:
     return RowOptions(
-        form=_FORMS[settings[0] & 1],
+        form=_FORMS[(settings[0] & 1) + (settings[1] >> 3 & 2)],
         row_bytes=_ROW_BYTES[settings[0] >> 1 & 3],
         columns=_COLUMNS[settings[0] >> 3 & 3],
         header=("auto", "yes", "no", "auto")[settings[0] >> 5 & 3],
@@ -41,7 +42,7 @@ def _options(settings: bytes) -> RowOptions:
     )
 
 
-def _decoder(key: str, data: bytes) -> None:
+def _decoder(key: str, data: bytes, format: str | None = None) -> None:
     """Rows and failure are the same for the whole at once, for two cuts, and byte by byte."""
     settings, body = data[:SETTING_BYTES].ljust(SETTING_BYTES, b"\0"), data[SETTING_BYTES:]
     if key.endswith(".gz") and settings[1] & 8:  # else the checksum is never met
@@ -50,14 +51,16 @@ def _decoder(key: str, data: bytes) -> None:
         body = bytes(packed)
     options = _options(settings)
     cuts = [settings[2] * len(body) // 256, settings[3] * len(body) // 256]
-    whole = _outcome(key, body, options, [])
-    assert _outcome(key, body, options, cuts) == whole
+    whole = _outcome(key, body, options, [], format)
+    assert _outcome(key, body, options, cuts, format) == whole
     if len(body) < 100:
-        assert _outcome(key, body, options, list(range(len(body)))) == whole
+        assert _outcome(key, body, options, list(range(len(body))), format) == whole
 
 
-def _outcome(key: str, body: bytes, options: RowOptions, cuts: list[int]) -> object:
-    runs, failure = decode_until_failure(body, key, options, cuts=cuts)
+def _outcome(
+    key: str, body: bytes, options: RowOptions, cuts: list[int], format: str | None
+) -> object:
+    runs, failure = decode_until_failure(body, key, options, cuts=cuts, format=format)
     return rows_of(runs), failure and (failure.code, str(failure))
 
 
@@ -119,6 +122,8 @@ TARGETS: dict[str, Target] = {
     "tar": partial(_decoder, "x.tar"),
     "tar.gz": partial(_decoder, "x.tar.gz"),
     "unnamed": partial(_decoder, "x"),
+    "image": partial(_decoder, "x.jpg"),
+    "text": partial(_decoder, "x.txt", format="text"),
     "message": _message,
     "cursor": _cursor,
     "dead_letter": partial(_topic_record, decode_dead_letter),

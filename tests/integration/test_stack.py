@@ -19,6 +19,7 @@ Request = tuple[bytes, dict[str, str]]
 # More than any answer takes on a busy machine.
 DEADLINE_S = 30
 OPAQUE = "application/octet-stream"
+BYTES = "application/x-bytes-tensor"
 
 
 def as_json(rows: Rows) -> Request:
@@ -45,6 +46,12 @@ def as_arrow(rows: Rows) -> Request:
 
 def as_raw(rows: Rows) -> Request:
     return rows.astype("<f4").tobytes(), {"Content-Type": OPAQUE}
+
+
+def as_bytes(rows: Rows) -> Request:
+    blobs = [row.astype("<f4").tobytes() for row in rows]
+    body = b"".join(len(blob).to_bytes(4, "little") + blob for blob in blobs)
+    return body, {"Content-Type": BYTES, "X-Rows": str(len(rows))}
 
 
 async def ask(services: Services, request: Request) -> tuple[int, Any]:
@@ -139,7 +146,7 @@ async def test_only_committed_transactions_are_read(services: Services, topics: 
             assert (await consumer.getone()).value == b"kept"
 
 
-@pytest.mark.parametrize("form", [as_json, as_float32, as_arrow])
+@pytest.mark.parametrize("form", [as_json, as_float32, as_bytes, as_arrow])
 async def test_every_form_of_many_rows_is_answered_alike(
     services: Services, form: Callable[[Rows], Request]
 ) -> None:
@@ -214,7 +221,7 @@ async def test_a_row_that_leads_to_no_finite_answer_is_rejected_alone(
     assert_same(answers, numpy_answers(rows[[0, 2]]))
 
 
-@pytest.mark.parametrize("form", [as_json, as_float32])
+@pytest.mark.parametrize("form", [as_json, as_float32, as_bytes])
 async def test_no_rows_are_answered_by_no_answers(
     services: Services, form: Callable[[Rows], Request]
 ) -> None:
@@ -229,7 +236,8 @@ async def test_no_rows_are_answered_by_no_answers(
         (b"7", {"Content-Type": "application/json"}, "array"),
         (b"\0" * 64, {"Content-Type": OPAQUE, "X-Rows": "2"}, "128 bytes, not 64"),
         (b"\0" * 64, {"Content-Type": OPAQUE, "X-Rows": "many"}, "X-Rows"),
-        (b"\0" * 60, {"Content-Type": OPAQUE}, "64 bytes, not 60"),
+        (b"\4\0\0\0one", {"Content-Type": BYTES, "X-Rows": "1"}, "7 bytes are not 1 rows"),
+        (b"\3\0\0\0one", {"Content-Type": BYTES, "X-Rows": "2"}, "7 bytes are not 2 rows"),
         (b"nothing", {"Content-Type": "application/vnd.apache.arrow.stream"}, "Arrow"),
         (b"1,2,3", {"Content-Type": "text/csv"}, "Content-Type"),
     ],

@@ -26,6 +26,7 @@ class DeployedModel:
 
     def __init__(self, name: str, management_url: str) -> None:
         self.name = name
+        self.batch_size = 1
         self._url = f"{management_url}/models"
 
     async def register(self, archive: Path) -> None:
@@ -62,30 +63,35 @@ class DeployedModel:
 
 @asynccontextmanager
 async def deployed(
-    services: Services, kind: str, *, queue_size: int = 100
+    services: Services,
+    kind: str,
+    *,
+    handler: Path = HANDLER,
+    extra_file: Path | None = None,
+    queue_size: int = 100,
+    batch_size: int = 1,
 ) -> AsyncIterator[DeployedModel]:
-    """The handler that falls ill, as a model whose name begins with `kind`."""
+    """A handler, by default the one that falls ill, as a model whose name begins with `kind`."""
     if services.torch_python is None or services.management_url is None:
         pytest.skip("TorchServe does not run beside us: no model can be given to it")
     name = f"{kind}-{uuid.uuid4().hex[:8]}"
     with TemporaryDirectory() as folder:
-        archive = await asyncio.to_thread(
-            _archive, services.torch_python, Path(folder), name, queue_size
+        settings = Path(folder) / "model.yaml"
+        settings.write_text(
+            f"minWorkers: 1\nmaxWorkers: 1\nbatchSize: {batch_size}\nmaxBatchDelay: 20\n"
+            f"jobQueueSize: {queue_size}\n"
         )
+        command = [services.torch_python, "-m", "model_archiver.model_packaging"]
+        command += ["--model-name", name, "--version", "1.0", "--handler", str(handler)]
+        command += ["--config-file", str(settings), "--export-path", folder]
+        if extra_file is not None:
+            command += ["--extra-files", str(extra_file)]
+        # Its warning about a module that is run while it is imported is none of ours.
+        await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
+        archive = Path(folder, f"{name}.mar")
         model = DeployedModel(name, services.management_url)
         try:
             await model.register(archive)
             yield model
         finally:
             await model.unregister()
-
-
-def _archive(python: str, folder: Path, name: str, queue_size: int) -> Path:
-    settings = folder / "model.yaml"
-    settings.write_text(f"minWorkers: 1\nmaxWorkers: 1\nbatchSize: 1\njobQueueSize: {queue_size}\n")
-    command = [python, "-m", "model_archiver.model_packaging"]
-    command += ["--model-name", name, "--version", "1.0", "--handler", str(HANDLER)]
-    command += ["--config-file", str(settings), "--export-path", str(folder)]
-    # Its warning about a module that is run while it is imported is none of ours.
-    subprocess.run(command, check=True, capture_output=True)
-    return folder / f"{name}.mar"

@@ -1,0 +1,41 @@
+"""What a format says of itself: its names, how to know it, which rows it makes, who reads it.
+
+Rule: everything that the registry, the sniffing and the checks at the start know of a format stands
+in its `Format`; nothing else of ours knows it by name. A user's package has one behind an entry
+point `penstock.formats`.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from consumers.core.payload import Form
+from consumers.formats.base import RowOptions
+from consumers.formats.push import Parser
+
+
+def never(_head: bytes) -> bool:
+    """Known by its name alone."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """`extensions` in lower case, with the dot. `looks` is shown at most the first 512 bytes.
+    `is_text`: UTF-8, so that a byte order mark is taken off and UTF-16 refused.
+    """
+
+    name: str
+    open: Callable[[RowOptions], Parser]
+    makes: Callable[[RowOptions], Collection[Form]]
+    extensions: tuple[str, ...] = ()
+    looks: Callable[[bytes], bool] = never
+    is_text: bool = False
+
+    def fits(self, options: RowOptions) -> bool:
+        """Can it make the rows that the request takes?"""
+        return options.form in self.makes(options)
+
+
+def makes(*forms: Form) -> Callable[[RowOptions], Collection[Form]]:
+    """Whatever the options."""
+    return lambda _options: forms

@@ -1,0 +1,64 @@
+"""One object, or one member of an archive, is one row: its bytes as they are.
+
+Rule: at most `limits.row_bytes` are held; of a larger object nothing, and it is one bad row. An
+empty member of an archive is a bad row: somebody lost a frame. An empty object has no row, as in
+every format.
+"""
+
+from collections.abc import Callable, Iterator
+
+from consumers.core.payload import BytesRows, Payload
+from consumers.errors import ErrorCode
+from consumers.formats.base import RowOptions, Run
+from consumers.formats.push import PLAIN_STEP_BYTES
+from consumers.formats.rows import BadRow, bad_row, too_long
+
+# The one row of these bytes. Raises `BadRow`.
+MakeRow = Callable[[bytes], Payload]
+
+
+class OneRowParser:
+    """Push parser of one object that `make` turns into its row."""
+
+    step_bytes = PLAIN_STEP_BYTES
+    damage: ErrorCode = "bad_format"
+
+    def __init__(self, options: RowOptions, make: MakeRow) -> None:
+        self._limit_bytes = options.row_bytes
+        self._make = make
+        self._parts: list[bytes] = []
+        self._nbytes = 0
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        self._nbytes += len(data)
+        if self._nbytes > self._limit_bytes:
+            self._parts.clear()
+        else:
+            self._parts.append(data)
+        return iter(())
+
+    def close(self) -> Iterator[Run]:
+        if self._nbytes > self._limit_bytes:
+            yield bad_row(too_long(self._limit_bytes))
+            return
+        if not self._nbytes:
+            yield bad_row("the file is empty")
+            return
+        try:
+            row = self._make(b"".join(self._parts))
+        except BadRow as bad:
+            yield bad_row(str(bad))
+            return
+        self._parts.clear()
+        yield Run(1, row)
+
+
+def opaque(data: bytes) -> BytesRows:
+    return BytesRows.of([data])
+
+
+class BytesParser(OneRowParser):
+    """The format `bytes`."""
+
+    def __init__(self, options: RowOptions) -> None:
+        super().__init__(options, opaque)

@@ -1,0 +1,153 @@
+"""What a batch looks like on its way to a model: one body, and the headers that say what it is.
+
+Rule: rows are spliced together, never touched one by one; which rows a request takes is declared
+here and checked at the start. A new request is one line in `_OURS`, or an entry point
+`penstock.requests` of a user's package. Pure. Owner: the adapters of models.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+
+from consumers.core.payload import BytesRows, Columns, Form, JsonRows, Matrix, Payload
+from consumers.errors import EXIT_USAGE, Fatal
+from consumers.plugins import plugins
+
+GROUP: Final = "penstock.requests"
+
+
+class Body(NamedTuple):
+    """The bytes to post and the headers that say what they are."""
+
+    data: bytes
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestForm:
+    """A way to write a batch. `takes` is the form that rows are read in for it; `encode` is given
+    payloads of one shape, or none at all where only the server's health is asked. `single`: one row
+    a call, and the answer is that row's.
+    """
+
+    name: str
+    takes: Form
+    encode: Callable[[Sequence[Payload]], Body]
+    single: bool = False
+
+
+@cache
+def known() -> Mapping[str, RequestForm]:
+    """All requests by name, users' after ours."""
+    found = {request.name: request for request in _OURS}
+    for request in plugins(GROUP, RequestForm):
+        if request.name in found:
+            raise Fatal(
+                f"two requests are named {request.name!r}; rename the entry point's",
+                exit_code=EXIT_USAGE,
+            )
+        found[request.name] = request
+    return found
+
+
+def find(name: str) -> RequestForm:
+    """Raises `Fatal` for a request that nobody knows."""
+    request = known().get(name)
+    if request is None:
+        raise Fatal(
+            f"model.request = {name!r} is unknown; choose one of {', '.join(known())}",
+            exit_code=EXIT_USAGE,
+        )
+    return request
+
+
+_JSON: Final = {"Content-Type": "application/json"}
+_OPAQUE: Final = "application/octet-stream"
+# What a body begins with, and what a server that looks at the type wants to be told of it.
+_TYPES: Final = (
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"GIF8", "image/gif"),
+    (b"II*\0", "image/tiff"),
+    (b"MM\0*", "image/tiff"),
+    (b"OggS", "audio/ogg"),
+    (b"fLaC", "audio/flac"),
+)
+_RIFF: Final = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
+
+
+def _json(payloads: Sequence[Payload]) -> Body:
+    return Body(b"[%b]" % _elements(payloads), _JSON)
+
+
+def _instances(payloads: Sequence[Payload]) -> Body:
+    return Body(b'{"instances":[%b]}' % _elements(payloads), _JSON)
+
+
+def _elements(payloads: Sequence[Payload]) -> bytes:
+    return b",".join([payload.body for payload in cast("Sequence[JsonRows]", payloads)])
+
+
+def _float32(payloads: Sequence[Payload]) -> Body:
+    matrices = [payload.values.data for payload in cast("Sequence[Matrix]", payloads)]
+    return Body(b"".join(matrices), {"Content-Type": _OPAQUE, "X-Rows": str(_rows(payloads))})
+
+
+def _bytes(payloads: Sequence[Payload]) -> Body:
+    bodies = [payload.body for payload in cast("Sequence[BytesRows]", payloads)]
+    headers = {"Content-Type": "application/x-bytes-tensor", "X-Rows": str(_rows(payloads))}
+    return Body(b"".join(bodies), headers)
+
+
+def _raw(payloads: Sequence[Payload]) -> Body:
+    if not payloads:
+        return Body(b"", {"Content-Type": _OPAQUE})
+    (payload,) = cast("Sequence[BytesRows]", payloads)
+    body = bytes(payload.row(0))
+    return Body(body, {"Content-Type": _type_of(body)})
+
+
+def _type_of(body: bytes) -> str:
+    if body.startswith(b"RIFF"):
+        return _RIFF.get(body[8:12], _OPAQUE)
+    return next((name for magic, name in _TYPES if body.startswith(magic)), _OPAQUE)
+
+
+def _arrow(payloads: Sequence[Payload]) -> Body:
+    """Rows of numbers without names are columns named by their place."""
+    batches = [_batch(payload) for payload in payloads]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema if batches else pa.schema([])) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+    headers = {
+        "Content-Type": "application/vnd.apache.arrow.stream",
+        "X-Rows": str(_rows(payloads)),
+    }
+    return Body(sink.getvalue().to_pybytes(), headers)
+
+
+def _batch(payload: Payload) -> pa.RecordBatch:
+    if isinstance(payload, Columns):
+        return payload.batch
+    values = cast("Matrix", payload).values
+    columns = [pa.array(np.ascontiguousarray(column)) for column in values.T]
+    return pa.record_batch(columns, names=[str(index) for index in range(len(columns))])
+
+
+def _rows(payloads: Sequence[Payload]) -> int:
+    return sum(payload.rows for payload in payloads)
+
+
+_OURS: Final = (
+    RequestForm("json", "json", _json),
+    RequestForm("instances", "json", _instances),
+    RequestForm("float32", "matrix", _float32),
+    RequestForm("bytes", "bytes", _bytes),
+    RequestForm("raw", "bytes", _raw, single=True),
+    RequestForm("arrow", "columns", _arrow),
+)

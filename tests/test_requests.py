@@ -1,0 +1,104 @@
+"""What each request looks like on the wire, and which answer a request of one row takes."""
+
+import struct
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pytest
+
+from consumers import requests
+from consumers.adapters.model_answers import parse_single
+from consumers.core.payload import BytesRows, Columns, JsonRows, Matrix
+from consumers.errors import EXIT_USAGE, Fatal, PenstockError
+
+
+def test_bytes_are_lengths_and_rows_of_all_payloads_in_order() -> None:
+    rows = [b"frame one", b"", b"frame three"]
+    body = requests.find("bytes").encode([BytesRows.of(rows[:2]), BytesRows.of(rows[2:])])
+    assert body.data == b"".join(struct.pack("<I", len(row)) + row for row in rows)
+    assert body.headers == {"Content-Type": "application/x-bytes-tensor", "X-Rows": "3"}
+
+
+@pytest.mark.parametrize(
+    ("row", "kind"),
+    [
+        (b"\xff\xd8\xff\xe0...", "image/jpeg"),
+        (b"\x89PNG\r\n\x1a\n...", "image/png"),
+        (b"RIFF1234WEBPVP8 ", "image/webp"),
+        (b"RIFF1234WAVEfmt ", "audio/wav"),
+        (b"anything", "application/octet-stream"),
+        (b"", "application/octet-stream"),
+    ],
+)
+def test_raw_is_the_row_itself_under_its_own_type(row: bytes, kind: str) -> None:
+    body = requests.find("raw").encode([BytesRows.of([b"before", row]).cut(1, 2)])
+    assert (body.data, body.headers) == (row, {"Content-Type": kind})
+
+
+def test_arrow_is_one_stream_of_a_batch_with_columns_as_they_came() -> None:
+    batch = pa.record_batch({"id": [1, 2, 3], "name": ["a", None, "c"]})
+    payload = Columns(batch, str(batch.schema))
+    body = requests.find("arrow").encode([payload.cut(0, 1), payload.cut(1, 3)])
+    table = pa.ipc.open_stream(body.data).read_all()
+    assert table.to_pylist() == batch.to_pylist()
+    assert table.schema == batch.schema
+    assert body.headers["X-Rows"] == "3"
+
+
+def test_arrow_takes_numbers_without_names_too() -> None:
+    body = requests.find("arrow").encode([Matrix(np.array([[1, 2], [3, 4]], "<f4"))])
+    table = pa.ipc.open_stream(body.data).read_all()
+    assert table.to_pylist() == [{"0": 1, "1": 2}, {"0": 3, "1": 4}]
+
+
+@pytest.mark.parametrize("name", ["json", "instances", "float32", "bytes", "raw", "arrow"])
+def test_every_request_can_be_empty_to_ask_for_health(name: str) -> None:
+    body = requests.find(name).encode(())
+    assert body.headers["Content-Type"]
+    if name == "arrow":
+        assert pa.ipc.open_stream(body.data).read_all().num_rows == 0
+
+
+def test_an_unknown_request_names_the_known_ones() -> None:
+    with pytest.raises(Fatal, match="json, instances, float32, bytes, raw, arrow") as caught:
+        requests.find("xml")
+    assert caught.value.exit_code == EXIT_USAGE
+
+
+def test_json_rows_are_spliced() -> None:
+    payloads = [JsonRows.of([b"[1]", b"{}"]), JsonRows.of([b"2"])]
+    assert orjson.loads(requests.find("instances").encode(payloads).data) == {
+        "instances": [[1], {}, 2]
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "value"),
+    [
+        (b'{"cat": 0.9, "dog": 0.1}', {"cat": 0.9, "dog": 0.1}),
+        (b'[{"label": 1}]', {"label": 1}),
+        (b'{"predictions": [{"label": 1}]}', {"label": 1}),
+        (b"[0.5, 0.25]", [0.5, 0.25]),
+        (b"[]", []),
+        (b'"cat"', "cat"),
+        (b"7", 7),
+        (b'{\n  "cat": 0.5\n}', {"cat": 0.5}),
+    ],
+)
+def test_the_answer_to_one_row_may_come_bare(said: bytes, value: object) -> None:
+    answers = parse_single(said, 1)
+    assert [orjson.loads(text) for text in answers.values] == [value]
+    assert not answers.errors
+
+
+def test_an_error_and_null_reject_the_row() -> None:
+    assert parse_single(b'{"error": "no face"}', 1).errors == {0: "no face"}
+    assert 0 in parse_single(b"null", 1).errors
+    assert 0 in parse_single(b'{"score": NaN}', 1).errors
+
+
+@pytest.mark.parametrize("said", [b"", b"<html>", b"[1", b"cat"])
+def test_what_is_no_json_refuses_the_row(said: bytes) -> None:
+    with pytest.raises(PenstockError):
+        parse_single(said, 1)
