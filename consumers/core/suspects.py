@@ -16,6 +16,8 @@ more than 460 in one case of a hundred (0.99 ** 460).
 import re
 from typing import TYPE_CHECKING
 
+from consumers.core.payload import Shape
+
 if TYPE_CHECKING:
     from consumers.core.blocks import Block, Rejection, Ticket
 
@@ -72,14 +74,14 @@ class Suspicion:
 
     def __init__(self) -> None:
         self.is_suspect = False
-        self.trials: dict[tuple[str | None, tuple[str, int]], Trial] = {}
+        self.trials: dict[tuple[str | None, Shape], Trial] = {}
 
     def trial(self, block: "Block") -> Trial:
         """Of the rows that are like those of this block."""
         return self.trials.setdefault((block.member, shape_of(block)), Trial())
 
 
-def shape_of(block: "Block") -> tuple[str, int]:
+def shape_of(block: "Block") -> Shape:
     assert block.payload is not None, "nobody asks for an answered row"
     return block.payload.shape
 

@@ -84,7 +84,7 @@ class Window:
         self._queues: dict[_Key, _Queue] = {}
         self._plain = _Waiting()
         self._bulk = _Waiting()
-        self._last_shape: tuple[str, int] | None = None
+        self._last_shape: Shape | None = None
 
     def __repr__(self) -> str:
         nbytes = self._plain.nbytes + self._bulk.nbytes
@@ -184,7 +184,7 @@ class Window:
         holds_bulk = now_s < self.bulk_from_s and not self.draining
         return (self._plain,) if holds_bulk else (self._plain, self._bulk)
 
-    def _shape(self, free: Sequence[_Waiting], now_s: float) -> tuple[str, int]:
+    def _shape(self, free: Sequence[_Waiting], now_s: float) -> Shape:
         """That of the oldest row; but of shapes that are due another one than the last time, so
         that rows of one shape do not wait for all that came before them of the others.
         """
@@ -252,7 +252,7 @@ class Window:
         return moved
 
 
-def _shape_of(block: Block) -> tuple[str, int]:
+def _shape_of(block: Block) -> Shape:
     assert block.payload is not None
     return block.payload.shape
 
