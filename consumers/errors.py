@@ -3,6 +3,7 @@
     PenstockError
     ├── Transient     the other side is ill or away: the same request may work later
     │   ├── Unreachable   nobody answered at all (refused, reset, timed out)
+    │   │   └── NoAnswer      the request was sent; the same rows again may get none again
     │   ├── Overloaded    it answered that it has too much to do: send less at a time
     │   ├── WorkerDied    the process that did the work died; the same rows again may kill it again
     │   └── Fenced        somebody else has taken over; what we had begun is void
@@ -57,6 +58,17 @@ class Transient(PenstockError):
 
 class Unreachable(Transient):
     """Nobody answered: connection refused, reset or timed out. Says nothing about the request."""
+
+
+class NoAnswer(Unreachable):
+    """The request was sent, and the connection broke or the time was up before it was answered. If
+    that happens again to the same rows while others are answered, suspect them. `is_oversize`: it
+    was larger than servers usually take.
+    """
+
+    def __init__(self, message: str, *, is_oversize: bool = False) -> None:
+        super().__init__(message)
+        self.is_oversize = is_oversize
 
 
 class Overloaded(Transient):

@@ -20,8 +20,8 @@ from yarl import URL
 
 from consumers import config
 from consumers.adapters.certificates import trusting, untrusted
-from consumers.adapters.model_refusals import OK, TOO_LARGE, too_large
-from consumers.errors import EXIT_USAGE, Fatal, Poison, Unreachable
+from consumers.adapters.model_refusals import OK, TOO_LARGE
+from consumers.errors import EXIT_USAGE, Fatal, NoAnswer, Poison, Unreachable
 
 # A server that takes no connection in this time is away; the next probe should not wait for it.
 CONNECT_S: Final = 5.0
@@ -136,6 +136,7 @@ class ModelHttp:
         body = request.body
         data = body if len(body) <= WHOLE_BODY_BYTES else io.BytesIO(body)
         shown_url = config.shown_url(str(url))
+        hint = "check model.url and that the model server runs"
         try:
             async with (
                 asyncio.timeout(timeout_s),
@@ -145,18 +146,22 @@ class ModelHttp:
             ):
                 return Reply(response.status, response.headers, await _read(response))
         except aiohttp.ConnectionTimeoutError:
-            reason = f"no connection within {CONNECT_S:g} s"
+            raise Unreachable(
+                f"{shown_url}: no connection within {CONNECT_S:g} s; {hint}"
+            ) from None
         except TimeoutError:
             reason = f"no answer within {timeout_s:g} s (model.timeout_ms)"
         except (aiohttp.ClientError, OSError) as error:
             if untrusting := untrusted(str(error), "model.ssl_cafile"):
                 raise untrusting from None
-            is_refused = isinstance(error, aiohttp.ClientConnectorError)
-            if len(body) > self._most_bytes and not is_refused:
-                # The server hung up while it was being sent more than it reads.
-                raise too_large(shown_url, len(body)) from None
             reason = f"{type(error).__name__}: {error}"
-        raise Unreachable(f"{shown_url}: {reason}; check model.url and that the model server runs")
+            if isinstance(error, aiohttp.ClientConnectorError):
+                raise Unreachable(f"{shown_url}: {reason}; {hint}") from None
+            if len(body) > self._most_bytes:
+                # Perhaps it hung up because it is sent more than it reads; perhaps it died.
+                reason = f"{reason} under a request of {len(body)} bytes"
+                raise NoAnswer(f"{shown_url}: {reason}; {hint}", is_oversize=True) from None
+        raise NoAnswer(f"{shown_url}: {reason}; {hint}")
 
     def _masked(self, body: bytes) -> bytes:
         """A server that repeats the request would have its secrets in our answers."""

@@ -25,6 +25,9 @@ SPLIT_DEATHS = 2
 LONE_DEATHS = 3
 KILL_PERIOD_S = 5.0
 MOST_DOUBT = 1e-6
+# A row above the usual limit of a request under which the connection broke so often, with a server
+# that was well right after each, is taken for too large.
+HANG_UPS = 2
 # Slow trials prove little, but nothing is tried for ever: twenty of them are enough.
 LEAST_PROOF = 0.5
 
@@ -52,6 +55,8 @@ class Search:
         "condemned",
         "deaths",
         "failures",
+        "hang_ups",
+        "heard",
         "is_deadly",
         "rows",
     )
@@ -79,6 +84,10 @@ class Search:
         self.deaths = 0
         self._doubt = 1.0
         self.is_deadly = False
+        # How often the connection broke under a row that may be too large; and what the server had
+        # answered in all when these rows were last left without an answer.
+        self.hang_ups = 0
+        self.heard = -1
 
     @property
     def is_settled(self) -> bool:
@@ -233,6 +242,14 @@ class Search:
             return self.is_deadly
         return self.deaths >= LONE_DEATHS and self._doubt <= MOST_DOUBT
 
+    def unanswered(self, heard: int, after_s: float) -> bool:
+        """No answer came to the rows; `heard` tells how many requests the server has answered so
+        far, `after_s` when one came at the latest so far. As a death, but only if it answered
+        anything since the last time: a server that is away says nothing about rows.
+        """
+        before, self.heard = self.heard, heard
+        return heard > before and self.died(after_s)
+
     def again(self) -> None:
         """Nothing was said about the rows that were asked."""
         if self._lot is not None:
@@ -254,7 +271,8 @@ class Search:
         self._forgive()
 
     def _forgive(self) -> None:
-        self.deaths = 0
+        self.deaths = self.hang_ups = 0
+        self.heard = -1
         self._doubt = 1.0
 
 

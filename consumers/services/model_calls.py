@@ -18,6 +18,7 @@ from consumers.errors import (
     EXIT_FATAL,
     EXIT_USAGE,
     Fatal,
+    NoAnswer,
     Overloaded,
     Poison,
     Transient,
@@ -43,6 +44,7 @@ QUIET_S: Final = 60.0
 _OUTCOMES: Final[dict[type[Transient], str]] = {
     Overloaded: "overloaded",
     Unreachable: "unreachable",
+    NoAnswer: "unreachable",
     WorkerDied: "worker_died",
 }
 
@@ -70,6 +72,9 @@ class ModelCalls:
         self._is_known = self._was_open = self._was_told = False
         self._quiet_until_s = 0.0
         self.allowed = most_calls
+        # How many requests were answered, if by a refusal, and the longest that took with rows.
+        self.heard = 0
+        self.slowest_s: float | None = None
         telemetry.model_health(is_open=False, calls=most_calls)
 
     @property
@@ -97,6 +102,7 @@ class ModelCalls:
         answers = await self._request(call, payloads)
         now_s = self._clock.now()
         self._telemetry.call_answered(now_s - started_s)
+        self.slowest_s = max(self.slowest_s or 0.0, now_s - started_s)
         for block in blocks:
             block.called_s, block.answered_s = started_s, now_s
         return answers
@@ -192,6 +198,7 @@ class ModelCalls:
 
     def _healthy(self, call: Call) -> None:
         self._is_known = True
+        self.heard += 1
         self._outage.answered()
         self._gate.answered(call)
         self._look()

@@ -8,21 +8,18 @@ wait for them. Owner: the pipeline runs `run`, which ends all searches with itse
 """
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from consumers.core.bisect import KILL_PERIOD_S, Search
+from consumers.core.bisect import HANG_UPS, KILL_PERIOD_S, Search
 from consumers.core.blocks import Block, Rejection, Ticket
 from consumers.core.pace import Pace, Setting
-from consumers.core.suspects import LOT, SENTENCE, Trial, trial_of
-from consumers.errors import Poison, Transient, WorkerDied
+from consumers.errors import NoAnswer, Poison, Transient, WorkerDied
 from consumers.ports import Answers, Clock
 from consumers.services.gate import Rank
-from consumers.services.model_calls import PROBE_ROWS, QUIET_S, ModelCalls
+from consumers.services.model_calls import PROBE_ROWS, ModelCalls
+from consumers.services.rejections import Rejections, lost, wake_lanes
 from consumers.stages.microbatch import Microbatch
-
-log = logging.getLogger(__name__)
 
 
 class Predict:
@@ -50,7 +47,7 @@ class Predict:
         # The searches that rows of one object go to, while it is suspected.
         self._searches: dict[Ticket, Search] = {}
         self._begun = 0
-        self._quiet_until_s = 0.0
+        self._rejections = Rejections(clock)
         # One search at a time for rows that kill: their neighbours must not die of each other's.
         self._dissection = asyncio.Lock()
 
@@ -118,7 +115,7 @@ class Predict:
 
     async def _step(self, search: Search, number: int) -> None:
         while blocks := search.passed_over(self._calls.luck()):
-            self._condemn(blocks)
+            self._rejections.unasked(blocks)
         if not search.is_settled:
             await self._ask(search, (0 if search.sole_ticket is None else 1, number))
 
@@ -138,8 +135,8 @@ class Predict:
             answers = await self._calls.send(call, part)
         except Transient as error:
             self._follow()
-            if isinstance(error, WorkerDied):
-                await self._died(search, part, error, self._clock.now() - began_s, rank)
+            if isinstance(error, WorkerDied | NoAnswer):
+                await self._lost(search, part, error, self._clock.now() - began_s, rank)
             else:
                 search.failures += 1
                 search.again()
@@ -154,36 +151,67 @@ class Predict:
                 now_s = self._clock.now()
                 self._pace.answered(search.rows, now_s - began_s, now_s)
             self._follow()
-        _wake_lanes(part)
+        wake_lanes(part)
 
-    async def _died(
+    async def _lost(
         self,
         search: Search,
         part: Sequence[Block],
-        error: WorkerDied,
+        error: WorkerDied | NoAnswer,
         after_s: float,
         rank: Rank | None,
     ) -> None:
+        """Perhaps by these rows: the worker process died, or no answer came."""
         search.failures += 1
-        deaths = search.deaths + 1
-        if not search.died(after_s):
+        tries = search.deaths + 1
+        if isinstance(error, NoAnswer) and error.is_oversize and search.rows == 1:
+            await self._hung_up(search, part[0], error, rank)
+            return
+        if isinstance(error, WorkerDied):
+            is_refusal = search.died(after_s)
+        else:
+            # A server that is well would have answered by now, whatever time the row was given.
+            usual_s = min(after_s, self._calls.slowest_s or after_s)
+            is_refusal = search.unanswered(self._calls.heard, usual_s)
+        if not is_refusal:
             search.again()
         elif attempts := search.refused(str(error)):
-            message = (
-                f"the model's worker process died each of the {deaths} times that this row was "
-                f"sent alone, and was well just before: {error}"
-            )
-            self._reject(search, part[0], Rejection("model_rejected", message, "predict", attempts))
+            self._rejections.asked(part[0], search.condemned, lost(error, tries, attempts))
             return
         if search.rows == 1:
-            # Not in step with whatever else may kill it.
-            await asyncio.sleep(self._calls.luck() * KILL_PERIOD_S)
-        if search.rows == 1 or search.is_deadly:
-            # A death counts against a row only if the worker was well just before.
+            await self._until_trial(rank)
+        elif search.is_deadly or isinstance(error, NoAnswer):
             await self._calls.until_healthy(rank)
             self._follow()
         else:
             await self._calls.pause(search.failures)
+
+    async def _until_trial(self, rank: Rank | None) -> None:
+        """A loss counts against a row only if the server was well just before; and the trial begins
+        at a random moment, not in step with whatever else the server dies of, nor with its return.
+        """
+        while True:
+            await self._calls.until_healthy(rank)
+            await asyncio.sleep(self._calls.luck() * KILL_PERIOD_S)
+            if await self._calls.is_healthy(rank):
+                break
+        self._follow()
+
+    async def _hung_up(
+        self, search: Search, block: Block, error: NoAnswer, rank: Rank | None
+    ) -> None:
+        """On a row above the usual limit: it is too large, or the server died meanwhile."""
+        if await self._calls.is_healthy(rank):
+            search.hang_ups += 1
+        if search.hang_ups < HANG_UPS:
+            search.again()
+            await self._calls.pause(search.failures)
+        else:
+            message = f"the model server hangs up on this row, and answers others: {error}"
+            attempts = search.refused(None)
+            self._rejections.asked(
+                block, search.condemned, Rejection("too_large", message, "predict", attempts)
+            )
 
     async def _refused(
         self, search: Search, part: Sequence[Block], error: Poison, rank: Rank | None
@@ -205,38 +233,9 @@ class Predict:
         # Size is a row's own, and says nothing about the next row.
         words = f"{error.code}: {error}" if error.code != "too_large" else None
         attempts = search.refused(words)
-        self._reject(search, part[0], Rejection(error.code, str(error), "predict", attempts))
-
-    def _reject(self, search: Search, block: Block, rejection: Rejection) -> None:
-        """This row, and what is rejected with it."""
-        trial = trial_of(block)
-        block.reject(rejection)
-        if trial is not None:
-            trial.why = rejection
-            self._count(trial, block, 1)
-        self._condemn(search.condemned)
-
-    def _condemn(self, blocks: Sequence[Block]) -> None:
-        """Answer rows of a sentenced object by the reason for which the last one was rejected."""
-        for block in blocks:
-            trial = trial_of(block)
-            assert trial is not None
-            assert trial.why is not None
-            message = (
-                f"not asked: the last {SENTENCE} rows of this object that were asked alone were "
-                f"refused, and of the rest one in {LOT} is: {trial.why.message}"
-            )
-            block.reject(Rejection(trial.why.code, message, "predict"))
-            self._count(trial, block, block.rows)
-        _wake_lanes(blocks)
-
-    def _count(self, trial: Trial, block: Block, rows: int) -> None:
-        if trial.rejected(rows) and self._clock.now() >= self._quiet_until_s:
-            self._quiet_until_s = self._clock.now() + QUIET_S
-            assert trial.why is not None
-            log.warning(
-                "the model refuses row after row of %s: %s", _name(block.ticket), trial.why.message
-            )
+        self._rejections.asked(
+            part[0], search.condemned, Rejection(error.code, str(error), "predict", attempts)
+        )
 
     def _follow(self) -> None:
         """The window goes by what was learned, in calls the less of latency and of illness."""
@@ -255,12 +254,6 @@ def _is_suspect(block: Block) -> bool:
     return suspicion is not None and suspicion.is_suspect
 
 
-def _name(ticket: Ticket) -> str:
-    where = f"partition {ticket.owner.partition}, offset {ticket.record.offset}"
-    reference = ticket.reference
-    return where if reference is None else f"{reference.bucket}/{reference.key} ({where})"
-
-
 def _distribute(blocks: Sequence[Block], answers: Answers) -> None:
     start = 0
     for block in blocks:
@@ -272,9 +265,3 @@ def _distribute(blocks: Sequence[Block], answers: Answers) -> None:
         }
         block.answer(answers.values[start:stop], errors)
         start = stop
-
-
-def _wake_lanes(blocks: Sequence[Block]) -> None:
-    # In the order of the rows, so that a run can be repeated exactly; a set has none.
-    for lane in dict.fromkeys(block.ticket.owner for block in blocks):
-        lane.wake()

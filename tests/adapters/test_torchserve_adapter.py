@@ -16,6 +16,7 @@ from consumers.embedded.model_server import EmbeddedModelServer, Fault
 from consumers.errors import (
     EXIT_USAGE,
     Fatal,
+    NoAnswer,
     Overloaded,
     PenstockError,
     Poison,
@@ -54,8 +55,8 @@ class Connected:
         ("overloaded", Overloaded),
         ("worker_died", WorkerDied),
         ("worker_killed", WorkerDied),
-        ("disconnected", Unreachable),
-        ("cut", Unreachable),
+        ("disconnected", NoAnswer),
+        ("cut", NoAnswer),
         ("handler_raised", Rejected),
         ("out_of_resources", Rejected),
         ("too_large", Poison),
