@@ -35,15 +35,11 @@ def refusal(
         return WorkerDied(said, retry_after_s=retry_after_s(headers))
     if kind == "InvalidKeyException":
         return denied(said)
+    # TorchServe reports what a handler raised as its own exception, a lack of memory too (507); a
+    # proxy's 507 is about the proxy.
+    is_by_handler = kind == "InternalServerException"
     too_big = too_large(url, sent_bytes)
-    return by_status(
-        status, headers, said, too_large=too_big, by_model=_is_by_handler(status, kind)
-    )
-
-
-def _is_by_handler(status: int, kind: str) -> bool:
-    """TorchServe reports what a handler raised as its own exception, or as out of resources."""
-    return kind == "InternalServerException" or status == 507
+    return by_status(status, headers, said, too_large=too_big, by_model=is_by_handler)
 
 
 def _said(raw: bytes) -> tuple[str, str]:
