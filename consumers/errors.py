@@ -3,7 +3,8 @@
     PenstockError
     ├── Transient     the other side is ill or away: the same request may work later
     │   ├── Unreachable   nobody answered at all (refused, reset, timed out)
-    │   │   └── NoAnswer      the request was sent; the same rows again may get none again
+    │   │   ├── NoAnswer      the request was sent; the same rows again may get none again
+    │   │   └── LockedOut     it answers nobody with our clock, or with our credentials of before
     │   ├── Overloaded    it answered that it has too much to do: send less at a time
     │   ├── WorkerDied    the process that did the work died; the same rows again may kill it again
     │   └── Fenced        somebody else has taken over; what we had begun is void
@@ -69,6 +70,12 @@ class NoAnswer(Unreachable):
     def __init__(self, message: str, *, is_oversize: bool = False) -> None:
         super().__init__(message)
         self.is_oversize = is_oversize
+
+
+class LockedOut(Unreachable):
+    """It answered that our clock is wrong or our credentials have expired. Says nothing about the
+    request either: no object is to blame.
+    """
 
 
 class Overloaded(Transient):

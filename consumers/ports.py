@@ -92,7 +92,7 @@ class Source(Protocol):
 
 
 class Location(NamedTuple):
-    """Which bytes: exactly this key, of this version or entity tag when one is given."""
+    """Which bytes: exactly this key, of this version when one is given, else of this entity tag."""
 
     bucket: str
     key: str

@@ -208,7 +208,8 @@ class MemoryObjects:
         if (bucket, key) not in self._data:
             raise Poison("not_found", f"there is no object {bucket}/{key}")
         etag = self._etag(bucket, key)
-        if location.etag is not None and location.etag.strip('"') != etag.strip('"'):
+        wanted = location.etag if location.version_id is None else None
+        if wanted is not None and wanted.strip('"') != etag.strip('"'):
             raise Poison("changed", f"{bucket}/{key} is no longer the version {location.etag}")
         faults = self.faults[bucket, key]
         fault = faults.popleft() if faults else None

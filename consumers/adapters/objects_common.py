@@ -6,19 +6,23 @@ Owner: the `objects_*` adapters.
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 from urllib.parse import unquote, urlsplit
 
 from fsspec.utils import glob_translate
 
 from consumers import config
-from consumers.errors import EXIT_USAGE, Fatal, PenstockError, Poison, Transient, Unreachable
-from consumers.ports import Location, Part
-
-T = TypeVar("T")
+from consumers.errors import (
+    EXIT_USAGE,
+    Fatal,
+    LockedOut,
+    PenstockError,
+    Poison,
+    Transient,
+    Unreachable,
+)
+from consumers.ports import Location
 
 CHUNK_BYTES: Final = 1 << 20
 # Up to here one read is cheaper than a stream, and small beside the byte budget (256 MiB).
@@ -26,14 +30,11 @@ WHOLE_BYTES: Final = 8 << 20
 CONNECT_TIMEOUT_S: Final = 5.0
 # Silence, not duration: a slow consumer may take hours over one body.
 READ_TIMEOUT_S: Final = 30.0
+# Looking for credentials anew takes tens of milliseconds of the event loop.
+RENEW_S: Final = 30.0
 DEFAULT_REGION: Final = "us-east-1"
 # The answer to a question for bytes that are not there: an empty object has no last ones.
 NO_SUCH_RANGE: Final = 416
-
-# 0.05 + 0.2 + 0.8 s: outlives a restarting proxy; anything longer is the caller's to wait for.
-RESUMES_WITHOUT_PROGRESS: Final = 3
-FIRST_PAUSE_S: Final = 0.05
-PAUSE_GROWTH: Final = 4
 
 # Never a slash: `bucket/key` must not be readable in two ways.
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
@@ -44,7 +45,24 @@ _GLOB_CHARACTER = re.compile(r"[*?\[]")
 _WRONG_REGION = frozenset(
     {"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
 )
-_STALE_CREDENTIALS = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
+# Said of our clock and our credentials, never of an object. InvalidTokenId is MinIO's.
+_LOCKED_OUT = frozenset(
+    {
+        "RequestTimeTooSkewed",
+        "RequestExpired",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "TokenRefreshRequired",
+        "InvalidToken",
+        "InvalidTokenId",
+    }
+)
+# Codes that pass, whatever status they come with (AWS says RequestTimeout with 400), and statuses
+# that pass, of the store or of a proxy before it.
+_PASSING = frozenset({"RequestTimeout", "OperationAborted", "ConditionalRequestConflict"})
+_PASSING_STATUS = frozenset({408, 409, 421, 425, 429, 499})
+# Stores say what is wrong with a name in many words.
+_NAMELESS_STATUS = frozenset({400, 405})
 
 
 def folder_of(endpoint_url: str | None) -> str | None:
@@ -109,50 +127,16 @@ class Glob:
         return fits and self.pattern.match(key) is not None
 
 
-async def resuming(
-    size: int, read_from: Callable[[int], AsyncGenerator[bytes]], location: Location
-) -> AsyncGenerator[bytes]:
-    """All `size` bytes; a cut transfer goes on where it stopped. `read_from` keeps the pin."""
-    done = failures = 0
-    while done < size:
-        try:
-            async with aclosing(read_from(done)) as chunks:
-                async for chunk in chunks:
-                    done += len(chunk)
-                    failures = 0
-                    yield chunk
-            if done < size:
-                raise Unreachable(f"{name(location)}: the transfer ended at byte {done} of {size}")
-        except Transient:
-            failures += 1
-            if failures > RESUMES_WITHOUT_PROGRESS:
-                raise
-            await asyncio.sleep(FIRST_PAUSE_S * PAUSE_GROWTH ** (failures - 1))
+def pin_of(said: str | None) -> str | None:
+    """A version id or an entity tag, if it is one. Stores whose versioning is suspended call every
+    version `null`, so that is the name of none.
+    """
+    return None if said in (None, "", "null") else said
 
 
-async def repeated(attempt: Callable[[], Awaitable[T]]) -> T:
-    """What it returns; a transfer that broke is made again a few times."""
-    failures = 0
-    while True:
-        try:
-            return await attempt()
-        except Transient:
-            failures += 1
-            if failures > RESUMES_WITHOUT_PROGRESS:
-                raise
-        await asyncio.sleep(FIRST_PAUSE_S * PAUSE_GROWTH ** (failures - 1))
-
-
-def check_part(part: Part, location: Location, start: int, stop: int | None) -> Part:
-    """Raises `Unreachable` unless exactly the bytes came that were asked for."""
-    first = max(0, part.size + start) if start < 0 else start
-    last = part.size if stop is None else min(stop, part.size)
-    if len(part.data) != max(0, last - first):
-        raise Unreachable(
-            f"{name(location)}: asked for bytes {first} to {last} of {part.size}, "
-            f"{len(part.data)} came"
-        )
-    return part
+def wants_etag(location: Location) -> bool:
+    """Is the entity tag to be asked for? A version id says more, except `null`."""
+    return location.etag is not None and pin_of(location.version_id) is None
 
 
 def refusal(
@@ -160,9 +144,14 @@ def refusal(
 ) -> PenstockError:
     """What an answer other than the object means. `code` is S3's own word, if it said one."""
     said = f"{name(location)}: the store answered {f'{status} {code}'.strip()}"
-    if status in (408, 429) or status >= 500 or code in _STALE_CREDENTIALS:
+    if code in _LOCKED_OUT:
+        return LockedOut(
+            f"{said}; set this machine's clock, or give fresh credentials",
+            retry_after_s=retry_after_s,
+        )
+    if status in _PASSING_STATUS or status >= 500 or code in _PASSING:
         return Transient(said, retry_after_s=retry_after_s)
-    if status == 301 or code in _WRONG_REGION:
+    if status in (301, 307, 308) or code in _WRONG_REGION:
         return Poison("forbidden", f"{said}: another region; set objects.region to the bucket's")
     pinned = location.version_id is not None
     if (
@@ -175,9 +164,35 @@ def refusal(
         return Poison(
             "not_found", f"{said}; create it, or correct the reference or objects.endpoint_url"
         )
+    if code == "InvalidObjectState":
+        return Poison("forbidden", f"{said}: it is archived; restore it first")
     if status in (401, 403):
         return Poison("forbidden", f"{said}; check objects.key and objects.secret and their rights")
-    return Poison("not_found", f"{said}; upload it first, or correct the reference")
+    if status in (404, 410) or (code and status in _NAMELESS_STATUS):
+        return Poison("not_found", f"{said}; upload it first, or correct the reference")
+    return no_sense(location, f"{status} {code}".strip())
+
+
+class Renewal:
+    """Credentials that the store says have expired are looked for again, but not all the time."""
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+
+    def is_due(self, error: PenstockError) -> bool:
+        now_s = asyncio.get_running_loop().time()
+        if not isinstance(error, LockedOut) or now_s < self._next_s:
+            return False
+        self._next_s = now_s + RENEW_S
+        return True
+
+
+def no_sense(location: Location, reason: object) -> Transient:
+    """Somebody answered, perhaps a proxy, but not as a store does."""
+    return Transient(
+        f"{name(location)}: the answer is none of a store ({reason}); check objects.endpoint_url "
+        "and what is before it"
+    )
 
 
 def no_credentials(reason: object) -> Fatal:

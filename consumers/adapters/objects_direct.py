@@ -23,7 +23,12 @@ from consumers.adapters.objects_common import (
     WHOLE_BYTES,
     check_bucket,
     is_odd,
+    pin_of,
     quoted,
+    wants_etag,
+)
+from consumers.adapters.objects_transfer import (
+    SLOW_SILENCES,
 )
 from consumers.adapters.s3_signature import Credentials, Signer
 from consumers.ports import Body, Listed, Location, Objects, Part
@@ -45,7 +50,9 @@ _FIELDS: Final = re.compile(
 class DirectObjects:
     """The port `Objects`. For an http(s) endpoint with a fixed key and secret."""
 
-    def __init__(self, behind: Objects, settings: config.Objects) -> None:
+    def __init__(
+        self, behind: Objects, settings: config.Objects, *, read_timeout_s: float = READ_TIMEOUT_S
+    ) -> None:
         assert settings.endpoint_url is not None
         assert settings.key is not None
         assert settings.secret is not None
@@ -59,6 +66,7 @@ class DirectObjects:
         self._prefix = parts.path.rstrip("/")
         region = settings.region or DEFAULT_REGION
         self._sign = Signer(parts.netloc, region, Credentials(settings.key, settings.secret))
+        self._read_timeout_s = read_timeout_s
         self._idle: deque[_Connection] = deque()
 
     @staticmethod
@@ -89,7 +97,7 @@ class DirectObjects:
         path = quote(f"{self._prefix}/{location.bucket}/{location.key}", safe="/-._~")
         query = f"versionId={quote(location.version_id, safe='')}" if location.version_id else ""
         pin = b""
-        if location.version_id is None and location.etag is not None:
+        if location.etag is not None and wants_etag(location):
             pin = b"If-Match: %b\r\n" % quoted(location.etag).encode()
         try:
             connection = self._take() or await self._connect()
@@ -114,7 +122,7 @@ class DirectObjects:
     async def _connect(self) -> "_Connection":
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             _, connection = await asyncio.get_running_loop().create_connection(
-                _Connection, self._host, self._port, ssl=self._secure
+                lambda: _Connection(self._read_timeout_s), self._host, self._port, ssl=self._secure
             )
         return connection
 
@@ -158,14 +166,16 @@ class WholeBody:
 class _Connection(asyncio.Protocol):
     """One question at a time. Owner: the task that took it, until it is given back."""
 
-    def __init__(self) -> None:
+    def __init__(self, read_timeout_s: float) -> None:
         self.used_s = 0.0
         self.is_reusable = False
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[Answer | None] | None = None
         self._buffer = bytearray()
         self._head: _Head | None = None
-        self._silent_at_s = 0.0
+        self._read_timeout_s = read_timeout_s
+        self._heard_s = 0.0
+        self._slow_at_s = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
     async def ask(self, request: bytes) -> Answer | None:
@@ -178,7 +188,8 @@ class _Connection(asyncio.Protocol):
         self._waiter = loop.create_future()
         self._buffer, self._head, self.is_reusable = bytearray(), None, False
         self._transport.write(request)
-        self._silent_at_s = loop.time() + READ_TIMEOUT_S
+        self._heard_s = loop.time()
+        self._slow_at_s = self._heard_s + SLOW_SILENCES * self._read_timeout_s
         if self._watch is None:
             self._watch = loop.call_at(self._silent_at_s, self._check_silence)
         try:
@@ -187,6 +198,13 @@ class _Connection(asyncio.Protocol):
             self.used_s = loop.time()
             if not self.is_reusable:
                 self.close()
+
+    @property
+    def _silent_at_s(self) -> float:
+        """When it is silent for too long. An object that comes so slowly that its progress has to
+        be seen is the client's behind.
+        """
+        return min(self._heard_s + self._read_timeout_s, self._slow_at_s)
 
     def _check_silence(self) -> None:
         """One timer a connection, not one a question: set again while there is a question."""
@@ -215,6 +233,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
+        self._heard_s = asyncio.get_running_loop().time()
         if self._head is None:
             end = self._buffer.find(b"\r\n\r\n")
             if end < 0:
@@ -249,18 +268,19 @@ class _Head(NamedTuple):
 
     @classmethod
     def parse(cls, head: bytes) -> "_Head | None":
-        """None unless it is a 200 with a plain length."""
-        fields = {name.lower(): value for name, value in _FIELDS.findall(head)}
+        """None unless it is a 200 with a plain length, and no field contradicts another."""
+        found = {(name.lower(), value) for name, value in _FIELDS.findall(head)}
+        fields = dict(found)
+        if len(fields) != len(found):
+            return None
         length = fields.get(b"content-length", b"")
         if not head.startswith(b"HTTP/1.1 200") or _CODED & fields.keys():
             return None
         if not _LENGTH.fullmatch(length):
             return None
-        etag = fields.get(b"etag")
-        version_id = fields.get(b"x-amz-version-id", b"null")
         return cls(
             int(length),
-            None if etag is None else etag.decode("latin-1"),
-            None if version_id == b"null" else version_id.decode("latin-1"),
+            pin_of(fields.get(b"etag", b"").decode("latin-1")),
+            pin_of(fields.get(b"x-amz-version-id", b"").decode("latin-1")),
             fields.get(b"connection", b"").lower() != b"close",
         )

@@ -21,10 +21,12 @@ from consumers.adapters.objects_common import (
     WHOLE_BYTES,
     Glob,
     check_bucket,
-    check_part,
     is_odd,
     name,
     quoted,
+)
+from consumers.adapters.objects_transfer import (
+    check_part,
 )
 from consumers.errors import PenstockError, Poison, Transient
 from consumers.ports import Listed, Location, Part

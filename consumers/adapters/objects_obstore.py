@@ -1,12 +1,12 @@
 """Objects through obstore (Rust): the default, for a third of aiobotocore's CPU per small object.
 
-Rule: keys that its path type would rewrite, and listings, go to the exact client behind it; all
-else is one GET here. Owner of one obstore store per bucket. Cut bodies are resumed here, requests
-are the caller's to repeat.
+Rule: keys that its path type would rewrite, empty objects and listings go to the exact client
+behind it; all else is one GET here. Owner of one obstore store per bucket. Cut bodies are resumed
+here, requests are the caller's to repeat.
 """
 
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -16,35 +16,38 @@ from botocore.exceptions import BotoCoreError
 from botocore.session import Session
 from obstore.exceptions import (
     BaseError,
-    PermissionDeniedError,
-    PreconditionError,
-    UnauthenticatedError,
 )
 from obstore.store import S3Store
 
 from consumers import config
-from consumers.adapters.certificates import authorities, untrusted
+from consumers.adapters.certificates import authorities
 from consumers.adapters.objects_common import (
     CHUNK_BYTES,
     CONNECT_TIMEOUT_S,
     DEFAULT_REGION,
-    NO_SUCH_RANGE,
     READ_TIMEOUT_S,
     WHOLE_BYTES,
+    Renewal,
     check_bucket,
     check_credentials,
-    check_part,
     is_odd,
-    no_answer,
     no_credentials,
     no_pin,
+    pin_of,
     quoted,
-    refusal,
+    wants_etag,
+)
+from consumers.adapters.objects_obstore_errors import is_empty, translated
+from consumers.adapters.objects_s3fs import S3fsObjects
+from consumers.adapters.objects_transfer import (
+    SLOW_CHUNK_BYTES,
+    SLOW_SILENCES,
+    check_part,
+    check_rest,
     repeated,
     resuming,
 )
-from consumers.adapters.objects_s3fs import S3fsObjects
-from consumers.errors import PenstockError
+from consumers.errors import Fatal
 from consumers.ports import Body, Listed, Location, Part
 
 if TYPE_CHECKING:
@@ -58,16 +61,15 @@ WHOLE_TRANSFER: Final = timedelta(days=1)
 # botocore renews credentials that have less left, so whatever it hands out lasts as long.
 CREDENTIALS_LAST: Final = timedelta(minutes=10)
 
-_STATUS = re.compile(r"status code: (\d{3})")
-_EMPTY_RANGE = re.compile(r'CONTENT_RANGE header: "bytes [^"]*/0"')
-_CODE = re.compile(r"<Code>(\w+)</Code>")
-
 
 class ObstoreObjects:
     """The port `Objects` over anything that speaks S3."""
 
     def __init__(self, settings: config.Objects, *, read_timeout_s: float = READ_TIMEOUT_S) -> None:
         self._exact = S3fsObjects(settings, read_timeout_s=read_timeout_s)
+        self._settings = settings
+        self._read_timeout_s = read_timeout_s
+        self._renewal = Renewal()
         self._store = lru_cache(MAX_STORES)(_s3_stores(settings, read_timeout_s))
 
     async def open(self, location: Location) -> Body:
@@ -79,8 +81,21 @@ class ObstoreObjects:
             store = self._store(location.bucket)
             result = await obstore.get_async(store, location.key, options=options or None)
         except (BaseError, OSError) as error:
-            raise translated(error, location) from None
-        return ObstoreBody(store, location, result)
+            meant = translated(error, location)
+            if self._renewal.is_due(meant):
+                self._renew()
+            raise meant from None
+        if not result.meta["size"]:
+            # It may be a 204 of whatever is before the store: only the exact client sees that.
+            return await self._exact.open(location)
+        return ObstoreBody(store, location, result, self._read_timeout_s)
+
+    def _renew(self) -> None:
+        """Look for credentials anew: obstore keeps what it was given last, and a file may have
+        others by now. Where none are found at this moment, the old ones are as good.
+        """
+        with suppress(Fatal):
+            self._store = lru_cache(MAX_STORES)(_s3_stores(self._settings, self._read_timeout_s))
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
         if is_odd(location.key):
@@ -99,11 +114,11 @@ class ObstoreObjects:
             result = await obstore.get_async(store, location.key, options=options)
             data = bytes(await result.bytes_async())
         except (BaseError, OSError) as error:
-            if start < 0 and _is_empty(error):
+            if start < 0 and is_empty(error):
                 return Part(b"", 0, location.etag, location.version_id)
             raise translated(error, location) from None
         meta = result.meta
-        part = Part(data, meta["size"], meta["e_tag"], meta["version"])
+        part = Part(data, meta["size"], pin_of(meta["e_tag"]), pin_of(meta["version"]))
         return check_part(part, location, start, stop)
 
     def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
@@ -116,30 +131,42 @@ class ObstoreObjects:
 class ObstoreBody:
     """A result whose body is read once, and asked for again from where it broke."""
 
-    __slots__ = ("_chunks", "_location", "_result", "_store", "etag", "size", "version_id")
+    __slots__ = (
+        "_chunks",
+        "_location",
+        "_result",
+        "_slow_s",
+        "_store",
+        "etag",
+        "size",
+        "version_id",
+    )
 
-    def __init__(self, store: S3Store, location: Location, result: "GetResult") -> None:
+    def __init__(
+        self, store: S3Store, location: Location, result: "GetResult", read_timeout_s: float
+    ) -> None:
         meta = result.meta
         self.size = meta["size"]
-        self.etag = meta["e_tag"]
-        self.version_id = meta["version"]
+        self.etag = pin_of(meta["e_tag"])
+        self.version_id = pin_of(meta["version"])
+        self._slow_s = SLOW_SILENCES * read_timeout_s
         self._store = store
         self._location = location
         self._result: GetResult | None = result
         self._chunks: AsyncGenerator[bytes] | None = None
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        self._chunks = resuming(self.size, self._read_from, self._location)
+        self._chunks = resuming(self.size, self._read_from, self._location, self._slow_s)
         return self._chunks
 
-    async def _read_from(self, offset: int) -> AsyncGenerator[bytes]:
+    async def _read_from(self, offset: int, is_slow: bool) -> AsyncGenerator[bytes]:
         try:
             result = self._result or await self._reopen(offset)
             self._result = None
-            if self.size - offset <= WHOLE_BYTES:
+            if self.size - offset <= WHOLE_BYTES and not is_slow:
                 yield bytes(await result.bytes_async())
             else:
-                async for chunk in result.stream(CHUNK_BYTES):
+                async for chunk in result.stream(SLOW_CHUNK_BYTES if is_slow else CHUNK_BYTES):
                     yield chunk
         except (BaseError, OSError) as error:
             raise translated(error, self._location) from None
@@ -152,7 +179,10 @@ class ObstoreBody:
             raise no_pin(self._location)
         if self.version_id is not None:
             options["version"] = self.version_id
-        return await obstore.get_async(self._store, self._location.key, options=options)
+        result = await obstore.get_async(self._store, self._location.key, options=options)
+        etags = self.etag, result.meta["e_tag"]
+        check_rest(self._location, (offset, self.size), result.range, etags)
+        return result
 
     async def aclose(self) -> None:
         if self._chunks is not None:
@@ -161,20 +191,12 @@ class ObstoreBody:
 
 
 def _pinned(location: Location) -> "GetOptions":
+    options: GetOptions = {}
     if location.version_id is not None:
-        return {"version": location.version_id}
-    return {} if location.etag is None else {"if_match": quoted(location.etag)}
-
-
-def _is_empty(error: Exception) -> bool:
-    """Is this the answer to a question for the last bytes of an object that has none? MinIO tells
-    of a range of none of its 0 bytes, which obstore cannot read.
-    """
-    text = str(error)
-    said = _STATUS.search(text)
-    return _EMPTY_RANGE.search(text) is not None or (
-        said is not None and int(said[1]) == NO_SUCH_RANGE
-    )
+        options["version"] = location.version_id
+    if location.etag is not None and wants_etag(location):
+        options["if_match"] = quoted(location.etag)
+    return options
 
 
 def _s3_stores(settings: config.Objects, read_timeout_s: float) -> Callable[[str], S3Store]:
@@ -228,27 +250,3 @@ def _credentials(settings: config.Objects, session: Session) -> "Callable[[], S3
         }
 
     return fresh
-
-
-def translated(error: Exception, location: Location) -> PenstockError:
-    """What an error of obstore means: the status is only in its text."""
-    text = str(error)
-    said, code = _STATUS.search(text), _CODE.search(text)
-    status = int(said[1]) if said else _status_without_answer(error, text)
-    if status is None:
-        untrusting = untrusted(text, "objects.ssl_cafile")
-        return untrusting or no_answer(location, text.partition("\n")[0])
-    return refusal(location, status, code[1] if code else "")
-
-
-def _status_without_answer(error: Exception, text: str) -> int | None:
-    """For errors without an HTTP answer: what S3 would have said; None when nobody answered."""
-    match error:
-        case FileNotFoundError():
-            return 404
-        case PermissionDeniedError() | UnauthenticatedError():
-            return 403
-        case PreconditionError():
-            return 412
-        case _:
-            return 301 if "incorrectly configured region" in text else None

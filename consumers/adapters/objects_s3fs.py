@@ -8,19 +8,10 @@ requests are the caller's to repeat.
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
-import aiohttp
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    CredentialRetrievalError,
-    NoCredentialsError,
-    ParamValidationError,
-    ProfileNotFound,
-)
 from s3fs import S3FileSystem
 
 from consumers import config
-from consumers.adapters.certificates import trusting, untrusted
+from consumers.adapters.certificates import trusting
 from consumers.adapters.objects_common import (
     CHUNK_BYTES,
     CONNECT_TIMEOUT_S,
@@ -28,22 +19,32 @@ from consumers.adapters.objects_common import (
     READ_TIMEOUT_S,
     WHOLE_BYTES,
     Glob,
+    Renewal,
     check_bucket,
     check_credentials,
-    check_part,
-    name,
-    no_answer,
-    no_credentials,
     no_pin,
+    no_sense,
+    pin_of,
     quoted,
-    refusal,
+    wants_etag,
+)
+from consumers.adapters.objects_s3fs_answers import (
+    CLIENT_ERRORS,
+    refused_with,
+    sent,
+    status_of,
+    translated,
+)
+from consumers.adapters.objects_transfer import (
+    SLOW_CHUNK_BYTES,
+    SLOW_SILENCES,
+    check_part,
+    check_rest,
     repeated,
     resuming,
 )
-from consumers.errors import PenstockError, Poison
+from consumers.errors import PenstockError
 from consumers.ports import Body, Listed, Location, Part
-
-_CLIENT_ERRORS = (ClientError, BotoCoreError, aiohttp.ClientError, OSError)
 
 
 class S3fsObjects:
@@ -51,30 +52,21 @@ class S3fsObjects:
 
     def __init__(self, settings: config.Objects, *, read_timeout_s: float = READ_TIMEOUT_S) -> None:
         check_credentials(settings)
-        self._files = S3FileSystem(
-            asynchronous=True,
-            skip_instance_cache=True,
-            anon=settings.anon,
-            endpoint_url=settings.endpoint_url,
-            key=settings.key,
-            secret=settings.secret,
-            client_kwargs=_client_options(settings),
-            config_kwargs={
-                "connect_timeout": CONNECT_TIMEOUT_S,
-                "read_timeout": read_timeout_s,
-                "retries": {"total_max_attempts": 1},
-                # Unlimited: a body that waits for room keeps its connection; ten would stop all.
-                "max_pool_connections": 0,
-                "response_checksum_validation": "when_required",
-                **({"s3": {"addressing_style": "path"}} if settings.endpoint_url else {}),
-            },
-            **({"profile": settings.profile} if settings.profile else {}),
-        )
+        self._settings = settings
+        self._read_timeout_s = read_timeout_s
+        self._files = _files(settings, read_timeout_s)
         self._client: Any = None
+        self._retired: list[Any] = []
+        self._renewal = Renewal()
 
     async def open(self, location: Location) -> Body:
         check_bucket(location)
-        return S3Body(self, location, await self.get(location, _pinned(location)))
+        answer = await self.get(location, _pinned(location))
+        status, length = status_of(answer), answer.get("ContentLength")
+        if status != 200 or length is None:
+            answer["Body"].close()
+            raise no_sense(location, f"{status} with Content-Length {length}")
+        return S3Body(self, location, answer, self._read_timeout_s)
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
         check_bucket(location)
@@ -86,20 +78,26 @@ class S3fsObjects:
             answer = await self._ask(location, _pinned(location) | {"Range": f"bytes={asked}"})
             async with answer["Body"] as body:
                 data = await body.read()
-        except _CLIENT_ERRORS as error:
-            if start < 0 and _status(error) == NO_SUCH_RANGE:
+        except CLIENT_ERRORS as error:
+            if start < 0 and refused_with(error) == NO_SUCH_RANGE:
                 return Part(b"", 0, location.etag, location.version_id)
             raise translated(error, location) from None
         size = int(answer.get("ContentRange", "").rpartition("/")[2] or len(data))
-        part = Part(data, size, answer.get("ETag"), answer.get("VersionId"))
+        if start > 0 and sent(answer)[0] != start:
+            raise no_sense(location, "other bytes than were asked for")
+        etag, version_id = pin_of(answer.get("ETag")), pin_of(answer.get("VersionId"))
+        part = Part(data, size, etag, version_id)
         return check_part(part, location, start, stop)
 
     async def get(self, location: Location, conditions: dict[str, str]) -> dict[str, Any]:
         """One GET, with its body unread."""
         try:
             return await self._ask(location, conditions)
-        except _CLIENT_ERRORS as error:
-            raise translated(error, location) from None
+        except CLIENT_ERRORS as error:
+            meant = translated(error, location)
+            if self._renewal.is_due(meant):
+                await self._renew()
+            raise meant from None
 
     async def _ask(self, location: Location, conditions: dict[str, str]) -> dict[str, Any]:
         if self._client is None:
@@ -108,6 +106,16 @@ class S3fsObjects:
             Bucket=location.bucket, Key=location.key, **conditions
         )
         return answer
+
+    async def _renew(self) -> None:
+        """Look for credentials anew at the next request: botocore keeps those of a file for good.
+        Bodies of the client before are read to their end; the one before that is minutes old.
+        """
+        for before in self._retired:
+            await before.close()
+        self._retired = [] if self._client is None else [self._client]
+        self._client = None
+        self._files = _files(self._settings, self._read_timeout_s)
 
     async def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
         location = Location(bucket, pattern)
@@ -123,41 +131,51 @@ class S3fsObjects:
                         yield Listed(
                             Location(bucket, entry["Key"], etag=entry["ETag"]), entry["Size"]
                         )
-        except _CLIENT_ERRORS as error:
+        except CLIENT_ERRORS as error:
             raise translated(error, location) from None
 
     async def aclose(self) -> None:
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
+        clients = [*self._retired, self._client]
+        self._retired, self._client = [], None
+        for client in clients:
+            if client is not None:
+                await client.close()
 
 
 class S3Body:
     """A response whose body is read once, and asked for again from where it broke."""
 
-    def __init__(self, objects: S3fsObjects, location: Location, answer: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        objects: S3fsObjects,
+        location: Location,
+        answer: dict[str, Any],
+        read_timeout_s: float,
+    ) -> None:
         self.size: int = answer["ContentLength"]
-        self.etag: str | None = answer.get("ETag")
-        self.version_id: str | None = answer.get("VersionId")
+        self.etag = pin_of(answer.get("ETag"))
+        self.version_id = pin_of(answer.get("VersionId"))
+        self._slow_s = SLOW_SILENCES * read_timeout_s
         self._objects = objects
         self._location = location
         self._stream: Any = answer["Body"]
         self._chunks: AsyncGenerator[bytes] | None = None
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        self._chunks = resuming(self.size, self._read_from, self._location)
+        self._chunks = resuming(self.size, self._read_from, self._location, self._slow_s)
         return self._chunks
 
-    async def _read_from(self, offset: int) -> AsyncGenerator[bytes]:
+    async def _read_from(self, offset: int, is_slow: bool) -> AsyncGenerator[bytes]:
         if offset or self._stream is None:
             self._stream = await self._reopen(offset)
         try:
-            if self.size - offset <= WHOLE_BYTES:
+            if self.size - offset <= WHOLE_BYTES and not is_slow:
                 yield await self._stream.read()
             else:
-                async for chunk in self._stream.iter_chunks(CHUNK_BYTES):
+                chunk_bytes = SLOW_CHUNK_BYTES if is_slow else CHUNK_BYTES
+                async for chunk in self._stream.iter_chunks(chunk_bytes):
                     yield chunk
-        except _CLIENT_ERRORS as error:
+        except CLIENT_ERRORS as error:
             raise translated(error, self._location) from None
         finally:
             self._drop_stream()
@@ -170,7 +188,14 @@ class S3Body:
             raise no_pin(self._location)
         if self.version_id is not None:
             pin["VersionId"] = self.version_id
-        return (await self._objects.get(self._location, pin))["Body"]
+        answer = await self._objects.get(self._location, pin)
+        etags = self.etag, answer.get("ETag")
+        try:
+            check_rest(self._location, (offset, self.size), sent(answer), etags)
+        except PenstockError:
+            answer["Body"].close()
+            raise
+        return answer["Body"]
 
     def _drop_stream(self) -> None:
         if self._stream is not None:
@@ -184,16 +209,34 @@ class S3Body:
 
 
 def _pinned(location: Location) -> dict[str, str]:
+    pin: dict[str, str] = {}
     if location.version_id is not None:
-        return {"VersionId": location.version_id}
-    return {} if location.etag is None else {"IfMatch": quoted(location.etag)}
+        pin["VersionId"] = location.version_id
+    if location.etag is not None and wants_etag(location):
+        pin["IfMatch"] = quoted(location.etag)
+    return pin
 
 
-def _status(error: Exception) -> int | None:
-    if not isinstance(error, ClientError):
-        return None
-    status: int | None = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return status
+def _files(settings: config.Objects, read_timeout_s: float) -> S3FileSystem:
+    return S3FileSystem(
+        asynchronous=True,
+        skip_instance_cache=True,
+        anon=settings.anon,
+        endpoint_url=settings.endpoint_url,
+        key=settings.key,
+        secret=settings.secret,
+        client_kwargs=_client_options(settings),
+        config_kwargs={
+            "connect_timeout": CONNECT_TIMEOUT_S,
+            "read_timeout": read_timeout_s,
+            "retries": {"total_max_attempts": 1},
+            # Unlimited: a body that waits for room keeps its connection; ten would stop all.
+            "max_pool_connections": 0,
+            "response_checksum_validation": "when_required",
+            **({"s3": {"addressing_style": "path"}} if settings.endpoint_url else {}),
+        },
+        **({"profile": settings.profile} if settings.profile else {}),
+    )
 
 
 def _client_options(settings: config.Objects) -> dict[str, str]:
@@ -202,21 +245,3 @@ def _client_options(settings: config.Objects) -> dict[str, str]:
         trusting(settings.ssl_cafile, "objects.ssl_cafile")  # a file that is wrong is told at once
         options["verify"] = settings.ssl_cafile
     return options
-
-
-def translated(error: Exception, location: Location) -> PenstockError:
-    """What an error of botocore or aiohttp means."""
-    if isinstance(error, ClientError):
-        metadata = error.response.get("ResponseMetadata", {})
-        retry_after = metadata.get("HTTPHeaders", {}).get("retry-after", "")
-        return refusal(
-            location,
-            _status(error) or 500,
-            error.response.get("Error", {}).get("Code", ""),
-            float(retry_after) if retry_after.isdigit() else None,
-        )
-    if isinstance(error, ParamValidationError):
-        return Poison("not_found", f"{name(location)}: S3 allows no such name")
-    if isinstance(error, NoCredentialsError | ProfileNotFound | CredentialRetrievalError):
-        return no_credentials(error)
-    return untrusted(str(error), "objects.ssl_cafile") or no_answer(location, error)

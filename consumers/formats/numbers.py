@@ -15,6 +15,11 @@ from pyarrow import csv as arrow_csv
 
 from consumers.core.payload import Float32Matrix
 
+# Arrow takes SIGINT and SIGTERM for itself while it reads, and raises `ArrowCancelled` in the
+# middle of an object instead of letting the worker drain. Signals are the process's, never a
+# decoder's. Here, because every process that decodes imports this module.
+pa.enable_signal_handlers(False)
+
 # Stands for the end of a row between its numbers: where it is found, and that it is found nowhere
 # else, tells that all rows are equally long, for the price of one more number. Nobody who writes
 # an object can know it, as each process draws its own.

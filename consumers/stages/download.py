@@ -174,7 +174,7 @@ class Download:
         if not self._pin and not ticket.next_row:
             return location
         version_id, etag = ticket.pin or (reference.version_id, reference.etag)
-        return location._replace(version_id=version_id, etag=None if version_id else etag)
+        return location._replace(version_id=version_id, etag=etag)
 
     async def _read_body(self, ticket: Ticket, reading: Reading, body: Body, room: Room) -> None:
         self._begin_version(ticket, body)

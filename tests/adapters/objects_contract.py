@@ -105,6 +105,16 @@ class ObjectsContract:
         assert body.etag == f'"{etag}"'
         assert await read(shelf.objects, Location(shelf.bucket, "told", etag=body.etag)) == b"first"
 
+    async def test_a_version_is_told_only_if_it_pins(self, shelf: Shelf) -> None:
+        """Asked for by its version alone, it is the same after it was replaced, or not at all."""
+        shelf.put("versioned", b"first")
+        body = await shelf.objects.open(Location(shelf.bucket, "versioned"))
+        await body.aclose()
+        if body.version_id is not None:
+            shelf.put("versioned", b"the second")
+            location = Location(shelf.bucket, "versioned", version_id=body.version_id)
+            assert await read(shelf.objects, location) == b"first"
+
     async def test_an_object_replaced_after_its_event_is_changed(self, shelf: Shelf) -> None:
         etag = shelf.put("replaced", b"first")
         shelf.put("replaced", b"the second")

@@ -42,6 +42,7 @@ class S3Stub:
     def __init__(self, objects: Mapping[str, bytes]) -> None:
         self.objects = dict(objects)
         self.etag: str | None = '"etag-1"'
+        self.version_id: str | None = None
         self.seen: list[Seen] = []
         self.next: deque[Refusal | Cut | Silence] = deque()
         self.url = ""
@@ -82,6 +83,8 @@ class S3Stub:
         headers: dict[str, str] = {"Last-Modified": MODIFIED}
         if self.etag is not None:
             headers["ETag"] = self.etag
+        if self.version_id is not None:
+            headers["x-amz-version-id"] = self.version_id
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("Range", ""))
         start = int(asked[1]) if asked else 0
         stop = int(asked[2]) + 1 if asked and asked[2] else len(data)

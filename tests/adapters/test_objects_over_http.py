@@ -1,6 +1,7 @@
 """What both S3 clients make of a store that cuts, refuses, keeps silent or takes odd keys."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from consumers import config
 from consumers.adapters.objects_obstore import ObstoreObjects
 from consumers.adapters.objects_s3fs import S3fsObjects
-from consumers.errors import EXIT_USAGE, Fatal, Poison, Transient, Unreachable
+from consumers.errors import EXIT_USAGE, Fatal, LockedOut, Poison, Transient, Unreachable
 from consumers.ports import Location, Objects
 from tests.adapters.objects_contract import LARGE, chunks_of, read
 from tests.adapters.s3_stub import Cut, Refusal, S3Stub, Silence
@@ -55,11 +56,28 @@ async def test_a_cut_transfer_goes_on_under_the_same_pin(client: Any, data: byte
     assert second.headers["Range"].startswith("bytes=")
 
 
+async def test_the_version_null_pins_nothing_so_the_entity_tag_is_asked_for_too(
+    client: Any,
+) -> None:
+    """A bucket whose versioning is suspended calls the present version so, whatever it holds."""
+    location = Location("bucket", "key", version_id="null", etag="etag-1")
+    async with S3Stub({"key": b"x"}) as stub, Reading(client, stub) as objects:
+        body = await objects.open(location)
+        assert await chunks_of(body) == [b"x"]
+        assert (body.version_id, body.etag) == (None, '"etag-1"')
+        stub.etag = '"etag-2"'
+        with pytest.raises(Poison) as caught:
+            await objects.open(location)
+    assert caught.value.code == "changed"
+    assert [seen.version_id for seen in stub.seen] == ["null", "null"]
+
+
 async def test_a_cut_transfer_goes_on_with_the_version_it_began_with(client: Any) -> None:
     async with S3Stub({"key": LARGE}) as stub, Reading(client, stub) as objects:
         stub.next.append(Cut())
+        stub.version_id = "v7"
         assert await read(objects, Location("bucket", "key", version_id="v7")) == LARGE
-    assert stub.seen[0].version_id == "v7"
+    assert [seen.version_id for seen in stub.seen] == ["v7", "v7"]
     assert len(stub.seen) == 2
 
 
@@ -116,7 +134,7 @@ async def test_a_refusal_that_waiting_cannot_mend_is_poison(
 
 @pytest.mark.parametrize(
     ("status", "code"),
-    [(500, "InternalError"), (503, "SlowDown"), (429, "TooMany"), (400, "ExpiredToken")],
+    [(500, "InternalError"), (503, "SlowDown"), (429, "TooMany"), (400, "RequestTimeout")],
 )
 async def test_a_refusal_that_passes_is_transient_and_left_to_the_caller(
     client: Any, status: int, code: str
@@ -127,6 +145,50 @@ async def test_a_refusal_that_passes_is_transient_and_left_to_the_caller(
             await objects.open(Location("bucket", "key"))
         assert not isinstance(caught.value, Unreachable)
         assert len(stub.seen) == 1
+        assert await read(objects, Location("bucket", "key")) == b"x"
+
+
+async def test_credentials_that_expired_are_looked_for_again(
+    client: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A sidecar renews the file; botocore and obstore keep what they read."""
+    written = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(written))
+    text = (
+        "[default]\naws_access_key_id = {0}\naws_secret_access_key = s\naws_session_token = {0}\n"
+    )
+    written.write_text(text.format("before"))
+    async with (
+        S3Stub({"key": b"x"}) as stub,
+        Reading(client, stub, region="us-east-1") as objects,
+    ):
+        assert await read(objects, Location("bucket", "key")) == b"x"
+        written.write_text(text.format("after"))
+        stub.next.append(Refusal(400, "ExpiredToken"))
+        with pytest.raises(LockedOut, match="credentials"):
+            await objects.open(Location("bucket", "key"))
+        assert await read(objects, Location("bucket", "key")) == b"x"
+    tokens = [seen.headers["x-amz-security-token"] for seen in stub.seen]
+    assert tokens == ["before", "before", "after"]
+
+
+async def test_where_no_credentials_are_found_the_old_ones_go_on(
+    client: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A file that is being replaced does not end the worker."""
+    if client is S3fsObjects:
+        pytest.skip("s3fs looks when it next asks, and is asked again")
+    written = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(written))
+    written.write_text("[default]\naws_access_key_id = k\naws_secret_access_key = s\n")
+    async with (
+        S3Stub({"key": b"x"}) as stub,
+        Reading(client, stub, region="us-east-1") as objects,
+    ):
+        written.unlink()
+        stub.next.append(Refusal(400, "ExpiredToken"))
+        with pytest.raises(LockedOut):
+            await objects.open(Location("bucket", "key"))
         assert await read(objects, Location("bucket", "key")) == b"x"
 
 

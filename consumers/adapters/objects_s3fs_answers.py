@@ -1,0 +1,85 @@
+"""What botocore and aiohttp say, in our words.
+
+Rule: every error that either raises at a request is among `CLIENT_ERRORS` and becomes one of
+`consumers.errors`. Owner: the s3fs client.
+"""
+
+import re
+from typing import Any
+
+import aiohttp
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    NoCredentialsError,
+    ParamValidationError,
+    ProfileNotFound,
+)
+
+from consumers.adapters.certificates import untrusted
+from consumers.adapters.objects_common import (
+    name,
+    no_answer,
+    no_credentials,
+    no_sense,
+    refusal,
+)
+from consumers.errors import PenstockError, Poison
+from consumers.ports import Location
+
+# ValueError: a time in the answer that is none. RecursionError: botocore follows a redirect by
+# asking for the bucket's region, whose answer it follows by asking for the bucket's region.
+CLIENT_ERRORS = (
+    ClientError,
+    BotoCoreError,
+    aiohttp.ClientError,
+    OSError,
+    ValueError,
+    RecursionError,
+)
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(?:\d{1,18}|\*)")
+
+
+def refused_with(error: Exception) -> int:
+    """With which status; 0 where there is none."""
+    return status_of(error.response) if isinstance(error, ClientError) else 0
+
+
+def status_of(answer: dict[str, Any]) -> int:
+    status: int = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return status
+
+
+def sent(answer: dict[str, Any]) -> tuple[int, int]:
+    """From which byte to which, half open, by its own word. Anything but a 206 begins at 0."""
+    found = _CONTENT_RANGE.fullmatch(answer.get("ContentRange") or "")
+    length = answer.get("ContentLength")
+    if status_of(answer) != 206 or found is None:
+        return 0, length or 0
+    start = int(found[1])
+    return start, int(found[2]) + 1 if length is None else start + length
+
+
+def translated(error: Exception, location: Location) -> PenstockError:
+    """What an error of botocore or aiohttp means."""
+    if isinstance(error, ClientError):
+        metadata = error.response.get("ResponseMetadata", {})
+        code = error.response.get("Error", {}).get("Code", "")
+        retry_after = metadata.get("HTTPHeaders", {}).get("retry-after", "")
+        return refusal(
+            location,
+            status_of(error.response) or 500,
+            "" if code.isdigit() else code,  # without a body, botocore repeats the status
+            float(retry_after) if retry_after.isdigit() else None,
+        )
+    if isinstance(error, ParamValidationError):
+        return Poison("not_found", f"{name(location)}: S3 allows no such name")
+    if isinstance(error, NoCredentialsError | ProfileNotFound | CredentialRetrievalError):
+        return no_credentials(error)
+    if isinstance(error, RecursionError):
+        return refusal(location, 301, "")
+    if isinstance(error, ValueError) or type(error) is HTTPClientError:
+        return no_sense(location, error)
+    return untrusted(str(error), "objects.ssl_cafile") or no_answer(location, error)

@@ -1,0 +1,108 @@
+"""How bytes come over: a cut transfer goes on, a slow one is watched, and what comes is what was
+asked for.
+
+Rule: nothing is taken for the object that is not certainly the next bytes of it. Owner: the
+`objects_*` adapters.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, Final, TypeVar
+
+from consumers.adapters.objects_common import name, no_sense, pin_of
+from consumers.errors import Poison, Transient, Unreachable
+from consumers.ports import Location, Part
+
+T = TypeVar("T")
+
+# A body that comes in one piece is read in small ones after so many times the silence, so that its
+# progress can be seen; a small one that takes as long is too slow (64 KiB in 60 s: 1 kB/s).
+SLOW_SILENCES: Final = 2
+SLOW_CHUNK_BYTES: Final = 64 << 10
+
+# 0.05 + 0.2 + 0.8 s: outlives a restarting proxy; anything longer is the caller's to wait for.
+RESUMES_WITHOUT_PROGRESS: Final = 3
+FIRST_PAUSE_S: Final = 0.05
+PAUSE_GROWTH: Final = 4
+
+
+async def resuming(
+    size: int,
+    read_from: Callable[[int, bool], AsyncGenerator[bytes]],
+    location: Location,
+    slow_s: float,
+) -> AsyncGenerator[bytes]:
+    """All `size` bytes; a cut transfer goes on where it stopped. `read_from` keeps the pin, and is
+    asked for small chunks once one has taken longer than `slow_s`.
+    """
+    done = failures = 0
+    is_slow = False
+    while done < size:
+        try:
+            async with aclosing(read_from(done, is_slow)) as chunks:
+                while (chunk := await _within(slow_s, chunks)) is not None:
+                    if done + len(chunk) > size:
+                        raise no_sense(location, f"more than its {size} bytes")
+                    done += len(chunk)
+                    failures = 0
+                    yield chunk
+            if done < size:
+                raise Unreachable(f"{name(location)}: the transfer ended at byte {done} of {size}")
+        except TimeoutError:
+            if is_slow:
+                raise Transient(
+                    f"{name(location)}: less than {SLOW_CHUNK_BYTES} bytes came in {slow_s:g} s"
+                ) from None
+            is_slow = True
+        except Transient:
+            failures += 1
+            if failures > RESUMES_WITHOUT_PROGRESS:
+                raise
+            await asyncio.sleep(FIRST_PAUSE_S * PAUSE_GROWTH ** (failures - 1))
+
+
+async def _within(slow_s: float, chunks: AsyncGenerator[bytes]) -> bytes | None:
+    async with asyncio.timeout(slow_s):
+        return await anext(chunks, None)
+
+
+async def repeated(attempt: Callable[[], Awaitable[T]]) -> T:
+    """What it returns; a transfer that broke is made again a few times."""
+    failures = 0
+    while True:
+        try:
+            return await attempt()
+        except Transient:
+            failures += 1
+            if failures > RESUMES_WITHOUT_PROGRESS:
+                raise
+        await asyncio.sleep(FIRST_PAUSE_S * PAUSE_GROWTH ** (failures - 1))
+
+
+def check_part(part: Part, location: Location, start: int, stop: int | None) -> Part:
+    """Raises `Unreachable` unless exactly the bytes came that were asked for."""
+    first = max(0, part.size + start) if start < 0 else start
+    last = part.size if stop is None else min(stop, part.size)
+    if len(part.data) != max(0, last - first):
+        raise Unreachable(
+            f"{name(location)}: asked for bytes {first} to {last} of {part.size}, "
+            f"{len(part.data)} came"
+        )
+    return part
+
+
+def check_rest(
+    location: Location, asked: tuple[int, int], got: tuple[int, int], etags: tuple[Any, Any]
+) -> None:
+    """Is this the rest that was asked for, from one byte to another, of the same object? Stores and
+    proxies that ignore `Range` send the whole; its first bytes are not the next ones.
+    """
+    if asked != got:
+        raise Transient(
+            f"{name(location)}: bytes {asked[0]}-{asked[1]} were asked for, the store sent "
+            f"{got[0]}-{got[1]}; it, or a proxy before it, ignores Range"
+        )
+    before, now = map(pin_of, etags)
+    if None not in (before, now) and before != now:
+        raise Poison("changed", f"{name(location)}: it was replaced while it was read")
