@@ -19,6 +19,7 @@ class Budget:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.spent_bytes = 0
+        self.messages_bytes = 0
         self.peak_bytes = 0
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
 
@@ -28,6 +29,11 @@ class Budget:
     @property
     def has_room(self) -> bool:
         return self.spent_bytes < self.limit_bytes
+
+    @property
+    def has_room_for_messages(self) -> bool:
+        """Long messages have a quarter of the budget, so that objects can still be read."""
+        return self.messages_bytes < self.limit_bytes // 4
 
     async def room(self, may_overdraw: Callable[[], bool]) -> None:
         """Return when there is room, or when `may_overdraw()` says that this one must go on."""

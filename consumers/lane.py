@@ -16,9 +16,17 @@ from consumers.core.cursor import Cursor
 from consumers.core.jobs import Jobs, JobsByStream, JobsInOrder, Share
 from consumers.core.ledger import Ledger
 from consumers.core.line import Line, LineLimits, LineStop
-from consumers.core.order import Order, PartitionOrder, Release, StreamOrder
+from consumers.core.order import Order, PartitionOrder, Release, Room, StreamOrder
 from consumers.core.stall import Standing, holder
 from consumers.ports import Commit, Record
+
+# A reference of our own form with all its fields; `max_objects` bounds how many of them are held.
+SHORT_MESSAGE_BYTES = 512
+# What a byte of JSON becomes at most, decoded: 24 for attributes of empty objects, 32 for inline
+# numbers, 9 for references and for ranges of rows; 2 for ordinary text.
+DECODED = 16
+# A ticket and its reference.
+TICKET_COST_BYTES = 1_024
 
 Decode = Callable[["Lane", Record], Sequence[Ticket]]
 
@@ -64,6 +72,7 @@ class Lane:
         self._decode = decode
         self._max_objects = max_objects
         self._held_bytes = 0
+        self._held_messages_bytes = 0
         self._unconfirmed = 0
         self._deliveries = 0
         self._changed = asyncio.Event()
@@ -115,6 +124,8 @@ class Lane:
         return is_open and not self._backlog and self._has_room_for(None)
 
     def _has_room_for(self, offset: int | None) -> bool:
+        if self.ledger.owed and not self._budget.has_room_for_messages:
+            return False
         if self._by_stream:
             return self.jobs.in_work < self._max_objects and self.ledger.has_room_for(offset)
         return self.ledger.owed < self._max_objects
@@ -141,6 +152,7 @@ class Lane:
             if self.ledger.is_begun(record.offset):
                 tickets = self._without_delivered(tickets)
             self.ledger.open(record.offset, len(tickets))
+            self._charge(record, tickets)
             for ticket in tickets:
                 self._order.add(ticket)
                 if not ticket.closed:
@@ -148,6 +160,23 @@ class Lane:
             if any(ticket.closed for ticket in tickets):
                 self.wake()
         self._offer(had_jobs)
+
+    def _charge(self, record: Record, tickets: Sequence[Ticket]) -> None:
+        """A long message, or one that names many objects, is in the byte budget until they are
+        delivered.
+        """
+        long_bytes = max(0, len(record.value or b"") - SHORT_MESSAGE_BYTES)
+        more = max(0, len(tickets) - 1)
+        if tickets and (long_bytes or more):
+            share = (long_bytes * DECODED + more * TICKET_COST_BYTES) // len(tickets)
+            for ticket in tickets:
+                ticket.cost_bytes = share
+            self._hold_messages(share * len(tickets))
+
+    def _hold_messages(self, nbytes: int) -> None:
+        self.hold(nbytes)
+        self._held_messages_bytes += nbytes
+        self._budget.messages_bytes += nbytes
 
     def _offer(self, had_jobs: bool) -> None:
         if self.jobs and not had_jobs:
@@ -189,11 +218,11 @@ class Lane:
     def wake(self) -> None:
         self._changed.set()
 
-    async def release(self, max_rows: int) -> list[Release]:
+    async def release(self, room: Callable[[], Room]) -> list[Release]:
         """What may be published next, in order; waits until there is something. Empty: the lane is
         closed.
         """
-        while self.alive and not (releases := self._release(max_rows)):
+        while self.alive and not (releases := self._release(room())):
             self._changed.clear()
             await self._changed.wait()
         if not self.alive:
@@ -202,8 +231,8 @@ class Lane:
         self._budget.review()
         return releases
 
-    def _release(self, max_rows: int) -> list[Release]:
-        return self._order.release(max_rows, self.ledger.spare_marks)
+    def _release(self, room: Room) -> list[Release]:
+        return self._order.release(room, self.ledger.spare_marks)
 
     def delivered(self, releases: Sequence[Release]) -> None:
         """All records of these releases are on the output topic. Called in the order of
@@ -229,6 +258,11 @@ class Lane:
         self._unconfirmed -= 1
         self._deliveries += 1
         freed = sum(block.cost_bytes for release in releases for block in release.blocks)
+        if self._held_messages_bytes:
+            messages = sum(release.ticket.cost_bytes for release in releases if release.finished)
+            self._held_messages_bytes -= messages
+            self._budget.messages_bytes -= messages
+            freed += messages
         self._held_bytes -= freed
         self._budget.refund(freed)
         self._admit()
@@ -272,8 +306,9 @@ class Lane:
     def close(self) -> None:
         """The generation is over; what it held is given back at once."""
         self.alive = False
+        self._budget.messages_bytes -= self._held_messages_bytes
         self._budget.refund(self._held_bytes)
-        self._held_bytes = 0
+        self._held_bytes = self._held_messages_bytes = 0
         self._changed.set()
         self._idle.set()
 

@@ -166,11 +166,13 @@ class Answers(NamedTuple):
     """What the model said, one entry per row of the batch, in order.
 
     `values[i]` is prediction i as JSON text; `errors` has the rows the model rejected by themselves
-    (their value is `b"null"`).
+    (their value is `b"null"`). `nbytes`: the values together have no more, where the adapter knows
+    that without counting.
     """
 
     values: Sequence[bytes]
     errors: Mapping[int, str]
+    nbytes: int | None = None
 
 
 class Model(Protocol):

@@ -35,7 +35,8 @@ def parse(raw: bytes, rows: int) -> Answers:
         # Brackets that outnumber the rows may be nested, deeper than whoever reads them can follow.
         if raw.count(b"[") + raw.count(b"{") > len(values) + MOST_DEPTH:
             orjson.dumps(values)
-        texts = _cut(_inner(raw, document, wrapped) or orjson.dumps(values)[1:-1], values)
+        text = _inner(raw, document, wrapped) or orjson.dumps(values)[1:-1]
+        texts, nbytes = _cut(text, values)
     except orjson.JSONEncodeError as error:
         raise Rejected("model_rejected", f"the model's answer is unusable: {error}") from None
     rejected: dict[int, str] = {}
@@ -44,7 +45,7 @@ def parse(raw: bytes, rows: int) -> Answers:
         rejected = {row: _message(value) for row, value in enumerate(values) if _is_error(value)}
     for row in rejected:
         texts[row] = b"null"
-    return Answers(texts, rejected)
+    return Answers(texts, rejected, nbytes + len(b"null") * len(rejected))
 
 
 def parse_single(raw: bytes, rows: int) -> Answers:
@@ -130,8 +131,8 @@ def _inner(raw: bytes, document: Any, wrapped: bool) -> bytes | None:
     return raw[len(_WRAPPER) : -2] if whole else None
 
 
-def _cut(text: bytes, values: Sequence[Any]) -> list[bytes]:
-    """`values` as JSON each, from their compact text.
+def _cut(text: bytes, values: Sequence[Any]) -> tuple[list[bytes], int]:
+    """`values` as JSON each, from their compact text, and how many bytes they have at most.
 
     Compact text has the separator between any two elements, and these separators cannot overlap:
     as many parts as elements means that none was found inside an element.
@@ -146,9 +147,9 @@ def _cut(text: bytes, values: Sequence[Any]) -> list[bytes]:
         texts = text.split(b",")
     if len(texts) != len(values):
         # JSON text has no raw line feed. Joining first keeps none of the small results.
-        joined = b"\n".join(map(orjson.dumps, values))
-        texts = joined.split(b"\n") if values else []
-    return texts
+        text = b"\n".join(map(orjson.dumps, values))
+        texts = text.split(b"\n") if values else []
+    return texts, len(text)
 
 
 def _message(value: Any) -> str:

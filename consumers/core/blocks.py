@@ -5,17 +5,28 @@ row order, so that a block can be cut in two anywhere without moving the others.
 ticket belongs to; stages change a ticket only from the event loop.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from consumers.core import cursor
 from consumers.core.cursor import START
 from consumers.core.payload import Payload
+from consumers.core.ranges import END
 from consumers.core.reasons import Reasons
 from consumers.core.suspects import Suspicion
 from consumers.errors import ErrorCode
 from schemas.prediction import RecordFrame
-from schemas.reference import Inline, Reference
+from schemas.reference import Inline, Reference, RowRange
+
+# What a row costs besides its payload until it is delivered: its answer and its share of a record.
+ROW_COST_BYTES = 128
+# What a short answer may have of it; the rest is the objects around it.
+_ANSWER_BYTES = 80
+# A block and what it is made of, measured; where good and bad rows alternate, there is one a row.
+BLOCK_COST_BYTES = 512
+# A row's error besides its message.
+_ERROR_COST_BYTES = 256
 
 
 class Origin(Protocol):
@@ -89,10 +100,12 @@ class Times:
 
 class Block:
     """Consecutive rows of one object. Waiting until it has `answers` or a `rejection` for all its
-    rows.
+    rows. What it holds is charged to the byte budget of its lane, as `cost_bytes`. The answers
+    have at most `answer_bytes`.
     """
 
     __slots__ = (
+        "answer_bytes",
         "answered_s",
         "answers",
         "arrived_s",
@@ -130,6 +143,7 @@ class Block:
         self.rejection = rejection
         self.reasons = reasons
         self.answers: Sequence[bytes] | None = None
+        self.answer_bytes = 0
         self.errors: Mapping[int, Rejection] = {}
         self.arrived_s = 0.0
         self.called_s = 0.0
@@ -143,37 +157,74 @@ class Block:
     def is_answered(self) -> bool:
         return self.answers is not None or self.rejection is not None
 
+    def charge(self, nbytes: int) -> None:
+        """It holds so much more."""
+        self.cost_bytes += nbytes
+        self.ticket.owner.hold(nbytes)
+
     def split(self, rows: int) -> "Block":
         """Keep the first `rows` rows; the rest becomes the next block of the chain and is
         returned.
         """
-        assert self.payload is not None
         assert 0 < rows < self.rows
         rest = Block(
             self.ticket,
             self.first_row + rows,
             self.rows - rows,
-            self.payload.cut(rows, self.rows),
+            None,
             self.member,
+            self.rejection,
         )
-        rest.arrived_s, rest.waiting = self.arrived_s, self.waiting
-        rest.is_bulk = self.is_bulk
+        rest.arrived_s, rest.called_s, rest.answered_s = (
+            self.arrived_s,
+            self.called_s,
+            self.answered_s,
+        )
+        rest.waiting, rest.is_bulk = self.waiting, self.is_bulk
         rest.cost_bytes = self.cost_bytes * rest.rows // self.rows
         self.cost_bytes -= rest.cost_bytes
+        rest.charge(BLOCK_COST_BYTES)
         rest.next, self.next = self.next, rest
         if self.ticket.tail is self:
             self.ticket.tail = rest
-        self.payload = self.payload.cut(0, rows)
+        self._split_rows(rest, rows)
         self.rows = rows
         return rest
 
-    def answer(self, answers: Sequence[bytes], errors: Mapping[int, Rejection]) -> None:
-        """One answer per row; `errors` by index into this block. The payload is let go."""
+    def _split_rows(self, rest: "Block", rows: int) -> None:
+        if self.payload is not None:
+            rest.payload = self.payload.cut(rows, self.rows)
+            self.payload = self.payload.cut(0, rows)
+        if self.reasons is not None:
+            rest.reasons = self.reasons.cut(rows, self.rows)
+            self.reasons = self.reasons.cut(0, rows)
+        if self.answers is not None:
+            rest.answers, self.answers = self.answers[rows:], self.answers[:rows]
+            rest.answer_bytes = sum(map(len, rest.answers))
+            self.answer_bytes = sum(map(len, self.answers))
+            errors = self.errors
+            rest.errors = {row - rows: why for row, why in errors.items() if row >= rows}
+            self.errors = {row: why for row, why in errors.items() if row < rows}
+
+    def answer(
+        self, answers: Sequence[bytes], errors: Mapping[int, Rejection], most_bytes: int
+    ) -> None:
+        """One answer per row, of at most so many bytes together; `errors` by index into this
+        block. The payload is let go.
+        """
+        room_bytes = self.rows * _ANSWER_BYTES
+        if most_bytes > room_bytes:
+            most_bytes = sum(map(len, answers))
+        more_bytes = max(0, most_bytes - room_bytes)
+        if errors or more_bytes:
+            self.charge(more_bytes + sum(map(_cost_of, errors.values())))
         self.answers = answers
+        self.answer_bytes = most_bytes
         self.errors = errors
         self.payload = None
 
     def reject(self, rejection: Rejection) -> None:
+        self.charge(_cost_of(rejection))
         self.rejection = rejection
         self.payload = None
 
@@ -187,16 +238,22 @@ class Block:
             yield rows, self.rejection._replace(message=text)
 
 
+def _cost_of(rejection: Rejection) -> int:
+    return _ERROR_COST_BYTES + len(rejection.message)
+
+
 class Ticket:
     """One object of one record: its identity, its chain of blocks, and how it ended.
 
-    `reference` is None for inline rows and for a record that is no reference. `value_kept`: a
-    dead letter has its message. `closed` means: no more blocks will come, `rows` is the object's
+    `reference` is None for inline rows and for a record that is no reference. `cost_bytes`
+    is its share of what the message takes in memory. `value_kept`: a dead letter has its message.
+    `closed` means: no more blocks will come, `rows` is the object's
     row count, `failure` tells why if it could not be read to its end.
     """
 
     __slots__ = (
         "closed",
+        "cost_bytes",
         "duplicate_of",
         "failure",
         "frame",
@@ -244,6 +301,7 @@ class Ticket:
         self.next_row = 0
         self.read_bytes = 0
         self.resume = START
+        self.cost_bytes = 0
         self.rows = 0
         self.started = False
         self.closed = False
@@ -306,8 +364,13 @@ class Ticket:
         if selected is None:
             yield start, stop
             return
-        for first, end in selected:
-            low = max(first, start)
-            high = stop if end is None else min(end, stop)
-            if low < high:
-                yield low, high
+        # Found, not searched from the first: an archive may have a run for each of 100,000 members.
+        place = bisect_right(selected, start, key=_end)
+        for first, end in selected[place:]:
+            if first >= stop:
+                return
+            yield max(first, start), stop if end is None else min(end, stop)
+
+
+def _end(selected: RowRange) -> int:
+    return END if selected[1] is None else selected[1]

@@ -23,6 +23,54 @@ class Release(NamedTuple):
         return sum(block.rows for block in self.blocks)
 
 
+# A dead letter names the object twice and has a message; a rejected row has one.
+LETTER_BYTES = 1_500
+FAILED_ROW_BYTES = 1_000
+RANGE_BYTES = 84
+
+
+class Room:
+    """What may still leave now: `rows`, and `nbytes` of records and letters. `frame_bytes` says
+    what a record of a ticket takes besides its answer.
+    """
+
+    def __init__(self, rows: int, nbytes: int, frame_bytes: Callable[[Ticket], int]) -> None:
+        self.rows = rows
+        self.nbytes = nbytes
+        self._frame_bytes = frame_bytes
+
+    @property
+    def is_left(self) -> bool:
+        return self.rows > 0 and self.nbytes > 0
+
+    def take(self, block: Block) -> None:
+        """The block leaves; cut if it is larger than what is left. One row always leaves."""
+        nbytes = self._weight(block)
+        if nbytes > self.nbytes and block.rows > 1:
+            fitting = self.nbytes * block.rows // nbytes
+            block.split(min(max(1, fitting), block.rows - 1))
+            nbytes = self._weight(block)
+        self.rows -= block.rows
+        self.nbytes -= nbytes
+
+    def take_end(self, ticket: Ticket) -> None:
+        """A marker leaves."""
+        ranges = ticket.reference.rows if ticket.reference else None
+        self.rows -= 1
+        self.nbytes -= (
+            3 * self._frame_bytes(ticket) + LETTER_BYTES + RANGE_BYTES * len(ranges or ())
+        )
+
+    def _weight(self, block: Block) -> int:
+        frame_bytes = self._frame_bytes(block.ticket) + 6 * len(block.member or "")
+        nbytes = block.rows * frame_bytes + block.answer_bytes
+        letters = len(block.errors)
+        if block.rejection is not None:
+            letters = block.reasons.stretches if block.reasons is not None else 1
+            nbytes += block.rows * FAILED_ROW_BYTES
+        return nbytes + letters * (2 * frame_bytes + LETTER_BYTES)
+
+
 class Order(Protocol):
     """The tickets of one lane that are not answered yet. Iterates in no promised order."""
 
@@ -46,9 +94,9 @@ class Order(Protocol):
         """Forget the tickets nobody works on, and those that could only leave behind them."""
         ...
 
-    def release(self, max_rows: int, spare_marks: Callable[[], int]) -> list[Release]:
-        """Take out what may leave, stopping after the block that reaches `max_rows`. Of tickets
-        beyond the first of all, no more than there is room to tell of.
+    def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
+        """Take out what may leave, stopping after the block that uses up the room. Of tickets
+        beyond the first of all, no more than there are marks left to tell of.
         """
         ...
 
@@ -77,10 +125,10 @@ class PartitionOrder:
     def abandon_unstarted(self) -> None:
         _cut_at_unstarted(self._tickets)
 
-    def release(self, max_rows: int, spare_marks: Callable[[], int]) -> list[Release]:
+    def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
         """Only the first of all ever leaves, so there is always room to tell of it."""
         releases: list[Release] = []
-        _release_queue(self._tickets, releases, max_rows)
+        _release_queue(self._tickets, releases, room)
         return releases
 
 
@@ -113,21 +161,21 @@ class StreamOrder:
             if not tickets:
                 del self._streams[stream]
 
-    def release(self, max_rows: int, spare_marks: Callable[[], int]) -> list[Release]:
+    def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
         """The stream that used up the room is last in turn the next time."""
         releases: list[Release] = []
-        room, marks = max_rows, spare_marks()
+        marks = spare_marks()
         first = min((tickets[0] for tickets in self._streams.values()), key=_place, default=None)
         for stream, tickets in list(self._streams.items()):
             is_first = tickets[0] is first
             before = len(releases)
-            room = _release_queue(tickets, releases, room, marks + is_first)
+            _release_queue(tickets, releases, room, marks + is_first)
             marks -= max(0, len(releases) - before - is_first)
             if not tickets:
                 del self._streams[stream]
-            elif room <= 0:
+            elif not room.is_left:
                 self._streams[stream] = self._streams.pop(stream)
-            if room <= 0:
+            if not room.is_left:
                 break
         return releases
 
@@ -146,29 +194,29 @@ def _cut_at_unstarted(tickets: deque[Ticket]) -> None:
 
 
 def _release_queue(
-    tickets: deque[Ticket], releases: list[Release], room: int, most: int | None = None
-) -> int:
-    """Append to `releases` (at most so many) what may leave this queue; the room that is left."""
-    while tickets and room > 0 and most != 0:
+    tickets: deque[Ticket], releases: list[Release], room: Room, most: int | None = None
+) -> None:
+    """Append to `releases` (at most so many) what may leave this queue."""
+    while tickets and room.is_left and most != 0:
         ticket = tickets[0]
         release = _release_from(ticket, room)
         if release.blocks or release.finished:
             releases.append(release)
-            room -= max(1, release.rows)
             most = None if most is None else most - 1
         if not release.finished:
             break
         tickets.popleft()
-    return room
 
 
-def _release_from(ticket: Ticket, room: int) -> Release:
+def _release_from(ticket: Ticket, room: Room) -> Release:
     blocks: list[Block] = []
-    while (block := ticket.head) is not None and block.is_answered and room > 0:
+    while (block := ticket.head) is not None and block.is_answered and room.is_left:
         if block.next is None and not ticket.closed:
             break
+        room.take(block)
         blocks.append(block)
-        room -= block.rows
         ticket.head = block.next
     finished = ticket.closed and ticket.head is None
+    if finished and (ticket.failure is not None or not blocks):
+        room.take_end(ticket)
     return Release(ticket, blocks, finished)

@@ -39,7 +39,11 @@ class Payload(Protocol):
         ...
 
     def cut(self, start: int, stop: int) -> Self:
-        """Rows `start` to `stop` (half open) of this payload."""
+        """Rows `start` to `stop` (half open) of this payload, which stays in memory with them."""
+        ...
+
+    def owned(self) -> Self:
+        """The same in memory of its own, so that what it was cut from can go."""
         ...
 
 
@@ -63,6 +67,9 @@ class Matrix:
 
     def cut(self, start: int, stop: int) -> "Matrix":
         return Matrix(self.values[start:stop])
+
+    def owned(self) -> "Matrix":
+        return Matrix(self.values.copy())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,6 +102,9 @@ class JsonRows:
         begin = int(self.ends[start - 1]) + 1 if start else 0
         end = int(self.ends[stop - 1])
         return JsonRows(memoryview(self.body)[begin:end], self.ends[start:stop] - begin)
+
+    def owned(self) -> "JsonRows":
+        return JsonRows(bytes(self.body), self.ends)
 
 
 # Before each opaque row stands its length, as in a BYTES tensor of the Open Inference Protocol.
@@ -144,6 +154,9 @@ class BytesRows:
         end = int(self.ends[stop - 1])
         return BytesRows(memoryview(self.body)[begin:end], self.ends[start:stop] - begin)
 
+    def owned(self) -> "BytesRows":
+        return BytesRows(bytes(self.body), self.ends)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
@@ -168,3 +181,6 @@ class Columns:
 
     def cut(self, start: int, stop: int) -> "Columns":
         return Columns(self.batch.slice(start, stop - start), self.schema)
+
+    def owned(self) -> "Columns":
+        return Columns(self.batch.take(np.arange(self.rows)), self.schema)

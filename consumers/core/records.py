@@ -54,7 +54,7 @@ class Records:
         self._fits = fits
 
     def frame_bytes(self, ticket: Ticket) -> int:
-        """What a record of this ticket takes besides its answer."""
+        """What a record of this ticket takes besides its answer and its member."""
         return self._frame_of(ticket).nbytes
 
     def encode(self, release: Release) -> Encoded:
@@ -96,7 +96,8 @@ class Records:
                 block.first_row + final, answers[final], member, last_rows
             )
         errors = dict(block.errors)
-        if not self._fits(key, max(map(len, values))):
+        most_bytes = frame.nbytes + 6 * len(member or "") + block.answer_bytes
+        if not self._fits(key, most_bytes):
             errors = _too_large(values, lambda value: self._fits(key, len(value))) | errors
         if not errors:
             out.values.extend(values)

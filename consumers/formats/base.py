@@ -41,8 +41,15 @@ class Decoder(Protocol):
         """
         ...
 
+    @property
+    def pending(self) -> bool:
+        """Are there more rows than the last `feed` returned? Then feed nothing, for those."""
+        ...
+
     def feed(self, data: bytes) -> list[Run]:
-        """Take the next bytes (any length, cut anywhere); return the rows now complete."""
+        """Take the next bytes (any length, cut anywhere); return the rows now complete, or, of very
+        many, the next ones.
+        """
         ...
 
     def close(self) -> list[Run]:

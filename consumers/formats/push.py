@@ -1,14 +1,17 @@
 """How parsers are chained, and how the outermost one becomes a `Decoder`.
 
 Rule: inside, a parser is lazy: it yields runs while it reads, so that one inflated piece is parsed
-before the next one is made. Outside, `feed` returns lists. Rows that were complete before the
-object broke are returned first; the error follows with the next call, be it a second `close`.
+before the next one is made. Outside, `feed` returns lists of bounded length. Rows that were
+complete before the object broke are returned first; the error follows with the next call, be it a
+second `close`.
 Owner: the stage that expands objects, one decoder per object.
 """
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Protocol
 
+from consumers.core.blocks import BLOCK_COST_BYTES, ROW_COST_BYTES
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import Run
 
@@ -16,6 +19,11 @@ from consumers.formats.base import Run
 PLAIN_STEP_BYTES = 256 << 10
 # At the default expansion_ratio of 200 this is 25 MB of text.
 EXPANDING_STEP_BYTES = 128 << 10
+
+# What one feed makes before the byte budget is looked at again; an ordinary step makes a tenth.
+PIECE_BYTES = 8 << 20
+# Bad rows are read one by one, at 5 us and more each.
+PIECE_BAD_ROWS = 1_024
 
 
 class Parser(Protocol):
@@ -41,6 +49,7 @@ class PushDecoder:
         self._parser = parser
         self._fail_on_bad_row = fail_on_bad_row
         self._rows = 0
+        self._runs: Iterator[Run] | None = None
         self._failure: Poison | None = None
         self._closed = False
 
@@ -52,32 +61,55 @@ class PushDecoder:
     def expands(self) -> bool:
         return self._parser.step_bytes == EXPANDING_STEP_BYTES
 
+    @property
+    def pending(self) -> bool:
+        return self._runs is not None
+
     def feed(self, data: bytes) -> list[Run]:
-        runs: list[Run] = []
-        if self._failure is None:
-            self._take(self._parser.feed(data), runs)
-        if self._failure is not None and not runs:
-            raise self._failure
-        return runs
+        if self._failure is None and (data or self._runs is None):
+            self._then(self._parser.feed(data))
+        return self._piece()
 
     def close(self) -> list[Run]:
-        runs: list[Run] = []
         if self._failure is None and not self._closed:
             self._closed = True
-            self._take(self._parser.close(), runs)
+            self._then(self._parser.close())
+        return self._piece()
+
+    def _then(self, runs: Iterator[Run]) -> None:
+        self._runs = runs if self._runs is None else chain(self._runs, runs)
+
+    def _piece(self) -> list[Run]:
+        runs: list[Run] = []
+        if self._runs is not None:
+            try:
+                self._take(self._runs, runs)
+            except Poison as failure:
+                self._failure, self._runs = failure, None
         if self._failure is not None and not runs:
             raise self._failure
         return runs
 
-    def _take(self, rows: Iterator[Run], runs: list[Run]) -> None:
-        try:
-            for run in rows:
-                if run.error is not None and self._fail_on_bad_row:
-                    raise Poison("bad_row", self._describe(run))
-                self._rows += run.rows
+    def _take(self, found: Iterator[Run], runs: list[Run]) -> None:
+        """Until it is enough for one piece; neighbours that are bad for one reason are one run."""
+        nbytes = bad_rows = 0
+        for run in found:
+            if run.error is None:
+                assert run.payload is not None
+                nbytes += run.payload.nbytes + run.rows * ROW_COST_BYTES
+            elif self._fail_on_bad_row:
+                raise Poison("bad_row", self._describe(run))
+            else:
+                bad_rows += run.rows
+            self._rows += run.rows
+            before = runs[-1] if run.error is not None and runs else None
+            if before is not None and (before.error, before.member) == (run.error, run.member):
+                runs[-1] = before._replace(rows=before.rows + run.rows)
+            else:
                 runs.append(run)
-        except Poison as failure:
-            self._failure = failure
+            if nbytes + len(runs) * BLOCK_COST_BYTES > PIECE_BYTES or bad_rows >= PIECE_BAD_ROWS:
+                return
+        self._runs = None
 
     def _describe(self, run: Run) -> str:
         where = f' of member "{run.member}"' if run.member is not None else ""

@@ -9,8 +9,11 @@ decoded and skipped, never predicted again.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
-from consumers.core.blocks import Block, Rejection, Ticket
+from consumers.core.blocks import BLOCK_COST_BYTES, ROW_COST_BYTES, Block, Rejection, Ticket
+from consumers.core.payload import Payload
+from consumers.core.reasons import ReasonsBuilder
 from consumers.errors import Poison
 from consumers.formats.base import Decoder, RowOptions, Run
 from consumers.formats.registry import open_decoder
@@ -20,8 +23,7 @@ from consumers.threads import in_thread
 # Below this a thread costs more (about 0.1 ms) than to inflate and decode.
 OFFLOAD_BYTES = 8 * 1024
 
-# What a row costs besides its payload until it is delivered: its answer and its share of a record.
-ROW_COST_BYTES = 128
+_BAD_ROW = Rejection("bad_row", "", "expand")
 
 Decode = Callable[[bytes], list[Run]]
 Room = Callable[[], Awaitable[None]]
@@ -64,6 +66,14 @@ class Expand:
         return Reading(ticket, decoder, self._microbatch, self._offload)
 
 
+class _Bad(NamedTuple):
+    """Bad rows next to each other, so far."""
+
+    first_row: int
+    member: str | None
+    reasons: ReasonsBuilder
+
+
 class Reading:
     """One try at one object: feed it chunks, then close it. Rows below `ticket.next_row` are
     skipped.
@@ -77,6 +87,7 @@ class Reading:
         self._microbatch = microbatch
         self._offload = offload
         self._row = 0
+        self._bad: _Bad | None = None
 
     async def feed(self, data: bytes, room: Room) -> None:
         """Decode in steps; each waits for `room`, as what a step becomes is only known after it."""
@@ -87,13 +98,21 @@ class Reading:
                 step_bytes = self._decoder.step_bytes
                 step = data[start : start + step_bytes] if len(data) > step_bytes else data
                 await room()
-                if self._decoder.expands and len(step) > OFFLOAD_BYTES:
-                    self._emit(await self._offload(self._decoder.feed, step))
-                else:
-                    self._emit(self._decoder.feed(step))
+                in_thread = self._decoder.expands and len(step) > OFFLOAD_BYTES
+                await self._feed(step, in_thread=in_thread)
+                while self._decoder.pending and self._ticket.owner.alive:
+                    await asyncio.sleep(0)
+                    await room()
+                    await self._feed(b"", in_thread=in_thread)
                 start += len(step)
                 if start < len(data):
                     await asyncio.sleep(0)
+
+    async def _feed(self, step: bytes, *, in_thread: bool) -> None:
+        if in_thread:
+            self._emit(await self._offload(self._decoder.feed, step))
+        else:
+            self._emit(self._decoder.feed(step))
 
     async def close(self) -> None:
         with _in_this_stage():
@@ -109,20 +128,39 @@ class Reading:
             fresh = max(start, ticket.next_row)
             if fresh < self._row:
                 for first, stop in ticket.wants(fresh, self._row):
-                    self._add(run, start, first, stop)
+                    if run.payload is None:
+                        self._add_bad(run, first, stop - first)
+                    else:
+                        self._add_good(run, run.payload, start, first, stop)
                 ticket.next_row = self._row
+        self._end_bad()
         if runs:
             ticket.owner.wake()
 
-    def _add(self, run: Run, start: int, first: int, stop: int) -> None:
+    def _add_good(self, run: Run, payload: Payload, start: int, first: int, stop: int) -> None:
+        self._end_bad()
         rows = stop - first
-        if run.payload is None:
-            rejection = Rejection("bad_row", run.error or "the row cannot be read", "expand")
-            self._ticket.add(Block(self._ticket, first, rows, None, run.member, rejection))
-            return
-        payload = run.payload if rows == run.rows else run.payload.cut(first - start, stop - start)
+        if rows < run.rows:
+            payload = payload.cut(first - start, stop - start).owned()
         block = Block(self._ticket, first, rows, payload, run.member)
-        block.cost_bytes = payload.nbytes + rows * ROW_COST_BYTES
-        self._ticket.owner.hold(block.cost_bytes)
+        block.charge(BLOCK_COST_BYTES + payload.nbytes + rows * ROW_COST_BYTES)
         self._ticket.add(block)
         self._microbatch.add(block)
+
+    def _add_bad(self, run: Run, first: int, rows: int) -> None:
+        """Neighbours become one block, whatever the reason of each."""
+        bad = self._bad
+        if bad is None or (bad.first_row + bad.reasons.rows, bad.member) != (first, run.member):
+            self._end_bad()
+            bad = self._bad = _Bad(first, run.member, ReasonsBuilder())
+        bad.reasons.add(rows, run.error or "the row cannot be read")
+
+    def _end_bad(self) -> None:
+        if self._bad is None:
+            return
+        first, member, builder = self._bad
+        self._bad = None
+        reasons = builder.build()
+        block = Block(self._ticket, first, reasons.rows, None, member, _BAD_ROW, reasons)
+        block.charge(BLOCK_COST_BYTES + reasons.nbytes)
+        self._ticket.add(block)

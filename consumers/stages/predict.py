@@ -255,6 +255,9 @@ def _is_suspect(block: Block) -> bool:
 
 
 def _distribute(blocks: Sequence[Block], answers: Answers) -> None:
+    nbytes = answers.nbytes
+    if nbytes is None:
+        nbytes = sum(map(len, answers.values))
     start = 0
     for block in blocks:
         stop = start + block.rows
@@ -263,5 +266,5 @@ def _distribute(blocks: Sequence[Block], answers: Answers) -> None:
             for row, message in answers.errors.items()
             if start <= row < stop
         }
-        block.answer(answers.values[start:stop], errors)
+        block.answer(answers.values[start:stop], errors, nbytes)
         start = stop

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from consumers.core.blocks import Ticket
 from consumers.core.line import LineStop
-from consumers.core.order import Release
+from consumers.core.order import Release, Room
 from consumers.core.pace import Pace
 from consumers.core.records import Encoded, Failed, Labels, Records
 from consumers.dedupe import Dedupe
@@ -25,6 +25,8 @@ from consumers.telemetry import Telemetry, Way
 
 # About 1 MB of records, the size of a Kafka batch, and a few ms of the event loop.
 RELEASE_ROWS = 2_500
+# Where records are long, by answers or attributes: two Kafka batches, held twice while they leave.
+RELEASE_BYTES = 2 << 20
 
 
 class _Leaving(NamedTuple):
@@ -61,7 +63,7 @@ class Publish:
         self._telemetry = telemetry
 
     async def lane_forever(self, lane: Lane) -> None:
-        while releases := await lane.release(RELEASE_ROWS):
+        while releases := await lane.release(self._room):
             released_s = self._clock.now()
             leaving, stop = self._encode_all(lane, releases)
             releases = releases[: len(leaving)]
@@ -75,7 +77,7 @@ class Publish:
 
     async def lane_in_transactions(self, lane: Lane, outlet: Outlet, idle_s: float) -> None:
         """Records that need no answer move the position alone, after `idle_s` without a release."""
-        while (found := await _within(lane, idle_s)) is not None:
+        while (found := await self._within(lane, idle_s)) is not None:
             if not found and lane.progress == lane.committed:
                 continue
             released_s = self._clock.now()
@@ -94,6 +96,19 @@ class Publish:
                 self._delivered(releases, released_s)
             if stop is not None and lane.alive:
                 lane.stop(stop)
+
+    async def _within(self, lane: Lane, idle_s: float) -> list[Release] | None:
+        """What may be published next; empty after `idle_s` without any, None when the lane is
+        closed.
+        """
+        try:
+            async with asyncio.timeout(idle_s):
+                return await lane.release(self._room) or None
+        except TimeoutError:
+            return []
+
+    def _room(self) -> Room:
+        return Room(RELEASE_ROWS, RELEASE_BYTES, self._records.frame_bytes)
 
     def _encode_all(
         self, lane: Lane, releases: Sequence[Release]
@@ -164,17 +179,6 @@ class Publish:
         if self._pace is not None:
             for latency_s, way in zip(latencies_s, ways, strict=True):
                 self._pace.elsewhere(latency_s - way.wait - way.call)
-
-
-async def _within(lane: Lane, idle_s: float) -> list[Release] | None:
-    """What may be published next; empty after `idle_s` without any, None when the lane is
-    closed.
-    """
-    try:
-        async with asyncio.timeout(idle_s):
-            return await lane.release(RELEASE_ROWS) or None
-    except TimeoutError:
-        return []
 
 
 def _way(release: Release, latency_s: float, released_s: float, now_s: float) -> Way:

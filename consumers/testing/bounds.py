@@ -14,6 +14,9 @@ from consumers.testing.worker import Worker
 
 # Far more than any world takes: time that does not pass means tasks that wake each other.
 MOST_TURNS = 300_000
+# A decoded row is counted with 136 bytes at least; refused alone it is a block of its own with an
+# error, about 900.
+GROWTH = 8
 
 
 class Bounds:
@@ -43,14 +46,15 @@ class Bounds:
     def _most_bytes(self, pipeline: Pipeline, era: Era) -> int:
         """One step is begun while a byte is left. Each head may go on without: a step, besides the
         one it keeps until it knows whether it is the last; and with heads that do not wait for each
-        other's deliveries, as much again that is being delivered.
+        other's deliveries, as much again that is being delivered. A row that was refused takes
+        more than it did decoded.
         """
         heads = (
             sum(4 * len(self._logs[number].streams) for number in pipeline.lanes)
             if era.settings.order_by_stream
             else 2 * len(pipeline.lanes)
         )
-        return era.settings.buffer_bytes + (heads + 1) * era.terms.truths.step_bytes
+        return GROWTH * (era.settings.buffer_bytes + (heads + 1) * era.terms.truths.step_bytes)
 
     def _hold(self, worker: Worker, what: str, found: int, most: int) -> None:
         if found > most:

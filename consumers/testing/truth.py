@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from consumers.core.blocks import BLOCK_COST_BYTES, ROW_COST_BYTES
 from consumers.core.payload import Payload
 from consumers.errors import Poison
 from consumers.formats.base import Decoder, RowOptions, Run
 from consumers.formats.registry import open_decoder
 from consumers.ports import Answers, Record
-from consumers.stages.expand import ROW_COST_BYTES
 from schemas.codec import Ignored, Inline, SchemaError, decode
 from schemas.reference import Reference
 
@@ -150,6 +150,7 @@ class Truths:
                 cost_bytes = 0
                 for run in runs:
                     rows += self._predicted(run)
+                    cost_bytes += BLOCK_COST_BYTES + len(run.error or "") * 2
                     if run.payload is not None:
                         cost_bytes += run.payload.nbytes + run.rows * ROW_COST_BYTES
                 self.step_bytes = max(self.step_bytes, cost_bytes)
@@ -161,6 +162,8 @@ class Truths:
     def _steps(decoder: Decoder, data: bytes, chunk_bytes: int) -> Iterable[list[Run]]:
         for start in range(0, len(data), chunk_bytes):
             yield decoder.feed(data[start : start + chunk_bytes])
+            while decoder.pending:
+                yield decoder.feed(b"")
         while runs := decoder.close():
             yield runs
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from consumers.core.blocks import Block, Ticket
+from consumers.core.order import Room
 from consumers.core.payload import Matrix
 from consumers.ports import Record
 
@@ -31,6 +32,10 @@ class StubLane:
         self.woken += 1
 
 
+def space(rows: int, nbytes: int = 1 << 40, frame_bytes: int = 0) -> Room:
+    return Room(rows, nbytes, lambda _: frame_bytes)
+
+
 def ticket(stream: str = "s", offset: int = 0, lane: StubLane | None = None) -> Ticket:
     return Ticket(lane or StubLane(), Record(0, offset, None, None, 0), 0, stream, None)
 
@@ -50,5 +55,6 @@ def block(of: Ticket, rows: int, columns: int = 2) -> Block:
 
 
 def answered(of: Block) -> Block:
-    of.answer([b"%d" % (of.first_row + index) for index in range(of.rows)], {})
+    answers = [b"%d" % (of.first_row + index) for index in range(of.rows)]
+    of.answer(answers, {}, sum(map(len, answers)))
     return of

@@ -11,7 +11,7 @@ from consumers.core.cursor import Cursor, Progress, decode, encode
 from consumers.core.ledger import Ledger
 from consumers.core.order import PartitionOrder, Release
 from consumers.core.window import Batch, Reason, Window, WindowLimits
-from tests.core.builders import StubLane, answered, block, ticket
+from tests.core.builders import StubLane, answered, block, space, ticket
 
 ROW_BYTES_PER_COLUMN = 4
 
@@ -74,12 +74,12 @@ def test_the_order_agrees_with_lists_of_blocks(data: st.DataObject) -> None:
             offset += 1
         elif step == "release":
             room = data.draw(st.integers(1, 30), label="room")
-            assert told(order.release(room, lambda: 0)) == expected(shelves, room)
+            assert told(order.release(space(room), lambda: 0)) == expected(shelves, room)
         elif shelves:
             _change(step, data.draw(st.sampled_from(shelves)), data)
     for shelf in shelves:
         _settle(shelf)
-    assert told(order.release(10_000, lambda: 0)) == expected(shelves, 10_000)
+    assert told(order.release(space(10_000), lambda: 0)) == expected(shelves, 10_000)
     assert len(order) == len(shelves) == 0
 
 

@@ -1,6 +1,6 @@
 from consumers.core.blocks import Rejection
 from consumers.core.order import PartitionOrder, Release
-from tests.core.builders import answered, block, ticket
+from tests.core.builders import answered, block, space, ticket
 
 PLENTY = 1_000_000
 
@@ -24,9 +24,9 @@ def test_an_answer_waits_for_the_rows_before_it() -> None:
     first, second = block(one, 2), block(one, 3)
     one.close()
     answered(second)
-    assert order.release(PLENTY, no_marks) == []
+    assert order.release(space(PLENTY), no_marks) == []
     answered(first)
-    assert rows_of(order.release(PLENTY, no_marks)) == [(0, 0, 2), (0, 2, 3)]
+    assert rows_of(order.release(space(PLENTY), no_marks)) == [(0, 0, 2), (0, 2, 3)]
 
 
 def test_an_object_waits_for_the_object_before_it() -> None:
@@ -38,30 +38,30 @@ def test_an_object_waits_for_the_object_before_it() -> None:
         one.close()
     assert late.head is not None
     answered(late.head)
-    assert order.release(PLENTY, no_marks) == []
+    assert order.release(space(PLENTY), no_marks) == []
     assert early.head is not None
     answered(early.head)
-    assert rows_of(order.release(PLENTY, no_marks)) == [(1, 0, 1), (2, 0, 1)]
+    assert rows_of(order.release(space(PLENTY), no_marks)) == [(1, 0, 1), (2, 0, 1)]
 
 
 def test_the_last_block_stays_until_it_is_known_to_be_the_last() -> None:
     order, one = PartitionOrder(), ticket()
     order.add(one)
     answered(block(one, 2))
-    assert order.release(PLENTY, no_marks) == []
+    assert order.release(space(PLENTY), no_marks) == []
     answered(block(one, 2))
-    assert rows_of(order.release(PLENTY, no_marks)) == [(0, 0, 2)]
+    assert rows_of(order.release(space(PLENTY), no_marks)) == [(0, 0, 2)]
     one.close()
-    (release,) = order.release(PLENTY, no_marks)
+    (release,) = order.release(space(PLENTY), no_marks)
     assert (rows_of([release]), release.finished) == ([(0, 2, 2)], True)
 
 
 def test_an_object_without_rows_is_released_when_it_is_closed() -> None:
     order, one = PartitionOrder(), ticket()
     order.add(one)
-    assert order.release(PLENTY, no_marks) == []
+    assert order.release(space(PLENTY), no_marks) == []
     one.close()
-    (release,) = order.release(PLENTY, no_marks)
+    (release,) = order.release(space(PLENTY), no_marks)
     assert (release.blocks, release.finished) == ([], True)
     assert len(order) == 0
 
@@ -71,7 +71,7 @@ def test_a_failed_object_is_released_with_the_rows_it_had() -> None:
     order.add(one)
     answered(block(one, 2))
     one.close(Rejection("bad_archive", "cut off", "expand"))
-    (release,) = order.release(PLENTY, no_marks)
+    (release,) = order.release(space(PLENTY), no_marks)
     assert (release.rows, release.finished) == (2, True)
 
 
@@ -81,8 +81,8 @@ def test_a_release_stops_after_the_block_that_reaches_the_limit() -> None:
     for _ in range(4):
         answered(block(one, 10))
     one.close()
-    assert rows_of(order.release(15, no_marks)) == [(0, 0, 10), (0, 10, 10)]
-    assert rows_of(order.release(15, no_marks)) == [(0, 20, 10), (0, 30, 10)]
+    assert rows_of(order.release(space(15), no_marks)) == [(0, 0, 10), (0, 10, 10)]
+    assert rows_of(order.release(space(15), no_marks)) == [(0, 20, 10), (0, 30, 10)]
 
 
 def test_a_rejected_block_keeps_its_place() -> None:
@@ -92,7 +92,7 @@ def test_a_rejected_block_keeps_its_place() -> None:
     block(one, 1).reject(Rejection("bad_row", "no number", "expand"))
     answered(block(one, 1))
     one.close()
-    (release,) = order.release(PLENTY, no_marks)
+    (release,) = order.release(space(PLENTY), no_marks)
     assert [one.rejection is not None for one in release.blocks] == [False, True, False]
 
 
@@ -115,4 +115,4 @@ def test_a_block_cut_in_two_keeps_its_rows_in_order() -> None:
     one.close()
     for part in (last, rest, first):
         answered(part)
-    assert rows_of(order.release(PLENTY, no_marks)) == [(0, 0, 2), (0, 2, 3), (0, 5, 1)]
+    assert rows_of(order.release(space(PLENTY), no_marks)) == [(0, 0, 2), (0, 2, 3), (0, 5, 1)]

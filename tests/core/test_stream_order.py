@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from consumers.core.blocks import Rejection, Ticket
 from consumers.core.order import Release, StreamOrder
-from tests.core.builders import answered, block, ticket
+from tests.core.builders import answered, block, space, ticket
 
 PLENTY = 1_000_000
 
@@ -42,9 +42,9 @@ def test_a_stuck_object_holds_back_its_own_stream_alone() -> None:
     order, tickets = made("abcab")
     for one in tickets[1:]:
         answer(one)
-    assert sorted(offsets(order.release(PLENTY, marks(9)))) == [1, 2, 4]
+    assert sorted(offsets(order.release(space(PLENTY), marks(9)))) == [1, 2, 4]
     answer(tickets[0])
-    assert offsets(order.release(PLENTY, marks(9))) == [0, 3]
+    assert offsets(order.release(space(PLENTY), marks(9))) == [0, 3]
     assert len(order) == 0
 
 
@@ -52,11 +52,11 @@ def test_of_tickets_beyond_the_first_no_more_leave_than_there_is_room_to_tell_of
     order, tickets = made("abcdb")
     for one in tickets[1:]:
         answer(one)
-    assert order.release(PLENTY, marks(0)) == []
-    assert len(order.release(PLENTY, marks(2))) == 2
+    assert order.release(space(PLENTY), marks(0)) == []
+    assert len(order.release(space(PLENTY), marks(2))) == 2
     answer(tickets[0])
-    assert offsets(order.release(PLENTY, marks(0))) == [0]
-    assert len(order.release(PLENTY, marks(0))) == 1
+    assert offsets(order.release(space(PLENTY), marks(0))) == [0]
+    assert len(order.release(space(PLENTY), marks(0))) == 1
 
 
 def test_the_stream_that_used_up_the_room_is_the_last_in_the_next_turn() -> None:
@@ -66,8 +66,8 @@ def test_the_stream_that_used_up_the_room_is_the_last_in_the_next_turn() -> None
         block(huge, 100)
     answer(huge)
     answer(small)
-    assert offsets(order.release(50, marks(9))) == [0]
-    assert offsets(order.release(1, marks(9))) == [1]
+    assert offsets(order.release(space(50), marks(9))) == [0]
+    assert offsets(order.release(space(1), marks(9))) == [1]
 
 
 def test_only_heads_of_streams_have_nothing_before_them() -> None:
@@ -98,8 +98,8 @@ def test_it_agrees_with_one_queue_per_stream(
     left: list[int] = []
     for one in data.draw(st.permutations(tickets)):
         answer(one)
-        left += offsets(order.release(room, marks(spare)))
-    while found := offsets(order.release(room, marks(spare))):
+        left += offsets(order.release(space(room), marks(spare)))
+    while found := offsets(order.release(space(room), marks(spare))):
         assert len(found) <= min(room, spare + 1)
         left += found
     assert sorted(left) == list(range(len(streams)))

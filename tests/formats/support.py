@@ -55,6 +55,8 @@ def decode_until_failure(
         )
         for start, stop in pairwise(edges):
             runs += decoder.feed(data[start:stop])
+            while decoder.pending:
+                runs += decoder.feed(b"")
         while last := decoder.close():
             runs += last
     except Poison as failure:
@@ -66,9 +68,8 @@ def rows_of(runs: Iterable[Run]) -> list[Row]:
     rows: list[Row] = []
     for run in runs:
         if run.payload is None:
-            assert run.rows == 1
             assert run.error is not None
-            rows.append((run.member, run.error))
+            rows += [(run.member, run.error)] * run.rows
             continue
         assert run.error is None
         assert run.payload.rows == run.rows
@@ -116,7 +117,7 @@ def elements(runs: Iterable[Run]) -> list[object]:
 
 
 def errors(runs: Iterable[Run]) -> list[str]:
-    return [run.error for run in runs if run.error is not None]
+    return [run.error for run in runs if run.error is not None for _ in range(run.rows)]
 
 
 def tar_of(members: Mapping[str, bytes], *, format: int = tarfile.PAX_FORMAT) -> bytes:
