@@ -34,7 +34,9 @@ class Bounds:
 
     def check(self, worker: Worker, era: Era) -> None:
         settings, pipeline = era.settings, worker.pipeline
-        self._hold(worker, "bytes", pipeline.budget.spent_bytes, self._most_bytes(pipeline, era))
+        budget = pipeline.budget
+        of_objects = budget.spent_bytes - budget.messages_bytes
+        self._hold(worker, "bytes", of_objects, self._most_bytes(pipeline, era))
         for lane in pipeline.lanes.values():
             # A record with several objects is let in whole while there is room for one.
             most = settings.in_flight_objects - 1 + load.MOST_OBJECTS

@@ -22,6 +22,7 @@ from consumers.errors import (
     Transient,
     Unreachable,
 )
+from consumers.ports import Answers
 from tests.adapters.model_contract import expect
 from tests.support.oip_models import ROWS, Described, Fault, Outputs
 from tests.support.oip_server import Manner, OipServer
@@ -86,7 +87,7 @@ async def test_every_request_has_an_id_of_its_own() -> None:
 async def test_no_empty_batch_is_ever_sent() -> None:
     async with OipServer() as server, Connected(server) as model:
         assert await model.ready()
-        assert await model.predict(()) == ([], {})
+        assert await model.predict(()) == Answers([], {})
         refused = await model.predict([JsonRows.of([b'"no row"'])])
         assert list(refused.errors) == [0]
         assert server.requests == []

@@ -164,7 +164,7 @@ def test_a_text_in_the_output_error_rejects_its_row_alone() -> None:
         from_list("y", "FP32", [3], [1, 2, 3]),
         from_list("error", "BYTES", [3, 1], ["", "too\ncold", ""]),
     ]
-    assert answers(outputs, 3) == ([b'{"y":1.0}', b"null", b'{"y":3.0}'], {1: "too cold"})
+    assert answers(outputs, 3)[:2] == ([b'{"y":1.0}', b"null", b'{"y":3.0}'], {1: "too cold"})
 
 
 @pytest.mark.parametrize("nothing", [None, float("nan"), float("inf")])
@@ -204,7 +204,7 @@ def test_a_binary_tensor_that_is_cut_is_refused(datatype: str, raw: bytes) -> No
 
 def test_rows_that_were_not_sent_keep_their_places() -> None:
     found = spread(answers([from_list("y", "INT8", [2], [7, 8])], 2), 4, {0: "no", 2: "never"})
-    assert found == ([b"null", b'{"y":7}', b"null", b'{"y":8}'], {0: "no", 2: "never"})
+    assert found[:2] == ([b"null", b'{"y":7}', b"null", b'{"y":8}'], {0: "no", 2: "never"})
 
 
 def described(*inputs: tuple[str, str, list[int]]) -> dict[str, Any]:
