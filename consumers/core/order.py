@@ -38,24 +38,35 @@ class Room:
         self.rows = rows
         self.nbytes = nbytes
         self._frame_bytes = frame_bytes
+        self._is_used = False
 
     @property
     def is_left(self) -> bool:
         return self.rows > 0 and self.nbytes > 0
 
-    def take(self, block: Block) -> None:
-        """The block leaves; cut if it is larger than what is left. One row always leaves."""
+    def take(self, block: Block) -> bool:
+        """Does the block leave? It is cut if it is larger than what is left; one row always
+        leaves.
+        """
         nbytes = self._weight(block)
-        if nbytes > self.nbytes and block.rows > 1:
+        if nbytes > self.nbytes:
             fitting = self.nbytes * block.rows // nbytes
-            block.split(min(max(1, fitting), block.rows - 1))
-            nbytes = self._weight(block)
+            if fitting or not self._is_used:
+                if block.rows > 1:
+                    block.split(max(1, fitting))
+                nbytes = self.nbytes  # and that was the last
+            else:
+                self.nbytes = 0
+                return False
+        self._is_used = True
         self.rows -= block.rows
         self.nbytes -= nbytes
+        return True
 
     def take_end(self, ticket: Ticket) -> None:
         """A marker leaves."""
         ranges = ticket.reference.rows if ticket.reference else None
+        self._is_used = True
         self.rows -= 1
         self.nbytes -= (
             3 * self._frame_bytes(ticket) + LETTER_BYTES + RANGE_BYTES * len(ranges or ())
@@ -213,7 +224,8 @@ def _release_from(ticket: Ticket, room: Room) -> Release:
     while (block := ticket.head) is not None and block.is_answered and room.is_left:
         if block.next is None and not ticket.closed:
             break
-        room.take(block)
+        if not room.take(block):
+            break
         blocks.append(block)
         ticket.head = block.next
     finished = ticket.closed and ticket.head is None

@@ -1,5 +1,6 @@
-from consumers.core.blocks import Rejection
+from consumers.core.blocks import Block, Rejection
 from consumers.core.order import PartitionOrder, Release
+from consumers.core.reasons import ReasonsBuilder
 from tests.core.builders import answered, block, space, ticket
 
 PLENTY = 1_000_000
@@ -116,3 +117,56 @@ def test_a_block_cut_in_two_keeps_its_rows_in_order() -> None:
     for part in (last, rest, first):
         answered(part)
     assert rows_of(order.release(space(PLENTY), no_marks)) == [(0, 0, 2), (0, 2, 3), (0, 5, 1)]
+
+
+def test_a_release_is_cut_at_its_bytes_in_the_middle_of_a_block() -> None:
+    order, one = PartitionOrder(), ticket()
+    order.add(one)
+    answered(block(one, 10))
+    one.close()
+    found = [order.release(space(PLENTY, 350, frame_bytes=100), no_marks) for _ in range(4)]
+    assert [rows_of(releases) for releases in found] == [
+        [(0, 0, 3)], [(0, 3, 3)], [(0, 6, 3)], [(0, 9, 1)],
+    ]  # fmt: skip
+    assert [releases[0].finished for releases in found] == [False, False, False, True]
+    assert [answer for releases in found for answer in releases[0].blocks[0].answers or ()] == [
+        b"%d" % row for row in range(10)
+    ]
+
+
+def test_a_row_above_the_bytes_of_a_release_leaves_alone() -> None:
+    order, one = PartitionOrder(), ticket()
+    order.add(one)
+    answered(block(one, 2))
+    one.close()
+    assert rows_of(order.release(space(PLENTY, 10, frame_bytes=1_000), no_marks)) == [(0, 0, 1)]
+
+
+def test_errors_stay_with_their_rows_when_a_block_is_cut() -> None:
+    order, one = PartitionOrder(), ticket()
+    order.add(one)
+    bad = Rejection("model_rejected", "no", "predict")
+    block(one, 4).answer([b"1", b"null", b"3", b"null"], {1: bad, 3: bad}, 10)
+    one.close()
+    first = order.release(space(PLENTY, 6_000, frame_bytes=1_000), no_marks)[0].blocks[0]
+    assert (first.rows, dict(first.errors)) == (2, {1: bad})
+    rest = order.release(space(PLENTY), no_marks)[0].blocks[0]
+    assert (rest.first_row, rest.rows, dict(rest.errors)) == (2, 2, {1: bad})
+
+
+def test_bad_rows_weigh_by_their_letters() -> None:
+    """Each in its own way is a letter each; all for one reason are one."""
+    order, one = PartitionOrder(), ticket()
+    order.add(one)
+    for texts in (["same"] * 100, [f"reason {number}" for number in range(100)]):
+        builder = ReasonsBuilder()
+        for text in texts:
+            builder.add(1, text)
+        bad = Rejection("bad_row", "", "expand")
+        one.add(Block(one, one.next_row, 100, None, None, bad, builder.build()))
+        one.next_row += 100
+    one.close()
+    room_bytes = 150_000
+    first, second = (order.release(space(PLENTY, room_bytes), no_marks)[0] for _ in range(2))
+    assert 100 < first.rows < 140
+    assert second.rows < 65
