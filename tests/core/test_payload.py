@@ -1,8 +1,10 @@
 import orjson
+import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.core.payload import JsonRows
+from consumers.core.payload import BytesRows, Columns, JsonRows, Matrix, Payload
 from tests.core.builders import matrix
 
 
@@ -25,3 +27,34 @@ def test_joined_json_is_cut_between_rows(texts: list[str], data: st.DataObject) 
 def test_only_matrices_of_equal_width_share_a_request() -> None:
     assert matrix(2, columns=3).shape == matrix(9, columns=3).shape
     assert matrix(2, columns=3).shape != matrix(2, columns=4).shape
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        matrix(1_000),
+        JsonRows.of([b"%d" % row for row in range(1_000)]),
+        BytesRows.of([b"%d" % row for row in range(1_000)]),
+        Columns(pa.record_batch({"a": list(range(1_000))}), "a"),
+    ],
+    ids=lambda payload: type(payload).__name__,
+)
+def test_a_part_of_its_own_holds_nothing_of_the_others(payload: Payload) -> None:
+    part = payload.cut(10, 12).owned()
+    assert part.rows == 2
+    assert _held(part) < 100
+
+
+def _held(payload: Payload) -> int:
+    """What stays in memory with it."""
+    match payload:
+        case Matrix():
+            base = payload.values.base
+            return payload.nbytes if base is None else base.nbytes
+        case Columns():
+            return sum(
+                buffer.size for buffer in payload.batch.column(0).buffers() if buffer is not None
+            )
+        case JsonRows() | BytesRows():
+            return len(payload.body if isinstance(payload.body, bytes) else payload.body.obj)
+    raise AssertionError
