@@ -56,5 +56,5 @@ def _held(payload: Payload) -> int:
                 buffer.size for buffer in payload.batch.column(0).buffers() if buffer is not None
             )
         case JsonRows() | BytesRows():
-            return len(payload.body if isinstance(payload.body, bytes) else payload.body.obj)
+            return len(bytes(memoryview(payload.body).obj))
     raise AssertionError
