@@ -109,6 +109,42 @@ async def test_exactly_the_rows_that_make_the_handler_raise_are_rejected(
     assert requests - batches <= 15 * len(bad)
 
 
+async def test_an_object_of_which_every_row_is_refused_costs_few_requests_and_no_neighbour(
+    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker
+) -> None:
+    bad, good = numbered(ROWS_PER_OBJECT), numbered(8)
+    bad[:, 0] = RAISES
+    ticks = SICK_SECONDS * 10
+    async with deployed(services, "refuses") as model:
+        s3.put_object(Bucket=bucket, Key="good.csv", Body=csv(good))
+        s3.put_object(Bucket=bucket, Key="bad.csv", Body=csv(bad))
+        environ = environment(
+            services, topics,
+            MODEL__NAME=model.name, MODEL__REQUEST="float32", MODEL__CANARY="[1, 2, 3, 4]",
+        )  # fmt: skip
+        async with running_worker(environ) as worker:
+            await worker.ready()
+            for tick in range(ticks):
+                if tick == ticks // 4:
+                    message = Message({"bucket": bucket, "key": "bad.csv"}, partition=1)
+                    await broker.publish(topics.input, [message])
+                await broker.publish(topics.input, [Message({"bucket": bucket, "key": "good.csv"})])
+                await asyncio.sleep(0.1)
+            await broker.until_committed(topics.input, topics.input, {0: ticks, 1: 1})
+            seen = await metrics(worker)
+            assert await worker.stop() == 0, worker.said
+            assert "row after row" in worker.said
+    refused = seen["penstock_model_requests_total refused"]
+    log.info("%d requests were refused for %d rows", refused, len(bad))
+    log.info("%s", {key: seen[key] for key in seen if key.startswith("penstock_latency")})
+    assert refused < 200
+    records = await broker.records(topics.output)
+    codes = {record.document["error"]["code"] for record in records[1]}
+    assert (len(records[1]), codes) == (len(bad), {"model_rejected"})
+    values = [record.document["prediction"] for record in records[0]]
+    assert values == [float(row) for row in range(8)] * ticks
+
+
 async def test_a_worker_process_killed_again_and_again_blames_no_row_and_loses_none(
     services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker
 ) -> None:
