@@ -46,6 +46,9 @@ FETCH_MAX_WAIT_MS = 20
 MAX_RECORDS = 500
 # The watchdog of the pipeline judges progress, not the time between polls.
 MAX_POLL_INTERVAL_MS = 86_400_000
+# Of a broker that answers once without the topic, aiokafka makes a group without partitions, until
+# it asks again: after five minutes, if it is left to itself. Added partitions are found by it, too.
+METADATA_MAX_AGE_MS = 10_000
 # aiokafka waits for a rebalance however long it takes; looked after that often.
 REBALANCE_LOOK_S = 1.0
 NO_PARTITION = -1
@@ -74,6 +77,7 @@ class KafkaSource:
             heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
             rebalance_timeout_ms=rebalance_timeout_ms,
             max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
+            metadata_max_age_ms=METADATA_MAX_AGE_MS,
             fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
             partition_assignment_strategy=(RangePartitionAssignor,),
             client_rack=settings.client_rack,

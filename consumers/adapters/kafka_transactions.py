@@ -144,7 +144,7 @@ class KafkaOutlet:
         await producer.commit_transaction()
 
     def _raise(self, error: kafka_errors.KafkaError) -> None:
-        why = reason(error)
+        why = self._behind(reason(error))
         if isinstance(why, kafka_errors.ProducerFenced):
             self._unfinished = False
             raise Fenced(
@@ -154,7 +154,17 @@ class KafkaOutlet:
         if isinstance(why, _STALE):
             raise Transient(f"a transaction failed and is repeated: {why!r}") from error
         with translated("a transaction"):
-            raise error
+            raise why
+
+    def _behind(self, error: Exception) -> Exception:
+        """A partition that may not be part of a transaction is written to all the same; aiokafka
+        keeps the reason for the transaction's end.
+        """
+        ended = self._producer._txn_manager.wait_for_transaction_end()
+        if not isinstance(error, kafka_errors.InvalidTxnState) or ended is None:
+            return error
+        known = ended.exception() if ended.done() and not ended.cancelled() else None
+        return reason(known) if isinstance(known, kafka_errors.KafkaError) else error
 
     async def close(self) -> None:
         if self._closed:

@@ -51,12 +51,13 @@ class Act:
     """What becomes of one request.
 
     refuse: answered with the code; the broker never hears of it. spoil: the broker does it, and the
-    answer says the code all the same. cut: the connection breaks before the broker hears of it.
-    lose: the broker does it, and the connection breaks instead of the answer. twice: the broker
-    gets it twice. hold: the broker gets it so many seconds later.
+    answer says the code all the same; parts: the answer about each partition does. cut: the
+    connection breaks before the broker hears of it. lose: the broker does it, and the connection
+    breaks instead of the answer. twice: the broker gets it twice. hold: the broker gets it so many
+    seconds later.
     """
 
-    how: Literal["refuse", "spoil", "cut", "lose", "twice", "hold"]
+    how: Literal["refuse", "spoil", "parts", "cut", "lose", "twice", "hold"]
     code: int = 0
     seconds: float = 0.0
 
@@ -67,6 +68,14 @@ def refuse(code: int) -> Act:
 
 def spoil(code: int) -> Act:
     return Act("spoil", code)
+
+
+def parts(code: int) -> Act:
+    return Act("parts", code)
+
+
+def hold(seconds: float) -> Act:
+    return Act("hold", seconds=seconds)
 
 
 CUT, LOSE, TWICE = Act("cut"), Act("lose"), Act("twice")
@@ -84,6 +93,10 @@ class KafkaProxy:
         self._plan: defaultdict[int, deque[Act]] = defaultdict(deque)
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
+
+    def __repr__(self) -> str:
+        left = {Api(key).name: list(acts) for key, acts in self._plan.items() if acts}
+        return f"seen {dict(self.seen)}, still to come {left}"
 
     def plan(self, api: Api, *acts: Act) -> None:
         """What happens to the next requests of this kind."""
@@ -146,8 +159,8 @@ class KafkaProxy:
             return None
         if kind is None:
             return answer
-        if act is not None and act.how == "spoil":
-            return answer[:4] + _changed(kind, answer[4:], "error_code", act.code)
+        if act is not None and act.how in ("spoil", "parts"):
+            return answer[:4] + _spoilt(kind, answer[4:], act)
         if key in (Api.METADATA, Api.FIND_COORDINATOR):
             here = _changed(kind, answer[4:], "host", "127.0.0.1")
             return answer[:4] + _changed(kind, here, "port", self.port)
@@ -190,15 +203,28 @@ _REQUESTS = {
 
 
 def _changed(kind: type[RequestStruct], answer: bytes, name: str, value: object) -> bytes:
-    """The answer with every field of that name set. Where an answer has an error of its own besides
-    those of its parts, it has no parts, as Kafka does it.
+    """The answer with every field of that name set."""
+    fields = _fields(kind, answer)
+    return _encoded(kind, _set(kind.RESPONSE_TYPE.SCHEMA, fields, name, value))
+
+
+def _spoilt(kind: type[RequestStruct], answer: bytes, act: Act) -> bytes:
+    """Where an answer has an error of its own besides those of its parts, it has no parts, as Kafka
+    does it.
     """
-    schema = kind.RESPONSE_TYPE.SCHEMA
-    decoded = kind.RESPONSE_TYPE.decode(BytesIO(answer))
-    fields = [decoded.get_item(field) for field in schema.names]
-    if name == "error_code" and name in schema.names:
+    fields, schema = _fields(kind, answer), kind.RESPONSE_TYPE.SCHEMA
+    own = schema.names.index("error_code") if "error_code" in schema.names else None
+    if act.how == "spoil" and own is not None:
         fields = [[] if isinstance(field, list) else field for field in fields]
-    return _encoded(kind, _set(schema, fields, name, value))
+    changed = _set(schema, fields, "error_code", act.code)
+    if act.how == "parts" and own is not None:
+        changed[own] = fields[own]
+    return _encoded(kind, changed)
+
+
+def _fields(kind: type[RequestStruct], answer: bytes) -> list[Any]:
+    decoded = kind.RESPONSE_TYPE.decode(BytesIO(answer))
+    return [decoded.get_item(name) for name in kind.RESPONSE_TYPE.SCHEMA.names]
 
 
 def _set(schema: Schema, data: Any, name: str, value: object) -> list[Any]:
@@ -216,7 +242,7 @@ def _set(schema: Schema, data: Any, name: str, value: object) -> list[Any]:
 def _refusal(kind: type[RequestStruct], frame: bytes, code: int) -> bytes:
     """An answer to this request in which everything failed with the code."""
     buffer = BytesIO(frame)
-    RequestHeader_v1.decode(buffer)
+    RequestHeader_v1.SCHEMA.decode(buffer)
     request = kind.decode(buffer)
     places = getattr(request, "topics", None) or []
     schema = kind.RESPONSE_TYPE.SCHEMA

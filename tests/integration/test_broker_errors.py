@@ -1,0 +1,342 @@
+"""Request by error: what a worker does with each answer that a broker may give.
+
+Rule: a pipeline on the real broker, through a proxy that spoils one request at a time; store and
+model are in memory. A step is one row of the table: what is spoilt, then a message, which must be
+answered and committed. Where exactly once is promised, readers of committed records see it once.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import NamedTuple
+
+import pytest
+
+from consumers import config
+from consumers.adapters.kafka_sink import KafkaSink
+from consumers.adapters.kafka_source import KafkaSource
+from consumers.adapters.kafka_transactions import KafkaOutlets
+from consumers.adapters.memory import MemoryModel, MemoryObjects
+from consumers.clock import SystemClock
+from consumers.core.records import Labels
+from consumers.errors import Fatal
+from consumers.pipeline import Pipeline
+from consumers.ports import Adapters, Transactions
+from consumers.process.stopping import stopped_after
+from consumers.stages.consume import Intake
+from consumers.telemetry import Telemetry
+from tests.integration.conftest import MakeTopics
+from tests.support.kafka_proxy import (
+    CUT,
+    LOSE,
+    TWICE,
+    Act,
+    Api,
+    KafkaProxy,
+    parts,
+    proxy_before,
+    refuse,
+    spoil,
+)
+from tests.support.pipelines import SETTINGS, inline, same_partition
+from tests.support.services import Services, Topics
+from tests.support.topic_tools import Broker, Message, broker_of
+from tests.support.waiting import until
+
+# A broker's codes, as its protocol numbers them.
+UNKNOWN, CORRUPT, NO_TOPIC, NO_LEADER, NOT_LEADER, TIMED_OUT = -1, 2, 3, 5, 6, 7
+TOO_LARGE, METADATA_TOO_LARGE, LOADING, NOT_AVAILABLE, MOVED = 10, 12, 14, 15, 16
+FEW_REPLICAS, FEW_REPLICAS_AFTER, GENERATION, PROTOCOL, MEMBER = 19, 20, 22, 23, 25
+SESSION, REBALANCING, COMMIT_TOO_LARGE, TOPIC_RIGHTS, GROUP_RIGHTS = 26, 27, 28, 29, 30
+OUT_OF_ORDER, FENCED, TXN_STATE, PID_MAPPING, CONCURRENT = 45, 47, 48, 49, 51
+TXN_RIGHTS, STORAGE, UNKNOWN_PRODUCER = 53, 56, 59
+# Newer than aiokafka's table of codes.
+FENCED_EPOCH, OFFSET_NOT_AVAILABLE, GROUP_FULL, FENCED_INSTANCE = 74, 78, 81, 82
+
+STEP_S = 25.0
+
+
+class Step(NamedTuple):
+    """What happens to the next requests of some kinds."""
+
+    acts: dict[Api, Sequence[Act]]
+
+    def __str__(self) -> str:
+        return " ".join(
+            f"{api.name}:{','.join(f'{act.how}{act.code or str()}' for act in acts)}"
+            for api, acts in self.acts.items()
+        )
+
+
+def each(api: Api, *acts: Act) -> list[Step]:
+    """One after the other."""
+    return [Step({api: (act,)}) for act in acts]
+
+
+def rejoining(api: Api, *acts: Act) -> Step:
+    """All of them in one rebalance, as each is tried again."""
+    return Step({Api.HEARTBEAT: (refuse(REBALANCING),), api: acts})
+
+
+def looking_up(*acts: Act) -> Step:
+    return Step({Api.OFFSET_COMMIT: (refuse(MOVED),), Api.FIND_COORDINATOR: acts})
+
+
+READING = [
+    *each(Api.FETCH, *(parts(code) for code in (NO_TOPIC, NOT_LEADER, UNKNOWN, STORAGE))),
+    *each(Api.FETCH, parts(FENCED_EPOCH), parts(OFFSET_NOT_AVAILABLE), spoil(UNKNOWN), CUT, LOSE),
+    *(Step({Api.FETCH: (parts(NOT_LEADER),), Api.METADATA: (act,)}) for act in (CUT, LOSE)),
+    # Its topic is gone from the client's list, and so from the group's partitions, until the next.
+    Step({Api.FETCH: (parts(NOT_LEADER),), Api.METADATA: (spoil(NO_LEADER),)}),
+]
+MEMBERSHIP = [
+    *each(Api.HEARTBEAT, refuse(NOT_AVAILABLE), refuse(MOVED), CUT),
+    Step({Api.HEARTBEAT: (refuse(GENERATION),)}),
+    Step({Api.HEARTBEAT: (refuse(MEMBER),)}),
+    rejoining(
+        Api.JOIN_GROUP, refuse(LOADING), refuse(NOT_AVAILABLE), refuse(MOVED), refuse(MEMBER), CUT
+    ),
+    rejoining(
+        Api.SYNC_GROUP,
+        *(refuse(code) for code in (NOT_AVAILABLE, MOVED, GENERATION, MEMBER, REBALANCING)),
+        LOSE,
+    ),
+    rejoining(
+        Api.OFFSET_FETCH,
+        *(spoil(code) for code in (LOADING, NOT_AVAILABLE, MOVED, LOADING, LOADING)),
+        *(parts(code) for code in (LOADING, MOVED)),
+        CUT,
+        LOSE,
+    ),
+]
+COMMITS = [
+    *each(Api.OFFSET_COMMIT, *(refuse(code) for code in (NO_TOPIC, TIMED_OUT, LOADING, MOVED))),
+    *each(Api.OFFSET_COMMIT, refuse(NOT_AVAILABLE), spoil(TIMED_OUT), CUT, LOSE, TWICE),
+    *each(Api.OFFSET_COMMIT, refuse(GENERATION), refuse(MEMBER), refuse(REBALANCING)),
+    looking_up(spoil(NOT_AVAILABLE), spoil(LOADING), CUT, LOSE),
+]
+DELIVERIES = [
+    *each(
+        Api.PRODUCE,
+        *(refuse(code) for code in (NO_TOPIC, NO_LEADER, NOT_LEADER, TIMED_OUT)),
+        *(refuse(code) for code in (FEW_REPLICAS, FEW_REPLICAS_AFTER, STORAGE)),
+        spoil(TIMED_OUT),
+        spoil(FEW_REPLICAS_AFTER),
+        CUT,
+        LOSE,
+        TWICE,
+    ),
+]
+COORDINATOR = (LOADING, NOT_AVAILABLE, MOVED, CONCURRENT)
+TRANSACTIONS = [
+    *(
+        Step({api: tuple(refuse(code) for code in COORDINATOR)})
+        for api in (Api.ADD_PARTITIONS_TO_TXN, Api.ADD_OFFSETS_TO_TXN, Api.END_TXN)
+    ),
+    Step({Api.TXN_OFFSET_COMMIT: tuple(refuse(code) for code in (*COORDINATOR[:3], TIMED_OUT))}),
+    *(
+        Step({api: (CUT, LOSE, spoil(NOT_AVAILABLE))})
+        for api in (Api.ADD_PARTITIONS_TO_TXN, Api.ADD_OFFSETS_TO_TXN, Api.TXN_OFFSET_COMMIT)
+    ),
+    *each(Api.END_TXN, CUT, LOSE, spoil(MOVED), TWICE),
+    # A new producer, and so another transactional id's epoch.
+    *each(Api.ADD_PARTITIONS_TO_TXN, refuse(TXN_STATE), refuse(PID_MAPPING), refuse(TIMED_OUT)),
+    *each(Api.ADD_OFFSETS_TO_TXN, refuse(TXN_STATE)),
+    *each(Api.END_TXN, refuse(TXN_STATE), spoil(TXN_STATE)),
+    *each(Api.PRODUCE, refuse(OUT_OF_ORDER), refuse(UNKNOWN_PRODUCER), refuse(UNKNOWN)),
+    Step(
+        {
+            Api.END_TXN: (refuse(TXN_STATE),),
+            Api.INIT_PRODUCER_ID: (*(refuse(code) for code in COORDINATOR), CUT, LOSE),
+        }
+    ),
+    Step({Api.END_TXN: (refuse(TXN_STATE),), Api.OFFSET_FETCH: (spoil(LOADING), spoil(MOVED))}),
+    # Fenced, and yet the owner: it waits for 5 s each time.
+    *each(Api.PRODUCE, refuse(FENCED)),
+    *each(Api.END_TXN, spoil(FENCED)),
+]
+
+TABLE = {
+    "group": ("at_least_once", READING + MEMBERSHIP),
+    "deliveries": ("at_least_once", COMMITS + DELIVERIES),
+    "transactions": ("exactly_once", TRANSACTIONS + DELIVERIES + READING[:3] + MEMBERSHIP[-2:]),
+}
+
+# Guarantee, request, what happens to it, exit code: restarting mends 3; 2 and 4 want a person.
+ENDS: list[tuple[str, Api, Act, int]] = [
+    *(("at_least_once", Api.PRODUCE, refuse(code), 4) for code in (TOO_LARGE, CORRUPT, FENCED)),
+    *(("at_least_once", Api.PRODUCE, refuse(code), 4) for code in (OUT_OF_ORDER, UNKNOWN)),
+    ("at_least_once", Api.PRODUCE, refuse(TOPIC_RIGHTS), 2),
+    ("at_least_once", Api.FETCH, parts(TOPIC_RIGHTS), 2),
+    *(
+        ("at_least_once", Api.OFFSET_COMMIT, refuse(code), 4)
+        for code in (METADATA_TOO_LARGE, COMMIT_TOO_LARGE)
+    ),
+    *(
+        ("at_least_once", Api.OFFSET_COMMIT, refuse(code), 2)
+        for code in (TOPIC_RIGHTS, GROUP_RIGHTS)
+    ),
+    ("at_least_once", Api.FIND_COORDINATOR, spoil(GROUP_RIGHTS), 2),
+    *(("at_least_once", Api.JOIN_GROUP, refuse(code), 4) for code in (PROTOCOL, SESSION)),
+    *(("at_least_once", Api.JOIN_GROUP, refuse(code), 3) for code in (GROUP_FULL, TIMED_OUT)),
+    ("at_least_once", Api.JOIN_GROUP, refuse(GROUP_RIGHTS), 2),
+    ("at_least_once", Api.SYNC_GROUP, refuse(GROUP_RIGHTS), 2),
+    ("at_least_once", Api.SYNC_GROUP, refuse(TIMED_OUT), 3),
+    ("at_least_once", Api.HEARTBEAT, refuse(GROUP_RIGHTS), 2),
+    ("at_least_once", Api.HEARTBEAT, refuse(FENCED_INSTANCE), 3),
+    ("at_least_once", Api.OFFSET_FETCH, spoil(GROUP_RIGHTS), 2),
+    ("exactly_once", Api.INIT_PRODUCER_ID, refuse(TXN_RIGHTS), 2),
+    ("exactly_once", Api.ADD_PARTITIONS_TO_TXN, refuse(TXN_RIGHTS), 2),
+    ("exactly_once", Api.ADD_PARTITIONS_TO_TXN, refuse(TOPIC_RIGHTS), 2),
+    ("exactly_once", Api.ADD_OFFSETS_TO_TXN, refuse(GROUP_RIGHTS), 2),
+    ("exactly_once", Api.TXN_OFFSET_COMMIT, refuse(GROUP_RIGHTS), 2),
+    ("exactly_once", Api.PRODUCE, refuse(TOO_LARGE), 4),
+]
+
+
+class Stage(NamedTuple):
+    """A worker that runs, and all around it."""
+
+    proxy: KafkaProxy
+    broker: Broker
+    topics: Topics
+    running: asyncio.Task[None]
+
+    async def answer_one(self, offset: int, name: object) -> None:
+        """Publish a message, and wait until it is answered and committed."""
+        row = {"stream": "s", "inline": [[float(offset)] * 2]}
+        await self.broker.publish(self.topics.input, [Message(row)])
+        group = topic = self.topics.input
+        seen: dict[int, int] = {}
+
+        async def is_committed() -> bool:
+            nonlocal seen
+            if self.running.done():
+                self.running.result()
+            with suppress(Exception):
+                seen = await self.broker.committed(group, topic)
+            return seen.get(0) == offset + 1 and self.proxy.is_done
+
+        await until(is_committed, lambda: f"{name}: {seen}, {self.proxy}", within_s=STEP_S)
+
+
+@asynccontextmanager
+async def stage(services: Services, topics: Topics, guarantee: str) -> AsyncIterator[Stage]:
+    is_once = guarantee == "exactly_once"
+    async with (
+        proxy_before(services.bootstrap_servers) as proxy,
+        broker_of(services, "read_committed") as broker,
+    ):
+        kafka = config.Kafka(
+            bootstrap_servers=proxy.address,
+            input_topic=topics.input,
+            group=topics.input,
+            timeout_ms=60_000,
+        )
+        running = asyncio.create_task(_run(kafka, topics, is_once))
+        try:
+            yield Stage(proxy, broker, topics, running)
+        finally:
+            proxy.forget()
+            running.cancel()
+            with suppress(BaseException):
+                await running
+
+
+async def _run(kafka: config.Kafka, topics: Topics, is_once: bool) -> None:
+    clock, telemetry = SystemClock(), Telemetry()
+    sink = KafkaSink(kafka, clock)
+    outlets = KafkaOutlets(kafka, clock, sink.batch_bytes)
+    settings = replace(
+        SETTINGS,
+        labels=Labels(topics.input, topics.output, "rows", None, markers=True),
+        dead_letter_topic=topics.dlq,
+        dead_letter_partitions=1,
+        commit_interval_s=0.05,
+        drain_s=2.0,
+    )
+    async with stopped_after(sink.stop):
+        await sink.start()
+        source = KafkaSource(kafka, drain_ms=2_000)
+        pipeline = Pipeline(
+            settings,
+            Adapters(
+                source,
+                MemoryObjects(),
+                MemoryModel(),
+                sink,
+                clock,
+                Transactions(outlets, source) if is_once else None,
+            ),
+            Intake(stream_from=None, allow=None, clock=clock, telemetry=telemetry),
+            same_partition,
+            telemetry,
+            offload=inline,
+        )
+        await pipeline.run()
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("part", list(TABLE))
+async def test_what_passes_over_costs_no_row(
+    services: Services, make_topics: MakeTopics, part: str
+) -> None:
+    guarantee, steps = TABLE[part]
+    topics = await make_topics(1)
+    async with stage(services, topics, guarantee) as world:
+        await world.answer_one(0, "the start")
+        for number, step in enumerate(steps, start=1):
+            for api, acts in step.acts.items():
+                world.proxy.plan(api, *acts)
+            await world.answer_one(number, step)
+        records = (await world.broker.records(topics.output))[0]
+    found = Counter(record.document["source"]["offset"] for record in records)
+    assert sorted(found) == list(range(len(steps) + 1))
+    if guarantee == "exactly_once":
+        assert max(found.values()) == 1, found
+
+
+@pytest.mark.stack
+async def test_what_does_not_pass_over_ends_the_worker_with_the_code_that_says_so(
+    services: Services, make_topics: MakeTopics
+) -> None:
+    wrong: list[str] = []
+    at_a_time = asyncio.Semaphore(4)
+
+    async def one(guarantee: str, api: Api, act: Act, code: int) -> None:
+        async with at_a_time:
+            topics = await make_topics(1)
+            async with stage(services, topics, guarantee) as world:
+                world.proxy.plan(api, *[act] * 3)
+                told = await _ending(world)
+            if told[0] != code:
+                wrong.append(f"{guarantee} {api.name} {act.how} {act.code}: {told}, not {code}")
+
+    async with asyncio.TaskGroup() as tasks:
+        for row in ENDS:
+            tasks.create_task(one(*row))
+    assert not wrong, "\n".join(wrong)
+
+
+async def _ending(world: Stage) -> tuple[int | None, str]:
+    """The exit code, and the reason; None: it did not end."""
+    try:
+        async with asyncio.timeout(STEP_S + 5.0):
+            await world.answer_one(0, "nothing")
+    except Fatal as error:
+        return error.exit_code, str(error)
+    except BaseExceptionGroup as group:
+        failures = leaves(group)
+        fatal = next((one for one in failures if isinstance(one, Fatal)), None)
+        return (fatal.exit_code if fatal else None), str(failures)
+    except (AssertionError, TimeoutError) as error:
+        return None, repr(error)
+    return None, "it went on"
+
+
+def leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in leaves(inner)]
+    return [error]
