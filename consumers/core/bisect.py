@@ -153,6 +153,9 @@ class Search:
         else:
             fitting = self._fitting() if self._grew else None
             limit = _least(self._group_rows, _least(fitting, most_rows))
+            if self._untested and (trial := trial_of(self._untested[0])) is not None:
+                # What an earlier search found out about this object need not be found out again.
+                limit = 1 if trial.in_a_row > RARE else limit
             self._asked, self._untested = leading(self._untested, limit)
         self.rows = rows_of(self._asked)
         return self._asked

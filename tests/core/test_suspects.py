@@ -189,3 +189,14 @@ def test_an_object_of_which_every_row_is_bad_is_cut_off_from_its_neighbours_firs
     assert rows_of(search.ask()) == 96
     search.answered()
     assert search.sole_ticket is bad.ticket
+
+
+def test_what_one_search_found_out_about_an_object_the_next_one_need_not() -> None:
+    of = ticket()
+    first, second = (Search([block(of, 100)], 512, 1 << 20) for _ in range(2))
+    judged = Judged()
+    while len(judged.refused) < 10:
+        rows = numbers(first.ask())
+        if first.refused("bad"):
+            judged.refused += rows
+    assert rows_of(second.ask()) == 1
