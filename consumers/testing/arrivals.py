@@ -6,6 +6,7 @@ knows no lives. Owner: one simulation.
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import orjson
 
@@ -18,7 +19,7 @@ from consumers.testing.log import Log
 from consumers.testing.outcome import Outcome, letters
 from consumers.testing.scenario import OUTPUT
 from consumers.testing.sink import Accepted
-from consumers.testing.worker import SimulatedSource
+from consumers.testing.source import SimulatedSource
 
 
 class Arrivals:
@@ -39,11 +40,13 @@ class Arrivals:
         self._group = group
         self._history = history
         self._most_bytes = most_bytes
+        self._kept: WeakKeyDictionary[Life, set[int]] = WeakKeyDictionary()
 
     def accept(self, source: SimulatedSource, era: Era, outgoing: Outgoing) -> Accepted:
         """Records are handed over: they belong to the life that the partition has now."""
         self._check_sizes(source, outgoing)
         if outgoing.topic != OUTPUT:
+            self._check_kept(source, outgoing)
             return Accepted(lambda: None, lambda out: lambda: self._letters_delivered(out))
         life = self._life(source, outgoing.partition)
 
@@ -61,6 +64,18 @@ class Arrivals:
                 f"{source.name} sends a record of {largest} bytes to {outgoing.topic}, which "
                 f"takes {self._most_bytes}"
             )
+
+    def _check_kept(self, source: SimulatedSource, outgoing: Outgoing) -> None:
+        """A message that is kept in its letters is kept in one of them, by each life."""
+        for value in outgoing.values:
+            if b'"value_b64":"' not in value:
+                continue
+            at = orjson.loads(value)["source"]
+            life = self._life(source, at["partition"])
+            kept = self._kept.setdefault(life, set())
+            if at["offset"] in kept:
+                raise self._history.broken(f"{life.name} keeps {at} in several letters")
+            kept.add(at["offset"])
 
     def _life(self, source: SimulatedSource, partition: int) -> Life:
         life = source.lives.get(partition)
@@ -92,6 +107,7 @@ class Arrivals:
             if out.topic == OUTPUT:
                 life.acknowledged(self._published(life, era, out))
             else:
+                self._check_kept(source, out)
                 self._letters_delivered(out)
         if self._outcome.repeated_once:
             raise self._history.broken(f"{life.name} publishes again what was published")

@@ -37,7 +37,7 @@ class Calm:
         while owed := [
             number
             for number in range(world.partitions)
-            if world.group.start(number).next_offset < world.topic.end(number)
+            if world.group.start(number).next_offset != world.topic.end(number)
         ]:
             if asyncio.get_running_loop().time() > deadline_s:
                 raise self._stuck("not all is committed")

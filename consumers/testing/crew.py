@@ -12,7 +12,8 @@ from consumers.core.cursor import without_stop
 from consumers.errors import EXIT_UNREACHABLE, Fatal
 from consumers.testing.group import SESSION_S
 from consumers.testing.history import Violation
-from consumers.testing.worker import STOP_S, Worker
+from consumers.testing.source import STOP_S
+from consumers.testing.worker import Worker
 from consumers.testing.world import World
 
 MOST_WORKERS = 3

@@ -30,6 +30,7 @@ class Troubles:
     lines: bool = False
     silent: bool = False
     small_records: bool = False
+    positions: bool = False
 
 
 NONE = Troubles()
@@ -113,6 +114,8 @@ class Eras:
                 fail_on_bad_row=random.random() < 0.2,
             )
             settings = replace(settings, rows=options)
+        if troubles.objects:
+            settings = replace(settings, pin=random.random() < 0.5)
         if troubles.silent and random.random() < 0.7:
             labels = replace(settings.labels, markers=False)
             settings = replace(settings, labels=labels, dedupe=False)

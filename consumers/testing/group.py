@@ -19,15 +19,17 @@ GATHERING_S = 0.05
 
 
 class Topic:
-    """The input topic. Offsets may leave gaps."""
+    """The input topic. Offsets may leave gaps, also behind the last record."""
 
     def __init__(self, partitions: int) -> None:
         self.records: list[list[Record]] = [[] for _ in range(partitions)]
+        self._ends = [0] * partitions
         self.readers: list[asyncio.Event] = []
 
     def append(self, partition: int, key: bytes | None, value: bytes | None, gap: int) -> Record:
         log = self.records[partition]
-        offset = gap + (log[-1].offset + 1 if log else 0)
+        offset = gap + self._ends[partition]
+        self._ends[partition] = offset + 1
         record = Record(partition, offset, key, value, 0)
         log.append(record)
         for reader in self.readers:
@@ -37,10 +39,14 @@ class Topic:
     def grow(self) -> None:
         """One more partition."""
         self.records.append([])
+        self._ends.append(0)
+
+    def leave_gap(self, partition: int) -> None:
+        """An offset that is no record, as a producer's transaction leaves at its end."""
+        self._ends[partition] += 1
 
     def end(self, partition: int) -> int:
-        log = self.records[partition]
-        return log[-1].offset + 1 if log else 0
+        return self._ends[partition]
 
 
 class Member(Protocol):
@@ -67,6 +73,7 @@ class Group:
     def __init__(self, topic: Topic, random: Random, history: History) -> None:
         self.committed: dict[int, Commit] = {}
         self.generation = 0
+        self._moved: dict[int, Commit] = {}
         self._topic = topic
         self._random = random
         self._history = history
@@ -97,6 +104,16 @@ class Group:
 
     def start(self, partition: int) -> Commit:
         return self.committed.get(partition, Commit(0))
+
+    def move(self, partition: int, offset: int) -> None:
+        """As an operator does, or a topic that was made again: the metadata stays."""
+        moved = Commit(offset, self.start(partition).metadata)
+        self.committed[partition] = self._moved[partition] = moved
+        self._history.note("move", f"{partition} {moved}")
+
+    def worth(self, partition: int, start: Commit) -> Commit:
+        """What a worker may take from a position: of one that was moved, the offset alone."""
+        return Commit(start.next_offset) if self._moved.get(partition) == start else start
 
     def commit(self, member: Member, generation: int, commits: Mapping[int, Commit]) -> bool:
         """False: the group went on without this member."""

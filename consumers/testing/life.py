@@ -71,7 +71,8 @@ class Life:
         claims, is_whole = claimed(commit)
         if not is_whole or len(commit.metadata) > MAX_CHARS or not commit.metadata.isascii():
             raise self.broken(f"the metadata {commit.metadata!r} cannot be read")
-        if not self._committed <= commit.next_offset <= self._log.end:
+        most = max(self._log.end, self._committed)  # it may begin beyond the end
+        if not self._committed <= commit.next_offset <= most:
             raise self.broken(f"{commit} is committed after {self._committed}")
         for number in self._claimed(claims):
             if not self._is_done(number):

@@ -38,6 +38,7 @@ class Log:
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.records = records
+        self.gap_end = 0
         self.letters: set[Letter] = set()
         self.silent: set[Number] = set()
         self.unsteady: Mapping[str, Collection[str]] = {}
@@ -46,7 +47,7 @@ class Log:
 
     @property
     def end(self) -> int:
-        return self.records[-1].offset + 1 if self.records else 0
+        return max(self.records[-1].offset + 1 if self.records else 0, self.gap_end)
 
     @property
     def streams(self) -> set[str]:

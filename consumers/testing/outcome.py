@@ -52,6 +52,12 @@ class Outcome:
                 first = (int(partition), int(offset), int(of_record))
                 self._first[where, version] = first
 
+    def again(self, partition: int) -> None:
+        """All of it may be answered once more."""
+        self._once = defaultdict(
+            set, {key: rows for key, rows in self._once.items() if key[0][0] != partition}
+        )
+
     def missing(self) -> Iterator[str]:
         """What was asked for and is not answered to its end."""
         for partition, log in enumerate(self._logs):

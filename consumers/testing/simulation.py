@@ -124,7 +124,15 @@ class _Storm:
             more += [world.delete, world.overwrite, world.switch_versions]
         if troubles.partitions and world.partitions < MOST_PARTITIONS:
             more.append(world.grow)
+        if troubles.positions:
+            more += [world.leave_gap, self._move]
         return more
+
+    def _move(self) -> None:
+        for worker in self._crew.running():
+            worker.kill(is_cut=True)
+        self._world.move()
+        self._crew.hire()
 
     def _deploy(self) -> None:
         """Other settings for all: each worker is stopped, or killed, and a new one hired."""

@@ -28,11 +28,14 @@ from consumers.testing.poison import PoisonMessages
 from consumers.testing.scenario import Scenario
 from consumers.testing.services import Process, SimulatedModel, SimulatedObjects
 from consumers.testing.sink import SimulatedSink
+from consumers.testing.source import SimulatedSource
 from consumers.testing.virtual_time import VirtualClock
-from consumers.testing.worker import SimulatedSource, Worker
+from consumers.testing.worker import Worker
 
 # Where topics take small records only; a letter that names 300 ranges of rows is larger.
 MOST_RECORD_BYTES = 6_000
+# Beyond a partition's end, so that the end does not get there.
+FAR = 1_000
 
 
 async def _inline(decode: Callable[[bytes], list[Run]], data: bytes) -> list[Run]:
@@ -171,6 +174,20 @@ class World:
         self.history.note("partition", str(self.partitions))
         self.group.rebalance()
 
+    def leave_gap(self) -> None:
+        """A producer's transaction ends: an offset that is no record."""
+        number = self.random.randrange(self.partitions)
+        self.topic.leave_gap(number)
+        self.logs[number].gap_end = self.topic.end(number)
+
+    def move(self) -> None:
+        """The group of a topic that nobody reads is moved back, or beyond what there is."""
+        number = self.random.randrange(self.partitions)
+        before = self.group.start(number).next_offset
+        beyond = self.topic.end(number) + FAR
+        self.group.move(number, self.random.choice((beyond, self.random.randint(0, before))))
+        self.outcome.again(number)
+
     def change(self) -> None:
         """Workers that are hired from now on have other settings."""
         self.eras.change(self.partitions)
@@ -193,6 +210,7 @@ class World:
             self.history,
             drain_s=era.settings.drain_s,
             margin_s=self._margin_s,
+            is_in_trouble=self.troubles.broker,
         )
         objects = SimulatedObjects(self.objects, self._cursed, self._cut, process, weather)
         model = SimulatedModel(self._ask, process, weather)

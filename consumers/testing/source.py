@@ -1,0 +1,275 @@
+"""A worker's membership of the group: what it is assigned, reads and commits.
+
+Rule: `revoked` and `assigned` are told one after the other, as a consumer's listener is; from the
+moment a worker is killed nothing of it is told anything. Owner: the simulation.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+
+from consumers.errors import Transient
+from consumers.ports import Commit, Rebalance, Record
+from consumers.testing.faults import Weather
+from consumers.testing.group import Group, Topic
+from consumers.testing.history import History
+from consumers.testing.inherited import Terms
+from consumers.testing.life import Life
+from consumers.testing.log import Log
+from consumers.testing.services import Process
+from consumers.testing.sink import IN_ORDER_S
+
+# Beyond the budget of time for a drain: commits that fail, outlets that close slowly, and a look
+# every ten seconds at those that do not.
+STOP_S = 30.0
+ASK_AGAIN_S = 0.2
+MOST_QUESTIONS = 20
+
+
+class SimulatedSource:
+    """A member of the group. Tells the checks when a life begins, commits, and is over."""
+
+    def __init__(
+        self,
+        name: str,
+        topic: Topic,
+        group: Group,
+        logs: Sequence[Log],
+        terms: Terms,
+        process: Process,
+        weather: Weather,
+        history: History,
+        *,
+        drain_s: float,
+        margin_s: float,
+        is_in_trouble: bool,
+    ) -> None:
+        self.name = name
+        self._is_in_trouble = is_in_trouble
+        self.patience_s = drain_s + margin_s
+        self._hand_back_s = drain_s + STOP_S
+        self.lives: dict[int, Life] = {}
+        self._topic = topic
+        self._group = group
+        self._logs = logs
+        self._terms = terms
+        self._process = process
+        self._weather = weather
+        self._history = history
+        self._rebalance: Rebalance | None = None
+        self._generation = 0
+        self._ours: set[int] = set()
+        self._positions: dict[int, int] = {}
+        self._arrived = asyncio.Event()
+        self._orders: deque[tuple[int, Sequence[int]] | asyncio.Future[None]] = deque()
+        self._ordered = asyncio.Event()
+        self._arrives_s = 0.0
+        topic.readers.append(self._arrived)
+
+    async def start(self, rebalance: Rebalance) -> None:
+        await self._process.gate()
+        self._rebalance = rebalance
+        self._group.join(self)
+
+    def owns(self, partition: int) -> bool:
+        return partition in self._ours
+
+    def hand_back(self) -> asyncio.Future[None]:
+        handed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._orders.append(handed)
+        self._ordered.set()
+        return handed
+
+    def take_over(self, generation: int, partitions: Sequence[int]) -> None:
+        self._orders.append((generation, partitions))
+        self._ordered.set()
+
+    async def listen(self) -> None:
+        """Does what the coordinator says, in its order."""
+        while True:
+            await self._ordered.wait()
+            self._ordered.clear()
+            while self._orders:
+                order = self._orders.popleft()
+                await self._process.gate()
+                await self._weather.pass_by()
+                if self._rebalance is None:
+                    return  # it has left
+                if isinstance(order, asyncio.Future):
+                    await self._hand_back()
+                    if not order.done():
+                        order.set_result(None)
+                else:
+                    await self._take_over(*order)
+
+    def heartbeat(self) -> None:
+        """After a silence: a member that was expelled hands back and joins again."""
+        if self not in self._group and self._rebalance is not None:
+            self.hand_back()
+            self._group.join(self)
+
+    async def _hand_back(self) -> None:
+        assert self._rebalance is not None
+        self._positions.clear()
+        began_s = self._running_s()
+        await self._rebalance.revoked(sorted(self._ours))
+        if self._running_s() - began_s > self._hand_back_s:
+            raise self._history.broken(f"{self.name} takes too long to hand back {self._ours}")
+        self._ours.clear()
+        self._end_lives()
+        if self not in self._group:
+            self._group.join(self)
+
+    def _running_s(self) -> float:
+        """Time in which the process is stopped does not pass for it."""
+        return asyncio.get_running_loop().time() - self._process.paused_s
+
+    def _end_lives(self) -> None:
+        for number in list(self.lives):
+            self._end_life(number)
+
+    def _end_life(self, number: int) -> None:
+        if life := self.lives.pop(number, None):
+            life.over = True
+
+    async def _take_over(self, generation: int, partitions: Sequence[int]) -> None:
+        assert self._rebalance is not None
+        self._generation = generation
+        self._ours = set(partitions)
+        for _ in range(MOST_QUESTIONS):
+            if not (
+                self._is_in_trouble and self._weather.happens(self._weather.faults.commit_fails)
+            ):
+                break
+            await asyncio.sleep(ASK_AGAIN_S)  # the coordinator loads its log
+        starts = {number: self._group.start(number) for number in partitions}
+        await self._weather.pass_by()
+        await self._assigned(starts)
+
+    async def _assigned(self, starts: Mapping[int, Commit]) -> None:
+        assert self._rebalance is not None
+        if not self._terms.exactly_once:
+            self._begin(starts)
+        await self._rebalance.assigned(starts)
+        if not self._terms.exactly_once:
+            self._go_to(starts)
+
+    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        """A life of exactly once begins here: where the transactions before it left off."""
+        await self._process.gate()
+        await self._weather.pass_by()
+        if self._weather.happens(self._weather.faults.commit_fails):
+            raise Transient("the committed positions were not answered")
+        starts = {number: self._group.start(number) for number in partitions}
+        await self._weather.pass_by()
+        await self._process.gate()
+        ours = {number: start for number, start in starts.items() if number in self._ours}
+        self._begin(ours)
+        self._go_to(ours)
+        return ours
+
+    def _begin(self, starts: Mapping[int, Commit]) -> None:
+        for number, start in starts.items():
+            name = f"{self.name} generation {self._generation}"
+            self._history.note("life", f"{name} {number} {start}")
+            if start.metadata:
+                self._history.counts["resumed inside a record"] += 1
+            if number in self.lives:
+                self.lives[number].over = True
+            worth = self._group.worth(number, start)
+            self.lives[number] = Life(
+                self._logs[number], name, number, worth, self._terms, self._history
+            )
+
+    def _go_to(self, starts: Mapping[int, Commit]) -> None:
+        self._positions |= {number: start.next_offset for number, start in starts.items()}
+        self._arrived.set()
+
+    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+        await self._process.gate()
+        for number in partitions:
+            if self._positions.get(number, 0) > self._topic.end(number):
+                await self._begin_again(number)
+        found = self._take(partitions)
+        if not found:
+            self._arrived.clear()
+            try:
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._arrived.wait()
+            except TimeoutError:
+                return ()
+            found = self._take(partitions)
+        return found
+
+    async def _begin_again(self, number: int) -> None:
+        """The group is where no record is, nor is to come: as if the partition had been handed back
+        and assigned anew, at its beginning; unless that happens meanwhile.
+        """
+        assert self._rebalance is not None
+        generation = self._generation
+        self._positions.pop(number)
+        await self._rebalance.revoked([number])
+        self._end_life(number)
+        await self._weather.pass_by()
+        await self._process.gate()
+        start = {number: Commit(0)}
+        is_ours = generation == self._generation and number in self._ours
+        if is_ours and self._group.commit(self, generation, start):
+            self._history.note("begin again", f"{self.name} {number}")
+            await self._assigned(start)
+
+    def _take(self, partitions: Collection[int]) -> list[Record]:
+        found: list[Record] = []
+        for number in partitions:
+            if number in self._positions:
+                log = self._topic.records[number]
+                index = self._logs[number].index(self._positions[number])
+                if fresh := log[index : index + 8]:
+                    self._positions[number] = fresh[-1].offset + 1
+                    found += fresh
+                elif self._positions[number] < self._topic.end(number):
+                    self._positions[number] = self._topic.end(number)
+        return found
+
+    async def commit(self, commits: Mapping[int, Commit]) -> None:
+        """On the wire at once, applied in the order of the calls, answered later."""
+        await self._process.gate()
+        ours = {number: commit for number, commit in commits.items() if number in self.lives}
+        for number, commit in ours.items():
+            self.lives[number].committing(commit)
+        fails = self._weather.happens(self._weather.faults.commit_fails)
+        is_lost = fails and self._weather.happens(0.5)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[None] = loop.create_future()
+        generation = self._generation
+
+        def arrive() -> None:
+            if not (is_lost or self._process.is_cut):
+                self._group.commit(self, generation, ours)
+            if not answer.done():
+                answer.set_result(None)
+
+        self._arrives_s = max(loop.time() + self._weather.delay_s(), self._arrives_s + IN_ORDER_S)
+        loop.call_at(self._arrives_s, arrive)
+        await answer
+        await self._process.gate()
+        if fails:
+            raise Transient("the commit was not answered")
+
+    def pause(self, partition: int) -> None:
+        self._positions.pop(partition, None)
+
+    def reached(self) -> Mapping[int, int]:
+        return self._positions
+
+    def partitions(self) -> int:
+        return len(self._topic.records)
+
+    async def end_offsets(self) -> Mapping[int, int]:
+        return {number: self._topic.end(number) for number in self._positions}
+
+    async def stop(self) -> None:
+        if self._process.alive:
+            self._group.leave(self)
+            self._rebalance = None
+            self._end_lives()
