@@ -107,8 +107,10 @@ class Group:
 
     def move(self, partition: int, offset: int) -> None:
         """As an operator does, or a topic that was made again: the metadata stays."""
-        moved = Commit(offset, self.start(partition).metadata)
-        self.committed[partition] = self._moved[partition] = moved
+        before = self.start(partition)
+        moved = Commit(offset, before.metadata)
+        if moved != before:
+            self.committed[partition] = self._moved[partition] = moved
         self._history.note("move", f"{partition} {moved}")
 
     def worth(self, partition: int, start: Commit) -> Commit:

@@ -6,6 +6,7 @@ simulation, one of each per worker.
 """
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
@@ -56,7 +57,7 @@ class Process:
 
 class SimulatedObjects:
     """A bucket that all workers share, behind this worker's connection. What is `cursed` never
-    answers; a transfer that is `cut` always breaks after so many bytes.
+    answers; a transfer that is `cut` always breaks after so many bytes; one that `broke` is told of.
     """
 
     def __init__(
@@ -64,10 +65,12 @@ class SimulatedObjects:
         objects: MemoryObjects,
         cursed: Collection[str],
         cut: Mapping[str, int],
+        broke: Callable[[str], None],
         process: Process,
         weather: Weather,
     ) -> None:
         self.reading = 0
+        self._broke = broke
         self._objects = objects
         self._cursed = cursed
         self._cut = cut
@@ -77,7 +80,8 @@ class SimulatedObjects:
     async def open(self, location: Location) -> Body:
         body = await self._ask(location, lambda: self._objects.open(location))
         cut = self._cut.get(f"{location.bucket}/{location.key}")
-        return _SimulatedBody(body, cut, self._process, self._weather)
+        broke = functools.partial(self._broke, location.key)
+        return _SimulatedBody(body, cut, broke, self._process, self._weather)
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
         return await self._ask(location, lambda: self._objects.part(location, start, stop))
@@ -106,9 +110,17 @@ class SimulatedObjects:
 
 
 class _SimulatedBody:
-    def __init__(self, body: Body, cut: int | None, process: Process, weather: Weather) -> None:
+    def __init__(
+        self,
+        body: Body,
+        cut: int | None,
+        broke: Callable[[], None],
+        process: Process,
+        weather: Weather,
+    ) -> None:
         self.size, self.etag, self.version_id = body.size, body.etag, body.version_id
         self._body = body
+        self._broke = broke
         self._left = body.size if cut is None else cut
         self._process = process
         self._weather = weather
@@ -118,6 +130,7 @@ class _SimulatedBody:
             await self._process.gate()
             if self._weather.happens(self._weather.faults.body_breaks):
                 await self._weather.pass_by()
+                self._broke()
                 raise Transient("the transfer broke")
             if len(chunk) > self._left:
                 yield chunk[: self._left]

@@ -137,12 +137,21 @@ class World:
     def overwrite(self) -> None:
         """An object is replaced, whoever reads it just now."""
         if self._messages.present:
-            key, ending = self.random.choice(self._messages.present)
-            name = f"{load.BUCKET}/{key}"
-            if name not in self._cursed:
-                self.history.note("overwrite", key)
-                self._unsteady[name].add("changed")
-                self.put(key, self._messages.again(ending))
+            self._overwrite(*self.random.choice(self._messages.present))
+
+    def _overwrite(self, key: str, ending: str) -> None:
+        name = f"{load.BUCKET}/{key}"
+        if name not in self._cursed:
+            self.history.note("overwrite", key)
+            self._unsteady[name].add("changed")
+            self.put(key, self._messages.again(ending))
+
+    def _broke(self, key: str) -> None:
+        """A transfer broke off: the next try may find another object."""
+        if self.troubles.objects and self._spoil.random() < 0.3:
+            for one in self._messages.present:
+                if one[0] == key:
+                    self._overwrite(*one)
 
     def put(self, key: str, data: bytes) -> str:
         etag = self.objects.put(load.BUCKET, key, data)
@@ -212,7 +221,9 @@ class World:
             margin_s=self._margin_s,
             is_in_trouble=self.troubles.broker,
         )
-        objects = SimulatedObjects(self.objects, self._cursed, self._cut, process, weather)
+        objects = SimulatedObjects(
+            self.objects, self._cursed, self._cut, self._broke, process, weather
+        )
         model = SimulatedModel(self._ask, process, weather)
         sink = SimulatedSink(
             lambda: self.partitions,
