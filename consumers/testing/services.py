@@ -57,7 +57,7 @@ class Process:
 
 class SimulatedObjects:
     """A bucket that all workers share, behind this worker's connection. What is `cursed` never
-    answers; a transfer that is `cut` always breaks after so many bytes; one that `broke` is told of.
+    answers; a transfer that is `cut` always breaks after so many bytes. `broke` hears of others.
     """
 
     def __init__(

@@ -6,6 +6,7 @@ simulation.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 
 from consumers.adapters.memory import MemoryObjects
@@ -34,6 +35,8 @@ from consumers.testing.worker import Worker
 
 # Where topics take small records only; a letter that names 300 ranges of rows is larger.
 MOST_RECORD_BYTES = 6_000
+# Where objects are replaced, transfers break often, so that the next try finds another object.
+OFTEN = 0.2
 # Beyond a partition's end, so that the end does not get there.
 FAR = 1_000
 
@@ -71,7 +74,10 @@ class World:
         self.logs = [self._log(records) for records in self.topic.records]
         self.outcome = Outcome(self.logs)
         self._epochs: Counter[int] = Counter()
-        self.weather = faults.Weather(faults.drawn(self.random), source("weather"))
+        drawn = faults.drawn(self.random)
+        if self.troubles.objects:
+            drawn = replace(drawn, body_breaks=OFTEN)
+        self.weather = faults.Weather(drawn, source("weather"))
         self._margin_s = self.random.choice((0.1, 10.0))
         self.group = Group(self.topic, source("group"), self.history)
         self._arrivals = Arrivals(
@@ -148,7 +154,7 @@ class World:
 
     def _broke(self, key: str) -> None:
         """A transfer broke off: the next try may find another object."""
-        if self.troubles.objects and self._spoil.random() < 0.3:
+        if self.troubles.objects and self._spoil.random() < 0.5:
             for one in self._messages.present:
                 if one[0] == key:
                     self._overwrite(*one)
