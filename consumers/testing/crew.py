@@ -1,8 +1,8 @@
 """The workers of a world: hired, killed, frozen, stopped; and how each of them ends.
 
 Rule: a worker may end by itself only for what the broker or every line did to it, and then another
-one takes its place; a stop has an end, whatever fails in it. When the services are well no two
-lives in a row end without progress between them. Owner: one simulation.
+one takes its place: no message ends any. A stop has an end, whatever fails in it. Owner: one
+simulation.
 """
 
 import asyncio
@@ -28,7 +28,6 @@ class Crew:
         self._random = random
         self._tasks = tasks
         self._employed: dict[Worker, asyncio.Task[None]] = {}
-        self._last_end: object = None
 
     def running(self) -> list[Worker]:
         return [worker for worker in self._world.workers if worker.process.alive]
@@ -95,7 +94,7 @@ class Crew:
             reason = reason.exceptions[0]
         if isinstance(reason, Violation):
             return
-        if not self._may_end(worker, reason) or not self._has_progress():
+        if not self._may_end(worker, reason):
             world.history.broken(f"{worker.name} failed: {reason!r}").__cause__ = reason
             return
         world.history.note("failed", f"{worker.name} {reason}")
@@ -115,10 +114,3 @@ class Crew:
             )
         is_unreachable = isinstance(reason, Fatal) and reason.exit_code == EXIT_UNREACHABLE
         return is_unreachable and not world.weather.is_calm
-
-    def _has_progress(self) -> bool:
-        """Since the last worker that ended by itself, while the services were well."""
-        if not self._world.weather.is_calm:
-            return True
-        before, self._last_end = self._last_end, dict(self._world.group.committed)
-        return before != self._last_end
