@@ -37,6 +37,7 @@ from consumers.formats.registry import check_options
 from consumers.ops.health import serve_health
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Clock, Objects, Sink, Transactions
+from consumers.process.deadline import end_within
 from consumers.process.stopping import stopped_after
 from consumers.services.canary import canary_of
 from consumers.services.startup import ask_store, until_answered
@@ -50,6 +51,8 @@ log = logging.getLogger(__name__)
 # An error that says as little as it can: a stream's name of 4,096 characters twice, as JSON and as
 # the Kafka key, and 1,000 characters of a message.
 LEAST_RECORD_BYTES = 50_000
+# Beyond the drain: a producer that does not let go is asked for 30 s, then commit and leave 10 s.
+LAST_RESORT_S = 60.0
 
 
 def open_objects(settings: config.Objects) -> Objects:
@@ -151,7 +154,7 @@ def _stall_s(cfg: config.Config) -> float:
 
 async def run_worker(cfg: config.Config) -> None:
     """One worker until SIGTERM or SIGINT, then a drain. Raises the first failure."""
-    stop = StopSignal()
+    stop = StopSignal(cfg.delivery.drain_ms / 1000 + LAST_RESORT_S)
     clock, telemetry = SystemClock(), Telemetry()
     objects, model = open_objects(cfg.objects), open_model(cfg)
     sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
@@ -256,8 +259,9 @@ def _calm_garbage_collector() -> None:
 class StopSignal:
     """SIGTERM and SIGINT, from the first moment on: end the start, or drain what runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, within_s: float) -> None:
         self.asked = False
+        self._within_s = within_s
         self._task = asyncio.current_task()
         self._stop: Callable[[], None] | None = None
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -268,6 +272,8 @@ class StopSignal:
         self._stop = stop
 
     def _ask(self) -> None:
+        if not self.asked:
+            end_within(self._within_s)
         self.asked = True
         if self._stop is not None:
             self._stop()

@@ -1,0 +1,34 @@
+"""A stop that hangs, whatever it hangs in."""
+
+import subprocess
+import sys
+
+from consumers.errors import EXIT_UNREACHABLE
+
+HANGS = """
+import asyncio, time
+from consumers.process.deadline import end_within
+
+async def main():
+    end_within(0.1)
+    time.sleep(60)  # not even the event loop goes on
+
+asyncio.run(main())
+"""
+ENDS = "from consumers.process.deadline import end_within; end_within(60.0)"
+
+
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False
+    )
+
+
+def test_a_process_that_does_not_end_is_ended() -> None:
+    ended = run(HANGS)
+    assert ended.returncode == EXIT_UNREACHABLE
+    assert "the stop did not end within 0.1 s" in ended.stderr
+
+
+def test_a_process_that_ends_is_not_held_up() -> None:
+    assert run(ENDS).returncode == 0
