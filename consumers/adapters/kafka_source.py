@@ -40,8 +40,6 @@ log = logging.getLogger(__name__)
 # (group.min.session.timeout.ms).
 SESSION_TIMEOUT_MS = 8_000
 HEARTBEAT_INTERVAL_MS = 2_000
-# aiokafka's default of 500 is a latency floor for quiet partitions.
-FETCH_MAX_WAIT_MS = 20
 # References are about 300 bytes: 500 are a few ms of decoding.
 MAX_RECORDS = 500
 # The watchdog of the pipeline judges progress, not the time between polls.
@@ -78,7 +76,7 @@ class KafkaSource:
             rebalance_timeout_ms=rebalance_timeout_ms,
             max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
             metadata_max_age_ms=METADATA_MAX_AGE_MS,
-            fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
+            fetch_max_wait_ms=settings.fetch_wait_ms,
             partition_assignment_strategy=(RangePartitionAssignor,),
             client_rack=settings.client_rack,
         )

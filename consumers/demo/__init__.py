@@ -6,6 +6,7 @@ Where to look:
     place       where the services are: a process tree of our own, or the running stack
     children    child processes that never outlive us; worker: the one a person may kill
     streams     what the producers write and announce
-    progress    what was sent and answered so far; tail: the reader of the output topic
-    view        the table; proof: the verdict of `ops.verify` in a sentence
+    progress    what was sent and answered so far; tail: reads the topics while they grow, for
+                the view and for the judge
+    view        the table; proof: the verdict of the judge in a sentence
 """

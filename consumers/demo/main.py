@@ -20,14 +20,14 @@ from consumers.demo.place import Place, embedded, on_stack
 from consumers.demo.progress import Progress, Stream
 from consumers.demo.proof import prove
 from consumers.demo.streams import Producers, forms, stream_name
-from consumers.demo.tail import Tail
+from consumers.demo.tail import looking_on
 from consumers.demo.view import View
 from consumers.demo.worker import Worker
 from consumers.errors import Fatal
 from consumers.process.stopping import stopped_after
 
 # After a kill the group waits 8 s for the dead member; a worker killed while it joins costs as much
-# again. Past this something is lost, and the proof tells what.
+# again. Past this, without any answer, something is lost, and the proof tells what.
 ANSWERED_WITHIN_S = 60.0
 # What shells report for a command that Ctrl-C ended.
 EXIT_INTERRUPTED = 130
@@ -63,30 +63,39 @@ async def run_demo(options: Options) -> None:
 
 async def _play(options: Options, place: Place, console: Console, interrupts: Interrupts) -> None:
     console.print(place.title, style="dim", highlight=False, soft_wrap=True)
-    streams = [Stream(stream_name(index), forms(index)) for index in range(options.streams)]
-    progress = Progress(streams)
+    progress = Progress(
+        [Stream(stream_name(index), forms(index)) for index in range(options.streams)]
+    )
     worker = Worker(place, options.config_path)
-    async with (
-        _sink(place) as sink,
-        _tail(place, progress) as tail,
-        asyncio.TaskGroup() as tasks,
-    ):
-        producers = Producers(place, sink, options.streams, options.rate_hz, progress.sent)
-        await producers.create_topics()
-        tasks.create_task(worker.keep_running())
-        with console.status("the worker joins its group"):
-            await asyncio.gather(tail.start(), worker.until_ready())
-        view = View(console, progress, worker, seconds=options.seconds)
-        watching = [tasks.create_task(tail.run()), tasks.create_task(view.show())]
-        interrupts.gently = True
-        await producers.run(options.seconds, interrupts.stop)
-        view.phase = "waiting for the last answers"
-        await _all_answered(progress)
-        for task in watching:
-            task.cancel()
-        await asyncio.wait(watching)
-        worker.stop()
-    await prove(place.cfg, progress, worker.restarts, console)
+
+    def answered(key: str, rows: int, written_s: float) -> None:
+        progress.answered(key, rows, written_s)
+        place.answered(key)
+
+    async with _sink(place) as sink:
+        # Asking for a topic creates it on the embedded broker; the stack's are there.
+        partitions = [await sink.partitions(topic) for topic in place.cfg.topics]
+        producers = Producers(place, sink, progress, options.rate_hz, partitions[0])
+        async with (
+            looking_on(place.cfg, partitions, answered) as tail,
+            asyncio.TaskGroup() as tasks,
+        ):
+            working = tasks.create_task(worker.keep_running())
+            tasks.create_task(tail.run())
+            with console.status("the worker joins its group"):
+                await worker.until_ready()
+            view = View(console, progress, worker, seconds=options.seconds)
+            watching = tasks.create_task(view.show())
+            interrupts.gently = True
+            await producers.run(options.seconds, interrupts.stop)
+            view.phase = "waiting for the last answers"
+            await _all_answered(progress)
+            watching.cancel()
+            await asyncio.wait([watching])
+            worker.stop()
+            await working
+            report = await tail.report()
+    prove(place.cfg, report, progress, worker.restarts, console)
 
 
 @asynccontextmanager
@@ -97,14 +106,12 @@ async def _sink(place: Place) -> AsyncIterator[KafkaSink]:
         yield sink
 
 
-@asynccontextmanager
-async def _tail(place: Place, progress: Progress) -> AsyncIterator[Tail]:
-    tail = Tail(place.cfg, progress.answered)
-    async with stopped_after(tail.stop):
-        yield tail
-
-
 async def _all_answered(progress: Progress) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(ANSWERED_WITHIN_S):
-            await progress.none_waits.wait()
+    """Returns when nothing waits, or nothing has come for long."""
+    before = -1
+    while progress.rows != before:
+        before = progress.rows
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ANSWERED_WITHIN_S):
+                await progress.none_waits.wait()
+                return

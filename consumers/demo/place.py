@@ -12,6 +12,8 @@ import shlex
 import socket
 import subprocess
 import tempfile
+import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
@@ -28,22 +30,53 @@ from consumers.variables import variable
 
 STACK_SCRIPT = Path(__file__).parents[2] / "scripts" / "stack"
 PARTITIONS = 4
+# Longer than a worker that takes over looks back: to the last commit.
+KEEP_S = 60.0
+# The embedded broker keeps a question for records for all of its time, even when one comes.
+FETCH_WAIT_MS = 4
+# A dozen cameras at 5 Hz bring an object every 16 ms: who waits longer meets nobody.
+WINDOW_MS = 5
 HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class Place:
-    """`environ` makes a worker work here; `folder` is ours, gone afterwards."""
+    """`environ` makes a worker work here; `folder` is ours, gone afterwards. `write` an object by
+    its key; of one that is `answered` no byte need be kept much longer.
+    """
 
     title: str
     cfg: config.Config
     environ: Mapping[str, str]
     folder: Path
     bucket: str
-    _write: Callable[[str, bytes], None]
+    write: Callable[[str, bytes], Awaitable[None]]
+    answered: Callable[[str], None]
+
+
+class _Folder:
+    """A folder as a bucket. Hours of objects would fill a disk: old ones go."""
+
+    def __init__(self, folder: Path, keep_s: float, now_s: Callable[[], float]) -> None:
+        self._folder = folder
+        self._keep_s = keep_s
+        self._now_s = now_s
+        self._made: set[Path] = set()
+        self._answered: deque[tuple[float, str]] = deque()
 
     async def write(self, key: str, body: bytes) -> None:
-        await _in_store(self._write, f"{self.bucket}/{key}", body)
+        """On the spot: a few KB into the page cache take less than the way to a thread."""
+        path = self._folder / key
+        if path.parent not in self._made:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._made.add(path.parent)
+        path.write_bytes(body)
+
+    def answered(self, key: str) -> None:
+        now_s = self._now_s()
+        self._answered.append((now_s, key))
+        while self._answered[0][0] < now_s - self._keep_s:
+            (self._folder / self._answered.popleft()[1]).unlink(missing_ok=True)
 
 
 @asynccontextmanager
@@ -63,23 +96,34 @@ async def embedded(path: Path | None) -> AsyncIterator[Place]:
         objects = folder / "objects"
         bucket = "sensors"
         settings = [
-            config.Kafka(bootstrap_servers=await broker.address(), group="penstock-demo"),
+            config.Kafka(
+                bootstrap_servers=await broker.address(),
+                group="penstock-demo",
+                fetch_wait_ms=FETCH_WAIT_MS,
+            ),
             config.Objects(endpoint_url=objects.as_uri(), allow=[bucket]),
-            config.Model(url=await model.address()),
-            config.Output(),
+            config.Model(url=await model.address(), request="float32"),
+            # The broker keeps 5 MB of a partition, whatever is in it.
+            config.Output(compression="zstd"),
             _http(),
         ]
         # The mock broker knows no transactions.
-        once = {"PENSTOCK_DELIVERY__GUARANTEE": "at_least_once"}
-        cfg, environ = _settled(path, as_environment(settings) | once)
-        files = fsspec.filesystem("file", auto_mkdir=True)
+        variables = as_environment(settings) | {"PENSTOCK_DELIVERY__GUARANTEE": "at_least_once"}
+        if "window.max_wait_ms" not in config.resolve(path).sources:
+            variables["PENSTOCK_WINDOW__MAX_WAIT_MS"] = str(WINDOW_MS)
+        cfg, environ = _settled(path, variables)
+        files = _Folder(
+            objects / bucket, KEEP_S + cfg.delivery.commit_interval_ms / 1000, time.monotonic
+        )
         yield Place(
-            "librdkafka's mock broker, a folder as bucket, an embedded model server",
+            "librdkafka's mock broker, a folder as bucket, an embedded model server; "
+            f"window {cfg.window.max_wait_ms} ms",
             cfg,
             environ,
             folder,
             bucket,
-            lambda name, body: files.pipe_file(objects / name, body),
+            files.write,
+            files.answered,
         )
 
 
@@ -118,7 +162,8 @@ async def on_stack(path: Path | None) -> AsyncIterator[Place]:
             environ,
             folder,
             own,
-            files.pipe_file,
+            lambda key, body: _in_store(files.pipe_file, f"{own}/{key}", body),
+            lambda key: None,
         )
 
 

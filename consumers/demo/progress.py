@@ -1,29 +1,58 @@
 """What was sent and what came back, per stream: plain bookkeeping for the view.
 
 Rule: an object counts when the last of its rows is seen on the output topic, once however often it
-comes, and its latency runs from when it was due. The proof does not rest on any of this.
+comes. Its latency is the product's: from the time stamp of its reference to that of its last
+answer; what the demo itself takes to make, upload and read is no part of it. Latencies are those of
+the last seconds, so that memory has a bound and a trouble that is over is seen to be over. The
+proof does not rest on any of this.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+
+# Long enough for percentiles of a dozen cameras at 5 Hz, short enough to see that trouble is over.
+LATENCIES_OVER_S = 3.0
+# Of a stream that stood still and then answers all at once.
+MOST_LATENCIES = 2_000
 
 
 @dataclass
 class Stream:
-    """One stream's share. `latencies_ms` has one entry per answered object."""
+    """One stream's share. `left_out` counts the beats that were too late or too many to send."""
 
     name: str
     form: str
     sent: int = 0
     objects: int = 0
     rows: int = 0
-    latencies_ms: list[float] = field(default_factory=list)
+    rows_sent: int = 0
+    left_out: int = 0
+    _latencies: deque[tuple[float, float]] = field(
+        default_factory=lambda: deque(maxlen=MOST_LATENCIES)
+    )
 
     @property
     def waiting(self) -> int:
         return self.sent - self.objects
+
+    @property
+    def rows_ahead(self) -> int:
+        """Announced, and not seen answered."""
+        return self.rows_sent - self.rows
+
+    def answered(self, at_s: float, latency_ms: float, rows: int) -> None:
+        self.objects += 1
+        self.rows += rows
+        self._latencies.append((at_s, latency_ms))
+
+    def latencies_ms(self, now_s: float) -> list[float]:
+        """Those of the last seconds, ascending."""
+        while self._latencies and self._latencies[0][0] < now_s - LATENCIES_OVER_S:
+            self._latencies.popleft()
+        return sorted(ms for _, ms in self._latencies)
 
 
 class Progress:
@@ -31,37 +60,52 @@ class Progress:
 
     def __init__(self, streams: Sequence[Stream], wall_s: Callable[[], float] = time.time) -> None:
         self.streams = streams
-        self.rows_sent = 0
         self.none_waits = asyncio.Event()
         self.none_waits.set()
         self._wall_s = wall_s
-        self._due: dict[str, tuple[Stream, float]] = {}
+        self._announced: dict[str, tuple[Stream, float]] = {}
 
     @property
     def rows(self) -> int:
         return sum(stream.rows for stream in self.streams)
 
     @property
+    def rows_sent(self) -> int:
+        return sum(stream.rows_sent for stream in self.streams)
+
+    @property
     def objects(self) -> int:
         return sum(stream.objects for stream in self.streams)
 
     @property
-    def waiting(self) -> int:
-        return len(self._due)
+    def left_out(self) -> int:
+        return sum(stream.left_out for stream in self.streams)
 
-    def sent(self, index: int, key: str, due_s: float, rows: int) -> None:
+    @property
+    def waiting(self) -> int:
+        return len(self._announced)
+
+    def latencies_ms(self) -> list[list[float]]:
+        """Of the last seconds, by stream, ascending."""
+        now_s = self._wall_s()
+        return [stream.latencies_ms(now_s) for stream in self.streams]
+
+    def sent(self, index: int, key: str, announced_s: float, rows: int) -> None:
         stream = self.streams[index]
         stream.sent += 1
-        self.rows_sent += rows
-        self._due[key] = (stream, due_s)
+        stream.rows_sent += rows
+        self._announced[key] = (stream, announced_s)
         self.none_waits.clear()
 
-    def answered(self, key: str, rows: int) -> None:
-        if (found := self._due.pop(key, None)) is None:
+    def answered(self, key: str, rows: int, written_s: float) -> None:
+        if (found := self._announced.pop(key, None)) is None:
             return  # once more: a worker that took over repeats what was not committed
-        stream, due_s = found
-        stream.objects += 1
-        stream.rows += rows
-        stream.latencies_ms.append((self._wall_s() - due_s) * 1000)
-        if not self._due:
+        stream, announced_s = found
+        stream.answered(self._wall_s(), max(0.0, written_s - announced_s) * 1000, rows)
+        if not self._announced:
             self.none_waits.set()
+
+
+def together(latencies_ms: Iterable[Sequence[float]]) -> list[float]:
+    """Of all streams, ascending."""
+    return sorted(ms for one in latencies_ms for ms in one)

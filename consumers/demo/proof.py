@@ -1,7 +1,8 @@
 """The end of the demo: what the topics prove.
 
-Rule: the verdict is `ops.verify`'s, from the topics alone; added to it is only what the producers
-know, and that a worker which was never ended has no reason to answer anything twice.
+Rule: the verdict is the judge's, from the topics alone, as they were read while they grew; added to
+it is only what the producers know, and that a worker which was never ended has no reason to answer
+anything twice.
 """
 
 from rich.console import Console
@@ -10,17 +11,24 @@ from rich.markup import escape
 from consumers import config
 from consumers.demo.progress import Progress
 from consumers.errors import EXIT_CHECK_FAILED, Fatal
-from consumers.verify.main import Report, render, verify
+from consumers.verify.findings import Report, render
 
 
-async def prove(cfg: config.Config, progress: Progress, restarts: int, console: Console) -> None:
+def prove(
+    cfg: config.Config, report: Report, progress: Progress, restarts: int, console: Console
+) -> None:
     """Print the verdict. Raises `Fatal` (exit 1) if a promise was broken."""
-    with console.status("verifying"):
-        report = await verify(cfg)
     faults = broken(report, progress, restarts)
     if faults:
         console.print(render(report))
         raise Fatal(f"the proof failed: {'; '.join(faults)}", exit_code=EXIT_CHECK_FAILED)
+    if progress.left_out:
+        console.print(
+            f"  {progress.left_out:,} objects were never announced: this machine answers no more.",
+            style="yellow",
+            highlight=False,
+            soft_wrap=True,
+        )
     topics = f"{cfg.kafka.input_topic}, {cfg.output.topic} and {cfg.output.dead_letter_topic}"
     console.print(f"[bold green]✔ {escape(report.sentence())}[/]", highlight=False, soft_wrap=True)
     console.print(

@@ -1,8 +1,8 @@
 """What the cameras of the demo write: objects of every shape, the same ones in every run.
 
 Rule: what stream `index` writes as its object `number` depends on nothing else. Each stream keeps
-its own beat whatever the pipeline does (open loop): an object that leaves late counts from its due
-time.
+its own beat whatever the pipeline does (open loop), within a bound: of what nobody can answer it
+leaves out beats, as a camera does whose own memory is full.
 """
 
 import asyncio
@@ -10,7 +10,6 @@ import gzip
 import io
 import tarfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from typing import Literal
@@ -18,6 +17,7 @@ from typing import Literal
 import numpy as np
 
 from consumers.demo.place import Place
+from consumers.demo.progress import Progress, Stream
 from consumers.ports import Outgoing, Sink
 from schemas.codec import encode_reference
 from schemas.reference import Reference
@@ -30,9 +30,18 @@ TAR_EVERY = 8
 TAR_MEMBERS = 3
 CAMERAS_PER_SITE = 4
 SEED = 20_260
+# zlib's fastest: half of the work of making an object would be its packing.
+PACKED = 1
+# Texts of numbers, so that none is made twice: what the demo makes must not be its limit.
+_NUMBERS = [str(number / 1000) for number in range(-2_999, 3_000)]
 _FORMS: tuple[Form, ...] = ("csv", "csv.gz", "ndjson", "csv")
 
-OnSent = Callable[[int, str, float, int], None]
+# A stream that is later than this leaves the beat out.
+LATE_S = 5.0
+# Announced and not seen answered, by partition of the topics. The embedded broker keeps 5 MB of
+# each partition, and an answer takes some 60 bytes there (of 320 before its compression); so this,
+# and what a new worker repeats of it, is read before it is dropped.
+ROWS_AHEAD = 30_000
 
 
 @dataclass(frozen=True)
@@ -64,20 +73,22 @@ def make(index: int, number: int) -> Made:
     kind = form(index, number)
     random = np.random.default_rng([SEED, index, number])
     rows = int(random.integers(*ROWS, endpoint=True))
-    table: list[list[float]] = random.normal(size=(rows, COLUMNS)).round(3).tolist()
+    cells = random.integers(len(_NUMBERS), size=(rows, COLUMNS)).tolist()
+    table = [[_NUMBERS[cell] for cell in row] for row in cells]
     return Made(f"{stream_name(index)}/{number:06}.{kind}", _encoded(kind, table), rows)
 
 
-def _encoded(kind: Form, table: list[list[float]]) -> bytes:
+def _encoded(kind: Form, table: list[list[str]]) -> bytes:
+    lines = (",".join(row) for row in table)
     if kind == "ndjson":
-        return "".join(f"{row}\n" for row in table).encode()
+        return "".join(f"[{line}]\n" for line in lines).encode()
     if kind == "tar.gz":
-        return gzip.compress(_archive(table), mtime=0)
-    body = "".join(",".join(map(str, row)) + "\n" for row in table).encode()
-    return gzip.compress(body, mtime=0) if kind == "csv.gz" else body
+        return gzip.compress(_archive(table), PACKED, mtime=0)
+    body = "".join(f"{line}\n" for line in lines).encode()
+    return gzip.compress(body, PACKED, mtime=0) if kind == "csv.gz" else body
 
 
-def _archive(table: list[list[float]]) -> bytes:
+def _archive(table: list[list[str]]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for member in range(TAR_MEMBERS):
@@ -89,41 +100,40 @@ def _archive(table: list[list[float]]) -> bytes:
 
 
 class Producers:
-    """`create_topics`, then `run`: every stream writes and announces until the end, or `stop`."""
+    """`run`: every stream writes and announces until the end, or `stop`."""
 
     def __init__(
-        self, place: Place, sink: Sink, streams: int, rate_hz: float, on_sent: OnSent
+        self, place: Place, sink: Sink, progress: Progress, rate_hz: float, partitions: int
     ) -> None:
         self._place = place
         self._sink = sink
-        self._streams = streams
+        self._progress = progress
         self._rate_hz = rate_hz
-        self._on_sent = on_sent
-        self._partitions = 0
-
-    async def create_topics(self) -> None:
-        """Asking for a topic creates it on the embedded broker; the stack's are there."""
-        cfg = self._place.cfg
-        self._partitions = await self._sink.partitions(cfg.kafka.input_topic)
-        for topic in (cfg.output.topic, cfg.output.dead_letter_topic):
-            await self._sink.partitions(topic)
+        self._partitions = partitions
+        sharing = -(-len(progress.streams) // partitions)
+        self._rows_ahead = max(2 * ROWS[1], ROWS_AHEAD // sharing)
 
     async def run(self, seconds: float, stop: asyncio.Event) -> None:
         started_s = time.time()
         async with asyncio.TaskGroup() as tasks:
-            for index in range(self._streams):
-                tasks.create_task(self._stream(index, started_s, seconds, stop))
+            for index, stream in enumerate(self._progress.streams):
+                tasks.create_task(self._beat(index, stream, started_s, seconds, stop))
 
-    async def _stream(
-        self, index: int, started_s: float, seconds: float, stop: asyncio.Event
+    async def _beat(
+        self, index: int, stream: Stream, started_s: float, seconds: float, stop: asyncio.Event
     ) -> None:
         # The streams' beats are spread over the period, as independent cameras' are.
-        late_s = index / self._streams / self._rate_hz
+        late_s = index / len(self._progress.streams) / self._rate_hz
         for number in count():
             after_s = late_s + number / self._rate_hz
             if after_s >= seconds or await _is_set_by(stop, started_s + after_s):
                 return
-            await self._send(index, make(index, number), started_s + after_s)
+            is_late = time.time() - started_s - after_s > LATE_S
+            if is_late or stream.rows_ahead > self._rows_ahead:
+                stream.left_out += 1
+                await asyncio.sleep(0)  # all that are late at once would be one long turn
+            else:
+                await self._send(index, make(index, number), started_s + after_s)
 
     async def _send(self, index: int, made: Made, due_s: float) -> None:
         name = stream_name(index)
@@ -131,13 +141,13 @@ class Producers:
         reference = Reference(
             bucket=self._place.bucket, key=made.key, stream=name, event_time=int(due_s * 1000)
         )
-        self._on_sent(index, made.key, due_s, made.rows)
         out = Outgoing(
             self._place.cfg.kafka.input_topic,
             index % self._partitions,
             [name.encode()],
             [encode_reference(reference)],
         )
+        self._progress.sent(index, made.key, time.time(), made.rows)
         await (await self._sink.send(out))
 
 

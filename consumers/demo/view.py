@@ -8,14 +8,13 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from consumers.demo.progress import Progress
+from consumers.demo.progress import LATENCIES_OVER_S, Progress, together
 from consumers.demo.worker import ROWS_IN_ALL, Worker
 
 # Calm, yet alive.
@@ -23,8 +22,10 @@ REFRESH_S = 0.25
 LINE_EVERY_S = 2.0
 RATE_OVER_S = 2.0
 BAR_COLUMNS = 30
-# What is around the streams' lines: header, totals, three lines below and the prompt.
+# What is around the streams' lines: the place and the heading above, header and totals, three lines
+# below, three blank ones, and the prompt.
 OTHER_LINES = 11
+LATENCY = f"latency: reference to its last answer, in the last {LATENCIES_OVER_S:.0f} s"
 
 
 class View:
@@ -82,7 +83,7 @@ class View:
 
     def line(self) -> str:
         progress = self._progress
-        latencies = [ms for stream in progress.streams for ms in stream.latencies_ms]
+        latencies = together(progress.latencies_ms())
         return ", ".join(
             (
                 f"{self.elapsed_s:3.0f} s: {progress.rows:,} rows",
@@ -101,9 +102,15 @@ class View:
             "",
             self._streams(),
             "",
-            Text.assemble(" ", (f"{self.rows_per_s:,.0f}", "bold"), f" rows/s; {self._batches()}"),
-            Text(" " + self._worker_state(), "" if self._worker.ready else "yellow"),
+            self._text((f"{self.rows_per_s:,.0f}", "bold"), f" rows/s; {self._batches()}"),
+            self._text((self._worker_state(), "" if self._worker.ready else "yellow")),
+            self._text((LATENCY + self._left_out(), "dim")),
         )
+
+    @staticmethod
+    def _text(*parts: str | tuple[str, str]) -> Text:
+        """One line, however narrow the terminal is: a line more would push out the first."""
+        return Text.assemble(" ", *parts, no_wrap=True, overflow="ellipsis")
 
     def _heading(self) -> RenderableType:
         heading = Table.grid(padding=(0, 3))
@@ -123,14 +130,15 @@ class View:
     def _streams(self) -> Table:
         streams, progress = self._progress.streams, self._progress
         table = Table(box=None, padding=(0, 1), header_style="dim", footer_style="bold")
-        everything = [ms for stream in streams for ms in stream.latencies_ms]
+        latencies = progress.latencies_ms()
+        everything = together(latencies)
         hidden = len(streams) - max(1, self._console.height - OTHER_LINES)
         totals = (
-            f"all {len(streams)} streams" + (f" ({hidden} not shown)" if hidden > 0 else ""),
-            "",
-            f"{progress.objects:,}",
-            f"{progress.rows:,}",
-            f"{progress.waiting:,}",
+            f"all {len(streams)} streams",
+            f"{hidden} not shown" if hidden > 0 else "",
+            _short(progress.objects),
+            _short(progress.rows),
+            _short(progress.waiting),
             percentile(everything, 50),
             percentile(everything, 99),
         )
@@ -138,15 +146,16 @@ class View:
         table.show_footer = True
         for column, (name, total) in enumerate(zip(names, totals, strict=True)):
             table.add_column(name, total, justify="right" if column > 1 else "left", no_wrap=True)
-        for stream in streams[: len(streams) - max(0, hidden)]:
+        shown = len(streams) - max(0, hidden)
+        for stream, own in zip(streams[:shown], latencies[:shown], strict=True):
             table.add_row(
                 stream.name,
                 Text(stream.form, "dim"),
-                f"{stream.objects:,}",
-                f"{stream.rows:,}",
-                Text(f"{stream.waiting:,}", "yellow" if stream.waiting > 1 else "dim"),
-                percentile(stream.latencies_ms, 50),
-                percentile(stream.latencies_ms, 99),
+                _short(stream.objects),
+                _short(stream.rows),
+                Text(_short(stream.waiting), "yellow" if stream.waiting > 1 else "dim"),
+                percentile(own, 50),
+                percentile(own, 99),
             )
         return table
 
@@ -158,6 +167,10 @@ class View:
             return "no batch yet"
         reasons = ", ".join(f"{reason} {number:,}" for reason, number in closed.most_common())
         return f"{count:,} batches of {rows / count:.0f} rows, closed by {reasons}"
+
+    def _left_out(self) -> str:
+        count = self._progress.left_out
+        return f"; {count:,} beats left out: too much for this machine" if count else ""
 
     def _worker_state(self) -> str:
         worker = self._worker
@@ -171,9 +184,14 @@ class View:
         return f"{name}; end it any time: kill -9 {worker.pid}" if not self.phase else name
 
 
+def _short(number: int) -> str:
+    """`2,448,000`, and `146.9 M` where that would push something out of 80 columns."""
+    return f"{number:,}" if number < 10_000_000 else f"{number / 1e6:,.1f} M"
+
+
 def percentile(latencies_ms: Sequence[float], rank: int) -> str:
-    """For people: `17 ms`, `9.1 s`, `-` without any."""
+    """Of ascending ones, for people: `17 ms`, `9.1 s`, `-` without any."""
     if not latencies_ms:
         return "-"
-    ms = float(np.percentile(latencies_ms, rank))
+    ms = latencies_ms[min(len(latencies_ms) * rank // 100, len(latencies_ms) - 1)]
     return f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1000:.1f} s"

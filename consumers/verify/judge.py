@@ -74,6 +74,11 @@ class Judge:
         """
         return self._answers.repeats.partitions | self._answers.duplicates.partitions
 
+    @property
+    def repeats(self) -> int:
+        """Answers that came again, so far."""
+        return self._answers.repeats.count
+
     def reference(
         self, partition: int, offset: int, _key: bytes | None, value: bytes | None
     ) -> None:

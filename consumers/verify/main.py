@@ -4,7 +4,7 @@ Rule: no worker is asked. The ends of the output topics are looked up after the 
 what was committed then is answered within what is read.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from consumers import config
@@ -79,13 +79,24 @@ def _scope(
         partition: min(end, committed[partition].next_offset if partition in committed else 0)
         for partition, end in ends.items()
     }
+    return scope_of(cfg, asked, ends if until == "end" else answered, committed, partitions)
+
+
+def scope_of(
+    cfg: config.Config,
+    asked: Spans,
+    until: Mapping[int, int],
+    committed: Mapping[int, Commit],
+    partitions: int,
+) -> Scope:
+    """What the settings promise about these references; `partitions` of the output topic."""
     by_hash = cfg.output.partitioning == "stream"
     return Scope(
         input_topic=cfg.kafka.input_topic,
         output_topic=cfg.output.topic,
         dead_letter_topic=cfg.output.dead_letter_topic,
         spans=asked,
-        until=ends if until == "end" else answered,
+        until=until,
         committed=committed,
         partition_of=_by_stream(partitions) if by_hash else lambda partition, _: partition,
         by_stream=by_hash or cfg.output.order == "stream",

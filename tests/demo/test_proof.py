@@ -5,7 +5,7 @@ import pytest
 
 from consumers.demo.progress import Progress, Stream
 from consumers.demo.proof import broken
-from consumers.verify.main import Report
+from consumers.verify.findings import Report
 
 NONE = (
     "ignored", "markers", "rejected", "outside", "unproven", "duplicates", "announced_again",
@@ -30,8 +30,8 @@ GOOD = msgspec.convert(
 def progress() -> Progress:
     """Two objects of 15 rows each were sent."""
     sent = Progress([Stream("a", "csv")])
-    sent.sent(0, "a/0", due_s=0.0, rows=15)
-    sent.sent(0, "a/1", due_s=0.2, rows=15)
+    sent.sent(0, "a/0", 0.0, rows=15)
+    sent.sent(0, "a/1", 0.2, rows=15)
     return sent
 
 

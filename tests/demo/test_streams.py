@@ -1,14 +1,33 @@
 """What the demo's streams write."""
 
+import asyncio
 import csv
 import gzip
 import io
 import json
 import tarfile
+import time
+from pathlib import Path
 
 import pytest
 
-from consumers.demo.streams import COLUMNS, TAR_EVERY, Form, form, forms, make, stream_name
+from consumers import config
+from consumers.adapters.memory import MemorySink
+from consumers.demo.place import Place
+from consumers.demo.progress import Progress, Stream
+from consumers.demo.streams import (
+    COLUMNS,
+    ROWS,
+    ROWS_AHEAD,
+    TAR_EVERY,
+    Form,
+    Producers,
+    form,
+    forms,
+    make,
+    stream_name,
+)
+from consumers.testing.virtual_time import virtual_time
 
 
 def table(kind: Form, body: bytes) -> list[list[float]]:
@@ -54,3 +73,24 @@ def test_streams_have_names_of_their_own() -> None:
 
 def test_the_forms_of_a_stream_are_told_in_words() -> None:
     assert [forms(index) for index in range(4)] == ["csv, tar.gz", "csv.gz", "ndjson", "csv"]
+
+
+@virtual_time
+async def test_what_nobody_answers_is_left_out_before_the_broker_has_to_forget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Streams beat on, and announce no more than is sure to be read before it is dropped."""
+    monkeypatch.setattr(time, "time", asyncio.get_running_loop().time)
+    written: list[str] = []
+
+    async def write(key: str, _body: bytes) -> None:
+        written.append(key)
+
+    place = Place("", config.Config(), {}, tmp_path, "b", write, lambda _: None)
+    progress = Progress([Stream(stream_name(index), "") for index in range(2)])
+    producers = Producers(place, MemorySink(partitions=2), progress, 50.0, 2)
+    await producers.run(60.0, asyncio.Event())
+    for stream in progress.streams:
+        assert ROWS_AHEAD <= stream.rows_ahead <= ROWS_AHEAD + ROWS[1]
+        assert stream.left_out + stream.sent == 60 * 50
+    assert len(written) == sum(stream.sent for stream in progress.streams)

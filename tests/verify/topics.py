@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import orjson
 
 from consumers.ports import Commit
 from consumers.verify.findings import Report
 from consumers.verify.judge import Judge, Scope
+from consumers.verify.live import LiveJudge
 from schemas.codec import encode_reference
 from schemas.dead_letter import dead_letter
 from schemas.prediction import RecordFrame, Source
@@ -18,6 +20,15 @@ STREAM = "cam"
 BUCKET = "b"
 REFUSED = ("model_rejected", "refused")
 UNREADABLE = ("not_found", "no such object")
+
+
+class Entry(NamedTuple):
+    """A record as the client hands it over."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
 
 Log = list[tuple[bytes | None, bytes | None]]
 
@@ -182,7 +193,35 @@ class Topics:
         )
 
     def report(self) -> Report:
-        return self.judge().report()
+        """Of the judge who reads twice; the one who looks on while topics grow says the same."""
+        judge = self.judge()
+        report = judge.report()
+        if not report.announced_again:
+            live = self.live_report()
+            assert (live.violated, set(live.violations)) == (
+                report.violated,
+                set(report.violations),
+            )
+            assert (
+                msgspec.structs.replace(
+                    live, violated=report.violated, violations=report.violations
+                )
+                == report
+            )
+        return report
+
+    def live_report(self) -> Report:
+        """Every answer as late as it may come, one at a time."""
+        judge = LiveJudge(self.scope())
+        for take, logs in (
+            (judge.references, self.refs),
+            (judge.answers, self.predictions),
+            (judge.dead_letters, self.letters),
+        ):
+            for partition, log in logs.items():
+                for offset, (key, value) in enumerate(log):
+                    take(partition, [Entry(offset, key, value)])
+        return judge.report()
 
 
 def feed(
