@@ -31,8 +31,25 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         for name, text in COMMANDS.items()
     }
     parsers["status"].add_argument("--json", action="store_true", help="for programs")
-    parsers["restart"].add_argument("service", choices=SERVICES)
+    parsers["up"].add_argument(
+        "--with",
+        dest="extras",
+        type=_extras,
+        default=(),
+        metavar="NAME[,NAME...]",
+        help=f"also these model servers, as local processes: {', '.join(stack.EXTRAS)}",
+    )
+    parsers["restart"].add_argument("service", choices=(*SERVICES, *stack.EXTRAS))
     return parser.parse_args(arguments)
+
+
+def _extras(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if unknown := set(names) - stack.EXTRAS.keys():
+        raise argparse.ArgumentTypeError(
+            f"{', '.join(sorted(unknown))}: choose from {', '.join(stack.EXTRAS)}"
+        )
+    return names
 
 
 def main(arguments: list[str]) -> int:
@@ -45,7 +62,7 @@ def main(arguments: list[str]) -> int:
         if options.command == "env":
             print("\n".join(stack.exports()))
         elif options.command == "up":
-            print(stack.up())
+            print(stack.up(extras=options.extras))
         elif options.command == "down":
             print(stack.down())
         else:

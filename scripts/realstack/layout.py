@@ -11,7 +11,7 @@ import random
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -94,11 +94,11 @@ def locked() -> Iterator[None]:
         yield
 
 
-def free_ports() -> dict[str, int]:
+def free_ports(names: Collection[str] = PORT_NAMES) -> dict[str, int]:
     """A port nobody listens on for each name."""
     chosen: dict[str, int] = {}
     candidates = iter(random.sample(PORTS, len(PORTS)))
-    for name in PORT_NAMES:
+    for name in names:
         chosen[name] = next(port for port in candidates if _is_free(port))
     return chosen
 

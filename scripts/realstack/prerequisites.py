@@ -97,6 +97,18 @@ def torch_python() -> str:
     return ""
 
 
+def venv_python() -> str:
+    """A Python that can make environments, the system's first: Triton runs on no other."""
+    for python in ("/usr/bin/python3", sys.executable):
+        if shutil.which(python):
+            answer = subprocess.run(
+                [python, "-c", "import venv, ensurepip"], capture_output=True, check=False
+            )
+            if answer.returncode == 0:
+                return python
+    raise Missing("missing: a Python with venv (on Debian: apt-get install python3-venv)")
+
+
 def run(argv: list[str], *, what: str, cwd: Path, env: Mapping[str, str] | None = None) -> None:
     """A slow step, announced by one line on stderr; its output is shown only if it fails."""
     print(f"{what} ...", file=sys.stderr, flush=True)

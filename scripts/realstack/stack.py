@@ -7,18 +7,28 @@ they are chosen anew when none does.
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from realstack import compose, layout, minio, prerequisites, processes
 from realstack.errors import NotReady, StackError
 from realstack.kafka import Kafka
+from realstack.kserve import KServe
 from realstack.layout import How, State
+from realstack.litserve import LitServe
 from realstack.minio import Minio
+from realstack.mlserver import MLServer
+from realstack.model_server import ModelServer
 from realstack.service import Service
 from realstack.torchserve import MODEL, TorchServe, archive_fingerprint
+from realstack.triton import Triton
 
 KAFKA, MINIO, TORCHSERVE = Kafka(), Minio(), TorchServe()
+# Only those that `up` is asked for.
+EXTRAS: dict[str, ModelServer] = {
+    server.name: server for server in (Triton(), MLServer(), KServe(), LitServe())
+}
 # In the order of starting: MinIO announces to Kafka, and gives up if it finds no broker.
 SERVICES: tuple[Service, ...] = (KAFKA, MINIO, TORCHSERVE)
 # Kafka needs about 4 s and TorchServe 3 s on two idle cores; ten times that and more for busy ones.
@@ -33,7 +43,7 @@ class Report:
 
     @property
     def complete(self) -> bool:
-        return len(self.running) == len(SERVICES)
+        return all(service.name in self.running for service in _begun(self.state))
 
     def document(self) -> dict[str, object]:
         """For programs: where each service is, and as which process when it is a local one."""
@@ -46,7 +56,7 @@ class Report:
                 "pid": process.pid if (process := self.state.processes.get(service.name)) else None,
                 "log": str(layout.home() / f"{service.name}.log"),
             }
-            for service in SERVICES
+            for service in _begun(self.state)
         }
         local = self.state.how == "local"
         python = str(TORCHSERVE.python) if local else None
@@ -56,7 +66,7 @@ class Report:
         if self.state is None:
             return "the stack is down"
         lines = []
-        for service in SERVICES:
+        for service in _begun(self.state):
             running = "up" if service.name in self.running else "down"
             process = self.state.processes.get(service.name)
             place = f"pid {process.pid}" if process else "container"
@@ -71,14 +81,21 @@ def status() -> Report:
     return Report(state, frozenset(_running(state) if state else ()))
 
 
+def _begun(state: State | None) -> list[Service]:
+    """The services, and those of the others that were asked for."""
+    others = [one for name, one in EXTRAS.items() if state and name in state.processes]
+    return [*SERVICES, *others]
+
+
 def _running(state: State) -> set[str]:
-    if state.how == "docker":
-        return compose.running(state.ports)
-    return {name for name, process in state.processes.items() if process.running}
+    local = {name for name, process in state.processes.items() if process.running}
+    return local | compose.running(state.ports) if state.how == "docker" else local
 
 
-def up(how: How | None = None) -> str:
-    """`how` is chosen when nothing runs: by Docker where an engine answers, unless told."""
+def up(how: How | None = None, extras: Sequence[str] = ()) -> str:
+    """`how` is chosen when nothing runs: by Docker where an engine answers, unless told. `extras`
+    are started beside what is up.
+    """
     with layout.locked():
         begun = time.monotonic()
         state = layout.load()
@@ -87,6 +104,7 @@ def up(how: How | None = None) -> str:
             how = how or ("docker" if compose.engine_answers() else "local")
             state = State(how, layout.free_ports())
         started = _up_in_docker(state) if state.how == "docker" else _up_locally(state)
+        started += _up_extras(state, [EXTRAS[name] for name in extras])
         seconds = time.monotonic() - begun
         what = f"started {', '.join(started)} in {seconds:.0f} s" if started else "was up already"
         return f"the stack ({state.how}) is up: {what}"
@@ -115,6 +133,21 @@ def _up_locally(state: State) -> list[str]:
         if service not in absent:
             _wait(service, state)
     return [service.name for service in absent]
+
+
+def _up_extras(state: State, wanted: list[ModelServer]) -> list[str]:
+    running = _running(state)
+    absent = [server for server in wanted if server.name not in running]
+    names = {port for server in absent for port in server.ports} - state.ports.keys()
+    state.ports |= layout.free_ports(names)
+    with ThreadPoolExecutor() as pool:
+        for building in [pool.submit(server.build) for server in absent]:
+            building.result()
+    for server in absent:
+        _launch(server, state)
+    for server in wanted:
+        _wait(server, state)
+    return [server.name for server in absent]
 
 
 def _build() -> None:
@@ -173,7 +206,7 @@ def down() -> str:
             return "the stack is down: nothing was running"
         if state.how == "docker":
             compose.down(state.ports)
-        for service in reversed(SERVICES):
+        for service in reversed(_begun(state)):
             if service.name in state.processes:
                 processes.stop(state.processes[service.name])
         layout.forget()
@@ -183,11 +216,13 @@ def down() -> str:
 def restart(name: str) -> str:
     with layout.locked():
         state = _required()
-        service = next(service for service in SERVICES if service.name == name)
-        if state.how == "docker":
+        service = next((one for one in _begun(state) if one.name == name), None)
+        if service is None:
+            raise StackError(f"{name} is not up; start it with scripts/stack up --with {name}")
+        if state.how == "docker" and name not in EXTRAS:
             compose.restart(state.ports, name)
         else:
-            _build()
+            (EXTRAS[name].build if name in EXTRAS else _build)()
             if name in state.processes:
                 processes.stop(state.processes[name])
             _launch(service, state)
@@ -204,7 +239,8 @@ def _required() -> State:
 
 def exports() -> list[str]:
     """What points a client at the services; names without `__` are no settings of Penstock."""
-    ports = _required().ports
+    state = _required()
+    ports = state.ports
     management_url = f"http://127.0.0.1:{ports['torchserve_management']}"
     values = {
         "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{ports['kafka']}",
@@ -222,4 +258,7 @@ def exports() -> list[str]:
         "PENSTOCK_STACK_BUCKET": minio.BUCKET,
         "PENSTOCK_STACK_EVENTS_ARN": minio.EVENTS_ARN,
     }
+    for server in EXTRAS.values():
+        for port in server.ports if server.name in state.processes else ():
+            values[f"PENSTOCK_STACK_{port.upper()}"] = f"127.0.0.1:{ports[port]}"
     return [f"export {name}={shlex.quote(value)}" for name, value in values.items()]

@@ -101,6 +101,18 @@ def stack_exports() -> dict[str, str]:
     return {pair[1]: shlex.split(pair[2])[0] for pair in pairs if pair}
 
 
+def model_server(port: str) -> str:
+    """Where a model server beside TorchServe listens, as `host:port`; it must have been asked for.
+
+    Raises `Unavailable` if it was not.
+    """
+    address = stack_exports().get(f"PENSTOCK_STACK_{port.upper()}")
+    if address is None:
+        name = port.partition("_")[0]
+        raise Unavailable(f"{name} is not up: scripts/stack up --with {name}")
+    return address
+
+
 def _docker_answers() -> bool:
     commands = (["docker", "info"], ["docker", "compose", "version"])
     try:

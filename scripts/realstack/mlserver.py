@@ -1,0 +1,8 @@
+"""MLServer, Seldon's."""
+
+from realstack.model_server import ModelServer
+
+
+class MLServer(ModelServer):
+    name = "mlserver"
+    ports = ("mlserver", "mlserver_grpc", "mlserver_metrics")

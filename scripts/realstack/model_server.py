@@ -1,0 +1,75 @@
+"""What the model servers beside TorchServe have in common: an environment of their own, made once,
+in which a program of `served/` runs.
+
+Rule: they are started only when asked for by name, and always as local processes. Owner: `stack`.
+"""
+
+import hashlib
+import http.client
+import json
+from pathlib import Path
+
+from realstack import layout
+from realstack.errors import NotReady
+from realstack.prerequisites import run, venv_python
+from realstack.service import Launch, Ports
+from realstack.torchserve import FEATURES, HANDLERS
+
+SERVED = Path(__file__).with_name("served")
+
+
+class ModelServer:
+    """A subclass says its `name`, its ports, and how the example model is asked."""
+
+    name: str
+    # In the order of the program's arguments.
+    ports: tuple[str, ...]
+    path = "/v2/models/{model}/infer"
+    # The one that is loaded last.
+    model = "strict"
+
+    @property
+    def environment(self) -> Path:
+        requirements = (SERVED / f"{self.name}.txt").read_bytes()
+        return layout.cache() / f"{self.name}-{hashlib.sha256(requirements).hexdigest()[:12]}"
+
+    def build(self) -> None:
+        if self.environment.exists():
+            return
+        # An environment may be moved as long as its scripts are run as modules.
+        with layout.built(self.environment) as folder:
+            venv = [venv_python(), "-m", "venv", "--clear", str(folder)]
+            run(venv, what=f"making an environment for {self.name}", cwd=folder)
+            pip = [f"{folder}/bin/python", "-m", "pip", "install", "--quiet"]
+            pip += ["-r", str(SERVED / f"{self.name}.txt")]
+            run(pip, what=f"installing {self.name}, up to 450 MB", cwd=folder)
+
+    def configure(self, folder: Path, ports: Ports) -> Launch:
+        program = str(SERVED / f"{self.name}_server.py")
+        chosen = [str(ports[port]) for port in self.ports]
+        temporary = folder / "tmp"
+        temporary.mkdir(exist_ok=True)
+        paths = f"{HANDLERS}:{SERVED}"
+        return Launch(
+            [str(self.environment / "bin" / "python"), program, *chosen],
+            {"PYTHONPATH": paths, "TMPDIR": str(temporary), "HOME": str(folder)},
+        )
+
+    def body(self) -> object:
+        row = [0.5] * FEATURES
+        tensor = {"name": "x", "datatype": "FP32", "shape": [1, FEATURES], "data": row}
+        return {"id": "probe", "inputs": [tensor]}
+
+    def probe(self, ports: Ports) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", ports[self.name], timeout=5)
+        body, headers = json.dumps(self.body()), {"Content-Type": "application/json"}
+        try:
+            connection.request("POST", self.path.format(model=self.model), body, headers)
+            response = connection.getresponse()
+            answer = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise NotReady(f"{self.name} does not answer: {error}") from error
+        finally:
+            connection.close()
+        if response.status != 200 or b"label" not in answer:
+            raise NotReady(f"{self.name} answers {response.status}: {answer[:200]!r}")

@@ -1,0 +1,145 @@
+"""Real model servers beside TorchServe: the contract, the main job, rows that make a model raise.
+
+They are skipped unless the stack was brought up with them (`scripts/stack up --with NAME,...`).
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+
+from consumers import config
+from consumers.adapters.models import open_model
+from consumers.core.payload import Matrix
+from consumers.errors import EXIT_USAGE, Fatal, Rejected
+from consumers.ports import Model
+from tests.adapters.model_contract import ModelContract, expect
+from tests.support.loads import Load, assert_predicted, csv, places_of
+from tests.support.reference_model import numpy_answers, random_rows
+from tests.support.services import Services, Topics, Unavailable, model_server
+from tests.support.topic_tools import Broker, Message
+from tests.support.worker import environment, running_worker
+
+ROWS = 4_000
+POISON_EVERY = 500
+# What makes the model `strict` raise, as the first number of a row.
+RAISES = -666.0
+CANARY = str([0.5] * 16)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A server, one of its ports, and the settings that speak to it."""
+
+    port: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    url: str = "http://{}"
+
+    def __str__(self) -> str:
+        return f"{self.port}-{self.settings['protocol']}"
+
+    def model(self, name: str = "rows", **more: Any) -> dict[str, Any]:
+        try:
+            address = model_server(self.port)
+        except Unavailable as missing:
+            pytest.skip(str(missing))
+        return {"url": self.url.format(address), "name": name} | self.settings | more
+
+
+OIP = {"protocol": "oip", "request": "float32"}
+WAYS = [Way(port, OIP) for port in ("triton", "mlserver", "kserve")]
+
+
+@pytest.fixture(params=WAYS, ids=str)
+def way(request: pytest.FixtureRequest, services: Services) -> Way:
+    chosen: Way = request.param
+    return chosen
+
+
+def connect(settings: dict[str, Any]) -> Model:
+    return open_model(config.Config(model=msgspec.convert(settings, config.Model)))
+
+
+def variables(settings: dict[str, Any]) -> dict[str, str]:
+    return {f"MODEL__{key.upper()}": str(value) for key, value in settings.items()}
+
+
+class TestServer(ModelContract):
+    @pytest.fixture(params=["float32", "json"])
+    def form(self, request: pytest.FixtureRequest) -> str:
+        chosen: str = request.param
+        return chosen
+
+    @pytest.fixture
+    async def model(self, way: Way, form: str) -> AsyncIterator[Model]:
+        model = connect(way.model(request=form))
+        yield model
+        await model.aclose()
+
+
+async def test_a_request_that_the_model_refuses_leaves_the_next_one_unharmed(way: Way) -> None:
+    model = connect(way.model("strict", request="float32"))
+    rows = random_rows(6)
+    sick = rows.copy()
+    sick[2, 0] = RAISES
+    for _ in range(5):
+        expect(await model.predict([Matrix(rows)]), rows)
+        with pytest.raises(Rejected):
+            await model.predict([Matrix(sick)])
+    await model.aclose()
+
+
+async def test_a_model_that_is_not_there_is_a_usage_error(way: Way) -> None:
+    model = connect(way.model("no-such-model"))
+    assert not await model.ready()
+    with pytest.raises(Fatal, match=r"model\.name") as caught:
+        await model.predict([])
+    assert caught.value.exit_code == EXIT_USAGE
+    await model.aclose()
+
+
+async def test_every_row_of_40_archives_is_answered_once_in_order_and_committed(
+    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker, way: Way
+) -> None:
+    load = Load(40, rows=700)
+    load.store(s3, bucket)
+    environ = environment(services, topics, **variables(way.model(request="float32")))
+    async with running_worker(environ) as worker:
+        await broker.publish(topics.input, load.messages(bucket))
+        await broker.until_committed(topics.input, topics.input, load.ends)
+        assert await worker.stop() == 0, worker.said
+    output = await broker.records(topics.output)
+    assert places_of(output) == load.places(topics.input)
+    assert_predicted(output, load.answers(topics.input, numpy_answers(load.rows)))
+    assert await broker.committed(topics.input, topics.input) == load.ends
+    assert sum((await broker.ends(topics.dlq)).values()) == 0
+
+
+async def test_exactly_the_rows_that_make_the_model_raise_are_rejected(
+    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker, way: Way
+) -> None:
+    rows = random_rows(ROWS)
+    bad = list(range(POISON_EVERY // 2, ROWS, POISON_EVERY))
+    sick = rows.copy()
+    sick[bad, 0] = RAISES
+    s3.put_object(Bucket=bucket, Key="sick.csv", Body=csv(sick))
+    model = variables(way.model("strict", request="float32", canary=CANARY))
+    async with running_worker(environment(services, topics, **model)) as worker:
+        await worker.ready()
+        await broker.publish(topics.input, [Message({"bucket": bucket, "key": "sick.csv"})])
+        await broker.until_committed(topics.input, topics.input, {0: 1})
+        assert await worker.stop() == 0, worker.said
+    records = (await broker.records(topics.output))[0]
+    found = [orjson.loads(record.value) for record in records]
+    rejected = [one["row"] for one in found if "error" in one]
+    assert (len(found), rejected) == (ROWS, bad)
+    assert {one["error"]["code"] for one in found if "error" in one} == {"model_rejected"}
+    expected = numpy_answers(rows)
+    for one in found:
+        if "error" not in one:
+            answer = expected[one["row"]]
+            assert one["prediction"]["label"] == answer["label"]
+            assert one["prediction"]["score"] == pytest.approx(answer["score"], abs=1e-5)
