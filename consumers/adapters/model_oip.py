@@ -14,11 +14,12 @@ from urllib.parse import quote
 import orjson
 from yarl import URL
 
-from consumers import config
+from consumers import config, requests
 from consumers.adapters import oip_rest
 from consumers.adapters.model_http import ModelHttp, Reply, Request
 from consumers.adapters.model_refusals import NOT_FOUND, OK
-from consumers.adapters.oip_inputs import Filled, fill, fit_for_json
+from consumers.adapters.oip_columns import Filled, fit_for_json
+from consumers.adapters.oip_inputs import fill
 from consumers.adapters.oip_outputs import Output, answers, spread
 from consumers.adapters.oip_signature import Signature, signature
 from consumers.core.payload import Payload
@@ -145,10 +146,13 @@ class OipModel:
         return True if is_told else None
 
     def _check_rows(self, known: Signature) -> None:
-        is_matrix = self._settings.request == "float32"
-        if is_matrix and known.takes_text:
+        form = requests.find(self._settings.request).takes
+        is_matrix = form == "matrix"
+        if (is_matrix and known.takes_text) or (form == "bytes" and not known.takes_text):
+            rows = "numbers" if is_matrix else "opaque bytes"
+            mend = "'json' or 'bytes'" if is_matrix else "'float32' or 'json'"
             raise Fatal(
-                f"the model wants {known}, the rows are numbers; set model.request = 'json'",
+                f"the model wants {known}, the rows are {rows}; set model.request = {mend}",
                 exit_code=EXIT_USAGE,
             )
         numbers = [one.numbers for one in known.inputs]

@@ -5,10 +5,14 @@ the application and the library call.
 """
 
 from consumers import config
+from consumers.adapters.model_alone import AloneModel
 from consumers.adapters.model_oip import OipModel
 from consumers.adapters.model_torchserve import TorchServeModel
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.ports import Model
+
+# Numbers, JSON, opaque bytes, typed columns.
+OIP_REQUESTS = ("float32", "json", "bytes", "arrow")
 
 
 def open_model(cfg: config.Config) -> Model:
@@ -16,11 +20,11 @@ def open_model(cfg: config.Config) -> Model:
     settings = cfg.model
     if settings.protocol == "torchserve":
         return TorchServeModel(settings)
-    if settings.request not in ("json", "float32"):
+    if settings.request not in OIP_REQUESTS:
         raise Fatal(
             f"model.request = {settings.request!r} does not go with model.protocol = "
-            f"{settings.protocol!r}, which needs only to know what a row is: use float32 for rows "
-            "of numbers, json for all others",
+            f"{settings.protocol!r}, which needs only to know what a row is; choose one of "
+            f"{', '.join(OIP_REQUESTS)}",
             exit_code=EXIT_USAGE,
         )
-    return OipModel(settings, len(cfg.rows.columns) if cfg.rows.columns else None)
+    return AloneModel(OipModel(settings, len(cfg.rows.columns) if cfg.rows.columns else None))

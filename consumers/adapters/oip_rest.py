@@ -9,11 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
 import orjson
 
 from consumers.adapters.model_http import Reply, Request
 from consumers.adapters.model_refusals import NOT_FOUND, by_status, clean, excerpt, too_large
-from consumers.adapters.oip_inputs import Column, Filled
+from consumers.adapters.oip_columns import Column, Filled
 from consumers.adapters.oip_outputs import Output, from_list, from_raw, unusable
 from consumers.errors import PenstockError, Transient
 
@@ -92,8 +93,8 @@ def _described(column: Column) -> dict[str, Any]:
 
 
 def _data(column: Column) -> Any:
-    if isinstance(column.values, list):
-        return [text.decode() for text in column.values]
+    if not isinstance(column.values, np.ndarray):
+        return [bytes(text).decode() for text in column.values]
     values = column.values.ravel()
     return orjson.Fragment(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY))
 

@@ -4,15 +4,17 @@ from typing import Any
 
 import numpy as np
 import orjson
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from consumers import config
-from consumers.adapters.oip_inputs import fill, fit_for_json
+from consumers.adapters.oip_columns import fit_for_json
+from consumers.adapters.oip_inputs import fill
 from consumers.adapters.oip_outputs import Output, answers, from_list, from_raw, spread
 from consumers.adapters.oip_signature import DTYPES, Signature, Tensor, signature, written
-from consumers.core.payload import JsonRows, Matrix
+from consumers.core.payload import BytesRows, Columns, JsonRows, Matrix
 from consumers.errors import Fatal, Poison, Rejected
 from tests.support.oip_models import binary
 
@@ -250,3 +252,42 @@ def test_an_input_can_be_written(text: str, expected: Tensor) -> None:
 def test_a_written_input_that_is_none_is_told_with_examples(text: str) -> None:
     with pytest.raises(Fatal, match="x:FP32:16"):
         written(text)
+
+
+def test_opaque_rows_are_texts_as_they_are() -> None:
+    rows = [b"\xff\xd8", b"", b"\0" * 5]
+    filled = fill(
+        wants(Tensor("image", "BYTES", (1,))), [BytesRows.of(rows[:1]), BytesRows.of(rows[1:])]
+    )
+    assert bytes(filled.columns[0].raw()) == bytes(BytesRows.of(rows).body)
+    assert filled.columns[0].shape == (3, 1)
+    assert list(fit_for_json(filled).refused) == [0]
+
+
+def arrow(**columns: Any) -> Columns:
+    return Columns(pa.record_batch(columns), "a schema")
+
+
+def test_typed_columns_are_inputs_by_name() -> None:
+    wanted = wants(Tensor("age", "INT32", (1,)), Tensor("name", "BYTES", ()))
+    payloads = [
+        arrow(name=["a", None], age=[1, 2], other=[0, 0]),
+        arrow(name=["c"], age=pa.array([None], pa.int64()), other=[0]),
+    ]
+    filled = fill(wanted, payloads)
+    assert sorted(filled.refused) == [1, 2]
+    assert bytes(filled.columns[0].raw()) == np.array([1], "<i4").tobytes()
+    assert bytes(filled.columns[1].raw()) == b"\1\0\0\0a"
+
+
+def test_typed_columns_of_numbers_fill_one_input_and_keep_their_digits() -> None:
+    large = 9_007_199_254_740_993
+    filled = fill(wants(Tensor("x", "INT64", (2,))), [arrow(a=[large, 1], b=[2, 3])])
+    values: Any = filled.columns[0].values
+    assert values.tolist() == [[large, 2], [1, 3]]
+
+
+def test_columns_that_are_not_there_are_named() -> None:
+    wanted = wants(Tensor("age", "INT32", ()), Tensor("size", "FP32", ()))
+    with pytest.raises(Rejected, match="no size but age, weight"):
+        fill(wanted, [arrow(age=[1], weight=[2.0])])
