@@ -94,15 +94,34 @@ class Window(Section, frozen=True):
     target_p99_ms: Positive | None = None
 
 
+Preset = Literal[
+    "kserve-v1",
+    "tf-serving",
+    "vertex",
+    "mlflow",
+    "sagemaker",
+    "bentoml",
+    "litserve",
+    "ray-serve",
+]
+
+
 class Model(Section, frozen=True):
     url: str = "http://localhost:8080"
     name: str = "rows"
     version: str | None = None
-    protocol: Literal["torchserve", "oip"] = "torchserve"
+    protocol: Literal["torchserve", "oip", "http"] = "torchserve"
     # With oip: what the server's own description says, unless these do.
     inputs: list[str] | None = None
     outputs: list[str] | None = None
     binary: Literal["auto", "yes", "no"] = "auto"
+    # With http: what the preset says, unless these do.
+    preset: Preset | None = None
+    path: str | None = None
+    health: str | None = None
+    template: str | None = None
+    answers: str | None = None
+    row_error: str | None = None
     # json, instances, float32, bytes, raw, arrow, and what packages add.
     request: str = "json"
     timeout_ms: Positive = 30_000

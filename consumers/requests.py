@@ -11,6 +11,7 @@ from functools import cache
 from typing import Final, NamedTuple, cast
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from consumers.core.payload import BytesRows, Columns, Form, JsonRows, Matrix, Payload
@@ -88,6 +89,16 @@ def _instances(payloads: Sequence[Payload]) -> Body:
     return Body(b'{"instances":[%b]}' % _elements(payloads), _JSON)
 
 
+def _inputs(payloads: Sequence[Payload]) -> Body:
+    return Body(b'{"inputs":[%b]}' % _elements(payloads), _JSON)
+
+
+def _ndjson(payloads: Sequence[Payload]) -> Body:
+    """A line for each row. A row's text has no line feed of its own; a comma may be inside it."""
+    rows = orjson.loads(b"[%b]" % _elements(payloads))
+    return Body(b"\n".join(map(orjson.dumps, rows)), {"Content-Type": "application/jsonlines"})
+
+
 def _elements(payloads: Sequence[Payload]) -> bytes:
     return b",".join([payload.body for payload in cast("Sequence[JsonRows]", payloads)])
 
@@ -146,6 +157,8 @@ def _rows(payloads: Sequence[Payload]) -> int:
 _OURS: Final = (
     RequestForm("json", "json", _json),
     RequestForm("instances", "json", _instances),
+    RequestForm("inputs", "json", _inputs),
+    RequestForm("ndjson", "json", _ndjson),
     RequestForm("float32", "matrix", _float32),
     RequestForm("bytes", "bytes", _bytes),
     RequestForm("raw", "bytes", _raw, single=True),

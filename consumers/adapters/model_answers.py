@@ -62,6 +62,60 @@ def parse_single(raw: bytes, rows: int) -> Answers:
     return parse(raw if is_of_batch else b"[%b]" % raw, 1)
 
 
+def found_at(raw: bytes, pointer: str) -> bytes:
+    """The part of an answer that a JSON pointer (RFC 6901) names, as JSON again."""
+    document = _loaded(raw)
+    try:
+        found = resolve(document, pointer)
+    except LookupError:
+        raise Rejected(
+            "model_rejected", f"the model's answer has no {pointer} (model.answers): {excerpt(raw)}"
+        ) from None
+    # Python's encoder takes what its decoder took, NaN included: `parse` tells of which rows.
+    return json.dumps(found).encode()
+
+
+def from_lines(raw: bytes) -> bytes:
+    """An answer of a line for each row, as an array."""
+    return b"[%b]" % b",".join(line for line in raw.splitlines() if line.strip())
+
+
+def refused_at(answers: Answers, pointer: str) -> Answers:
+    """With the rows rejected in whose answers something stands at the pointer."""
+    values, errors = list(answers.values), dict(answers.errors)
+    for row, value in enumerate(values):
+        try:
+            error = resolve(orjson.loads(value), pointer) if row not in errors else None
+        except LookupError:
+            continue
+        if error:
+            values[row], errors[row] = b"null", _message({"error": error})
+    return Answers(values, errors)
+
+
+def resolve(document: Any, pointer: str) -> Any:
+    """Raises `LookupError` where there is nothing."""
+    for part in pointer.split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(document, list) and name.isdecimal():
+            document = document[int(name[:9])]
+        elif isinstance(document, dict):
+            document = document[name]
+        else:
+            raise LookupError(pointer)
+    return document
+
+
+def _loaded(raw: bytes) -> Any:
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        try:
+            return json.loads(raw)
+        except (ValueError, RecursionError):
+            raise Rejected("model_rejected", f"the model's answer is not JSON ({error})") from None
+
+
 def _is_array_of_one(document: Any) -> bool:
     if isinstance(document, dict) and document.keys() == {"predictions"}:
         document = document["predictions"]

@@ -6,6 +6,7 @@ the application and the library call.
 
 from consumers import config
 from consumers.adapters.model_alone import AloneModel
+from consumers.adapters.model_envelope import EnvelopeModel
 from consumers.adapters.model_oip import OipModel
 from consumers.adapters.model_torchserve import TorchServeModel
 from consumers.errors import EXIT_USAGE, Fatal
@@ -20,6 +21,8 @@ def open_model(cfg: config.Config) -> Model:
     settings = cfg.model
     if settings.protocol == "torchserve":
         return TorchServeModel(settings)
+    if settings.protocol == "http":
+        return AloneModel(EnvelopeModel(settings))
     if settings.request not in OIP_REQUESTS:
         raise Fatal(
             f"model.request = {settings.request!r} does not go with model.protocol = "

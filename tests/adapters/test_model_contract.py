@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from consumers import config
+from consumers.adapters.model_envelope import EnvelopeModel
 from consumers.adapters.model_oip import OipModel
 from consumers.adapters.model_torchserve import TorchServeModel
 from consumers.embedded.model_server import EmbeddedModelServer
@@ -26,6 +27,21 @@ class TestTorchServeAdapter(ModelContract):
         async with EmbeddedModelServer() as server:
             settings = {"url": server.url, "request": form}
             model = TorchServeModel(msgspec.convert(settings, config.Model))
+            yield model
+            await model.aclose()
+
+
+class TestEnvelopeAdapter(ModelContract):
+    @pytest.fixture(params=["json", "instances", "float32"])
+    def form(self, request: pytest.FixtureRequest) -> str:
+        chosen: str = request.param
+        return chosen
+
+    @pytest.fixture
+    async def model(self, form: str) -> AsyncIterator[Model]:
+        async with EmbeddedModelServer() as server:
+            settings = {"url": server.url, "request": form, "path": "/predictions/{name}"}
+            model = EnvelopeModel(msgspec.convert(settings, config.Model))
             yield model
             await model.aclose()
 

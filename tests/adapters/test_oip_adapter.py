@@ -15,6 +15,7 @@ from consumers.core.payload import JsonRows, Matrix
 from consumers.errors import (
     EXIT_USAGE,
     Fatal,
+    NoAnswer,
     Overloaded,
     PenstockError,
     Poison,
@@ -124,8 +125,8 @@ async def test_more_rows_than_the_server_takes_are_not_sent() -> None:
         ("no_model", Fatal),
         ("denied", Fatal),
         ("too_large", Poison),
-        ("disconnected", Unreachable),
-        ("cut", Unreachable),
+        ("disconnected", NoAnswer),
+        ("cut", NoAnswer),
         ("one_too_few", Poison),
         ("one_too_many", Poison),
         ("transposed", Poison),

@@ -4,7 +4,7 @@ They are skipped unless the stack was brought up with them (`scripts/stack up --
 """
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -13,10 +13,9 @@ import pytest
 
 from consumers import config
 from consumers.adapters.models import open_model
-from consumers.core.payload import Matrix
 from consumers.errors import EXIT_USAGE, Fatal, Rejected
 from consumers.ports import Model
-from tests.adapters.model_contract import ModelContract, expect
+from tests.adapters.model_contract import ModelContract, expect, payload
 from tests.support.loads import Load, assert_predicted, csv, places_of
 from tests.support.reference_model import numpy_answers, random_rows
 from tests.support.services import Services, Topics, Unavailable, model_server
@@ -35,7 +34,8 @@ class Way:
     """A server, one of its ports, and the settings that speak to it."""
 
     port: str
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any]
+    forms: tuple[str, ...] = ("float32", "json")
     url: str = "http://{}"
 
     def __str__(self) -> str:
@@ -49,8 +49,13 @@ class Way:
         return {"url": self.url.format(address), "name": name} | self.settings | more
 
 
-OIP = {"protocol": "oip", "request": "float32"}
-WAYS = [Way(port, OIP) for port in ("triton", "mlserver", "kserve")]
+OIP = {"protocol": "oip"}
+LITSERVE = {"protocol": "http", "preset": "litserve", "path": "/{name}"}
+WAYS = [
+    *[Way(port, OIP) for port in ("triton", "mlserver", "kserve")],
+    Way("kserve", {"protocol": "http", "preset": "kserve-v1"}, ("json", "instances")),
+    Way("litserve", LITSERVE, ("json",)),
+]
 
 
 @pytest.fixture(params=WAYS, ids=str)
@@ -68,9 +73,11 @@ def variables(settings: dict[str, Any]) -> dict[str, str]:
 
 
 class TestServer(ModelContract):
-    @pytest.fixture(params=["float32", "json"])
-    def form(self, request: pytest.FixtureRequest) -> str:
+    @pytest.fixture(params=["float32", "json", "instances"])
+    def form(self, way: Way, request: pytest.FixtureRequest) -> str:
         chosen: str = request.param
+        if chosen not in way.forms:
+            pytest.skip(f"{way} is not asked in the form {chosen}")
         return chosen
 
     @pytest.fixture
@@ -81,20 +88,19 @@ class TestServer(ModelContract):
 
 
 async def test_a_request_that_the_model_refuses_leaves_the_next_one_unharmed(way: Way) -> None:
-    model = connect(way.model("strict", request="float32"))
+    model = connect(way.model("strict", request=way.forms[0]))
     rows = random_rows(6)
     sick = rows.copy()
     sick[2, 0] = RAISES
     for _ in range(5):
-        expect(await model.predict([Matrix(rows)]), rows)
+        expect(await model.predict([payload(rows, way.forms[0])]), rows)
         with pytest.raises(Rejected):
-            await model.predict([Matrix(sick)])
+            await model.predict([payload(sick, way.forms[0])])
     await model.aclose()
 
 
 async def test_a_model_that_is_not_there_is_a_usage_error(way: Way) -> None:
     model = connect(way.model("no-such-model"))
-    assert not await model.ready()
     with pytest.raises(Fatal, match=r"model\.name") as caught:
         await model.predict([])
     assert caught.value.exit_code == EXIT_USAGE
@@ -106,7 +112,7 @@ async def test_every_row_of_40_archives_is_answered_once_in_order_and_committed(
 ) -> None:
     load = Load(40, rows=700)
     load.store(s3, bucket)
-    environ = environment(services, topics, **variables(way.model(request="float32")))
+    environ = environment(services, topics, **variables(way.model(request=way.forms[0])))
     async with running_worker(environ) as worker:
         await broker.publish(topics.input, load.messages(bucket))
         await broker.until_committed(topics.input, topics.input, load.ends)
@@ -126,7 +132,7 @@ async def test_exactly_the_rows_that_make_the_model_raise_are_rejected(
     sick = rows.copy()
     sick[bad, 0] = RAISES
     s3.put_object(Bucket=bucket, Key="sick.csv", Body=csv(sick))
-    model = variables(way.model("strict", request="float32", canary=CANARY))
+    model = variables(way.model("strict", request=way.forms[0], canary=CANARY))
     async with running_worker(environment(services, topics, **model)) as worker:
         await worker.ready()
         await broker.publish(topics.input, [Message({"bucket": bucket, "key": "sick.csv"})])

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from kserve import InferOutput, InferRequest, InferResponse, Model, ModelServer
-from rows_answers import FEATURES, answers, strict_answers
+from rows_answers import FEATURES, answers, json_answers, strict_answers
 
 INPUTS = [{"name": "x", "datatype": "FP32", "shape": [-1, FEATURES]}]
 OUTPUTS = [
@@ -16,6 +16,8 @@ OUTPUTS = [
 
 class RowsModel(Model):  # type: ignore[misc]
     """Speaks KServe's first protocol, too: `{"instances": [...]}`."""
+
+    strict = False
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -29,9 +31,7 @@ class RowsModel(Model):  # type: ignore[misc]
 
     def predict(self, payload: Any, headers: Any = None, response_headers: Any = None) -> Any:
         if not isinstance(payload, InferRequest):
-            labels, scores, _ = answers(payload["instances"])
-            pairs = zip(labels.tolist(), scores.tolist(), strict=True)
-            return {"predictions": [{"label": label, "score": score} for label, score in pairs]}
+            return {"predictions": json_answers(payload["instances"], strict=self.strict)}
         return _response(payload, self.compute(payload.inputs[0].as_numpy()))
 
     def compute(self, rows: Any) -> dict[str, Any]:
@@ -41,6 +41,8 @@ class RowsModel(Model):  # type: ignore[misc]
 
 
 class StrictModel(RowsModel):
+    strict = True
+
     async def get_output_types(self) -> list[dict[str, Any]]:
         return OUTPUTS
 

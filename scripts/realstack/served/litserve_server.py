@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import litserve
-from rows_answers import answers, strict_answers
+from rows_answers import json_answers
 
 
 class RowsApi(litserve.LitAPI):  # type: ignore[misc]
@@ -18,12 +18,7 @@ class RowsApi(litserve.LitAPI):  # type: ignore[misc]
         return request
 
     def predict(self, rows: Any) -> Any:
-        labels, scores, complaints = answers(rows)
-        triples = zip(labels.tolist(), scores.tolist(), complaints, strict=True)
-        return [
-            {"error": complaint.decode()} if complaint else {"label": label, "score": score}
-            for label, score, complaint in triples
-        ]
+        return json_answers(rows)
 
     def encode_response(self, answer: Any) -> Any:
         return answer
@@ -31,8 +26,7 @@ class RowsApi(litserve.LitAPI):  # type: ignore[misc]
 
 class StrictApi(RowsApi):
     def predict(self, rows: Any) -> Any:
-        pairs = zip(*(column.tolist() for column in strict_answers(rows)), strict=True)
-        return [{"label": label, "score": score} for label, score in pairs]
+        return json_answers(rows, strict=True)
 
 
 if __name__ == "__main__":

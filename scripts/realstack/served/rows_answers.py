@@ -41,3 +41,38 @@ def strict_answers(rows: Any) -> tuple[Any, Any]:
     if any(complaints) or (np.asarray(rows)[:, 0] == RAISES).any():
         raise ValueError("a row is bad")
     return labels, scores
+
+
+def json_answers(elements: list[Any], *, strict: bool = False) -> list[dict[str, Any]]:
+    """The same for plain JSON servers: one object for each element; `strict` raises instead of
+    answering by an error.
+    """
+    if strict:
+        labels, scores = strict_answers(elements)
+        return _objects(labels, scores)
+    fits = [_is_row(element) for element in elements]
+    kept = [element for element, is_fit in zip(elements, fits, strict=True) if is_fit]
+    answered = iter(_told(kept) if kept else [])
+    error = {"error": f"a row is an array of {FEATURES} numbers"}
+    return [next(answered) if is_fit else error for is_fit in fits]
+
+
+def _is_row(element: Any) -> bool:
+    try:
+        return bool(np.asarray(element, np.float32).shape == (FEATURES,))
+    except (TypeError, ValueError):
+        return False
+
+
+def _told(rows: list[Any]) -> list[dict[str, Any]]:
+    labels, scores, complaints = answers(rows)
+    objects = _objects(labels, scores)
+    return [
+        {"error": complaint.decode()} if complaint else one
+        for one, complaint in zip(objects, complaints, strict=True)
+    ]
+
+
+def _objects(labels: Any, scores: Any) -> list[dict[str, Any]]:
+    pairs = zip(labels.tolist(), scores.tolist(), strict=True)
+    return [{"label": label, "score": score} for label, score in pairs]

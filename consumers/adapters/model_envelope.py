@@ -1,0 +1,120 @@
+"""A model behind any JSON server: KServe's first protocol, TF Serving, MLflow, LitServe and others.
+
+Rule: one POST for each batch, one answer per row, wherever in the answer they stand. What a 5xx is
+about cannot be told from a server that nobody knows: 500 is taken for the rows' fault, as
+frameworks answer it when the model raises, all others for the server's. Owner: the application.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import orjson
+from yarl import URL
+
+from consumers import config
+from consumers.adapters import model_answers
+from consumers.adapters.envelope_forms import LINES, envelope
+from consumers.adapters.model_http import ModelHttp, Reply, Request
+from consumers.adapters.model_refusals import NOT_FOUND, OK, by_status, clean, excerpt, too_large
+from consumers.core.payload import Payload
+from consumers.errors import Fatal, PenstockError, Poison, Transient
+from consumers.ports import Answers
+
+# Health is answered from memory.
+LOOK_S: Final = 5.0
+# window.max_bytes bounds the rows; a server that takes less says so by 413.
+MOST_REQUEST_BYTES: Final = 64 << 20
+# Where complaints stand in the answers of the usual frameworks.
+_COMPLAINTS: Final = ("error", "detail", "message", "error_message")
+
+
+class EnvelopeModel:
+    """The port `Model`."""
+
+    def __init__(self, settings: config.Model) -> None:
+        self._form = envelope(settings)
+        self._http = ModelHttp(settings, most_bytes=MOST_REQUEST_BYTES)
+        root = settings.url.rstrip("/") if self._form.path else settings.url
+        self._url = URL(root + self._form.path)
+        self._health_url = URL(root + self._form.health) if self._form.health else None
+        self._shown_url = config.shown_url(str(self._url))
+        self._row_error = settings.row_error
+        self._version = settings.version
+
+    @property
+    def version(self) -> str | None:
+        return self._version
+
+    async def predict(self, payloads: Sequence[Payload]) -> Answers:
+        if not payloads:
+            await self._check()
+            await self._check_address()
+            return Answers([], {})
+        rows = sum(payload.rows for payload in payloads)
+        if self._form.is_single and rows > 1:
+            raise Poison("too_large", f"{rows} rows; this request carries one")
+        request = Request(*self._form.encode(payloads))
+        reply = await self._http.post(self._url, request, rows)
+        if reply.status != OK:
+            raise self._refusal(reply, len(request.body))
+        return self._parsed(reply.body, rows)
+
+    async def ready(self) -> bool:
+        try:
+            await self._check()
+        except (Transient, Fatal):
+            return False
+        return True
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    def _parsed(self, raw: bytes, rows: int) -> Answers:
+        if self._form.is_single:
+            return model_answers.parse_single(raw, rows)
+        if self._form.answers == LINES:
+            raw = model_answers.from_lines(raw)
+        elif self._form.answers is not None:
+            raw = model_answers.found_at(raw, self._form.answers)
+        answers = model_answers.parse(raw, rows)
+        if self._row_error is None:
+            return answers
+        return model_answers.refused_at(answers, self._row_error)
+
+    async def _check(self) -> None:
+        if self._health_url is None:
+            await self._check_address()
+            return
+        reply = await self._http.look(self._health_url, LOOK_S)
+        if reply.status >= 300:
+            raise _of_server(self._refusal(reply, 0))
+
+    async def _check_address(self) -> None:
+        """A server without the model has nothing there; what one that has it makes of a question
+        that is not meant for it tells nothing.
+        """
+        reply = await self._http.look(self._url, LOOK_S, "OPTIONS")
+        if reply.status in (401, 403, NOT_FOUND) or reply.status > 500:
+            raise _of_server(self._refusal(reply, 0))
+
+    def _refusal(self, reply: Reply, sent_bytes: int) -> PenstockError:
+        said = f"{self._shown_url} answered {reply.status}: {_said(reply.body)}"
+        too_big = too_large(self._shown_url, sent_bytes)
+        by_model = reply.status == 500
+        return by_status(reply.status, reply.headers, said, too_large=too_big, by_model=by_model)
+
+
+def _of_server(error: PenstockError) -> PenstockError:
+    """No rows were sent: what would be a complaint of them is one of the server's state."""
+    return Transient(str(error)) if isinstance(error, Poison) else error
+
+
+def _said(raw: bytes) -> str:
+    try:
+        document = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return excerpt(raw)
+    told = document if isinstance(document, dict) else {}
+    words = (told[name] for name in _COMPLAINTS if isinstance(told.get(name), str))
+    said = next(words, None)
+    return clean(said) if said else excerpt(raw)
