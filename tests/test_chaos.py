@@ -6,13 +6,21 @@ from typing import Any
 import orjson
 import pytest
 
-from chaos_run import plan, report
+from chaos_run import plan, poison, report
+from chaos_run.cutting import CUT_AT, cutting
 from chaos_run.faults import Struck
 from chaos_run.load import LINES, Answer, Pool
 from chaos_run.plan import ALL_KINDS, Object
 from chaos_run.run import Outcome, Verdict, Violation
 from chaos_run.watch import Watch
 from chaos_run.workers import Exit
+from consumers import config
+from consumers.adapters.objects_common import CHUNK_BYTES
+from consumers.adapters.objects_obstore import ObstoreObjects
+from consumers.errors import Transient
+from consumers.ports import Location
+from tests.adapters.objects_contract import read
+from tests.adapters.s3_stub import S3Stub
 
 FIRST = LINES - 2
 POOL = Pool([b"%d\n" % line for line in range(LINES)], [Answer(n, n / 100) for n in range(LINES)])
@@ -95,6 +103,75 @@ def test_another_row_s_answer_is_noticed() -> None:
     watch.take(0, 1, record(1, label=FIRST))
     (text,) = watch.wrong
     assert text.startswith("in/0/0/0/1: ")
+
+
+POISONS = plan.make(1, 20_000, 2, lines=LINES, with_poison=True).poisons
+
+
+def poison_record(key: str | None, code: str, row: int | None = None) -> bytes:
+    return orjson.dumps(
+        {
+            "id": f"in/0/9/0/{row}",
+            "source": {"topic": "in", "partition": 0, "offset": 9},
+            "object": None if key is None else {"key": key},
+            "row": row,
+            "prediction": None,
+            "error": {"code": code, "message": "no"},
+        }
+    )
+
+
+def answered(*, but: str | None = None, code: str = "") -> Watch:
+    """All poisons by one of their codes, except one."""
+    watch = Watch(POOL, [OBJECT])
+    for one in POISONS:
+        said = code if one.key == but else one.codes[0]
+        key = None if one.key == poison.NO_OBJECT else one.key
+        watch.take(one.partition, 1, poison_record(key, said))
+    return watch
+
+
+def test_poison_of_every_kind_is_among_the_good_messages_and_none_of_their_rows() -> None:
+    assert {one.key for one in POISONS} == set(poison.KINDS)
+    watch = answered()
+    watch.take(0, 1, poison_record(poison.CUT, "bad_row", 3))
+    assert (watch.new, watch.repeated, len(watch.poison_rows)) == (0, 0, 1)
+    assert make(1, 20_000, 2).poisons == ()
+
+
+def test_poison_that_is_not_answered_as_such_is_a_problem() -> None:
+    planned = plan.make(1, 20_000, 2, lines=LINES, with_poison=True)
+    assert report.problems(outcome(plan=planned, watch=answered())) == []
+    wrong = answered(but=poison.CUT, code="not_found")
+    assert report.problems(outcome(plan=planned, watch=wrong)) == [
+        f"{poison.CUT} was answered by not_found, not by unavailable"
+    ]
+    silent = report.problems(outcome(plan=planned, watch=Watch(POOL, [OBJECT])))
+    assert len(silent) == len(poison.KINDS)
+
+
+async def until_it_breaks(objects: ObstoreObjects, key: str) -> int:
+    """How many bytes come before."""
+    body, got = await objects.open(Location("bucket", key)), 0
+    try:
+        async for chunk in body:
+            got += len(chunk)
+    except Transient:
+        return got
+    finally:
+        await body.aclose()
+    raise AssertionError("it did not break")
+
+
+async def test_the_store_cuts_one_object_always_at_the_same_byte_and_no_other() -> None:
+    data = bytes(CUT_AT + 1_000_000)
+    held = {poison.CUT: data, "good": data}
+    async with S3Stub(held) as stub, cutting(stub.url, poison.CUT) as url:
+        settings = config.Objects(endpoint_url=url, key="k", secret="s", region="us-east-1")
+        objects = ObstoreObjects(settings)
+        assert await read(objects, Location("bucket", "good")) == data
+        assert CUT_AT - CHUNK_BYTES <= await until_it_breaks(objects, poison.CUT) <= CUT_AT
+        await objects.aclose()
 
 
 def test_a_recovery_is_the_first_new_row_of_those_partitions_that_was_sent_after_it_began() -> None:

@@ -12,7 +12,7 @@ import time
 from dataclasses import asdict, dataclass
 
 from chaos_run.place import Place
-from chaos_run.plan import Fault, Kind
+from chaos_run.plan import CRASH_AWAY_S, Fault, Kind
 from chaos_run.watch import Recovery, Watch
 from chaos_run.workers import Crew, Worker
 
@@ -56,6 +56,9 @@ class Faults:
             service = fault.kind.removeprefix("restart ")
             struck = self._begin(fault, service)
             await asyncio.to_thread(self._place.restart, service)
+        elif fault.kind == "crash kafka":
+            struck = self._begin(fault, "kafka")
+            await asyncio.to_thread(self._place.crash, "kafka", fault.length_s, CRASH_AWAY_S)
         elif fault.kind == "kill model worker":
             pid = await self._model_worker()
             struck = self._begin(fault, f"process {pid}")

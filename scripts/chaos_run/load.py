@@ -8,7 +8,6 @@ import asyncio
 import gzip
 import io
 import tarfile
-from collections.abc import Iterable
 from typing import Any
 
 import aiohttp
@@ -16,8 +15,9 @@ import botocore.session
 import msgspec
 import numpy as np
 
+from chaos_run import poison
 from chaos_run.place import Place
-from chaos_run.plan import Object
+from chaos_run.plan import Object, Plan
 
 # A prime: objects that begin at different lines seldom meet in the same one.
 LINES = 9_973
@@ -81,7 +81,7 @@ async def make_pool(place: Place) -> Pool:
     return Pool(lines, answers)
 
 
-async def store(place: Place, pool: Pool, objects: Iterable[Object]) -> None:
+async def store(place: Place, pool: Pool, plan: Plan) -> None:
     settings = place.config.objects
     client: Any = botocore.session.get_session().create_client(
         "s3",
@@ -92,8 +92,10 @@ async def store(place: Place, pool: Pool, objects: Iterable[Object]) -> None:
     )
 
     def put_all() -> None:
-        for one in objects:
+        for one in plan.objects:
             client.put_object(Bucket=place.bucket, Key=one.key, Body=pool.body(one))
+        for key, body in poison.objects() if plan.poisons else ():
+            client.put_object(Bucket=place.bucket, Key=key, Body=body)
 
     try:
         await asyncio.to_thread(put_all)

@@ -3,20 +3,24 @@
 Rule: whoever makes a place has made its topics (with `plan.PARTITIONS` partitions) and its bucket.
 """
 
+import os
+import signal
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from consumers import config
-from realstack import layout
+from realstack import layout, stack
 
 
 @dataclass(frozen=True)
 class Place:
     """`environ`: all variables of a worker. `model_worker_pid`: the process that serves the model
-    now, if there is one. `restart` stops one of Kafka, MinIO, TorchServe and starts it again.
+    now, if there is one. `restart` stops one of Kafka, MinIO, TorchServe and starts it again;
+    `crash` freezes it for so many seconds, kills it, and starts it after so many more.
     """
 
     environ: Mapping[str, str]
@@ -24,6 +28,7 @@ class Place:
     folder: Path
     model_worker_pid: Callable[[], int | None]
     restart: Callable[[str], object]
+    crash: Callable[[str, float, float], object]
 
     @cached_property
     def config(self) -> config.Config:
@@ -50,3 +55,17 @@ def model_worker_pid() -> int | None:
     )
     children = answer.stdout.split()
     return int(children[0]) if children else None
+
+
+def crash(service: str, hangs_s: float, away_s: float) -> None:
+    """Of the local stack. Blocks."""
+    state = layout.load()
+    assert state is not None
+    pid = state.processes[service].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        time.sleep(hangs_s)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    time.sleep(away_s)
+    stack.restart(service)

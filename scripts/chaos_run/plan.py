@@ -5,9 +5,12 @@ large ones, which hold most of the rows, come just before a fault, so that fault
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+from chaos_run import poison
+from chaos_run.poison import Poison
 
 Kind = Literal[
     "kill",
@@ -18,6 +21,7 @@ Kind = Literal[
     "restart kafka",
     "restart minio",
     "restart torchserve",
+    "crash kafka",
 ]
 Form = Literal["csv", "csv.gz", "tar.gz"]
 
@@ -32,6 +36,7 @@ ALL_KINDS: tuple[Kind, ...] = (
     "restart kafka",
     "restart minio",
     "restart torchserve",
+    "crash kafka",
 )
 FORMS: tuple[Form, ...] = ("csv", "csv.gz", "tar.gz")
 
@@ -53,6 +58,11 @@ LEAD_S = (0.1, 1.0)
 # A frozen worker's session (8 s) ends while it is frozen.
 FROZEN_S = (9.0, 13.0)
 VISIT_S = (5.0, 15.0)
+# A broker that hangs is killed at last, and is away for longer than every session and most time
+# limits of clients.
+HANGS_S = (5.0, 9.0)
+CRASH_AWAY_S = 36.0
+LENGTHS_S: Mapping[Kind, tuple[float, float]] = {"join": VISIT_S, "crash kafka": HANGS_S}
 
 
 class Object(NamedTuple):
@@ -68,8 +78,8 @@ class Object(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """`length_s`: how long a worker is frozen, or a visitor stays. `victim`: which of the workers
-    that there are to choose from, between 0 and 1.
+    """`length_s`: how long a worker is frozen, a broker hangs, or a visitor stays. `victim`: which
+    of the workers that there are to choose from, between 0 and 1.
     """
 
     at_s: float
@@ -86,6 +96,7 @@ class Plan:
     rows: int
     objects: tuple[Object, ...]
     faults: tuple[Fault, ...]
+    poisons: tuple[Poison, ...] = ()
 
     @property
     def length_s(self) -> float:
@@ -93,9 +104,15 @@ class Plan:
 
 
 def make(
-    seed: int, rows: int, faults: int, *, lines: int, kinds: Sequence[Kind] = ALL_KINDS
+    seed: int,
+    rows: int,
+    faults: int,
+    *,
+    lines: int,
+    kinds: Sequence[Kind] = ALL_KINDS,
+    with_poison: bool = False,
 ) -> Plan:
-    """`lines`: how many there are in the pool."""
+    """`lines`: how many there are in the pool. Poison needs the store that cuts."""
     dice = random.Random(seed)
     struck = tuple(_faults(dice, faults, kinds))
     sizes = list(_sizes(dice, rows))
@@ -115,7 +132,8 @@ def make(
                 at_s=at_s,
             )
         )
-    return Plan(seed, rows, tuple(objects), struck)
+    poisons = poison.make(dice, PARTITIONS, end_s) if with_poison else ()
+    return Plan(seed, rows, tuple(objects), struck, poisons)
 
 
 def _faults(dice: random.Random, count: int, kinds: Sequence[Kind]) -> Iterator[Fault]:
@@ -124,11 +142,13 @@ def _faults(dice: random.Random, count: int, kinds: Sequence[Kind]) -> Iterator[
         if not deck:
             deck = dice.sample(kinds, len(kinds))
         kind = deck.pop()
-        length_s = dice.uniform(*(VISIT_S if kind == "join" else FROZEN_S))
+        length_s = dice.uniform(*LENGTHS_S.get(kind, FROZEN_S))
         yield Fault(at_s, kind, length_s, dice.random())
         at_s += dice.uniform(*(GAP_AFTER_KILL_S if kind == "kill" else GAP_S))
         if kind == "freeze":
             at_s += length_s
+        elif kind == "crash kafka":
+            at_s += length_s + CRASH_AWAY_S
 
 
 def _sizes(dice: random.Random, rows: int) -> Iterator[int]:

@@ -25,13 +25,24 @@ def problems(outcome: Outcome) -> list[str]:
         f"{one.kind} at {one.topic}/{one.partition}/{one.offset}: {one.text}"
         for one in verdict.violations
     ]
-    if verdict.rows != outcome.plan.rows:
-        found.append(f"{verdict.rows:,} rows on the topic, {outcome.plan.rows:,} were announced")
+    rows = outcome.plan.rows + len(outcome.watch.poison_rows)
+    if verdict.rows != rows:
+        found.append(f"{verdict.rows:,} rows on the topic, {rows:,} were announced")
+    found += _poisons(outcome)
     if verdict.duplicates > outcome.duplicates_allowed:
         found.append(
             f"{verdict.duplicates:,} duplicates, at most {outcome.duplicates_allowed:,} are allowed"
         )
     return found + [f"another row's answer: {text}" for text in outcome.watch.wrong]
+
+
+def _poisons(outcome: Outcome) -> Iterator[str]:
+    """Each has to be answered by its own code, and by nothing else."""
+    for one in outcome.plan.poisons:
+        codes = outcome.watch.poison_codes.get(one.key, set())
+        if not codes or not codes <= set(one.codes):
+            said = ", ".join(sorted(codes)) or "nothing"
+            yield f"{one.key} was answered by {said}, not by {' or '.join(one.codes)}"
 
 
 def text(outcome: Outcome) -> str:
@@ -53,6 +64,9 @@ def _figures(outcome: Outcome) -> Iterator[str]:
     broken = {k: n for k, n in verdict.violated.items() if k not in ("lost", "disorder")}
     yield f"other          {broken or 0}"
     yield f"wrong answers  {len(outcome.watch.wrong)}"
+    if plan.poisons:
+        wrong = len([*_poisons(outcome)])
+        yield f"poison         {len(plan.poisons) - wrong} of {len(plan.poisons)} answered as such"
     yield (
         f"duplicates     {verdict.duplicates:,}, {verdict.duplicates / max(1, count):,.0f} a fault"
         f"; allowed {outcome.duplicates_allowed:,} "

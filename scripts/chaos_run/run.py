@@ -9,7 +9,7 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -21,6 +21,7 @@ from chaos_run.faults import Faults, Struck
 from chaos_run.load import make_pool, store
 from chaos_run.place import Place
 from chaos_run.plan import PARTITIONS, Plan
+from chaos_run.poison import message
 from chaos_run.watch import Watch, watching
 from chaos_run.workers import Crew, Exit
 from consumers.adapters.kafka_client import connection
@@ -35,6 +36,9 @@ START_S = 60.0
 # idle cores do.
 GRACE_S = 120.0
 SLOW_ROWS_PER_S = 5_000
+# An object whose transfer always breaks is given up after two minutes, which begin anew with every
+# assignment: at the latest after the last fault.
+CUT_S = 150.0
 CATCH_UP_S = 20.0
 LOOK_S = 0.3
 
@@ -86,12 +90,13 @@ async def chaos(plan: Plan, place: Place, tell: Tell) -> Outcome:
     began_s = time.monotonic()
     tell(f"storing {len(plan.objects):,} objects of {plan.rows:,} rows")
     pool = await make_pool(place)
-    await store(place, pool, plan.objects)
+    await store(place, pool, plan)
     unfinished: str | None = None
     async with watching(place, pool, plan.objects) as watch, asyncio.TaskGroup() as tasks:
         crew = Crew(place, tasks)
         faults = Faults(place, crew, watch)
         limit_s = START_S + plan.length_s + GRACE_S + plan.rows / SLOW_ROWS_PER_S
+        limit_s += CUT_S if plan.poisons else 0.0
         try:
             async with asyncio.timeout(limit_s):
                 await _until_done(plan, place, crew, faults, watch, tell)
@@ -143,13 +148,23 @@ async def _announce(plan: Plan, place: Place, begun_s: float) -> None:
     producer = AIOKafkaProducer(**connection(place.config.kafka), enable_idempotence=True)
     await producer.start()
     try:
-        for one in plan.objects:
-            await _at(begun_s + one.at_s)
-            reference = Reference(bucket=place.bucket, key=one.key, stream=one.stream)
-            await producer.send(topic, encode_reference(reference), partition=one.partition)
+        # Known from now on: a broker that starts denies for a moment that there is such a topic.
+        await producer.partitions_for(topic)
+        for at_s, partition, value in sorted(_messages(plan, place)):
+            await _at(begun_s + at_s)
+            await producer.send(topic, value, partition=partition)
         await producer.flush()
     finally:
         await producer.stop()
+
+
+def _messages(plan: Plan, place: Place) -> Iterator[tuple[float, int, bytes]]:
+    """When, into which partition, and what."""
+    for one in plan.objects:
+        reference = Reference(bucket=place.bucket, key=one.key, stream=one.stream)
+        yield one.at_s, one.partition, encode_reference(reference)
+    for poison in plan.poisons:
+        yield poison.at_s, poison.partition, message(poison, place.bucket)
 
 
 async def _at(time_s: float) -> None:

@@ -17,6 +17,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from chaos_run.load import LINES, Answer, Pool
 from chaos_run.place import Place
 from chaos_run.plan import PARTITIONS, Object
+from chaos_run.poison import FOLDER, NO_OBJECT
 from consumers.adapters.kafka_client import connection
 
 POLL_MS = 200
@@ -35,12 +36,17 @@ class _Object(msgspec.Struct, gc=False):
     key: str
 
 
+class _Error(msgspec.Struct, gc=False):
+    code: str
+
+
 class _Record(msgspec.Struct, gc=False):
     id: str
     source: _Source
-    object: _Object
+    object: _Object | None
     row: int | None
-    prediction: Answer | None
+    prediction: Answer | None = None
+    error: _Error | None = None
 
 
 _decode = msgspec.json.Decoder(_Record).decode
@@ -61,6 +67,8 @@ class Watch:
     def __init__(self, pool: Pool, objects: Iterable[Object]) -> None:
         self.new = self.repeated = 0
         self.wrong: list[str] = []
+        self.poison_rows: set[str] = set()
+        self.poison_codes: dict[str, set[str]] = {}
         self._pool = pool
         self._first_line = {one.key: one.first_line for one in objects}
         self._furthest = dict.fromkeys(range(PARTITIONS), (-1, -1))
@@ -91,6 +99,10 @@ class Watch:
 
     def take(self, partition: int, timestamp_ms: int, value: bytes) -> None:
         record = _decode(value)
+        key = record.object.key if record.object is not None else NO_OBJECT
+        if key == NO_OBJECT or key.startswith(FOLDER):
+            self._take_poison(key, record)
+            return
         row = -1 if record.row is None else record.row
         place = (record.source.offset, row)
         bucket = timestamp_ms // BUCKET_MS
@@ -104,7 +116,14 @@ class Watch:
             self.new += 1
             if self._recoveries:
                 self._note(partition, timestamp_ms)
-        self._check(record, row)
+        self._check(record, key, row)
+
+    def _take_poison(self, key: str, record: _Record) -> None:
+        """Apart: its good rows and its errors are none of the run's rows."""
+        if record.row is not None:
+            self.poison_rows.add(record.id)
+        if record.error is not None:
+            self.poison_codes.setdefault(key, set()).add(record.error.code)
 
     def _note(self, partition: int, timestamp_ms: int) -> None:
         for recovery in [*self._recoveries]:
@@ -112,8 +131,8 @@ class Watch:
                 recovery.took_s = (timestamp_ms - recovery.since_ms) / 1000
                 self._recoveries.remove(recovery)
 
-    def _check(self, record: _Record, row: int) -> None:
-        expected = self._pool.answers[(self._first_line[record.object.key] + row) % LINES]
+    def _check(self, record: _Record, key: str, row: int) -> None:
+        expected = self._pool.answers[(self._first_line[key] + row) % LINES]
         found = record.prediction
         is_right = (
             found is not None

@@ -21,7 +21,7 @@ def is_ours(services: Services) -> bool:
     return bool(server and server["pid"] and services.model_url.endswith(server["address"]))
 
 
-def no_restart(service: str) -> None:
+def no_restart(service: str, *_: float) -> None:
     raise AssertionError(f"{service} is for all tests")
 
 
@@ -38,7 +38,7 @@ async def test_nothing_is_lost_or_swapped_while_a_worker_dies_another_freezes_an
         HTTP__PORT=0,
         MODEL__REQUEST="float32",
     )
-    place = Place(environ, bucket, tmp_path, model_worker_pid, no_restart)
+    place = Place(environ, bucket, tmp_path, model_worker_pid, no_restart, no_restart)
     outcome = await chaos(planned, place, print)
     assert not report.problems(outcome), report.text(outcome)
     assert not outcome.exits, report.text(outcome)

@@ -1,0 +1,88 @@
+"""Messages that must not hold up the good ones: one of each kind, in streams of their own, and the
+code that each has to be answered by.
+
+Rule: a poison's object lies under `poison/`, so that a watch can tell its records from the others'.
+The one that is cut for good is cut by `cutting`, whatever the store holds.
+"""
+
+import gzip
+import io
+import random
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+FOLDER = "poison/"
+CUT = FOLDER + "cut-for-good.csv"
+# Above 8 MiB an object comes in chunks: some of its rows are answered before the cut.
+CUT_ROWS = 240_000
+# Of a record without an object, that is, of a message that is no reference.
+NO_OBJECT = "no reference"
+_ROW = b",".join([b"0.5"] * 16) + b"\n"
+
+
+class Poison(NamedTuple):
+    """`key`: of its object, or `NO_OBJECT`. `codes`: what it may be answered by, apart from the
+    rows that are good.
+    """
+
+    key: str
+    partition: int
+    at_s: float
+    codes: tuple[str, ...]
+
+
+class Kind(NamedTuple):
+    codes: tuple[str, ...]
+    body: Callable[[], bytes] | None
+
+
+def _damaged_gzip() -> bytes:
+    return gzip.compress(_ROW * 2_000)[:-40] + b"\0" * 40
+
+
+def _cut_archive() -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        member = tarfile.TarInfo("a.csv")
+        member.size = len(_ROW) * 50
+        archive.addfile(member, io.BytesIO(_ROW * 50))
+    return made.getvalue()[:2_000]
+
+
+KINDS: Mapping[str, Kind] = {
+    FOLDER + "missing.csv": Kind(("not_found",), None),
+    # What is inflated before the damage is seen are rows, good and bad ones.
+    FOLDER + "damaged.csv.gz": Kind(("bad_format", "bad_archive", "bad_row"), _damaged_gzip),
+    FOLDER + "cut.tar": Kind(("bad_archive", "bad_format"), _cut_archive),
+    FOLDER + "bomb.csv.gz": Kind(
+        ("bad_archive", "too_large", "bad_format"), lambda: gzip.compress(b"\n" * (64 << 20))
+    ),
+    FOLDER + "words.csv": Kind(("bad_row",), lambda: _ROW * 5 + b"one,two\n" + _ROW * 5),
+    FOLDER + "wide.csv": Kind(("model_rejected",), lambda: (_ROW[:-1] + b",1\n") * 5),
+    CUT: Kind(("unavailable",), lambda: _ROW * CUT_ROWS),
+    NO_OBJECT: Kind(("bad_reference",), None),
+}
+
+
+def make(dice: random.Random, partitions: int, until_s: float) -> tuple[Poison, ...]:
+    """One of each kind, at any time, in any partition."""
+    return tuple(
+        Poison(key, dice.randrange(partitions), dice.uniform(0, until_s), kind.codes)
+        for key, kind in KINDS.items()
+    )
+
+
+def message(poison: Poison, bucket: str) -> bytes:
+    if poison.key == NO_OBJECT:
+        return b'{"bucket": "here", '
+    return msgspec.json.encode({"bucket": bucket, "key": poison.key, "stream": poison.key})
+
+
+def objects() -> Iterator[tuple[str, bytes]]:
+    """What the store holds of them."""
+    for key, kind in KINDS.items():
+        if kind.body is not None:
+            yield key, kind.body()
