@@ -23,7 +23,7 @@ from consumers.clock import SystemClock
 from consumers.core.records import Labels
 from consumers.errors import Fatal
 from consumers.pipeline import Pipeline
-from consumers.ports import Adapters, Transactions
+from consumers.ports import Adapters, Outgoing, Transactions
 from consumers.process.stopping import stopped_after
 from consumers.stages.consume import Intake
 from consumers.telemetry import Telemetry
@@ -318,6 +318,34 @@ async def test_what_does_not_pass_over_ends_the_worker_with_the_code_that_says_s
         for row in ENDS:
             tasks.create_task(one(*row))
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.stack
+async def test_a_batch_that_is_given_up_is_not_sent_when_the_broker_is_well_again(
+    services: Services, topics: Topics
+) -> None:
+    async with (
+        proxy_before(services.bootstrap_servers) as proxy,
+        broker_of(services) as broker,
+    ):
+        kafka = config.Kafka(bootstrap_servers=proxy.address, input_topic=topics.input)
+        sink = KafkaSink(kafka, SystemClock())
+        async with stopped_after(sink.stop):
+            await sink.start()
+            proxy.plan(Api.PRODUCE, *[refuse(NOT_LEADER)] * 1_000)
+            late = asyncio.ensure_future(
+                await sink.send(Outgoing(topics.output, 0, [None], [b"{}"]))
+            )
+
+            async def is_tried() -> bool:
+                return proxy.seen[Api.PRODUCE] >= 2
+
+            await until(is_tried, lambda: str(proxy))
+            late.cancel()
+            await sink.forget()
+            proxy.forget()
+            await (await sink.send(Outgoing(topics.output, 0, [None], [b"[]"])))
+        assert [record.value for record in (await broker.records(topics.output))[0]] == [b"[]"]
 
 
 async def _ending(world: Stage) -> tuple[int | None, str]:
