@@ -174,7 +174,8 @@ class _MemoryBody:
 
 class MemoryObjects:
     """Buckets as dictionaries. `on_open` may raise or wait before an object is opened; `faults` of
-    an object are raised one per try, after `faulty_after_chunks`.
+    an object are raised one per try, after `faulty_after_chunks`; `part_faults` one per part, None
+    for a part that comes. `parts` are those that came, by key and length.
     """
 
     def __init__(self, *, chunk_bytes: int = 1 << 20) -> None:
@@ -183,6 +184,7 @@ class MemoryObjects:
         self.faulty_after_chunks = 1
         self.opened: list[Location] = []
         self.parts: list[tuple[str, int]] = []
+        self.part_faults: deque[Exception | None] = deque()
         self.faults: dict[tuple[str, str], deque[Exception]] = defaultdict(deque)
         self.on_open: Callable[[Location], Awaitable[None]] | None = None
         self._data: dict[tuple[str, str], bytes] = {}
@@ -230,8 +232,8 @@ class MemoryObjects:
         data = body.data[start:stop] if start >= 0 else body.data[start:]
         if body.data and not data:
             raise Poison("changed", f"{location.bucket}/{location.key} has no byte {start}")
-        if body.fault is not None:
-            raise body.fault
+        if self.part_faults and (fault := self.part_faults.popleft()) is not None:
+            raise fault
         self.parts.append((location.key, len(data)))
         return Part(data, body.size, body.etag, body.version_id)
 

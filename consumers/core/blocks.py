@@ -358,6 +358,11 @@ class Ticket:
         self.failure = failure
         self.closed = True
 
+    def wants_any(self, start: int, stop: int) -> bool:
+        """Is one of these rows (half open) selected, and not yet here?"""
+        fresh = max(start, self.next_row)
+        return fresh < stop and next(self.wants(fresh, stop), None) is not None
+
     def wants(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """The parts of these rows (half open) that the reference selects."""
         selected = self.reference.rows if self.reference else None

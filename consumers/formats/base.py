@@ -18,7 +18,9 @@ log = logging.getLogger(__name__)
 
 
 class Run(NamedTuple):
-    """Consecutive rows of one member. Either `payload`, or `error`: why they cannot be read."""
+    """Consecutive rows of one member. Either `payload`, or `error`: why they cannot be read;
+    neither for rows that were not read because nobody wants them.
+    """
 
     rows: int
     payload: Payload | None

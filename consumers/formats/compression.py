@@ -47,13 +47,13 @@ class Expansion:
         if made_bytes >= _RATIO_FREE_BYTES and made_bytes > self._ratio * self._taken_bytes:
             raise Poison(
                 "too_large",
-                f"{self._taken_bytes} bytes of gzip data inflate to more than {made_bytes}, "
+                f"{self._taken_bytes} packed bytes inflate to {made_bytes} or more, "
                 f"above {self._ratio} times (limits.expansion_ratio)",
             )
         if self._limit_bytes is not None and made_bytes > self._limit_bytes:
             raise Poison(
                 "too_large",
-                f"gzip data inflates to more than {self._limit_bytes} bytes "
+                f"packed data inflates to more than {self._limit_bytes} bytes "
                 "(limits.expanded_bytes)",
             )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from consumers.core.payload import Form
 from consumers.formats.base import RowOptions
 from consumers.formats.push import Parser
+from consumers.formats.ranged import ReadRanges
 
 
 def never(_head: bytes) -> bool:
@@ -20,13 +21,15 @@ def never(_head: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """`extensions` in lower case, with the dot. `looks` is shown at most the first 512 bytes.
+    """Read either as a stream, by what `open` returns, or here and there, by `ranged`.
+    `extensions` in lower case, with the dot. `looks` is shown at most the first 512 bytes.
     `is_text`: UTF-8, so that a byte order mark is taken off and UTF-16 refused.
     """
 
     name: str
-    open: Callable[[RowOptions], Parser]
     makes: Callable[[RowOptions], Collection[Form]]
+    open: Callable[[RowOptions], Parser] | None = None
+    ranged: ReadRanges | None = None
     extensions: tuple[str, ...] = ()
     looks: Callable[[bytes], bool] = never
     is_text: bool = False
@@ -34,6 +37,14 @@ class Format:
     def fits(self, options: RowOptions) -> bool:
         """Can it make the rows that the request takes?"""
         return options.form in self.makes(options)
+
+
+class WantsRanges(Exception):
+    """The first bytes of an object tell that it cannot be read as a stream."""
+
+    def __init__(self, format: Format) -> None:
+        super().__init__(format.name)
+        self.format = format
 
 
 def makes(*forms: Form) -> Callable[[RowOptions], Collection[Form]]:

@@ -7,7 +7,6 @@ well be the first cell of a CSV.
 from typing import Final
 
 _MAGIC: Final[dict[bytes, str]] = {
-    b"PAR1": "Parquet",
     b"ARROW1": "Arrow IPC",
     b"\xff\xff\xff\xff": "an Arrow IPC stream",
     b"\x93NUMPY": "npy (numpy)",

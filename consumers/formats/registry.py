@@ -11,22 +11,30 @@ from functools import cache, partial
 from typing import Final
 
 from consumers.errors import EXIT_USAGE, Fatal, Poison
-from consumers.formats import image
+from consumers.formats import image, parquet
 from consumers.formats.base import Decoder, RowOptions
 from consumers.formats.compression import Expansion, GzipParser
 from consumers.formats.csv import CsvParser
-from consumers.formats.format import Format, makes
+from consumers.formats.format import Format, WantsRanges, makes
 from consumers.formats.image import ImageParser
 from consumers.formats.json import JsonArrayParser
 from consumers.formats.ndjson import NdjsonParser
 from consumers.formats.opaque import BytesParser
+from consumers.formats.parquet import read_parquet
 from consumers.formats.push import (
     EXPANDING_STEP_BYTES,
     PLAIN_STEP_BYTES,
     Parser,
     PushDecoder,
 )
-from consumers.formats.sniff import Chosen, SniffingParser, check_text, sniff_json, sniff_text
+from consumers.formats.sniff import (
+    Chosen,
+    SniffingParser,
+    check_text,
+    not_as_stream,
+    sniff_json,
+    sniff_text,
+)
 from consumers.formats.tar import TarParser
 from consumers.formats.tar_header import BLOCK_BYTES, is_tar
 from consumers.formats.text import open_text
@@ -37,12 +45,21 @@ TAR: Final = "tar"
 
 _NUMBERS_OR_JSON = makes("matrix", "json", "columns")
 _OURS: Final = (
-    Format("csv", CsvParser, _NUMBERS_OR_JSON, (".csv", ".tsv"), is_text=True),
-    Format("ndjson", NdjsonParser, _NUMBERS_OR_JSON, (".ndjson", ".jsonl"), is_text=True),
-    Format("json", JsonArrayParser, _NUMBERS_OR_JSON, (".json",), is_text=True),
-    Format("image", ImageParser, makes("bytes"), image.EXTENSIONS, image.looks),
-    Format("text", open_text, makes("bytes", "json"), is_text=True),
-    Format("bytes", BytesParser, makes("bytes")),
+    Format("csv", _NUMBERS_OR_JSON, CsvParser, extensions=(".csv", ".tsv"), is_text=True),
+    Format(
+        "ndjson", _NUMBERS_OR_JSON, NdjsonParser, extensions=(".ndjson", ".jsonl"), is_text=True
+    ),
+    Format("json", _NUMBERS_OR_JSON, JsonArrayParser, extensions=(".json",), is_text=True),
+    Format(
+        "parquet",
+        _NUMBERS_OR_JSON,
+        ranged=read_parquet,
+        extensions=(".parquet", ".pq"),
+        looks=parquet.looks,
+    ),
+    Format("image", makes("bytes"), ImageParser, extensions=image.EXTENSIONS, looks=image.looks),
+    Format("text", makes("bytes", "json"), open_text, is_text=True),
+    Format("bytes", makes("bytes"), BytesParser),
 )
 _LONGEST_MAGIC_BYTES = 3  # of gzip and of the UTF-8 byte order mark
 
@@ -94,6 +111,20 @@ def open_decoder(
     return PushDecoder(parser, fail_on_bad_row=options.fail_on_bad_row)
 
 
+def ranged_format(
+    options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
+) -> Format | None:
+    """The format of an object that is to be read here and there, as far as its name tells. Raises
+    `Poison` if its rows do not fit the request.
+    """
+    named = _known("format", format, known_formats()) or _format_of(key, packed=False)
+    found = formats().get(named or "")
+    if found is None or found.ranged is None or compression == "gzip":
+        return None
+    _check_fit(found, options)
+    return found
+
+
 def _known(what: str, asked: str | None, known: tuple[str, ...]) -> str | None:
     if asked is None or asked == "auto":
         return None
@@ -118,6 +149,8 @@ def _open(
         if format is None and chosen == "json":
             chosen = sniff_json(head)  # `.json` is as often one object per line
         if chosen != TAR:
+            if member and formats()[chosen].open is None:
+                raise not_as_stream(chosen)
             return _open_rows(formats()[chosen], options, head)
         if member:
             raise Poison("bad_format", "an archive in an archive is not read")
@@ -142,12 +175,18 @@ def _open(
 
 
 def _open_rows(format: Format, options: RowOptions, head: bytes) -> Chosen:
+    _check_fit(format, options)
+    if format.is_text:
+        check_text(head)
+    if format.open is None:
+        raise WantsRanges(format)
+    return Chosen(format.open(options), is_text=format.is_text)
+
+
+def _check_fit(format: Format, options: RowOptions) -> None:
     why = _misfit(format, options)
     if why is not None:
         raise Poison("bad_format", why)
-    if format.is_text:
-        check_text(head)
-    return Chosen(format.open(options), is_text=format.is_text)
 
 
 _KINDS: Final = {
@@ -190,11 +229,13 @@ def _open_member(options: RowOptions, path: str, expansion: Expansion) -> Parser
     return _open(options, None, path, expansion, gzip=True, member=True)
 
 
-def _format_of(key: str) -> str | None:
+def _format_of(key: str, *, packed: bool = True) -> str | None:
+    """By the extension; `packed`: that in front of `.gz` counts, too."""
     name = key.lower()
     if name.endswith((".tar", ".tar.gz", ".tgz")):
         return TAR
-    name = name.removesuffix(".gz")
+    if packed:
+        name = name.removesuffix(".gz")
     for format in formats().values():
         if format.extensions and name.endswith(format.extensions):
             return format.name

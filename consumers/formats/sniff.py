@@ -11,6 +11,7 @@ from typing import NamedTuple
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import Run
 from consumers.formats.compression import GZIP_MAGIC
+from consumers.formats.format import WantsRanges
 from consumers.formats.magic import CERTAIN, named_by_magic
 from consumers.formats.push import Parser
 
@@ -90,11 +91,24 @@ class SniffingParser:
             self._parser = self._inflate(inside)
         else:
             # Never by more than was waited for: how much more came is chance.
-            self._parser, is_text = self._choose(head[: self._head_bytes].removeprefix(_BOM))
+            try:
+                self._parser, is_text = self._choose(head[: self._head_bytes].removeprefix(_BOM))
+            except WantsRanges as wants:
+                if self._inside_gzip:
+                    raise not_as_stream(wants.format.name) from None
+                raise
             if is_text:
                 head = head.removeprefix(_BOM)
         self.step_bytes, self.damage = self._parser.step_bytes, self._parser.damage
         return head
+
+
+def not_as_stream(format: str) -> Poison:
+    return Poison(
+        "bad_format",
+        f"{format} is read by its parts, so it cannot be inside gzip data or an archive; store it "
+        "as an object of its own (it has its own compression)",
+    )
 
 
 def check_text(head: bytes) -> None:

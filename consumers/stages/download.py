@@ -17,8 +17,10 @@ from consumers.core.cursor import START
 from consumers.core.retry import Backoff, Tries
 from consumers.dedupe import Dedupe
 from consumers.errors import Poison, Transient, Unreachable
+from consumers.formats.format import Format, WantsRanges
+from consumers.formats.ranged import TAIL_BYTES
 from consumers.lane import Lane
-from consumers.ports import Body, Clock, Location, Objects
+from consumers.ports import Body, Clock, Location, Objects, Part
 from consumers.services.outage import Outage
 from consumers.stages.expand import Expand, Reading, Room
 from consumers.stages.microbatch import Microbatch
@@ -148,8 +150,19 @@ class Download:
         )
 
     async def _read(self, ticket: Ticket, tries: Tries) -> None:
-        reading = self._expand.begin(ticket)
         room = self._room(ticket, tries)
+        ticket.row_rules = self._expand.rules
+        format = self._expand.ranged(ticket)
+        if format is None:
+            try:
+                await self._read_stream(ticket, tries, room)
+                return
+            except WantsRanges as wants:
+                format = wants.format
+        await self._read_ranges(ticket, format, tries, room)
+
+    async def _read_stream(self, ticket: Ticket, tries: Tries, room: Room) -> None:
+        reading = self._expand.begin(ticket)
         if ticket.inline is not None:
             ticket.times.fetched_s = self._clock.now()
             ticket.resumes()
@@ -177,13 +190,7 @@ class Download:
         return location._replace(version_id=version_id, etag=etag)
 
     async def _read_body(self, ticket: Ticket, reading: Reading, body: Body, room: Room) -> None:
-        self._begin_version(ticket, body)
-        if self._object_bytes is not None and body.size > self._object_bytes:
-            raise Poison(
-                "too_large",
-                f"the object has {body.size} bytes, limits.object_bytes is {self._object_bytes}",
-            )
-        if self._dedupe.is_duplicate(ticket):
+        if not self._begin_version(ticket, body):
             return
         nbytes = 0
         await room()
@@ -197,8 +204,50 @@ class Download:
         await reading.close()
         self._telemetry.object_read(nbytes)
 
-    def _begin_version(self, ticket: Ticket, body: Body) -> None:
-        """From here on the ticket is bound to the version that is read."""
+    async def _read_ranges(self, ticket: Ticket, format: Format, tries: Tries, room: Room) -> None:
+        await room()
+        tail = await self._objects.part(self._location(ticket), -TAIL_BYTES)
+        tries.is_open = True
+        self._outage.answered()
+        if not self._begin_version(ticket, tail) or not tail.size:
+            return
+        location = self._pinned(ticket)
+        nbytes = len(tail.data)
+
+        async def fetch(start: int, stop: int) -> bytes:
+            nonlocal nbytes
+            part = await self._objects.part(location, start, stop)
+            nbytes += len(part.data)
+            ticket.read_bytes += len(part.data)
+            return part.data
+
+        reading = self._expand.begin_ranged(ticket, format, tail.size, tail.data)
+        await reading.read(fetch, room)
+        self._telemetry.object_read(nbytes)
+
+    def _pinned(self, ticket: Ticket) -> Location:
+        """The version of which a part is here already, whatever `objects.pin` says: parts of two
+        versions never mix.
+        """
+        reference, (version_id, etag) = ticket.reference, ticket.pin or (None, None)
+        assert reference is not None
+        if version_id is None and etag is None:
+            raise Poison(
+                "changed",
+                f"the store tells no version of {reference.bucket}/{reference.key}, so that its "
+                "parts could be of different ones",
+            )
+        return Location(reference.bucket, reference.key, version_id, None if version_id else etag)
+
+    def _begin_version(self, ticket: Ticket, body: Body | Part) -> bool:
+        """From here on the ticket is bound to the version that is read. False: it is answered
+        already.
+        """
+        if self._object_bytes is not None and body.size > self._object_bytes:
+            raise Poison(
+                "too_large",
+                f"the object has {body.size} bytes, limits.object_bytes is {self._object_bytes}",
+            )
         ticket.pin = (body.version_id, body.etag)
         ticket.times.fetched_s = self._clock.now()
         if not ticket.resumes():
@@ -209,6 +258,7 @@ class Download:
                 ticket.record.offset,
             )
             ticket.resume = START
+        return not self._dedupe.is_duplicate(ticket)
 
     def _room(self, ticket: Ticket, tries: Tries) -> Room:
         """Waits for room in the window, and in the byte budget unless this object must go on."""

@@ -9,14 +9,16 @@ decoded and skipped, never predicted again.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from consumers.core.blocks import BLOCK_COST_BYTES, ROW_COST_BYTES, Block, Rejection, Ticket
 from consumers.core.payload import Payload
 from consumers.core.reasons import ReasonsBuilder
 from consumers.errors import Poison
 from consumers.formats.base import Decoder, RowOptions, Run
-from consumers.formats.registry import open_decoder
+from consumers.formats.format import Format
+from consumers.formats.ranged import Need, RangedDecoder
+from consumers.formats.registry import open_decoder, ranged_format
 from consumers.stages.microbatch import Microbatch
 from consumers.threads import in_thread
 
@@ -25,12 +27,19 @@ OFFLOAD_BYTES = 8 * 1024
 
 _BAD_ROW = Rejection("bad_row", "", "expand")
 
-Decode = Callable[[bytes], list[Run]]
+T = TypeVar("T")
 Room = Callable[[], Awaitable[None]]
-Offload = Callable[[Decode, bytes], Awaitable[list[Run]]]
+# Bytes `start` to `stop` of the object that is read.
+Fetch = Callable[[int, int], Awaitable[bytes]]
 
 
-async def decode_in_thread(decode: Decode, data: bytes) -> list[Run]:
+class Offload(Protocol):
+    """Calls a decoder where it may take its time."""
+
+    async def __call__(self, decode: Callable[[bytes], T], data: bytes) -> T: ...
+
+
+async def decode_in_thread(decode: Callable[[bytes], T], data: bytes) -> T:
     return await in_thread(lambda: decode(data))
 
 
@@ -44,7 +53,9 @@ def _in_this_stage() -> Iterator[None]:
 
 
 class Expand:
-    """`begin` a reading per try."""
+    """`begin` a reading per try, or `begin_ranged` where the object's name or first bytes tell that
+    it is read here and there.
+    """
 
     def __init__(
         self, options: RowOptions, microbatch: Microbatch, offload: Offload = decode_in_thread
@@ -53,9 +64,27 @@ class Expand:
         self._microbatch = microbatch
         self._offload = offload
 
-    def begin(self, ticket: Ticket) -> "Reading":
+    @property
+    def rules(self) -> str:
+        """What the numbers of an object's rows depend on."""
+        return self._options.rules
+
+    def ranged(self, ticket: Ticket) -> Format | None:
+        """The format, if the name tells that the object is read here and there."""
         reference = ticket.reference
-        ticket.row_rules = self._options.rules
+        if reference is None:
+            return None
+        with _in_this_stage():
+            return ranged_format(
+                self._options,
+                key=reference.key,
+                format=reference.format or self._options.format,
+                compression=reference.compression,
+            )
+
+    def begin(self, ticket: Ticket) -> "Reading":
+        """May raise `WantsRanges` while it is fed."""
+        reference = ticket.reference
         with _in_this_stage():
             decoder = open_decoder(
                 self._options,
@@ -63,31 +92,51 @@ class Expand:
                 format="json" if reference is None else reference.format or self._options.format,
                 compression=reference.compression if reference else "none",
             )
-        return Reading(ticket, decoder, self._microbatch, self._offload)
+        return Reading(decoder, _Rows(ticket, self._microbatch), self._offload)
+
+    def begin_ranged(
+        self, ticket: Ticket, format: Format, size: int, tail: bytes
+    ) -> "RangedReading":
+        """`tail`: the object's last bytes."""
+        assert format.ranged is not None
+        decoder = RangedDecoder(format.ranged, self._options, size, tail, ticket.wants_any)
+        return RangedReading(decoder, _Rows(ticket, self._microbatch), self._offload)
 
 
-class _Bad(NamedTuple):
-    """Bad rows next to each other, so far."""
+class RangedReading:
+    """One try at one object of which only some parts are read."""
 
-    first_row: int
-    member: str | None
-    reasons: ReasonsBuilder
+    def __init__(self, decoder: RangedDecoder, rows: "_Rows", offload: Offload) -> None:
+        self._decoder = decoder
+        self._rows = rows
+        self._offload = offload
+
+    async def read(self, fetch: Fetch, room: Room) -> None:
+        """To the end, or until the lane is over. Each step waits for `room`."""
+        try:
+            data = b""
+            while self._rows.alive:
+                await room()
+                with _in_this_stage():
+                    found = await self._offload(self._decoder.advance, data)
+                if found is None:
+                    return
+                data = b""
+                if isinstance(found, Need):
+                    data = await fetch(found.start, found.stop)
+                else:
+                    self._rows.emit(found)
+        finally:
+            self._decoder.abandon()
 
 
 class Reading:
-    """One try at one object: feed it chunks, then close it. Rows below `ticket.next_row` are
-    skipped.
-    """
+    """One try at one object: feed it chunks, then close it."""
 
-    def __init__(
-        self, ticket: Ticket, decoder: Decoder, microbatch: Microbatch, offload: Offload
-    ) -> None:
-        self._ticket = ticket
+    def __init__(self, decoder: Decoder, rows: "_Rows", offload: Offload) -> None:
         self._decoder = decoder
-        self._microbatch = microbatch
+        self._rows = rows
         self._offload = offload
-        self._row = 0
-        self._bad: _Bad | None = None
 
     async def feed(self, data: bytes, room: Room) -> None:
         """Decode in steps; each waits for `room`, as what a step becomes is only known after it."""
@@ -100,7 +149,7 @@ class Reading:
                 await room()
                 in_thread = self._decoder.expands and len(step) > OFFLOAD_BYTES
                 await self._feed(step, in_thread=in_thread)
-                while self._decoder.pending and self._ticket.owner.alive:
+                while self._decoder.pending and self._rows.alive:
                     await asyncio.sleep(0)
                     await room()
                     await self._feed(b"", in_thread=in_thread)
@@ -110,16 +159,38 @@ class Reading:
 
     async def _feed(self, step: bytes, *, in_thread: bool) -> None:
         if in_thread:
-            self._emit(await self._offload(self._decoder.feed, step))
+            self._rows.emit(await self._offload(self._decoder.feed, step))
         else:
-            self._emit(self._decoder.feed(step))
+            self._rows.emit(self._decoder.feed(step))
 
     async def close(self) -> None:
         with _in_this_stage():
             while runs := self._decoder.close():
-                self._emit(runs)
+                self._rows.emit(runs)
 
-    def _emit(self, runs: Sequence[Run]) -> None:
+
+class _Bad(NamedTuple):
+    """Bad rows next to each other, so far."""
+
+    first_row: int
+    member: str | None
+    reasons: ReasonsBuilder
+
+
+class _Rows:
+    """Runs become blocks. Rows below `ticket.next_row` are skipped."""
+
+    def __init__(self, ticket: Ticket, microbatch: Microbatch) -> None:
+        self._ticket = ticket
+        self._microbatch = microbatch
+        self._row = 0
+        self._bad: _Bad | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._ticket.owner.alive
+
+    def emit(self, runs: Sequence[Run]) -> None:
         ticket = self._ticket
         if not ticket.owner.alive:
             return
@@ -153,7 +224,8 @@ class Reading:
         if bad is None or (bad.first_row + bad.reasons.rows, bad.member) != (first, run.member):
             self._end_bad()
             bad = self._bad = _Bad(first, run.member, ReasonsBuilder())
-        bad.reasons.add(rows, run.error or "the row cannot be read")
+        assert run.error is not None, "rows that are wanted were not read"
+        bad.reasons.add(rows, run.error)
 
     def _end_bad(self) -> None:
         if self._bad is None:

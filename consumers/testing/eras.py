@@ -107,8 +107,8 @@ class Eras:
     def _troubled(self, settings: Settings) -> Settings:
         random, troubles = self._random, self._troubles
         if troubles.settings and self._scenario.rows is None:
-            options = RowOptions(
-                form=settings.rows.form,
+            options = replace(
+                settings.rows,
                 header=random.choice(("auto", "auto", "yes", "no")),
                 member=random.choice((None, None, "m[01].csv", "m1.csv")),
                 fail_on_bad_row=random.random() < 0.2,

@@ -14,8 +14,10 @@ from random import Random
 from typing import Any
 
 import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from consumers.core.payload import JsonRows, Matrix, Payload
+from consumers.core.payload import BytesRows, JsonRows, Matrix, Payload
 from consumers.errors import Rejected
 from consumers.ports import Answers
 
@@ -26,6 +28,8 @@ LARGE_BYTES = 8_000
 # A server gives a stuck process up after some time.
 HANGS_S = 8.0
 MOST_OBJECTS = 4
+# The footer alone is longer than what is fetched with it, so that row groups are fetched.
+PADDING_BYTES = 70_000
 TINY, SMALL, HUGE = (1, 2), (1, 30), (200, 500)
 
 
@@ -64,8 +68,16 @@ def _pairs(payload: Payload) -> list[Any]:
     if isinstance(payload, Matrix):
         pairs: list[Any] = payload.values.tolist()
         return pairs
+    if isinstance(payload, BytesRows):
+        return [_pair_of(bytes(payload.row(index))) for index in range(payload.rows)]
     assert isinstance(payload, JsonRows)
     return [_pair(row) for row in orjson.loads(b"[%b]" % bytes(payload.body))]
+
+
+def _pair_of(line: bytes) -> Any:
+    """A line of text; what is none reaches the model, too."""
+    number, _, flag = line.partition(b",")
+    return (int(number), int(flag)) if number.isdigit() and flag.isdigit() else (0, REFUSED_ALONE)
 
 
 def _pair(row: object) -> Any:
@@ -102,8 +114,16 @@ class Objects:
 
     def make(self) -> tuple[str, bytes]:
         """An extension and the bytes to it."""
-        kinds = (self._csv, self._zipped, self._ndjson, self._json, self._tar, self._broken)
-        (kind,) = self.random.choices(kinds, weights=(8, 2, 2, 1, 2, 1))
+        kinds = {
+            self._csv: 8,
+            self._zipped: 2,
+            self._ndjson: 2,
+            self._json: 1,
+            self._tar: 2,
+            self._parquet: 2,
+            self._broken: 1,
+        }
+        (kind,) = self.random.choices(list(kinds), weights=list(kinds.values()))
         return kind()
 
     def rows(self) -> list[list[int]]:
@@ -140,13 +160,24 @@ class Objects:
     def _json(self) -> tuple[str, bytes]:
         return ".json", orjson.dumps(self.rows())
 
+    def _parquet(self) -> tuple[str, bytes]:
+        """Several row groups, too large to lie in its own tail; without the extension sometimes."""
+        rows = self.rows()
+        columns = {"number": [row[0] for row in rows], "flag": [row[1] for row in rows]}
+        made = io.BytesIO()
+        padding = {"padding": "x" * PADDING_BYTES}
+        table = pa.table(columns).replace_schema_metadata(padding)
+        options: dict[str, Any] = {"compression": "none", "use_dictionary": False}
+        pq.write_table(table, made, row_group_size=self.random.choice((3, 40)), **options)
+        return self.random.choice((".parquet", ".parquet", "")), made.getvalue()
+
     def _tar(self) -> tuple[str, bytes]:
         members = [(f"m{number}.csv", self._lines()) for number in range(self.random.randint(0, 3))]
         packed = tar(members)
         return (".tar.gz", gzipped(packed)) if self.random.random() < 0.5 else (".tar", packed)
 
     def _broken(self) -> tuple[str, bytes]:
-        ending, data = self.random.choice((self._zipped, self._json, self._tar))()
+        ending, data = self.random.choice((self._zipped, self._json, self._tar, self._parquet))()
         return ending, data[: self.random.randrange(len(data))]
 
 

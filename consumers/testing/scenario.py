@@ -31,6 +31,13 @@ class Scenario:
     rows: RowOptions | None = None
 
 
+# Numbers, JSON, and opaque rows: there every object is lines of text.
+_ROWS = (
+    *[RowOptions(), RowOptions(form="json")] * 2,
+    RowOptions(form="bytes", format="text"),
+)
+
+
 def drawn_settings(random: Random, scenario: Scenario) -> Settings:
     pick = random.choice
     partitions = pick((1, 2, 3))
@@ -39,7 +46,7 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
         labels=Labels(INPUT, OUTPUT, "rows", None, markers=True),
         dead_letter_topic=DEAD_LETTERS,
         dead_letter_partitions=partitions,
-        rows=scenario.rows or RowOptions(form=pick(("matrix", "json"))),
+        rows=scenario.rows or pick(_ROWS),
         window=WindowLimits(
             max_rows=pick((1, 4, 16, 64)),
             max_bytes=pick((64, 1 << 20)),

@@ -7,7 +7,7 @@ simulation, one for each row options that its workers had.
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
@@ -17,8 +17,8 @@ import orjson
 from consumers.core.blocks import BLOCK_COST_BYTES, ROW_COST_BYTES
 from consumers.core.payload import Payload
 from consumers.errors import Poison
-from consumers.formats.base import Decoder, RowOptions, Run
-from consumers.formats.registry import open_decoder
+from consumers.formats.base import RowOptions, Run
+from consumers.formats.whole import decoded
 from consumers.ports import Answers, Record
 from schemas.codec import Ignored, Inline, SchemaError, decode
 from schemas.reference import Reference
@@ -143,10 +143,11 @@ class Truths:
         rows: list[Row] = []
         failure = None
         try:
-            decoder = open_decoder(self.options, key=key, format=format, compression=compression)
             # Inline rows are fed in one piece, and closed without asking for room again.
             chunk_bytes = self._chunk_bytes if key else max(1, len(data))
-            for runs in self._steps(decoder, data, chunk_bytes):
+            for runs in decoded(
+                self.options, data, chunk_bytes, key=key, format=format, compression=compression
+            ):
                 cost_bytes = 0
                 for run in runs:
                     rows += self._predicted(run)
@@ -157,15 +158,6 @@ class Truths:
         except Poison as error:
             failure = error.code
         self._decoded[where] = (rows, failure)
-
-    @staticmethod
-    def _steps(decoder: Decoder, data: bytes, chunk_bytes: int) -> Iterable[list[Run]]:
-        for start in range(0, len(data), chunk_bytes):
-            yield decoder.feed(data[start : start + chunk_bytes])
-            while decoder.pending:
-                yield decoder.feed(b"")
-        while runs := decoder.close():
-            yield runs
 
     def _predicted(self, run: Run) -> list[Row]:
         if run.payload is None:

@@ -8,10 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
+from typing import TypeVar
 
 from consumers.adapters.memory import MemoryObjects
 from consumers.core.payload import Payload
-from consumers.formats.base import Run
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Answers, Record, Transactions
 from consumers.stages.consume import Intake
@@ -40,8 +40,10 @@ OFTEN = 0.2
 # Beyond a partition's end, so that the end does not get there.
 FAR = 1_000
 
+T = TypeVar("T")
 
-async def _inline(decode: Callable[[bytes], list[Run]], data: bytes) -> list[Run]:
+
+async def _inline(decode: Callable[[bytes], T], data: bytes) -> T:
     """Decoding without threads, for virtual time."""
     return decode(data)
 

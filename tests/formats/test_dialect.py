@@ -165,7 +165,6 @@ def test_what_texts_alone_leave_open_is_decided_and_said_once(
 @pytest.mark.parametrize(
     ("head", "name"),
     [
-        (b"PAR1\x15\x04\x15\x00", "Parquet"),
         (b"PK\x03\x04\x14\x00", "zip"),
         (b"\x28\xb5\x2f\xfd\x04", "zstd"),
         (b"BZh91AY&SY\x01", "bzip2"),

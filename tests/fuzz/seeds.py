@@ -8,6 +8,9 @@ import gzip
 import io
 import tarfile
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from tests.formats import pictures
 
 _PLAIN = b"\x06\0\x55\xaa\0\0"  # settings: matrix, rows of any length, two cuts
@@ -35,6 +38,14 @@ _ARRAY = rb'[ [1, 2],[4,"]\"],["], {"a":[1,{"b":"\\"}]},null,[7,8] ] '
 _MEMBERS = {"a.csv": b"1,2\n", "b.ndjson": b"[3,4]", "n" * 60 + "/" + "m" * 60 + ".csv": b"5,6\n"}
 _TARS = [_tar(_MEMBERS, kind) for kind in (0, 1, 2)]
 
+
+def _parquet(codec: str) -> bytes:
+    table = pa.table({"a": [1, 2, None], "s": ["x", "y", "x"], "v": [[1.5], [], None]})
+    out = io.BytesIO()
+    pq.write_table(table, out, compression=codec, row_group_size=2)
+    return out.getvalue()
+
+
 _LINES = b"\xef\xbb\xbfone\r\n\n\xc3\xbc\n\xff\nlast"
 _PICTURES = (
     pictures.png(5, 3),
@@ -54,6 +65,9 @@ SEEDS: dict[str, list[bytes]] = {
     "tar": _both(*_TARS),
     "tar.gz": _both(*(gzip.compress(tar, mtime=0) for tar in _TARS)),
     "unnamed": _both(_CSV, _NDJSON, _ARRAY, gzip.compress(_CSV, mtime=0), _TARS[2]),
+    "parquet": [
+        choice + _parquet(codec) for choice in (_PLAIN, _TEXTS) for codec in ("none", "snappy")
+    ],
     "image": [_OPAQUE + picture for picture in _PICTURES],
     "text": [choice + _LINES for choice in (_OPAQUE, _TEXTS)],
     "message": [

@@ -14,8 +14,10 @@ import orjson
 from consumers.adapters import model_answers, torchserve_refusals
 from consumers.core import cursor
 from consumers.core.payload import Form
-from consumers.errors import PenstockError
+from consumers.errors import PenstockError, Poison
 from consumers.formats.base import RowOptions
+from consumers.formats.registry import formats
+from consumers.formats.whole import by_ranges
 from schemas.codec import References, decode, encode_reference
 from schemas.dead_letter import decode_dead_letter
 from schemas.errors import SchemaError
@@ -62,6 +64,22 @@ def _outcome(
 ) -> object:
     runs, failure = decode_until_failure(body, key, options, cuts=cuts, format=format)
     return rows_of(runs), failure and (failure.code, str(failure))
+
+
+def _parquet(data: bytes) -> None:
+    """Rows are the same whoever wants the rest; what is not wanted has the footer's number."""
+    settings, body = data[:SETTING_BYTES].ljust(SETTING_BYTES, b"\0"), data[SETTING_BYTES:]
+    options = _options(settings)
+    try:
+        if options.form == "bytes" or not body:
+            return
+        format = formats()["parquet"]
+        whole = [run for runs in by_ranges(options, format, body) for run in runs]
+        first = sum(run.rows for run in whole) // 2
+        part = by_ranges(options, format, body, lambda start, stop: stop > first)
+        assert sum(run.rows for runs in part for run in runs) == sum(run.rows for run in whole)
+    except Poison:
+        return
 
 
 def _message(data: bytes) -> None:
@@ -122,6 +140,7 @@ TARGETS: dict[str, Target] = {
     "tar": partial(_decoder, "x.tar"),
     "tar.gz": partial(_decoder, "x.tar.gz"),
     "unnamed": partial(_decoder, "x"),
+    "parquet": _parquet,
     "image": partial(_decoder, "x.jpg"),
     "text": partial(_decoder, "x.txt", format="text"),
     "message": _message,

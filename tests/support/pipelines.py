@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -16,7 +16,7 @@ from consumers.core.blocks import Ticket
 from consumers.core.line import LineLimits
 from consumers.core.records import Labels
 from consumers.core.window import WindowLimits
-from consumers.formats.base import RowOptions, Run
+from consumers.formats.base import RowOptions
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Transactions
 from consumers.stages.consume import Intake
@@ -24,6 +24,7 @@ from consumers.telemetry import Telemetry
 from consumers.testing.virtual_time import VirtualClock
 from consumers.wiring import Settings
 
+T = TypeVar("T")
 BUCKET = "b"
 LABELS = Labels("refs", "predictions", "rows", None, markers=True)
 DEAD_LETTERS = "predictions.dlq"
@@ -52,7 +53,7 @@ SETTINGS = Settings(
 )
 
 
-async def inline(decode: Callable[[bytes], list[Run]], data: bytes) -> list[Run]:
+async def inline(decode: Callable[[bytes], T], data: bytes) -> T:
     """Decoding without threads, for virtual time."""
     return decode(data)
 

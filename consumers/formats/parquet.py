@@ -1,0 +1,115 @@
+"""Parquet: footer first, then row group by row group, only the columns that are needed.
+
+Rule: row groups in which nobody wants a row are counted, not fetched. Small chunks are fetched
+together, large ones page by page, so memory depends on neither. What the footer says is held
+against the object's size and the rows that come; a lie is `bad_format`. Layout:
+apache/parquet-format, README.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from consumers.errors import Poison
+from consumers.formats.base import RowOptions, Run
+from consumers.formats.compression import Expansion
+from consumers.formats.ranged import Ranges, RangesFile, Wanted
+from consumers.formats.tables import TableReader
+
+MAGIC: Final = b"PAR1"
+_ENCRYPTED: Final = b"PARE"
+_END_BYTES: Final = 8  # the footer's length and the magic
+# Footers of 10,000 row groups of 100 columns have 60 MB; one is parsed into several times its size.
+MOST_FOOTER_BYTES: Final = 64 << 20
+# Read at a time, of all columns together: a chunk that is longer is read by pages.
+BUFFER_BYTES: Final = 8 << 20
+LEAST_BUFFER_BYTES: Final = 64 << 10
+# Decoded rows at a time.
+BATCH_BYTES: Final = 1 << 20
+MOST_BATCH_ROWS: Final = 16_384
+
+
+def looks(head: bytes) -> bool:
+    """The magic may be the first cell of a CSV, which has no such bytes behind it."""
+    return head.startswith(MAGIC) and any(byte < 9 for byte in head[len(MAGIC) : 64])
+
+
+def read_parquet(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+    """The rows of one object; rows that nobody wants as runs without payload."""
+    _check_end(ranges)
+    try:
+        yield from _rows(ranges, options, wanted)
+    except (pa.ArrowException, OSError, ValueError, KeyError, OverflowError) as error:
+        said = str(error).partition("\n")[0]
+        raise Poison("bad_format", f"the Parquet file cannot be read: {said}") from error
+
+
+def _check_end(ranges: Ranges) -> None:
+    end = ranges.read(max(0, ranges.size - _END_BYTES), ranges.size)
+    if end[-4:] == _ENCRYPTED:
+        raise Poison("bad_format", "the Parquet file is encrypted, which is not read")
+    if end[-4:] != MAGIC or ranges.size < len(MAGIC) + _END_BYTES:
+        raise Poison("bad_format", "this is no Parquet file, or not all of it: its end is missing")
+    footer_bytes = int.from_bytes(end[:4], "little")
+    if footer_bytes > ranges.size - _END_BYTES - len(MAGIC):
+        raise Poison("bad_format", f"a footer of {footer_bytes} bytes in {ranges.size}")
+    if footer_bytes > MOST_FOOTER_BYTES:
+        raise Poison(
+            "too_large",
+            f"the Parquet footer has {footer_bytes} bytes, at most {MOST_FOOTER_BYTES} are read",
+        )
+
+
+def _rows(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+    footer = pq.ParquetFile(_file(ranges), pre_buffer=False)
+    table = TableReader(footer.schema_arrow, options)
+    buffer_bytes = max(LEAST_BUFFER_BYTES, BUFFER_BYTES // len(table.names))
+    file = pq.ParquetFile(
+        _file(ranges), metadata=footer.metadata, pre_buffer=False, buffer_size=buffer_bytes
+    )
+    # Of a row group nothing else is asked here: pyarrow 26 aborts the process where a damaged
+    # footer has a column chunk that is not of the schema.
+    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+    _check_expansion(groups, ranges.size, options)
+    first_row = 0
+    for number, group in enumerate(groups):
+        rows = group.num_rows
+        if rows < 0:
+            raise Poison("bad_format", f"row group {number} has {rows} rows")
+        if rows and not wanted(first_row, first_row + rows):
+            yield Run(rows, None)
+        elif rows:
+            batch_rows = _batch_rows(table, group)
+            yield from _of_group(file, number, rows, batch_rows, table)
+        first_row += rows
+
+
+def _check_expansion(groups: list[Any], size: int, options: RowOptions) -> None:
+    expansion = Expansion(options)
+    expansion.add(size, sum(max(0, group.total_byte_size) for group in groups))
+    expansion.check()
+
+
+def _of_group(
+    file: Any, number: int, rows: int, batch_rows: int, table: TableReader
+) -> Iterator[Run]:
+    found = 0
+    for batch in file.iter_batches(
+        batch_size=batch_rows, row_groups=[number], columns=table.names, use_threads=False
+    ):
+        found += batch.num_rows
+        yield from table.runs(batch)
+    if found != rows:
+        raise Poison("bad_format", f"row group {number} has {found} rows, its footer says {rows}")
+
+
+def _batch_rows(table: TableReader, group: Any) -> int:
+    """So many that decoded they are about `BATCH_BYTES`."""
+    stored: int = group.total_byte_size // group.num_rows
+    return max(1, min(MOST_BATCH_ROWS, BATCH_BYTES // max(1, table.row_bytes, stored)))
+
+
+def _file(ranges: Ranges) -> pa.PythonFile:
+    return pa.PythonFile(RangesFile(ranges), mode="r")

@@ -1,0 +1,181 @@
+"""Formats that are read here and there: what they need is fetched, nothing else.
+
+Rule: a reader is written as if the object lay on disk: it calls `read(start, stop)` and yields
+runs. It runs on a thread of its own, which stands still whenever bytes are missing or rows are
+ready, so that the stage can fetch, or wait for room; of reader and stage only one runs at a time.
+The reader is told which rows anybody wants and need not read the others. Owner: the stage that
+expands objects, one decoder per try; it must `abandon` a decoder that it does not read to its end.
+"""
+
+import io
+import threading
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+from typing import Final, NamedTuple
+
+from consumers.errors import PenstockError, Poison
+from consumers.formats.base import RowOptions, Run
+
+# Asked for with the first request: footers of Parquet, Arrow and zip stand at the end, and a small
+# object is in it whole.
+TAIL_BYTES: Final = 64 << 10
+
+# Read ahead at most: a request of 8 MiB takes a tenth of a second of most stores.
+MOST_AHEAD_BYTES: Final = 8 << 20
+LEAST_AHEAD_BYTES: Final = 64 << 10
+# Who reads more at a time has a buffer of its own, and reads in several places in turn.
+SMALL_BYTES: Final = 256 << 10
+# Between two reads so much is fetched in vain rather than by a request of its own.
+GAP_BYTES: Final = 64 << 10
+
+# Does anybody want a row of these (half open)?
+Wanted = Callable[[int, int], bool]
+
+
+class Need(NamedTuple):
+    """Bytes to fetch before the decoder can go on."""
+
+    start: int
+    stop: int
+
+
+class Abandoned(BaseException):
+    """Raised inside a reader whose rows nobody waits for any more."""
+
+
+class Ranges:
+    """An object as its reader sees it. Who reads on where the last read ended is given ever more at
+    a time; at most one such piece is held.
+    """
+
+    def __init__(self, size: int, tail: bytes, ask: Callable[[Need], bytes]) -> None:
+        self.size = size
+        self._ask = ask
+        self._tail = (size - len(tail), tail)
+        self._piece = (0, b"")
+        self._last_stop = -1
+        self._ahead_bytes = 0
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Bytes of the object, as far as it goes."""
+        stop = min(stop, self.size)
+        if start >= stop:
+            return b""
+        is_next = 0 <= start - self._last_stop <= GAP_BYTES
+        self._last_stop = stop
+        for at, data in (self._piece, self._tail):
+            if at <= start and stop <= at + len(data):
+                return data[start - at : stop - at]
+        is_small = stop - start <= SMALL_BYTES
+        if is_next and is_small:
+            ahead_bytes = max(LEAST_AHEAD_BYTES, 2 * self._ahead_bytes)
+            self._ahead_bytes = min(MOST_AHEAD_BYTES, ahead_bytes)
+        else:
+            self._ahead_bytes = 0
+        data = self._fetch(start, min(self.size, max(stop, start + self._ahead_bytes)))
+        self._piece = (start, data)
+        return data[: stop - start]
+
+    def _fetch(self, start: int, stop: int) -> bytes:
+        at, tail = self._tail
+        if start >= at:
+            return tail[start - at : stop - at]
+        if stop > at:
+            return self._ask(Need(start, at)) + tail[: stop - at]
+        return self._ask(Need(start, stop))
+
+
+ReadRanges = Callable[[Ranges, RowOptions, Wanted], Iterator[Run]]
+_Said = Need | list[Run] | PenstockError | BaseException | None
+
+
+class RangedDecoder:
+    """`advance` it until that is None; where it returns a `Need`, advance it with these bytes."""
+
+    def __init__(
+        self, read: ReadRanges, options: RowOptions, size: int, tail: bytes, wanted: Wanted
+    ) -> None:
+        self._runs = read(Ranges(size, tail, self._ask), options, wanted)
+        self._fail_on_bad_row = options.fail_on_bad_row
+        self._rows = 0
+        self._told: SimpleQueue[bytes | None] = SimpleQueue()
+        self._said: SimpleQueue[_Said] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._ended = False
+
+    def advance(self, data: bytes = b"") -> Need | list[Run] | None:
+        """Go on, with the bytes that were needed. Raises `Poison` if the object cannot be read."""
+        if self._ended:
+            return None
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="ranges", daemon=True)
+            self._thread.start()
+        else:
+            self._told.put(data)
+        said = self._said.get()
+        if isinstance(said, BaseException):
+            raise said
+        return said
+
+    def abandon(self) -> None:
+        """Nobody will advance it any more. Returns at once; its thread ends when it next asks."""
+        self._ended = True
+        self._told.put(None)
+
+    def _work(self) -> None:
+        said: _Said = None
+        try:
+            for run in self._runs:
+                self._check(run)
+                self._rows += run.rows
+                self._say([run])
+        except Abandoned:
+            pass
+        except BaseException as error:  # handed to whoever advances
+            said = error
+        self._ended = True
+        self._said.put(said)
+
+    def _ask(self, need: Need) -> bytes:
+        return self._say(need)
+
+    def _say(self, said: Need | list[Run]) -> bytes:
+        self._said.put(said)
+        told = self._told.get()
+        if told is None:
+            raise Abandoned
+        return told
+
+    def _check(self, run: Run) -> None:
+        if run.error is not None and self._fail_on_bad_row:
+            raise Poison(
+                "bad_row", f"row {self._rows}: {run.error} (rows.on_bad_row is fail_object)"
+            )
+
+
+class RangesFile(io.RawIOBase):
+    """What libraries take for an open file."""
+
+    def __init__(self, ranges: Ranges) -> None:
+        self._ranges = ranges
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._ranges.size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        stop = self._ranges.size if size is None or size < 0 else self._at + size
+        data = self._ranges.read(self._at, stop)
+        self._at += len(data)
+        return data

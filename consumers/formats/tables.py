@@ -1,0 +1,257 @@
+"""Arrow record batches to rows: numbers, JSON objects, or columns as they are.
+
+Rule: whole columns at a time; a Python object for each value only where Arrow cannot write the text
+(nested values, binary, strings with escapes). `rows.columns` chooses columns by name or place. A
+null is no number: its row is bad, unless `rows.missing` says what it stands for; in JSON it is
+null, as are NaN and infinity. Owner: the reader of one object.
+"""
+
+import base64
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from consumers.core.payload import Columns, JsonRows, Matrix
+from consumers.errors import Poison
+from consumers.formats.base import RowOptions, Run
+from consumers.formats.rows import bad_row, too_long
+
+_ESCAPED: Final = r'["\\\x00-\x1f]'
+_SHOWN_COLUMNS: Final = 20
+# Taken for a value whose length no schema tells.
+TEXT_BYTES: Final = 64
+
+
+class TableReader:
+    """`runs` of each batch; `names` are the columns that are needed."""
+
+    def __init__(self, schema: pa.Schema, options: RowOptions) -> None:
+        self._options = options
+        self.names = _chosen(schema, options)
+        fields = [schema.field(name) for name in self.names]
+        if not fields:
+            raise Poison("bad_format", "the table has no columns")
+        self._width = 0
+        if options.form == "matrix":
+            self._width = sum(_width(field) for field in fields)
+            if self._width > options.max_columns:
+                raise Poison(
+                    "too_large",
+                    f"a row has {self._width} numbers, at most {options.max_columns} are read "
+                    "(limits.columns)",
+                )
+        # As far as the schema tells.
+        self.row_bytes = sum(_bytes_of(field.type) for field in fields)
+        self._schema = ""
+        self._keys = [orjson.dumps(name).decode() for name in self.names]
+
+    def runs(self, batch: pa.RecordBatch) -> Iterator[Run]:
+        """The rows of one batch that has all `names`."""
+        if not batch.num_rows:
+            return
+        columns = [_plain(batch.column(name)) for name in self.names]
+        try:
+            if self._options.form == "matrix":
+                yield from self._matrix(columns, batch.num_rows)
+            elif self._options.form == "json":
+                yield from self._json(columns)
+            else:
+                yield self._columns(columns)
+        except (pa.ArrowException, ValueError, OverflowError) as error:
+            raise Poison("bad_format", f"a column cannot be read: {error}") from error
+
+    def _columns(self, columns: list[Any]) -> Run:
+        batch = pa.record_batch(columns, names=self.names)
+        if not self._schema:
+            self._schema = str(batch.schema)
+        return Run(batch.num_rows, Columns(batch, self._schema))
+
+    def _matrix(self, columns: list[Any], rows: int) -> Iterator[Run]:
+        values = np.empty((rows, self._width), np.float32)
+        is_null: npt.NDArray[np.bool_] | None = None
+        at = 0
+        with np.errstate(over="ignore", invalid="ignore"):
+            for name, column in zip(self.names, columns, strict=True):
+                numbers, nulls = _numbers(column, name)
+                values[:, at : at + numbers.shape[1]] = numbers
+                at += numbers.shape[1]
+                if nulls is not None:
+                    is_null = nulls if is_null is None else is_null | nulls
+        if self._options.missing is not None:
+            values[np.isnan(values)] = self._options.missing
+            is_null = None
+        if is_null is None or not is_null.any():
+            yield Run(rows, Matrix(values))
+        else:
+            yield from _without_nulls(values, is_null)
+
+    def _json(self, columns: list[Any]) -> Iterator[Run]:
+        parts: list[Any] = []
+        for index, (key, column) in enumerate(zip(self._keys, columns, strict=True)):
+            parts += (f"{',' if index else '{'}{key}:", _json_text(column))
+        text = pc.binary_join_element_wise(*parts, "},", "")
+        text = text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text
+        ends = np.frombuffer(text.buffers()[1], np.int32, len(text) + 1, 4 * text.offset)
+        body = memoryview(text.buffers()[2])[ends[0] : ends[-1] - 1]
+        ends = ends.astype(np.int64)
+        if (np.diff(ends).max() - 1) <= self._options.row_bytes:
+            yield Run(len(text), JsonRows(bytes(body), ends[1:] - 1 - ends[0]))
+            return
+        for row in text.to_pylist():
+            element = row[:-1].encode()
+            if len(element) > self._options.row_bytes:
+                yield bad_row(too_long(self._options.row_bytes))
+            else:
+                yield Run(1, JsonRows.of([element]))
+
+
+def _chosen(schema: pa.Schema, options: RowOptions) -> list[str]:
+    names: list[str] = schema.names
+    if len(set(names)) < len(names):
+        raise Poison("bad_format", "two columns of the table have the same name")
+    if options.columns is None:
+        return names
+    found: list[str] = []
+    for column in options.columns:
+        if isinstance(column, int) and 0 <= column < len(names):
+            found.append(names[column])
+        elif column in names:
+            found.append(str(column))
+        else:
+            known = ", ".join(names[:_SHOWN_COLUMNS])
+            raise Poison("bad_format", f'no column "{column}" in the table: it has {known}')
+    return found
+
+
+def _width(field: pa.Field) -> int:
+    """How many numbers the column gives to a row."""
+    kind = field.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type):
+        return int(kind.list_size)
+    if _is_number(kind):
+        return 1
+    raise Poison(
+        "bad_format",
+        f'column "{field.name}" holds {field.type}, no numbers; choose others with rows.columns, '
+        "or a model.request that takes it",
+    )
+
+
+def _bytes_of(kind: pa.DataType) -> int:
+    try:
+        return max(1, int(kind.bit_width) // 8)
+    except ValueError:  # of variable length
+        return TEXT_BYTES
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_integer(kind)
+        or types.is_floating(kind)
+        or types.is_boolean(kind)
+        or types.is_decimal(kind)
+    )
+
+
+def _plain(column: Any) -> Any:
+    """One array, without dictionary and extension."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column
+
+
+def _numbers(column: Any, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
+    """As a table of rows, and which rows hold a null (None: none)."""
+    rows, width = len(column), 1
+    nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    if pa.types.is_fixed_size_list(column.type):
+        width = column.type.list_size
+        # `flatten` would leave out the values of a list that is null as a whole.
+        column = column.values.slice(column.offset * width, rows * width)
+        if column.null_count:
+            inner = column.is_null().to_numpy(zero_copy_only=False).reshape(rows, width).any(axis=1)
+            nulls = inner if nulls is None else nulls | inner
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    elif not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        column = column.cast(pa.float64())
+    # With nulls: as float, NaN in their place.
+    return column.to_numpy(zero_copy_only=False).reshape(rows, width), nulls
+
+
+def _without_nulls(
+    values: npt.NDArray[np.float32], is_null: npt.NDArray[np.bool_]
+) -> Iterator[Run]:
+    """Runs of good rows, and each bad one by itself."""
+    edges = np.flatnonzero(np.diff(is_null)) + 1
+    start = 0
+    for stop in [*edges.tolist(), len(values)]:
+        if is_null[start]:
+            yield Run(stop - start, None, "a value is null, no number (see rows.missing)")
+        else:
+            yield Run(stop - start, Matrix(np.ascontiguousarray(values[start:stop])))
+        start = stop
+
+
+def _json_text(column: Any) -> Any:
+    """The column's values as JSON, in an array of strings without nulls."""
+    kind, types = column.type, pa.types
+    if types.is_null(kind):
+        return pa.array(["null"] * len(column), pa.string())
+    if types.is_floating(kind):
+        if types.is_float16(kind):
+            column = column.cast(pa.float32())
+        column = pc.if_else(pc.is_finite(column), column, None)
+        text = column.cast(pa.string())
+    elif types.is_integer(kind) or types.is_boolean(kind) or types.is_decimal(kind):
+        text = column.cast(pa.string())
+    elif types.is_duration(kind):
+        text = column.cast(pa.int64()).cast(pa.string())
+    elif types.is_timestamp(kind):
+        text = _quoted(pc.replace_substring(column.cast(pa.string()), " ", "T"))
+    elif types.is_date(kind) or types.is_time(kind):
+        text = _quoted(column.cast(pa.string()))
+    elif types.is_string(kind) or types.is_large_string(kind):
+        column.validate(full=True)  # Parquet's writers promise UTF-8, hostile ones break it
+        column = column.cast(pa.string())
+        is_plain = not pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py()
+        text = _quoted(column) if is_plain else _one_by_one(column)
+    else:
+        text = _one_by_one(column)
+    return text.fill_null("null")
+
+
+def _quoted(text: Any) -> Any:
+    return pc.binary_join_element_wise('"', text, '"', "")
+
+
+def _one_by_one(column: Any) -> Any:
+    return pa.array(
+        [orjson.dumps(value, default=_json_value).decode() for value in column.to_pylist()],
+        pa.string(),
+    )
+
+
+def _json_value(value: Any) -> Any:
+    """What JSON has no form for."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    raise TypeError

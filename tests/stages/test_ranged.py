@@ -1,0 +1,144 @@
+"""Objects that are read here and there, through the pipeline: order, pin, resume, failures."""
+
+import asyncio
+import io
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from consumers.core.payload import Payload
+from consumers.core.window import WindowLimits
+from consumers.errors import Transient
+from consumers.ports import Answers
+from consumers.testing.virtual_time import virtual_time
+from tests.support.pipelines import World, run_to_end, running, until
+
+ROWS, GROUP = 40_000, 4_000
+
+
+def parquet(rows: int = ROWS) -> bytes:
+    """Row i sums to i; row groups of 64 kB, none of which lies in the tail."""
+    values = {"row": np.arange(rows, dtype="f8"), "noise": np.zeros(rows)}
+    out = io.BytesIO()
+    options = {"compression": "none", "use_dictionary": False, "row_group_size": GROUP}
+    pq.write_table(pa.table(values), out, **options)
+    return out.getvalue()
+
+
+def sums(world: World) -> list[float]:
+    return [record["prediction"]["sum"] for record in world.records()]
+
+
+def rounded(rows: range) -> list[float]:
+    return [float(f"{row:g}") for row in rows]
+
+
+@virtual_time
+async def test_every_row_is_answered_once_in_order() -> None:
+    world = World()
+    world.announce("a.parquet", parquet())
+    world.announce("b.csv", b"1,2\n")
+    await run_to_end(world, 2)
+    assert [record["row"] for record in world.records()] == [*range(ROWS), 0]
+    assert sums(world)[:-1] == rounded(range(ROWS))
+    assert world.records()[ROWS - 1]["rows"] == ROWS
+    pins = [one.etag for one in world.objects.opened if one.key == "a.parquet"]
+    assert pins[0] is None
+    assert set(pins[1:]) == {'"1"'}
+
+
+@virtual_time
+async def test_without_an_extension_its_first_bytes_tell() -> None:
+    world = World()
+    world.announce("a", parquet(5000))
+    await run_to_end(world, 1)
+    assert [record["row"] for record in world.records()] == list(range(5000))
+
+
+@virtual_time
+async def test_a_worker_that_takes_over_fetches_only_the_row_groups_that_are_left() -> None:
+    world = World()
+    data = parquet()
+    world.announce("a.parquet", data)
+    world.with_settings(window=WindowLimits(1000, 1 << 20, 0.01), callers=1, drain_s=0.0)
+
+    async def stuck(payloads: Sequence[Payload]) -> Answers | None:
+        if len(world.model.calls) > 31:
+            await asyncio.Event().wait()
+        return None
+
+    world.model.script = stuck
+    async with running(world):
+        await until(lambda: len(world.records()) == 31_000)
+        await asyncio.sleep(1.0)
+    world.model.script = None
+    world.objects.parts.clear()
+    await run_to_end(world, 1)
+    assert [record["row"] for record in world.records()] == list(range(ROWS))
+    left = (ROWS - 31_000 + GROUP) / ROWS * len(data)
+    assert sum(nbytes for _, nbytes in world.objects.parts) < left + (64 << 10)
+
+
+@virtual_time
+async def test_only_the_selected_rows_are_fetched_and_answered() -> None:
+    world = World()
+    data = parquet()
+    world.announce("a.parquet", data, rows=[[100, 200], [20_000, 20_010]])
+    await run_to_end(world, 1)
+    assert [record["row"] for record in world.records()] == [
+        *range(100, 200),
+        *range(20_000, 20_010),
+    ]
+    assert world.records()[-1]["rows"] == ROWS
+    assert sum(nbytes for _, nbytes in world.objects.parts) < len(data) * 0.45
+
+
+@virtual_time
+async def test_a_part_that_cannot_be_had_is_tried_again_and_no_row_repeated() -> None:
+    world = World()
+    world.announce("a.parquet", parquet())
+    world.objects.part_faults += [None, None, Transient("ill"), None, None, Transient("ill")]
+    await run_to_end(world, 1)
+    assert [record["row"] for record in world.records()] == list(range(ROWS))
+
+
+@virtual_time
+async def test_an_object_that_is_replaced_meanwhile_is_changed() -> None:
+    world = World()
+    world.announce("a.parquet", parquet())
+    asked = 0
+
+    async def replace(_: object) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            world.objects.put("b", "a.parquet", parquet(10))
+
+    world.objects.on_open = replace
+    await run_to_end(world, 1)
+    assert world.records()[-1]["error"]["code"] == "changed"
+
+
+@virtual_time
+async def test_an_empty_object_has_no_rows_and_a_broken_one_is_bad_format() -> None:
+    world = World()
+    world.announce("a.parquet", b"")
+    world.announce("b.parquet", parquet()[:-20])
+    await run_to_end(world, 2)
+    first, second = world.records()
+    assert (first["row"], first["rows"]) == (None, 0)
+    assert second["error"]["code"] == "bad_format"
+    assert world.dead_letters()[0]["stage"] == "expand"
+
+
+@virtual_time
+async def test_a_duplicate_is_told_by_its_first_part() -> None:
+    world = World().with_settings(dedupe=True)
+    data = parquet()
+    for _ in range(2):
+        world.announce("a.parquet", data if not world.objects.parts else None)
+    world.objects.parts.clear()
+    await run_to_end(world, 2)
+    assert world.records()[-1]["duplicate_of"] == "refs/0/0/0/0"
