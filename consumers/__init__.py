@@ -8,6 +8,7 @@ Where to look, from what a person starts down to what everything rests on:
     cli, commands/  what a person types: parse, call one function, print
     app             the worker: picks the adapters, checks the topics, turns signals into a drain
     library         `predict` for Python programs: the same pipeline without Kafka
+    settings        from configuration to what the parts need: the one translator
     config          every key with its default; TOML, and the environment (variables)
     variables       `PENSTOCK_SECTION__KEY` as a value of the kind that the key takes
     pipeline        the life: start, rebalance, drain, stop; begin reading here
@@ -39,7 +40,8 @@ Where to look, from what a person starts down to what everything rests on:
     testing/        virtual time and simulated failures, for tests of your own
 
 Imports go one way: cli → commands → app → pipeline → wiring → stages → lane → core → schemas;
-adapters → ports. A test holds both the direction and this map.
+adapters → ports. The configuration is read by the adapters and the commands' own folders, each its
+section; the parts of the pipeline get plain values. A test holds all this and the map.
 """
 
 from typing import Any

@@ -12,23 +12,17 @@ from urllib.parse import urlsplit
 import msgspec
 
 from consumers import config, requests
-from consumers.adapters.models import open_model
+from consumers.adapters.models import fitted_to_server, open_model
+from consumers.adapters.stores import open_objects
 from consumers.adapters.urls import ResultSink, UrlSource, references
-from consumers.app import fitted_to_server, open_objects, pipeline_settings
 from consumers.clock import SystemClock
-from consumers.core.line import NO_LIMITS
-from consumers.core.records import Labels
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters
-from consumers.stages.consume import Intake
+from consumers.settings import for_call
 from consumers.telemetry import Telemetry
+from consumers.wiring import Wiring
 from schemas.prediction import Prediction
-
-# How soon the end is noticed after the last answer.
-SETTLE_INTERVAL_S = 0.02
-# There is no partition to keep: a service that is away for so long ends the call.
-PATIENCE_S = 60.0
 
 
 async def predict(
@@ -79,28 +73,12 @@ async def predict_lines(urls: Sequence[str], cfg: config.Config) -> AsyncGenerat
         cfg = await fitted_to_server(cfg)
     objects, model = open_objects(cfg.objects), open_model(cfg)
     sink = ResultSink(cfg.output.topic)
-    telemetry = Telemetry()
     try:
         ended = asyncio.Event()
         adapters = Adapters(
             UrlSource(references(objects, urls), ended.set), objects, model, sink, SystemClock()
         )
-        intake = Intake(
-            stream_from=cfg.kafka.stream_from,
-            allow=None,
-            clock=adapters.clock,
-            telemetry=telemetry,
-        )
-        settings = pipeline_settings(
-            cfg,
-            Labels("predict", cfg.output.topic, cfg.model.name, model.version, cfg.output.markers),
-            dead_letter_partitions=1,
-            commit_interval_s=SETTLE_INTERVAL_S,
-            line=NO_LIMITS,
-            input_partitions=1,
-            patience_s=PATIENCE_S,
-        )
-        pipeline = Pipeline(settings, adapters, intake, lambda _: 0, telemetry)
+        pipeline = Pipeline(Wiring(for_call(cfg, model.version), adapters, Telemetry()))
         running = asyncio.create_task(_run_until(pipeline, ended))
         try:
             async with aclosing(_until_done(sink.results, running)) as found:

@@ -2,26 +2,21 @@
 
 Rule: every task has its parent here (one TaskGroup); the first failure ends all of them and is what
 `run` raises. Revoke and stop are one drain: take nothing new, finish what fits into the budget of
-time, commit, drop the rest. What runs is in flow.py.
+time, commit, drop the rest. What runs is in wiring.py.
 """
 
 import asyncio
 import logging
-import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from consumers.core.blocks import Ticket
 from consumers.core.line import LineStop
 from consumers.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal
 from consumers.lane import Lane
-from consumers.ports import Adapters, Commit
+from consumers.ports import Commit
 from consumers.process.stopping import stopped_after
-from consumers.stages.consume import Intake
-from consumers.stages.expand import Offload, decode_in_thread
 from consumers.stages.microbatch import Waiting
 from consumers.takeover import Takeover, check_count
-from consumers.telemetry import Telemetry
-from consumers.wiring import Flow, Settings
+from consumers.wiring import Wiring
 
 log = logging.getLogger(__name__)
 
@@ -33,28 +28,14 @@ ASKS = 3
 class Pipeline:
     """`run` until `stop` is called or something fails. Implements `ports.Rebalance`."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        adapters: Adapters,
-        intake: Intake,
-        partition_of: Callable[[Ticket], int],
-        telemetry: Telemetry,
-        *,
-        offload: Offload = decode_in_thread,
-        luck: Callable[[], float] = random.random,
-    ) -> None:
-        self._settings = settings
+    def __init__(self, wiring: Wiring) -> None:
+        self.wiring = wiring
+        adapters = wiring.adapters
+        self._settings = wiring.settings
+        self._lanes = wiring.lanes
         self._source = adapters.source
         self._sink = adapters.sink
-        self._telemetry = telemetry
-        self._flow = Flow(settings, adapters, intake, partition_of, telemetry, offload, luck)
-        self.labels = settings.labels
-        self.lanes = self._flow.lanes
-        self.budget = self._flow.budget
-        self.outages = self._flow.outages
-        self.calls = self._flow.calls
-        self._output_partitions = settings.output_partitions
+        self._output_partitions = wiring.settings.output_partitions
         self._generation = 0
         self._publishing: dict[int, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
@@ -65,18 +46,18 @@ class Pipeline:
         if adapters.transactions is not None:
             self._takeover = Takeover(
                 adapters.transactions,
-                self._flow.publish,
+                wiring.publish,
                 self._begin,
                 self._end,
                 adapters.clock,
-                telemetry,
-                luck,
-                idle_s=settings.commit_interval_s,
-                patience_s=settings.broker_patience_s,
+                wiring.telemetry,
+                wiring.jitter,
+                idle_s=wiring.settings.commit_interval_s,
+                patience_s=wiring.settings.broker_patience_s,
             )
 
     def __repr__(self) -> str:
-        return f"{len(self.lanes)} partitions; {self._flow.microbatch!r}; {self.budget!r}"
+        return f"{len(self._lanes)} partitions; {self.wiring.microbatch!r}; {self.wiring.budget!r}"
 
     async def run(self) -> None:
         """Returns after a drain; raises the first failure of any task."""
@@ -88,16 +69,16 @@ class Pipeline:
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as self._tasks:
             workers = [
-                *(self._flow.download.fetch_forever() for _ in range(self._settings.fetchers)),
-                self._flow.predict.run(),
-                *(watchdog.run() for watchdog in self._flow.watchdogs),
+                *(self.wiring.download.fetch_forever() for _ in range(self._settings.fetchers)),
+                self.wiring.predict.run(),
+                *(watchdog.run() for watchdog in self.wiring.watchdogs),
             ]
             if self._takeover is None:
-                workers.append(self._flow.settle.run())
+                workers.append(self.wiring.settle.run())
             running = [self._tasks.create_task(worker) for worker in workers]
             consuming = self._tasks.create_task(self._join_and_consume())
             await self._stopping.wait()
-            self._flow.consume.stop()
+            self.wiring.consume.stop()
             if not self._has_joined:
                 consuming.cancel()
             await asyncio.wait([consuming])
@@ -108,26 +89,26 @@ class Pipeline:
     async def _join_and_consume(self) -> None:
         await self._source.start(self)
         self._has_joined = True
-        await self._flow.consume.run()
+        await self.wiring.consume.run()
 
     async def lags(self) -> dict[int, int]:
         """Records that are not committed yet, by partition of ours."""
         ends = await self._source.end_offsets()
         return {
             number: max(0, ends[number] - lane.committed.next_offset)
-            for number, lane in self.lanes.items()
+            for number, lane in self._lanes.items()
             if number in ends
         }
 
     @property
     def waiting(self) -> Waiting:
         """Rows that wait for a model call."""
-        return self._flow.microbatch.waiting
+        return self.wiring.microbatch.waiting
 
     @property
     def stopped(self) -> list[LineStop]:
         """Where lines stand still."""
-        return [lane.stopped for lane in self.lanes.values() if lane.stopped is not None]
+        return [lane.stopped for lane in self._lanes.values() if lane.stopped is not None]
 
     def stop(self) -> None:
         """Drain and end. Safe to call from a signal handler of the loop."""
@@ -143,7 +124,7 @@ class Pipeline:
             work = (
                 self._takeover.live(partition)
                 if self._takeover is not None
-                else self._flow.publish.lane_forever(self._begin(partition, start))
+                else self.wiring.publish.lane_forever(self._begin(partition, start))
             )
             self._publishing[partition] = self._tasks.create_task(work)
         log.info("assigned partitions %s", sorted(starts) or "none")
@@ -153,30 +134,31 @@ class Pipeline:
         wanted = max(partitions, default=0) + 1
         if self._output_partitions is None or wanted <= self._output_partitions:
             return
-        topic = self.labels.output_topic
+        labels = self._settings.labels
+        topic = labels.output_topic
         self._output_partitions = found = await self._sink.partitions(topic)
         if found < wanted:
             raise Fatal(
-                f"{topic} has {found} partitions, {self.labels.input_topic} has {wanted} or more "
+                f"{topic} has {found} partitions, {labels.input_topic} has {wanted} or more "
                 "by now; add partitions, or set output.partitioning = 'stream'. Nothing is lost.",
                 exit_code=EXIT_USAGE,
             )
 
     def _begin(self, partition: int, start: Commit) -> Lane:
         self._generation += 1
-        lane = self._flow.lane(partition, self._generation, start)
+        lane = self.wiring.lane(partition, self._generation, start)
         lane.on_stopped = self._line_stopped
-        self.lanes[partition] = lane
-        self._telemetry.partitions.set(len(self.lanes))
+        self._lanes[partition] = lane
+        self.wiring.telemetry.partitions.set(len(self._lanes))
         return lane
 
     def _end(self, lane: Lane) -> None:
-        if self.lanes.get(lane.partition) is lane:
+        if self._lanes.get(lane.partition) is lane:
             log.info("closed %r", lane)
             lane.close()
-            del self.lanes[lane.partition]
-            self._flow.microbatch.discard_dead()
-            self._telemetry.partitions.set(len(self.lanes))
+            del self._lanes[lane.partition]
+            self.wiring.microbatch.discard_dead()
+            self.wiring.telemetry.partitions.set(len(self._lanes))
 
     def _line_stopped(self, lane: Lane) -> None:
         """The others go on. Where there are no others, in this worker or elsewhere, all ends."""
@@ -185,7 +167,7 @@ class Pipeline:
             "object. To have it answered by its error instead, start it with a higher limit, or 0",
             lane.stopped,
         )
-        self._flow.microbatch.discard_dead()
+        self.wiring.microbatch.discard_dead()
         self._source.pause(lane.partition)
         # Counted again: partitions may have been added since the start.
         if len(self.stopped) >= max(self._settings.input_partitions, self._source.partitions()):
@@ -205,9 +187,9 @@ class Pipeline:
         over anew.
         """
         ours = [partition for partition in partitions if partition in self._publishing]
-        lanes = [self.lanes[partition] for partition in ours if partition in self.lanes]
+        lanes = [self._lanes[partition] for partition in ours if partition in self._lanes]
         for partition in ours:
-            if partition not in self.lanes:
+            if partition not in self._lanes:
                 self._publishing[partition].cancel()
         try:
             if lanes:
@@ -217,16 +199,16 @@ class Pipeline:
             self._end_all(ours)
             await self._cancel(ours)
             self._end_all(ours)
-            if is_late and not self.lanes:
+            if is_late and not self._lanes:
                 await self._sink.forget()
 
     def _end_all(self, partitions: Collection[int]) -> None:
         for partition in partitions:
-            if partition in self.lanes:
-                self._end(self.lanes[partition])
+            if partition in self._lanes:
+                self._end(self._lanes[partition])
 
     async def _drain(self, lanes: Sequence[Lane]) -> None:
-        self._flow.microbatch.drain()
+        self.wiring.microbatch.drain()
         for lane in lanes:
             lane.drain()
         try:
@@ -240,11 +222,11 @@ class Pipeline:
             )
         if self._takeover is None:
             if self._stopping.is_set():
-                await self._flow.settle.commit_at_last(lanes)
+                await self.wiring.settle.commit_at_last(lanes)
             else:
-                await self._flow.settle.try_to_commit(lanes)
+                await self.wiring.settle.try_to_commit(lanes)
         if not self._stopping.is_set():
-            self._flow.microbatch.resume()
+            self.wiring.microbatch.resume()
 
     async def _cancel(self, partitions: Sequence[int]) -> None:
         """What publishes for them ends; a transaction that is not finished is taken back."""

@@ -41,7 +41,7 @@ class Takeover:
         end: Callable[[Lane], None],
         clock: Clock,
         telemetry: Telemetry,
-        luck: Callable[[], float],
+        jitter: Callable[[], float],
         *,
         idle_s: float,
         patience_s: float,
@@ -52,7 +52,7 @@ class Takeover:
         self._end = end
         self._clock = clock
         self._telemetry = telemetry
-        self._luck = luck
+        self._jitter = jitter
         self._idle_s = idle_s
         self._backoff = Backoff(first_s=0.2, most_s=5.0, give_up_s=patience_s)
 
@@ -91,7 +91,7 @@ class Takeover:
         self._telemetry.retried("publish")
         if isinstance(error, Fenced):
             return FENCED_WAIT_S
-        delay_s = self._backoff.delay_s(failures, self._clock.now() - since_s, self._luck())
+        delay_s = self._backoff.delay_s(failures, self._clock.now() - since_s, self._jitter())
         if delay_s is None:
             raise Fatal(
                 f"no transaction for {self._backoff.give_up_s:g} s: {error}",

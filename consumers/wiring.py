@@ -6,7 +6,8 @@ runs yet. Owner: the pipeline, which runs them and ends them.
     consume → download → expand → microbatch → predict → publish → settle
 """
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from consumers.budget import Budget
@@ -25,7 +26,7 @@ from consumers.services.model_calls import ModelCalls
 from consumers.services.outage import Outage
 from consumers.stages.consume import Consume, Intake
 from consumers.stages.download import Download
-from consumers.stages.expand import Expand, Offload
+from consumers.stages.expand import Expand, Offload, decode_in_thread
 from consumers.stages.microbatch import Microbatch
 from consumers.stages.predict import Predict
 from consumers.stages.publish import Publish
@@ -37,11 +38,12 @@ from consumers.watchdog import Watchdog
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the pipeline needs to know, as plain values; `app.py` makes it from the
-    configuration.
+    """What the pipeline needs to know, as plain values; `settings.py` makes it from the
+    configuration. `partition_of`: where an answer goes on the output topic.
     """
 
     labels: Labels
+    partition_of: Callable[[Ticket], int]
     dead_letter_topic: str
     dead_letter_partitions: int
     rows: RowOptions
@@ -65,27 +67,27 @@ class Settings:
     canary: Payload | None = None
     dedupe: bool = False
     output_partitions: int | None = None  # None: streams are spread over as many as there are
+    stream_from: str | None = None
+    allow: Sequence[str] | None = None  # globs of `bucket/key`; None allows all
 
 
-class Flow:
+class Wiring:
     """One per pipeline. `lane` opens a partition's way through the stages; `lanes` are those that
-    the pipeline has open. `luck` draws the jitter of retries.
+    the pipeline has open. `jitter` is drawn before every retry, from [0, 1).
     """
 
     def __init__(
         self,
         settings: Settings,
         adapters: Adapters,
-        intake: Intake,
-        partition_of: Callable[[Ticket], int],
         telemetry: Telemetry,
-        offload: Offload,
-        luck: Callable[[], float],
+        *,
+        offload: Offload = decode_in_thread,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         source, clock = adapters.source, adapters.clock
-        self._settings = settings
-        self._intake = intake
-        self._luck = luck
+        self.settings, self.adapters = settings, adapters
+        self.telemetry, self.jitter = telemetry, jitter
         self.lanes: dict[int, Lane] = {}
         self.budget = Budget(settings.buffer_bytes)
         self.outages: list[Outage] = []
@@ -94,6 +96,9 @@ class Flow:
         pace = Pace(fixed, settings.target_p99_s) if settings.target_p99_s is not None else None
         dedupe = Dedupe(is_on=settings.dedupe)
 
+        self.intake = Intake(
+            stream_from=settings.stream_from, allow=settings.allow, clock=clock, telemetry=telemetry
+        )
         self.consume = Consume(source, self.lanes, clock)
         self.microbatch = Microbatch(Window(window), clock, telemetry, calls=settings.callers)
         expand = Expand(settings.rows, self.microbatch, offload)
@@ -104,7 +109,14 @@ class Flow:
         )
         reject = self._reject(adapters)
         self.publish = Publish(
-            adapters.sink, reject, settings.labels, partition_of, pace, dedupe, clock, telemetry
+            adapters.sink,
+            reject,
+            settings.labels,
+            settings.partition_of,
+            pace,
+            dedupe,
+            clock,
+            telemetry,
         )
         self.settle = self._settle(adapters, telemetry)
         self.watchdogs = (
@@ -119,10 +131,10 @@ class Flow:
             generation,
             start,
             budget=self.budget,
-            decode=self._intake.tickets,
-            max_objects=self._settings.in_flight_objects,
-            line=self._settings.line,
-            stream_share=_stream_share(self._settings),
+            decode=self.intake.tickets,
+            max_objects=self.settings.in_flight_objects,
+            line=self.settings.line,
+            stream_share=_stream_share(self.settings),
         )
         lane.on_jobs = self.download.offer
         return lane
@@ -130,7 +142,7 @@ class Flow:
     def _download(
         self, adapters: Adapters, expand: Expand, dedupe: Dedupe, telemetry: Telemetry
     ) -> Download:
-        settings, clock = self._settings, adapters.clock
+        settings, clock = self.settings, adapters.clock
         return Download(
             adapters.objects,
             expand,
@@ -140,21 +152,21 @@ class Flow:
             telemetry,
             self._outage("object store", clock),
             dedupe,
-            self._luck,
+            self.jitter,
             pin=settings.pin,
             wait_for_object_s=settings.wait_for_object_s,
             object_bytes=settings.object_bytes,
         )
 
     def _calls(self, adapters: Adapters, telemetry: Telemetry) -> ModelCalls:
-        settings, clock = self._settings, adapters.clock
+        settings, clock = self.settings, adapters.clock
         away = self._outage("model server", clock)
         return ModelCalls(
-            adapters.model, settings.canary, settings.callers, clock, telemetry, away, self._luck
+            adapters.model, settings.canary, settings.callers, clock, telemetry, away, self.jitter
         )
 
     def _reject(self, adapters: Adapters) -> Reject:
-        settings = self._settings
+        settings = self.settings
         return Reject(
             adapters.sink,
             input_topic=settings.labels.input_topic,
@@ -165,7 +177,7 @@ class Flow:
         )
 
     def _settle(self, adapters: Adapters, telemetry: Telemetry) -> Settle:
-        settings, clock = self._settings, adapters.clock
+        settings, clock = self.settings, adapters.clock
         return Settle(
             adapters.source,
             self.lanes,
@@ -176,7 +188,7 @@ class Flow:
         )
 
     def _outage(self, service: str, clock: Clock) -> Outage:
-        outage = Outage(service, clock, self._settings.patience_s)
+        outage = Outage(service, clock, self.settings.patience_s)
         self.outages.append(outage)
         return outage
 

@@ -90,7 +90,7 @@ async def test_who_is_fenced_publishes_nothing_more_and_takes_over_again_if_it_s
     async with running(world) as pipeline:
         await until(lambda: len(world.records()) >= 500)
         await world.outlets.open(0)
-        await until(lambda: not pipeline.lanes)
+        await until(lambda: not pipeline.wiring.lanes)
         seen = len(world.records())
         await asyncio.sleep(FENCED_WAIT_S / 2)
         assert len(world.records()) == seen
@@ -180,7 +180,7 @@ async def test_a_partition_handed_back_while_it_is_taken_over_is_left_alone() ->
     Failing(world, Transient("no"))
     world.announce("a.csv", csv(10))
     async with running(world) as pipeline:
-        await until(lambda: bool(world.outlets.aborted) and not pipeline.lanes)
+        await until(lambda: bool(world.outlets.aborted) and not pipeline.wiring.lanes)
         await world.source.revoke([0])
         epochs = world.outlets.epochs[0]
         await asyncio.sleep(60.0)
@@ -238,18 +238,18 @@ async def test_a_stopped_line_says_so_in_its_last_transaction() -> None:
 def test_whatever_fails_and_whoever_comes_between_each_row_is_there_once(seed: int) -> None:
     @virtual_time
     async def scenario() -> None:
-        luck = Random(seed)
+        drawn = Random(seed)
         world = small_steps(World(partitions=2, exactly_once=True))
-        world.with_settings(drain_s=luck.choice((0.0, 0.05, 5.0)), order_by_stream=seed % 2 == 1)
+        world.with_settings(drain_s=drawn.choice((0.0, 0.05, 5.0)), order_by_stream=seed % 2 == 1)
 
         async def stumble(_partition: int) -> None:
-            await asyncio.sleep(luck.choice((0.0, 0.01, 0.05)))
-            if luck.random() < 0.1:
+            await asyncio.sleep(drawn.choice((0.0, 0.01, 0.05)))
+            if drawn.random() < 0.1:
                 raise Transient("the broker stumbled")
 
         async def disturb() -> None:
-            partition = luck.randrange(2)
-            match luck.randrange(3):
+            partition = drawn.randrange(2)
+            match drawn.randrange(3):
                 case 0:
                     await (await world.outlets.open(partition)).close()
                 case 1:
@@ -260,13 +260,13 @@ def test_whatever_fails_and_whoever_comes_between_each_row_is_there_once(seed: i
         for number in range(4):
             world.announce(f"{number}.csv", csv(500), partition=number % 2, stream="s")
             world.announce(f"missing-{number}.csv", partition=number % 2, stream="s")
-        for _ in range(luck.randint(1, 3)):
+        for _ in range(drawn.randint(1, 3)):
             async with asyncio.TaskGroup() as tasks:
                 before = world.outlets.epochs.total()
                 worker = tasks.create_task(world.pipeline().run())
                 await until(lambda: world.outlets.epochs.total() > before)  # noqa: B023
-                for _ in range(luck.randint(1, 5)):
-                    await asyncio.sleep(luck.choice((0.0, 0.03, 0.1, FENCED_WAIT_S)))
+                for _ in range(drawn.randint(1, 5)):
+                    await asyncio.sleep(drawn.choice((0.0, 0.03, 0.1, FENCED_WAIT_S)))
                     await disturb()
                 worker.cancel()
         world.outlets.before_commit = None

@@ -1,16 +1,24 @@
-"""Which adapter speaks `model.protocol`.
+"""Which adapter speaks `model.protocol`, and how many calls its server wants.
 
 Rule: an adapter and its library are loaded when its protocol is asked for, and not before. Owner:
 the application and the library call.
 """
 
-from consumers import config
+import logging
+
+from msgspec.structs import replace
+
+from consumers import config, requests
 from consumers.adapters.model_alone import AloneModel
 from consumers.adapters.model_envelope import EnvelopeModel
 from consumers.adapters.model_oip import OipModel
 from consumers.adapters.model_torchserve import TorchServeModel
+from consumers.adapters.torchserve_management import server_batching
+from consumers.core import double_batching
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.ports import Model
+
+log = logging.getLogger(__name__)
 
 # Numbers, JSON, opaque bytes, typed columns.
 OIP_REQUESTS = ("float32", "json", "bytes", "arrow")
@@ -31,3 +39,19 @@ def open_model(cfg: config.Config) -> Model:
             exit_code=EXIT_USAGE,
         )
     return AloneModel(OipModel(settings, len(cfg.rows.columns) if cfg.rows.columns else None))
+
+
+async def fitted_to_server(cfg: config.Config) -> config.Config:
+    """Where the server gathers requests: warn if they are batches already; if each carries one row,
+    keep as many in flight as fill its batches.
+    """
+    model = cfg.model
+    server = await server_batching(model) if model.protocol == "torchserve" else None
+    if server is None:
+        return cfg
+    if requests.find(model.request).single:
+        calls = max(model.max_in_flight, double_batching.calls_to_fill(server))
+        return replace(cfg, model=replace(model, max_in_flight=calls))
+    if advice := double_batching.warning(server, max_in_flight=model.max_in_flight):
+        log.warning("%s", advice)
+    return cfg

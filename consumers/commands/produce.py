@@ -12,7 +12,7 @@ from consumers.commands.shared import Context, common, counting, pass_context, r
 @pass_context
 def produce(context: Context, urls: tuple[str, ...], stream: str | None) -> None:
     """Announce objects that are in the store (URLs or globs): one reference each."""
-    from consumers.app import open_objects
+    from consumers.adapters.stores import open_objects
     from consumers.ops.produce import produce as announce
 
     cfg = context.load()

@@ -118,7 +118,7 @@ class Search:
         self._suspects, self._untested, self._lot = [], [], None
         return left
 
-    def passed_over(self, luck: float) -> list[Block]:
+    def passed_over(self, chance: float) -> list[Block]:
         """Rows of a sentenced object on which the lot did not fall: settled, to be rejected. None:
         go on with `ask`.
         """
@@ -130,7 +130,7 @@ class Search:
             return []
         count = rows_while(self._untested, lambda block: trial_of(block) is trial)
         group, self._untested = leading(self._untested, min(LOT, count))
-        drawn = int(luck * LOT)
+        drawn = int(chance * LOT)
         if drawn >= rows_of(group):
             return group
         before, rest = leading(group, drawn)

@@ -3,7 +3,7 @@
 Rule: fewer at once when the server is ill (halved once for all calls that were under way), more
 when it answers. Every failure spends one of a small budget, every answer earns a tenth: what is
 sent again stays a share of what is answered. With the budget spent the breaker is open: one small
-probe, later each time it fails, until anything is answered. Pure: time and luck are arguments.
+probe, later each time it fails, until anything is answered. Pure: time and jitter are arguments.
 Owner: the gate, for all callers.
 """
 
@@ -102,7 +102,7 @@ class Breaker:
         self,
         call: Call,
         now_s: float,
-        luck: float,
+        jitter: float,
         *,
         is_full: bool = False,
         asked_s: float | None = None,
@@ -114,12 +114,12 @@ class Breaker:
             self._not_before_s = max(self._not_before_s, now_s + min(asked_s, MOST_ASKED_S))
         if self.is_open:
             if call.is_probe:
-                self._probe_later(now_s, luck)
+                self._probe_later(now_s, jitter)
             return
         self._budget -= 1.0
         if self._budget < 1.0:
             self.is_open = True
-            self._probe_later(now_s, luck)
+            self._probe_later(now_s, jitter)
 
     def _shrink(self, call: Call, *, is_full: bool) -> None:
         if call.round != self._round:
@@ -130,8 +130,8 @@ class Breaker:
         if is_full:
             self._steady_calls = max(1.0, level * STEADY_SHARE)
 
-    def _probe_later(self, now_s: float, luck: float) -> None:
+    def _probe_later(self, now_s: float, jitter: float) -> None:
         self._failed_probes += 1
-        delay_s = PROBES.delay_s(self._failed_probes, 0.0, luck)
+        delay_s = PROBES.delay_s(self._failed_probes, 0.0, jitter)
         assert delay_s is not None, "probes never end"
         self._not_before_s = max(self._not_before_s, now_s + delay_s)

@@ -28,6 +28,11 @@ class Labels:
     markers: bool
 
 
+def same_partition(ticket: Ticket) -> int:
+    """The answers' partition where both topics have as many: the reference's own."""
+    return ticket.owner.partition
+
+
 class Failed(NamedTuple):
     """So many rows from `row` on that are answered by one error; `row` None: the object itself, or
     what is left of it.

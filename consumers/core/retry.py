@@ -19,17 +19,17 @@ class Backoff:
     give_up_s: float | None = None
 
     def delay_s(
-        self, attempt: int, waited_s: float, luck: float, asked_s: float | None = None
+        self, attempt: int, waited_s: float, jitter: float, asked_s: float | None = None
     ) -> float | None:
         """Seconds before try `attempt + 1` (`attempt` >= 1 have failed), or None: give up.
 
-        `luck` is a random number in [0, 1); `asked_s` is what the other side asked for, and is
+        `jitter` is a random number in [0, 1); `asked_s` is what the other side asked for, and is
         honoured up to `MOST_ASKED_S`.
         """
         if self.give_up_s is not None and waited_s >= self.give_up_s:
             return None
         step_s = min(self.most_s, self.first_s * 2.0 ** min(attempt - 1, 30))
-        return max(step_s * (0.5 + luck / 2), min(asked_s or 0.0, MOST_ASKED_S))
+        return max(step_s * (0.5 + jitter / 2), min(asked_s or 0.0, MOST_ASKED_S))
 
 
 class Tries:
@@ -56,7 +56,7 @@ class Tries:
         self._since_s += seconds
 
     def failed(
-        self, now_s: float, luck: float, asked_s: float | None, *, is_away: bool, has_new: bool
+        self, now_s: float, jitter: float, asked_s: float | None, *, is_away: bool, has_new: bool
     ) -> float | None:
         """Seconds before the next try, or None: give up. `is_away`: nobody answered at all, which
         says nothing about the object. `has_new`: the try brought something that no earlier one had.
@@ -71,4 +71,4 @@ class Tries:
         if asked_s is not None and backoff.give_up_s is not None:
             # A longer pause than the time that is left would only make the end come later.
             asked_s = min(asked_s, max(0.0, backoff.give_up_s - self._ill_s))
-        return backoff.delay_s(self._in_a_row, self._ill_s, luck, asked_s)
+        return backoff.delay_s(self._in_a_row, self._ill_s, jitter, asked_s)

@@ -32,15 +32,15 @@ def serve_health(
         # The model first: a member without a partition still tells whether its model answers.
         if not await model.ready():
             return web.Response(status=503, text="the model does not answer\n")
-        if not pipeline.lanes:
+        if not pipeline.wiring.lanes:
             return web.Response(status=503, text=NO_PARTITION)
-        if len(stopped := pipeline.stopped) == len(pipeline.lanes):
+        if len(stopped := pipeline.stopped) == len(pipeline.wiring.lanes):
             lines = "".join(f"line stopped: {stop}\n" for stop in stopped)
             return web.Response(status=503, text=lines)
         return web.Response(text=f"ready: {pipeline!r}\n")
 
     async def metrics(_: web.Request) -> web.Response:
-        telemetry.buffer_bytes.set(pipeline.budget.spent_bytes)
+        telemetry.buffer_bytes.set(pipeline.wiring.budget.spent_bytes)
         telemetry.lines_stopped.set(len(pipeline.stopped))
         telemetry.lag.set(sum((await pipeline.lags()).values()))
         return web.Response(

@@ -55,28 +55,28 @@ class Status:
         return {
             "v": 1,
             "uptime_s": round(self._now_s() - self._began_s, 1),
-            "input_topic": pipeline.labels.input_topic,
-            "output_topic": pipeline.labels.output_topic,
+            "input_topic": pipeline.wiring.settings.labels.input_topic,
+            "output_topic": pipeline.wiring.settings.labels.output_topic,
             "assignments": [
                 _assignment(lane, lags.get(number))
-                for number, lane in sorted(pipeline.lanes.items())
+                for number, lane in sorted(pipeline.wiring.lanes.items())
             ],
             "window": pipeline.waiting._asdict(),
             "budget": {
-                "spent_bytes": pipeline.budget.spent_bytes,
-                "limit_bytes": pipeline.budget.limit_bytes,
-                "peak_bytes": pipeline.budget.peak_bytes,
+                "spent_bytes": pipeline.wiring.budget.spent_bytes,
+                "limit_bytes": pipeline.wiring.budget.limit_bytes,
+                "peak_bytes": pipeline.wiring.budget.peak_bytes,
             },
             "model": {
-                "name": pipeline.labels.model,
-                "version": pipeline.labels.model_version,
+                "name": pipeline.wiring.settings.labels.model,
+                "version": pipeline.wiring.settings.labels.model_version,
                 "answers": self._answers,
-                "breaker_open": pipeline.calls.is_open,
-                "calls_allowed": pipeline.calls.allowed,
+                "breaker_open": pipeline.wiring.calls.is_open,
+                "calls_allowed": pipeline.wiring.calls.allowed,
             },
             "outages": [
                 {"service": outage.service, "away_s": round(away_s, 1)}
-                for outage in pipeline.outages
+                for outage in pipeline.wiring.outages
                 if (away_s := outage.away_s) is not None
             ],
             "counters": totals,

@@ -11,21 +11,20 @@ from typing import Final
 import numpy as np
 import orjson
 
-from consumers import config, requests
 from consumers.core.payload import BytesRows, Form, JsonRows, Matrix, Payload
 from consumers.errors import EXIT_USAGE, Fatal
 
 
-def canary_of(settings: config.Model) -> Payload | None:
+def canary_of(text: str | None, form: Form) -> Payload | None:
     """The row of `model.canary` in the form that is sent."""
-    if settings.canary is None:
+    if text is None:
         return None
-    wanted, read = _READERS[requests.find(settings.request).takes]
+    wanted, read = _READERS[form]
     try:
-        return read(settings.canary)
+        return read(text)
     except (ValueError, TypeError, OSError) as error:
         raise Fatal(
-            f"model.canary = {settings.canary!r}: write {wanted} ({error})", exit_code=EXIT_USAGE
+            f"model.canary = {text!r}: write {wanted} ({error})", exit_code=EXIT_USAGE
         ) from None
 
 

@@ -25,10 +25,10 @@ _Turn = asyncio.Future[Call]
 class Gate:
     """`call = await enter()`, then one of `answered`, `failed` and `dropped`."""
 
-    def __init__(self, breaker: Breaker, clock: Clock, luck: Callable[[], float]) -> None:
+    def __init__(self, breaker: Breaker, clock: Clock, jitter: Callable[[], float]) -> None:
         self._breaker = breaker
         self._clock = clock
-        self._luck = luck
+        self._jitter = jitter
         self._turns = Turns()
         self._rows: deque[_Turn] = deque()
         self._searches: list[tuple[Rank, int, _Turn]] = []
@@ -72,7 +72,7 @@ class Gate:
         self._breaker.failed(
             call,
             self._clock.now(),
-            self._luck(),
+            self._jitter(),
             is_full=isinstance(error, Overloaded),
             asked_s=error.retry_after_s,
         )

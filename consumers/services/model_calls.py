@@ -60,15 +60,15 @@ class ModelCalls:
         clock: Clock,
         telemetry: Telemetry,
         outage: Outage,
-        luck: Callable[[], float],
+        jitter: Callable[[], float],
     ) -> None:
         self._model = model
         self._canary = [canary] if canary is not None else []
-        self._gate = Gate(Breaker(most_calls), clock, luck)
+        self._gate = Gate(Breaker(most_calls), clock, jitter)
         self._clock = clock
         self._telemetry = telemetry
         self._outage = outage
-        self.luck = luck
+        self.jitter = jitter
         self._is_known = self._was_open = self._was_told = False
         self._quiet_until_s = 0.0
         self.allowed = most_calls
@@ -134,7 +134,7 @@ class ModelCalls:
     async def pause(self, failures: int) -> None:
         """Before the same is asked again; the breaker paces by itself once it is open."""
         if not self._gate.is_open:
-            delay_s = RETRY.delay_s(failures, 0.0, self.luck())
+            delay_s = RETRY.delay_s(failures, 0.0, self.jitter())
             assert delay_s is not None, "nothing is given up here"
             await asyncio.sleep(delay_s)
 

@@ -10,7 +10,6 @@ import random
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
-from consumers import config
 from consumers.core.retry import Backoff
 from consumers.errors import EXIT_USAGE, Fatal, Poison, Transient
 from consumers.ports import Clock, Location, Objects
@@ -41,9 +40,9 @@ async def until_answered(
             return
 
 
-async def ask_store(objects: Objects, settings: config.Objects) -> None:
+async def ask_store(objects: Objects, endpoint_url: str | None) -> None:
     """Does anybody answer at `objects.endpoint_url` and know our key? Others are not asked."""
-    if urlsplit(settings.endpoint_url or "").scheme not in ("http", "https"):
+    if urlsplit(endpoint_url or "").scheme not in ("http", "https"):
         return
     try:
         body = await objects.open(PROBE)

@@ -50,7 +50,7 @@ class Download:
         telemetry: Telemetry,
         outage: Outage,
         dedupe: Dedupe,
-        luck: Callable[[], float],
+        jitter: Callable[[], float],
         *,
         pin: bool,
         wait_for_object_s: float,
@@ -64,7 +64,7 @@ class Download:
         self._telemetry = telemetry
         self._outage = outage
         self._dedupe = dedupe
-        self._luck = luck
+        self._jitter = jitter
         self._pin = pin
         self._wait_for_object_s = wait_for_object_s
         self._object_bytes = object_bytes
@@ -146,7 +146,7 @@ class Download:
         if is_away:
             self._outage.unreachable(error)
         return tries.failed(
-            self._clock.now(), self._luck(), error.retry_after_s, is_away=is_away, has_new=has_new
+            self._clock.now(), self._jitter(), error.retry_after_s, is_away=is_away, has_new=has_new
         )
 
     async def _read(self, ticket: Ticket, tries: Tries) -> None:

@@ -114,7 +114,7 @@ class Predict:
             del self._searches[ticket]
 
     async def _step(self, search: Search, number: int) -> None:
-        while blocks := search.passed_over(self._calls.luck()):
+        while blocks := search.passed_over(self._calls.jitter()):
             self._rejections.unasked(blocks)
         if not search.is_settled:
             await self._ask(search, (0 if search.sole_ticket is None else 1, number))
@@ -192,7 +192,7 @@ class Predict:
         """
         while True:
             await self._calls.until_healthy(rank)
-            await asyncio.sleep(self._calls.luck() * KILL_PERIOD_S)
+            await asyncio.sleep(self._calls.jitter() * KILL_PERIOD_S)
             if await self._calls.is_healthy(rank):
                 break
         self._follow()

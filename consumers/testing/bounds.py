@@ -34,10 +34,10 @@ class Bounds:
 
     def check(self, worker: Worker, era: Era) -> None:
         settings, pipeline = era.settings, worker.pipeline
-        budget = pipeline.budget
+        budget = pipeline.wiring.budget
         of_objects = budget.spent_bytes - budget.messages_bytes
         self._hold(worker, "bytes", of_objects, self._most_bytes(pipeline, era))
-        for lane in pipeline.lanes.values():
+        for lane in pipeline.wiring.lanes.values():
             # A record with several objects is let in whole while there is room for one.
             most = settings.in_flight_objects - 1 + load.MOST_OBJECTS
             in_work = lane.jobs.in_work if settings.order_by_stream else lane.ledger.owed
@@ -52,9 +52,9 @@ class Bounds:
         more than it did decoded.
         """
         heads = (
-            sum(4 * len(self._logs[number].streams) for number in pipeline.lanes)
+            sum(4 * len(self._logs[number].streams) for number in pipeline.wiring.lanes)
             if era.settings.order_by_stream
-            else 2 * len(pipeline.lanes)
+            else 2 * len(pipeline.wiring.lanes)
         )
         return GROWTH * (era.settings.buffer_bytes + (heads + 1) * era.terms.truths.step_bytes)
 

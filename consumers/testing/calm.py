@@ -84,7 +84,7 @@ class Calm:
                 self._crew.end(worker)
         await self._crew.ended()
         for worker in last:
-            if worker.pipeline.budget.spent_bytes:
+            if worker.pipeline.wiring.budget.spent_bytes:
                 raise self._world.history.broken(
-                    f"{worker.name} ends with {worker.pipeline.budget!r}"
+                    f"{worker.name} ends with {worker.pipeline.wiring.budget!r}"
                 )

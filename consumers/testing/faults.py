@@ -81,10 +81,10 @@ class Weather:
 
     def delay_s(self) -> float:
         """Often none at all: the same turn of the loop is where races are."""
-        most_s, luck = self.faults.delay_s, self._random.random()
-        if not most_s or luck < 0.4:
+        most_s, drawn = self.faults.delay_s, self._random.random()
+        if not most_s or drawn < 0.4:
             return 0.0
-        return most_s * (10.0 if luck > 0.95 else luck)
+        return most_s * (10.0 if drawn > 0.95 else drawn)
 
     async def pass_by(self) -> None:
         await asyncio.sleep(self.delay_s())

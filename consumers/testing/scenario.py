@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 
 from consumers.core.line import NO_LIMITS
-from consumers.core.records import Labels
+from consumers.core.records import Labels, same_partition
 from consumers.core.window import WindowLimits
 from consumers.formats.base import RowOptions
 from consumers.testing import load
@@ -44,6 +44,7 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
     by_stream = pick((False, True))
     return Settings(
         labels=Labels(INPUT, OUTPUT, "rows", None, markers=True),
+        partition_of=same_partition,
         dead_letter_topic=DEAD_LETTERS,
         dead_letter_partitions=partitions,
         rows=scenario.rows or pick(_ROWS),

@@ -14,7 +14,6 @@ from consumers.adapters.memory import MemoryObjects
 from consumers.core.payload import Payload
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Answers, Record, Transactions
-from consumers.stages.consume import Intake
 from consumers.telemetry import Telemetry
 from consumers.testing import faults, load
 from consumers.testing.arrivals import Arrivals
@@ -32,6 +31,7 @@ from consumers.testing.sink import SimulatedSink
 from consumers.testing.source import SimulatedSource
 from consumers.testing.virtual_time import VirtualClock
 from consumers.testing.worker import Worker
+from consumers.wiring import Wiring
 
 # Where topics take small records only; a letter that names 300 ranges of rows is larger.
 MOST_RECORD_BYTES = 6_000
@@ -89,7 +89,7 @@ class World:
         self._poison = PoisonMessages(source("poison"), self.put)
         self._spoil = source("spoil")
         self._answer = scenario.answer
-        self._luck = source("luck").random
+        self._jitter = source("jitter").random
         self._cursed: set[str] = set()
         self._cut: dict[str, int] = {}
         self._telemetry = Telemetry()
@@ -253,16 +253,14 @@ class World:
                 is_slow=self.troubles.broker,
             )
             transactions = Transactions(outlets, source)
-        intake = Intake(stream_from=None, allow=None, clock=self._clock, telemetry=self._telemetry)
-        pipeline = Pipeline(
+        wiring = Wiring(
             era.settings,
             Adapters(source, objects, model, sink, self._clock, transactions),
-            intake,
-            lambda ticket: ticket.owner.partition,
             self._telemetry,
             offload=_inline,
-            luck=self._luck,
+            jitter=self._jitter,
         )
+        pipeline = Pipeline(wiring)
         worker = Worker(pipeline, source, objects, model, sink, process, self.group)
         self.workers.append(worker)
         self._eras_of[worker] = era

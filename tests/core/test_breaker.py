@@ -52,7 +52,7 @@ def test_a_third_failure_without_many_answers_opens_it_and_one_probe_at_a_time_p
     assert breaker.wait_s(0.05) == math.inf
 
 
-def test_probes_come_ever_later_up_to_a_limit_with_luck_taking_off_at_most_half() -> None:
+def test_probes_come_ever_later_up_to_a_limit_with_jitter_taking_off_at_most_half() -> None:
     breaker, now_s, waits = opened(), 0.0, []
     for _ in range(12):
         now_s += (wait_s := breaker.wait_s(now_s))

@@ -35,13 +35,13 @@ def numbers(blocks: list[Block]) -> list[int]:
 def judge(
     search: Search,
     is_bad: Callable[[int], bool],
-    luck: Callable[[], float],
+    chance: Callable[[], float],
     words: Callable[[int], str] = lambda _: "Prediction failed",
     judged: Judged | None = None,
 ) -> Judged:
     judged = judged or Judged()
     while not search.is_settled:
-        while passed := search.passed_over(luck()):
+        while passed := search.passed_over(chance()):
             judged.unasked += numbers(passed)
         part = search.ask()
         if not part:
@@ -61,14 +61,14 @@ def in_batches(
     rows: int,
     size: int,
     is_bad: Callable[[int], bool],
-    luck: Callable[[], float],
+    chance: Callable[[], float],
     words: Callable[[int], str] = lambda _: "Prediction failed",
 ) -> Judged:
     """An object's rows in one search after another, as its batches come."""
     of, judged = ticket(), Judged()
     for start in range(0, rows, size):
         search = Search([block(of, min(size, rows - start))], size, 1 << 20)
-        judge(search, is_bad, luck, words, judged)
+        judge(search, is_bad, chance, words, judged)
     return judged
 
 

@@ -45,8 +45,8 @@ async def run(case_world: World) -> int:
             lambda: all(case_world.next_offset(number) == end for number, end in ends.items()),
             within_s=600,
         )
-    assert not pipeline.budget.spent_bytes
-    return pipeline.budget.peak_bytes
+    assert not pipeline.wiring.budget.spent_bytes
+    return pipeline.wiring.budget.peak_bytes
 
 
 def answered(by: World, partition: int = 0) -> dict[int, list[Prediction]]:

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumers import config
-from consumers.app import row_options
 from consumers.errors import Fatal, Poison
 from consumers.formats.base import RowOptions
 from consumers.formats.csv import TEXTS_ONLY
 from consumers.formats.dialect import DELIMITERS, Decimal, Delimiter
+from consumers.settings import row_options
 from tests.formats.support import decode, elements, errors, matrix, rows_of
 
 JSON = RowOptions(form="json")

@@ -25,8 +25,8 @@ from consumers.errors import Fatal
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Outgoing, Transactions
 from consumers.process.stopping import stopped_after
-from consumers.stages.consume import Intake
 from consumers.telemetry import Telemetry
+from consumers.wiring import Wiring
 from tests.integration.conftest import MakeTopics
 from tests.support.kafka_proxy import (
     CUT,
@@ -40,7 +40,7 @@ from tests.support.kafka_proxy import (
     refuse,
     spoil,
 )
-from tests.support.pipelines import SETTINGS, inline, same_partition
+from tests.support.pipelines import SETTINGS, inline
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message, broker_of
 from tests.support.waiting import until
@@ -260,21 +260,9 @@ async def _run(kafka: config.Kafka, topics: Topics, is_once: bool) -> None:
     async with stopped_after(sink.stop):
         await sink.start()
         source = KafkaSource(kafka, drain_ms=2_000)
-        pipeline = Pipeline(
-            settings,
-            Adapters(
-                source,
-                MemoryObjects(),
-                MemoryModel(),
-                sink,
-                clock,
-                Transactions(outlets, source) if is_once else None,
-            ),
-            Intake(stream_from=None, allow=None, clock=clock, telemetry=telemetry),
-            same_partition,
-            telemetry,
-            offload=inline,
-        )
+        transactions = Transactions(outlets, source) if is_once else None
+        adapters = Adapters(source, MemoryObjects(), MemoryModel(), sink, clock, transactions)
+        pipeline = Pipeline(Wiring(settings, adapters, telemetry, offload=inline))
         await pipeline.run()
 
 

@@ -8,7 +8,7 @@ import pytest
 from consumers import config
 from consumers.adapters.objects_obstore import ObstoreObjects
 from consumers.adapters.objects_s3fs import S3fsObjects
-from consumers.app import open_objects
+from consumers.adapters.stores import open_objects
 from consumers.ports import Location, Objects
 from tests.adapters.objects_contract import ObjectsContract, code_of, keys_of, read
 from tests.support.services import Services

@@ -60,7 +60,7 @@ async def troubled() -> AsyncIterator[tuple[World, Pipeline, asyncio.Task[None]]
     for partition in (0, 1):
         world.announce(f"{partition}-last.csv", csv(10), partition=partition)
     await asyncio.sleep(0.5)
-    assert list(pipeline.lanes) == [1]
+    assert list(pipeline.wiring.lanes) == [1]
     yield world, pipeline, task
 
 
@@ -85,7 +85,7 @@ async def test_a_stop_ends_whatever_fails_meanwhile() -> None:
         pipeline.stop()
         async with asyncio.timeout(60):
             await task
-        assert not pipeline.lanes
+        assert not pipeline.wiring.lanes
 
 
 async def until_the_drain_is_out_of_time(

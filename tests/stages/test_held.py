@@ -37,10 +37,10 @@ async def test_bad_rows_that_differ_are_charged_and_stop_their_reader() -> None:
     world.objects.chunk_bytes = 1 << 16
     async with running(world) as pipeline:
         await asyncio.sleep(30.0)
-        assert MIB < pipeline.budget.spent_bytes < 2 * MIB
+        assert MIB < pipeline.wiring.budget.spent_bytes < 2 * MIB
         free.set()
         await until(lambda: world.next_offset() == 2, within_s=600)
-        assert not pipeline.budget.spent_bytes
+        assert not pipeline.wiring.budget.spent_bytes
     assert len(world.records()) == 1 + 199_999  # the first line is a header
 
 
@@ -75,10 +75,10 @@ async def test_long_answers_are_charged_while_they_wait_for_others() -> None:
         world.announce(f"{number}.csv", csv(100))
     async with running(world) as pipeline:
         await asyncio.sleep(30.0)
-        assert MIB < pipeline.budget.spent_bytes < 64 * MIB
+        assert MIB < pipeline.wiring.budget.spent_bytes < 64 * MIB
         free.set()
         await until(lambda: world.next_offset() == 101, within_s=600)
-        assert not pipeline.budget.spent_bytes
+        assert not pipeline.wiring.budget.spent_bytes
 
 
 @virtual_time
@@ -111,9 +111,9 @@ async def test_long_messages_wait_on_the_topic_while_a_quarter_of_the_budget_is_
     world.source.append(rows, partition=1)
     async with running(world) as pipeline:
         await asyncio.sleep(30.0)
-        assert pipeline.lanes[0].ledger.owed == 2
-        assert pipeline.budget.messages_bytes < MIB
+        assert pipeline.wiring.lanes[0].ledger.owed == 2
+        assert pipeline.wiring.budget.messages_bytes < MIB
         assert world.next_offset(1) == 1
         free.set()
         await until(lambda: world.next_offset() == 41)
-        assert not pipeline.budget.messages_bytes
+        assert not pipeline.wiring.budget.messages_bytes

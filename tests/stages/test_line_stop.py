@@ -146,7 +146,7 @@ async def test_other_partitions_go_on_and_what_the_line_held_is_given_back(
             for number in range(10):
                 world.announce(f"{number}.csv", csv(50), partition=1)
             await until(lambda: world.next_offset(1) == 10)
-            assert pipeline.budget.spent_bytes == 0
+            assert pipeline.wiring.budget.spent_bytes == 0
             assert pipeline.stopped[0].offset == 3
             await until(
                 lambda: (

@@ -176,10 +176,10 @@ async def test_the_byte_budget_stops_the_transfer_and_nothing_locks_up() -> None
     async with running(world) as pipeline:
         await asyncio.sleep(5.0)
         # Both heads may overdraw, one chunk at a time; the others stop.
-        assert pipeline.budget.peak_bytes < 400 * 136 * 2 + 20_000 + 16 * 512 * 17
+        assert pipeline.wiring.budget.peak_bytes < 400 * 136 * 2 + 20_000 + 16 * 512 * 17
         release.set()
         await until(lambda: world.next_offset(0) == 6 and world.next_offset(1) == 6)
-        assert pipeline.budget.spent_bytes == 0
+        assert pipeline.wiring.budget.spent_bytes == 0
     assert len(world.records(0)) == len(world.records(1)) == 6 * 400
 
 
@@ -192,7 +192,7 @@ async def test_a_huge_object_behind_a_slow_broker_is_held_by_the_byte_budget_too
     async with running(world) as pipeline:
         await asyncio.sleep(60.0)
         # Above the limit: one chunk of about 60 rows of 136 bytes, and one that is not yet decided.
-        assert pipeline.budget.peak_bytes < 20_000 + 2 * 100 * 136
+        assert pipeline.wiring.budget.peak_bytes < 20_000 + 2 * 100 * 136
         world.sink.hold = False
         world.sink.deliver()
         await until(lambda: world.next_offset() == 1)
@@ -610,7 +610,7 @@ async def test_after_a_revoke_nothing_of_the_partition_is_published_or_committed
         await until(lambda: world.next_offset(1) == 1)
         assert world.records(0) == []
         assert world.next_offset(0) == 0
-        assert pipeline.budget.spent_bytes == 0
+        assert pipeline.wiring.budget.spent_bytes == 0
         await world.source.assign([0])
         await until(lambda: world.next_offset(0) == 1)
     assert len(world.records(0)) == 3
@@ -648,7 +648,7 @@ async def test_a_rebalance_in_the_drain_of_a_stop_waits_for_it_and_begins_nothin
         await world.source.revoke([0])
         assert world.next_offset() == 1
         await world.source.assign([0])
-        assert pipeline.lanes == {}
+        assert pipeline.wiring.lanes == {}
 
 
 @virtual_time
@@ -757,7 +757,7 @@ async def test_no_more_rows_of_an_object_are_read_ahead_than_are_soon_needed() -
     world.announce("huge.csv", csv(100_000))
     async with running(world) as pipeline:
         await asyncio.sleep(5.0)
-        assert pipeline.budget.spent_bytes < 10_000 * 136
+        assert pipeline.wiring.budget.spent_bytes < 10_000 * 136
         release.set()
         await until(lambda: world.next_offset() == 1)
 

@@ -70,10 +70,10 @@ def test_an_outage_of_an_hour_costs_nothing_but_time(error: object) -> None:
             world.announce(f"{number}.csv", csv(50))
         async with running(world) as pipeline:
             await asyncio.sleep(600.0)
-            held_bytes, polls = pipeline.budget.spent_bytes, world.source.polls
+            held_bytes, polls = pipeline.wiring.budget.spent_bytes, world.source.polls
             await asyncio.sleep(2990.0)
-            assert pipeline.budget.spent_bytes == held_bytes
-            assert pipeline.budget.peak_bytes < 2 * 100_000
+            assert pipeline.wiring.budget.spent_bytes == held_bytes
+            assert pipeline.wiring.budget.peak_bytes < 2 * 100_000
             # The group hears from us many times a minute.
             assert world.source.polls - polls > 2990.0 * 10
             assert world.source.commits == []
@@ -339,7 +339,7 @@ async def test_a_wrong_setting_is_told_at_the_start_as_a_usage_error() -> None:
     world = World()
     world.model.script = no_such_model
     with pytest.raises(Fatal, match=r"model\.name") as caught:
-        await world.pipeline().calls.check()
+        await world.pipeline().wiring.calls.check()
     assert caught.value.exit_code == EXIT_USAGE
 
 
@@ -376,7 +376,7 @@ async def test_a_server_that_is_silent_at_the_start_is_one_to_wait_for() -> None
 
     world.model.script = silent
     with pytest.raises(Unreachable, match=r"model\.url"):
-        await world.pipeline().calls.check()
+        await world.pipeline().wiring.calls.check()
     assert world.clock.now() == pytest.approx(5.0)
 
 
@@ -385,5 +385,5 @@ async def test_a_canary_that_the_model_refuses_is_a_wrong_setting() -> None:
     world = World().with_settings(canary=row(7.0))
     world.model.script = Poisoned({7.0})
     with pytest.raises(Fatal, match=r"model\.canary") as caught:
-        await world.pipeline().calls.check()
+        await world.pipeline().wiring.calls.check()
     assert caught.value.exit_code == EXIT_USAGE

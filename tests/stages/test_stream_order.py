@@ -138,11 +138,11 @@ async def test_objects_that_wait_for_the_byte_budget_leave_fetchers_to_other_str
         world.announce(f"{number}.csv", csv(500), stream="b")
     async with running(world) as pipeline:
         await until(lambda: all_rows(world) == 16 * 500)
-        assert pipeline.budget.spent_bytes >= 200_000
+        assert pipeline.wiring.budget.spent_bytes >= 200_000
         free()
         await until(lambda: world.next_offset() == 33)
     assert_ordered_once(world)
-    assert pipeline.budget.spent_bytes == 0
+    assert pipeline.wiring.budget.spent_bytes == 0
 
 
 async def crashed(world: World, condition: Callable[[], bool]) -> None:
@@ -231,11 +231,11 @@ async def test_what_was_not_committed_is_repeated_and_nothing_else() -> None:
         world.announce(f"{number}.csv", csv(1), stream="b")
     async with running(world) as pipeline:
         await until(lambda: len(offsets(world)) == 5)
-        committed = pipeline.lanes[0].progress
+        committed = pipeline.wiring.lanes[0].progress
         for number in range(5, 10):
             world.announce(f"{number}.csv", csv(1), stream="b")
         await until(lambda: len(offsets(world)) == 10)
-        pipeline.lanes[0].close()
+        pipeline.wiring.lanes[0].close()
     world.source.committed[0] = committed
     world.objects.on_open = None
     async with running(world):

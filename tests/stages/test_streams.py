@@ -89,7 +89,9 @@ async def test_a_folder_s_events_that_all_fail_stop_their_line() -> None:
     for number in range(20):
         happen(world, f"cam-7/{number}.csv")
     async with running(world) as pipeline:
-        await until(lambda: 0 in pipeline.lanes and pipeline.lanes[0].stopped is not None)
+        await until(
+            lambda: 0 in pipeline.wiring.lanes and pipeline.wiring.lanes[0].stopped is not None
+        )
     assert world.next_offset() == 5
 
 

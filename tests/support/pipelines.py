@@ -14,23 +14,24 @@ from consumers.adapters.memory import MemoryModel, MemoryObjects, MemorySink, Me
 from consumers.adapters.memory_transactions import MemoryOutlets
 from consumers.core.blocks import Ticket
 from consumers.core.line import LineLimits
-from consumers.core.records import Labels
+from consumers.core.records import Labels, same_partition
 from consumers.core.window import WindowLimits
 from consumers.formats.base import RowOptions
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Transactions
-from consumers.stages.consume import Intake
 from consumers.telemetry import Telemetry
 from consumers.testing.virtual_time import VirtualClock
-from consumers.wiring import Settings
+from consumers.wiring import Settings, Wiring
 
 T = TypeVar("T")
 BUCKET = "b"
 LABELS = Labels("refs", "predictions", "rows", None, markers=True)
 DEAD_LETTERS = "predictions.dlq"
 
+
 SETTINGS = Settings(
     labels=LABELS,
+    partition_of=same_partition,
     dead_letter_topic=DEAD_LETTERS,
     dead_letter_partitions=4,
     rows=RowOptions(),
@@ -63,10 +64,6 @@ def csv(rows: int, start: int = 0) -> bytes:
     return b"".join(b"%d,%d\n" % (start + row, start + row) for row in range(rows))
 
 
-def same_partition(ticket: Ticket) -> int:
-    return ticket.owner.partition
-
-
 @dataclass
 class World:
     """The four services in memory. Partition counts of source and sink are equal."""
@@ -97,19 +94,16 @@ class World:
 
     def pipeline(self) -> Pipeline:
         transactions = Transactions(self.outlets, self.source) if self.exactly_once else None
-        return Pipeline(
-            self.settings,
-            Adapters(self.source, self.objects, self.model, self.sink, self.clock, transactions),
-            Intake(
-                stream_from=self.stream_from,
-                allow=self.allow,
-                clock=self.clock,
-                telemetry=self.telemetry,
-            ),
-            self.partition_of,
-            self.telemetry,
-            offload=inline,
+        adapters = Adapters(
+            self.source, self.objects, self.model, self.sink, self.clock, transactions
         )
+        settings = replace(
+            self.settings,
+            stream_from=self.stream_from,
+            allow=self.allow,
+            partition_of=self.partition_of,
+        )
+        return Pipeline(Wiring(settings, adapters, self.telemetry, offload=inline))
 
     def announce(
         self,

@@ -1,0 +1,178 @@
+"""From the configuration to what the parts need: the one translator.
+
+Rule: lane, stages, services and formats get plain values in seconds and never see the
+configuration; what one setting means together with another is decided here. Owner: whatever starts
+a pipeline, the worker or the library call.
+"""
+
+from collections.abc import Callable
+
+from consumers import config, requests
+from consumers.adapters.kafka_partitioner import hashed
+from consumers.core.blocks import Ticket
+from consumers.core.line import NO_LIMITS, LineLimits
+from consumers.core.records import Labels, same_partition
+from consumers.core.window import WindowLimits
+from consumers.errors import EXIT_USAGE, Fatal
+from consumers.formats.base import RowOptions
+from consumers.formats.registry import check_options
+from consumers.services.canary import canary_of
+from consumers.stages.download import GIVE_UP_S
+from consumers.wiring import Settings
+
+# Without Kafka: how soon the end is noticed after the last answer.
+CALL_INTERVAL_S = 0.02
+# There is no partition to keep then: a service that is away for so long ends the call.
+CALL_PATIENCE_S = 60.0
+
+
+def for_worker(
+    cfg: config.Config,
+    model_version: str | None,
+    *,
+    input_partitions: int,
+    output_partitions: int,
+    dead_letter_partitions: int,
+) -> Settings:
+    """For a member of the consumer group."""
+    is_same = cfg.output.partitioning == "same"
+    return _settings(
+        cfg,
+        Labels(
+            cfg.kafka.input_topic,
+            cfg.output.topic,
+            cfg.model.name,
+            model_version,
+            cfg.output.markers,
+        ),
+        partition_of=same_partition if is_same else _by_stream(output_partitions),
+        dead_letter_partitions=dead_letter_partitions,
+        commit_interval_s=cfg.delivery.commit_interval_ms / 1000,
+        line=LineLimits(cfg.limits.dlq_ratio, cfg.limits.dlq_consecutive),
+        input_partitions=input_partitions,
+        output_partitions=output_partitions if is_same else None,
+        patience_s=None,
+        stall_s=_stall_s(cfg),
+        allow=cfg.objects.allow,
+    )
+
+
+def for_call(cfg: config.Config, model_version: str | None) -> Settings:
+    """For the objects that a caller names, without Kafka: one partition, and no letters."""
+    return _settings(
+        cfg,
+        Labels("predict", cfg.output.topic, cfg.model.name, model_version, cfg.output.markers),
+        partition_of=same_partition,
+        dead_letter_partitions=1,
+        commit_interval_s=CALL_INTERVAL_S,
+        line=NO_LIMITS,
+        input_partitions=1,
+        output_partitions=None,
+        patience_s=CALL_PATIENCE_S,
+        stall_s=None,
+        allow=None,
+    )
+
+
+def _settings(
+    cfg: config.Config,
+    labels: Labels,
+    *,
+    partition_of: Callable[[Ticket], int],
+    dead_letter_partitions: int,
+    commit_interval_s: float,
+    line: LineLimits,
+    input_partitions: int,
+    output_partitions: int | None,
+    patience_s: float | None,
+    stall_s: float | None,
+    allow: list[str] | None,
+) -> Settings:
+    form = requests.find(cfg.model.request)
+    return Settings(
+        labels=labels,
+        partition_of=partition_of,
+        dead_letter_topic=cfg.output.dead_letter_topic,
+        dead_letter_partitions=dead_letter_partitions,
+        rows=row_options(cfg),
+        window=_window(cfg.window, is_single=form.single),
+        target_p99_s=cfg.window.target_p99_ms / 1000 if cfg.window.target_p99_ms else None,
+        fetchers=cfg.objects.concurrency,
+        callers=cfg.model.max_in_flight,
+        buffer_bytes=cfg.limits.buffer_bytes,
+        in_flight_objects=cfg.limits.in_flight_objects,
+        object_bytes=cfg.limits.object_bytes,
+        pin=cfg.objects.pin,
+        wait_for_object_s=cfg.objects.wait_for_object_ms / 1000,
+        commit_interval_s=commit_interval_s,
+        drain_s=cfg.delivery.drain_ms / 1000,
+        patience_s=patience_s,
+        line=line,
+        input_partitions=input_partitions,
+        output_partitions=output_partitions,
+        order_by_stream=cfg.output.order == "stream",
+        canary=canary_of(cfg.model.canary, form.takes),
+        dedupe=cfg.kafka.dedupe,
+        broker_patience_s=cfg.kafka.timeout_ms / 1000,
+        stall_s=stall_s,
+        stream_from=cfg.kafka.stream_from,
+        allow=allow,
+    )
+
+
+def row_options(cfg: config.Config) -> RowOptions:
+    """Raises `Fatal` for settings that cannot go together."""
+    header, missing = cfg.rows.header, cfg.rows.missing
+    if cfg.rows.decimal == "," and cfg.rows.delimiter == "comma":
+        raise Fatal(
+            'rows.decimal = "," and rows.delimiter = "comma": one sign cannot be both; with a '
+            "decimal comma cells are separated by semicolon, tab or pipe",
+            exit_code=EXIT_USAGE,
+        )
+    options = RowOptions(
+        form=requests.find(cfg.model.request).takes,
+        format=cfg.rows.format,
+        text=cfg.rows.text,
+        header=header if isinstance(header, str) else "yes" if header else "no",
+        columns=cfg.rows.columns,
+        delimiter=cfg.rows.delimiter,
+        decimal=cfg.rows.decimal,
+        comment=cfg.rows.comment,
+        missing=None if missing == "reject" else float(missing),
+        member=cfg.rows.member,
+        fail_on_bad_row=cfg.rows.on_bad_row == "fail_object",
+        row_bytes=cfg.limits.row_bytes,
+        max_columns=cfg.limits.columns,
+        expansion_ratio=cfg.limits.expansion_ratio,
+        expanded_bytes=cfg.limits.expanded_bytes,
+        members=cfg.limits.members,
+        member_bytes=cfg.limits.member_bytes,
+        pixels=cfg.limits.pixels,
+    )
+    check_options(options, cfg.model.request)
+    return options
+
+
+def _window(settings: config.Window, *, is_single: bool) -> WindowLimits:
+    return WindowLimits(
+        max_rows=1 if is_single else settings.max_rows,
+        max_bytes=settings.max_bytes,
+        max_wait_s=settings.max_wait_ms / 1000,
+        eager=settings.eager,
+        fair=settings.fair,
+    )
+
+
+def _stall_s(cfg: config.Config) -> float:
+    """The longest waits that are meant come first."""
+    meant_ms = max(cfg.model.timeout_ms, cfg.objects.wait_for_object_ms)
+    return cfg.limits.stall_ms / 1000 + max(meant_ms / 1000, GIVE_UP_S)
+
+
+def _by_stream(output_partitions: int) -> Callable[[Ticket], int]:
+    of_stream = hashed(output_partitions)
+
+    def of_ticket(ticket: Ticket) -> int:
+        return of_stream(ticket.stream)
+
+    return of_ticket
