@@ -95,14 +95,7 @@ class Window(Section, frozen=True):
 
 
 Preset = Literal[
-    "kserve-v1",
-    "tf-serving",
-    "vertex",
-    "mlflow",
-    "sagemaker",
-    "bentoml",
-    "litserve",
-    "ray-serve",
+    "kserve-v1", "tf-serving", "vertex", "mlflow", "sagemaker", "bentoml", "litserve", "ray-serve"
 ]
 
 
@@ -110,7 +103,7 @@ class Model(Section, frozen=True):
     url: str = "http://localhost:8080"
     name: str = "rows"
     version: str | None = None
-    protocol: Literal["torchserve", "oip", "http"] = "torchserve"
+    protocol: Literal["torchserve", "oip", "oip-grpc", "http"] = "torchserve"
     # With oip: what the server's own description says, unless these do.
     inputs: list[str] | None = None
     outputs: list[str] | None = None

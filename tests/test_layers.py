@@ -241,6 +241,8 @@ CLIENTS: dict[str, tuple[str, ...]] = {
         "consumers/bench/",
         "consumers/demo/",
     ),
+    "grpc": ("consumers/adapters/oip_",),
+    "google": ("consumers/adapters/oip_messages.py",),
     "confluent_kafka": ("consumers/embedded/",),
     "prometheus_client": ("consumers/telemetry.py", "consumers/ops/"),
     "click": ("consumers/cli.py", "consumers/commands/"),

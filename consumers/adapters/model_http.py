@@ -76,7 +76,7 @@ class ModelHttp:
         self.base = address_of(settings)
         self._timeout_s = settings.timeout_ms / 1000
         self._token_file = Path(settings.token_file) if settings.token_file else None
-        self._token = _read_token(self._token_file) if self._token_file else settings.token
+        self._token = read_token(self._token_file) if self._token_file else settings.token
         if self.base.user is not None and self._token is not None:
             raise Fatal(
                 "model.url has a user in it, and there is a model.token: both are sent as "
@@ -125,7 +125,7 @@ class ModelHttp:
         reply = await self._send(method, url, request, timeout_s)
         if self._token_file and self._is_denied(reply):
             # Tokens in files are made anew: TorchServe's every hour, Kubernetes' within one.
-            self._token = await asyncio.to_thread(_read_token, self._token_file)
+            self._token = await asyncio.to_thread(read_token, self._token_file)
             reply = await self._send(method, url, request, timeout_s)
         return reply if reply.status == OK else reply._replace(body=self._masked(reply.body))
 
@@ -245,7 +245,7 @@ def address_of(settings: config.Model) -> URL:
     return base
 
 
-def _read_token(path: Path) -> str:
+def read_token(path: Path) -> str:
     """The file's text, or the inference key of TorchServe's own `key_file.json`."""
     try:
         text = path.read_text().strip()

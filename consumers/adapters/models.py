@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from consumers import config, requests
 from consumers.adapters.model_alone import AloneModel
 from consumers.adapters.model_envelope import EnvelopeModel
-from consumers.adapters.model_oip import OipModel
+from consumers.adapters.model_oip import OipModel, Wire
 from consumers.adapters.model_torchserve import TorchServeModel
 from consumers.adapters.torchserve_management import server_batching
 from consumers.core import double_batching
+from consumers.adapters.oip_wire_rest import RestWire
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.ports import Model
 
@@ -38,7 +39,22 @@ def open_model(cfg: config.Config) -> Model:
             f"{', '.join(OIP_REQUESTS)}",
             exit_code=EXIT_USAGE,
         )
-    return AloneModel(OipModel(settings, len(cfg.rows.columns) if cfg.rows.columns else None))
+    columns = len(cfg.rows.columns) if cfg.rows.columns else None
+    return AloneModel(OipModel(settings, _wire(settings), columns))
+
+
+def _wire(settings: config.Model) -> Wire:
+    if settings.protocol == "oip":
+        return RestWire(settings)
+    try:
+        from consumers.adapters.oip_wire_grpc import GrpcWire  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise Fatal(
+            "model.protocol = 'oip-grpc' needs the grpc libraries: pip install "
+            "'penstock-stream[grpc]'",
+            exit_code=EXIT_USAGE,
+        ) from None
+    return GrpcWire(settings)
 
 
 async def fitted_to_server(cfg: config.Config) -> config.Config:

@@ -120,6 +120,10 @@ def _said(raw: bytes) -> str:
     said = told.get("error", told.get("detail"))
     if not isinstance(said, str):
         return excerpt(raw)
-    # Of a traceback, the exception itself: the last line that looks like one.
-    raised = _RAISED.findall(said)
-    return clean(raised[-1] if raised else said.strip())
+    return clean(raised(said))
+
+
+def raised(said: str) -> str:
+    """Of a traceback the exception itself: the last line that looks like one."""
+    found = _RAISED.findall(said)
+    return str(found[-1]) if found else said.strip()

@@ -10,9 +10,12 @@ from consumers import config
 from consumers.adapters.model_envelope import EnvelopeModel
 from consumers.adapters.model_oip import OipModel
 from consumers.adapters.model_torchserve import TorchServeModel
+from consumers.adapters.oip_wire_grpc import GrpcWire
+from consumers.adapters.oip_wire_rest import RestWire
 from consumers.embedded.model_server import EmbeddedModelServer
 from consumers.ports import Model
 from tests.adapters.model_contract import ModelContract
+from tests.support.oip_grpc_server import OipGrpcServer
 from tests.support.oip_server import Manner, OipServer
 
 
@@ -55,7 +58,22 @@ class TestOipAdapter(ModelContract):
     @pytest.fixture(params=get_args(Manner))
     async def model(self, form: str, request: pytest.FixtureRequest) -> AsyncIterator[Model]:
         async with OipServer(request.param) as server:
-            settings = {"url": server.url, "request": form}
-            model = OipModel(msgspec.convert(settings, config.Model))
+            settings = msgspec.convert({"url": server.url, "request": form}, config.Model)
+            model = OipModel(settings, RestWire(settings))
+            yield model
+            await model.aclose()
+
+
+class TestOipGrpcAdapter(ModelContract):
+    @pytest.fixture(params=["json", "float32"])
+    def form(self, request: pytest.FixtureRequest) -> str:
+        chosen: str = request.param
+        return chosen
+
+    @pytest.fixture(params=["raw", "typed"])
+    async def model(self, form: str, request: pytest.FixtureRequest) -> AsyncIterator[Model]:
+        async with OipGrpcServer(typed=request.param == "typed") as server:
+            settings = msgspec.convert({"url": server.url, "request": form}, config.Model)
+            model = OipModel(settings, GrpcWire(settings))
             yield model
             await model.aclose()

@@ -11,6 +11,7 @@ import pytest
 
 from consumers import config
 from consumers.adapters.model_oip import OipModel
+from consumers.adapters.oip_wire_rest import RestWire
 from consumers.core.payload import JsonRows, Matrix
 from consumers.errors import (
     EXIT_USAGE,
@@ -37,7 +38,8 @@ class Connected:
 
     def __init__(self, server: OipServer, columns: int | None = None, **settings: Any) -> None:
         known = {"url": server.url, "request": "float32"}
-        self.model = OipModel(msgspec.convert(known | settings, config.Model), columns)
+        made = msgspec.convert(known | settings, config.Model)
+        self.model = OipModel(made, RestWire(made), columns)
 
     async def __aenter__(self) -> OipModel:
         return self.model

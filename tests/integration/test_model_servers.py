@@ -50,9 +50,11 @@ class Way:
 
 
 OIP = {"protocol": "oip"}
+GRPC = {"protocol": "oip-grpc"}
 LITSERVE = {"protocol": "http", "preset": "litserve", "path": "/{name}"}
 WAYS = [
     *[Way(port, OIP) for port in ("triton", "mlserver", "kserve")],
+    *[Way(f"{port}_grpc", GRPC, url="grpc://{}") for port in ("triton", "mlserver", "kserve")],
     Way("kserve", {"protocol": "http", "preset": "kserve-v1"}, ("json", "instances")),
     Way("litserve", LITSERVE, ("json",)),
 ]

@@ -1,0 +1,72 @@
+"""What the statuses of gRPC mean, as servers of the Open Inference Protocol use them.
+
+Rule: UNAVAILABLE is said by the library of a server that is away, and by servers that are too busy;
+the words tell. Pure functions; owner: the gRPC wire.
+"""
+
+import re
+from typing import Final
+
+import grpc
+
+from consumers.adapters.model_refusals import clean, denied
+from consumers.adapters.oip_rest import LOADING, raised
+from consumers.errors import (
+    EXIT_USAGE,
+    Fatal,
+    NoAnswer,
+    Overloaded,
+    PenstockError,
+    Poison,
+    Rejected,
+    Transient,
+    Unreachable,
+)
+
+_CODE: Final = grpc.StatusCode
+# The library's own words.
+_NO_CONNECTION: Final = re.compile(
+    r"failed to connect|connection refused|name resolution|dns|handshake failed", re.IGNORECASE
+)
+_BROKEN: Final = re.compile(
+    r"socket closed|reset by peer|goaway|broken pipe|eof|recvmsg", re.IGNORECASE
+)
+_UNTRUSTED: Final = re.compile(r"certificate verify failed[^()]*", re.IGNORECASE)
+_BY_MODEL: Final = (
+    # Triton and MLServer: what the model raised; KServe: what nobody caught.
+    _CODE.INTERNAL,
+    _CODE.UNKNOWN,
+    _CODE.INVALID_ARGUMENT,
+    _CODE.OUT_OF_RANGE,
+    _CODE.FAILED_PRECONDITION,
+)
+
+
+def refusal(code: grpc.StatusCode, said: str, where: str) -> PenstockError:
+    message = f"{where}: {code.name}: {clean(raised(said))}"
+    if untrusted := _UNTRUSTED.search(said):
+        return Fatal(
+            f"{where}: the server's certificate is not trusted ({untrusted[0].strip()}); set "
+            "model.ssl_cafile to a file with the authority that signed it",
+            exit_code=EXIT_USAGE,
+        )
+    if code is _CODE.UNAVAILABLE:
+        if _NO_CONNECTION.search(said):
+            return Unreachable(f"{message}; check model.url and that the model server runs")
+        return NoAnswer(message) if _BROKEN.search(said) else Overloaded(message)
+    if code is _CODE.DEADLINE_EXCEEDED:
+        return NoAnswer(f"{message} (model.timeout_ms)")
+    if code is _CODE.RESOURCE_EXHAUSTED:
+        is_size = "larger than max" in said
+        return Poison("too_large", message) if is_size else Overloaded(message)
+    if code in (_CODE.UNAUTHENTICATED, _CODE.PERMISSION_DENIED):
+        return denied(message)
+    if code in (_CODE.NOT_FOUND, _CODE.UNIMPLEMENTED):
+        if LOADING in said:
+            return Transient(message)
+        return Fatal(
+            f"{message}; check model.url, model.name and model.version, and that the model is "
+            "loaded",
+            exit_code=EXIT_USAGE,
+        )
+    return Rejected("model_rejected", message) if code in _BY_MODEL else Transient(message)

@@ -1,0 +1,85 @@
+"""The messages of the Open Inference Protocol's gRPC service, as far as they are used.
+
+Rule: field numbers are those of the published `open_inference_grpc.proto` and, for the
+configuration, of Triton's `model_config.proto`; fields that are not listed are skipped when they
+are read. The classes are made when this is imported, so that no generated code has to fit the
+protobuf that is installed. Owner: the gRPC wire.
+"""
+
+from typing import Any, Final
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+SERVICE: Final = "inference.GRPCInferenceService"
+_PACKAGE: Final = "inference"
+# Message: fields as `name number type`, a `*` for repeated; a type with a capital is a message.
+_MESSAGES: Final = {
+    "ModelReadyRequest": "name 1 string, version 2 string",
+    "ModelReadyResponse": "ready 1 bool",
+    "ModelMetadataRequest": "name 1 string, version 2 string",
+    "TensorMetadata": "name 1 string, datatype 2 string, shape 3 int64*",
+    "ModelMetadataResponse": "name 1 string, inputs 4 TensorMetadata*, outputs 5 TensorMetadata*",
+    "ModelConfigRequest": "name 1 string, version 2 string",
+    "ModelConfig": "name 1 string, max_batch_size 4 int32",
+    "ModelConfigResponse": "config 1 ModelConfig",
+    "InferTensorContents": (
+        "bool_contents 1 bool*, int_contents 2 int32*, int64_contents 3 int64*, "
+        "uint_contents 4 uint32*, uint64_contents 5 uint64*, fp32_contents 6 float*, "
+        "fp64_contents 7 double*, bytes_contents 8 bytes*"
+    ),
+    "InferTensor": (
+        "name 1 string, datatype 2 string, shape 3 int64*, contents 5 InferTensorContents"
+    ),
+    "InferRequestedOutput": "name 1 string",
+    "ModelInferRequest": (
+        "model_name 1 string, model_version 2 string, id 3 string, inputs 5 InferTensor*, "
+        "outputs 6 InferRequestedOutput*, raw_input_contents 7 bytes*"
+    ),
+    "ModelInferResponse": (
+        "model_name 1 string, model_version 2 string, id 3 string, outputs 5 InferTensor*, "
+        "raw_output_contents 6 bytes*"
+    ),
+}
+
+
+def _made() -> dict[str, Any]:
+    file = descriptor_pb2.FileDescriptorProto(
+        name="penstock/open_inference.proto", package=_PACKAGE, syntax="proto3"
+    )
+    kinds = descriptor_pb2.FieldDescriptorProto
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for text in fields.split(", "):
+            field_name, number, kind = text.split()
+            field = message.field.add(name=field_name, number=int(number))
+            field.label = kinds.LABEL_REPEATED if kind.endswith("*") else kinds.LABEL_OPTIONAL
+            kind = kind.rstrip("*")
+            if kind[0].isupper():
+                field.type, field.type_name = kinds.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
+            else:
+                field.type = kinds.Type.Value(f"TYPE_{kind.upper()}")
+    # A pool of our own: a program that loads the published file beside us would clash.
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+        for name in _MESSAGES
+    }
+
+
+MESSAGES: Final = _made()
+# Of a tensor's typed values, by its datatype.
+CONTENTS: Final = {
+    "BOOL": "bool_contents",
+    "INT8": "int_contents",
+    "INT16": "int_contents",
+    "INT32": "int_contents",
+    "INT64": "int64_contents",
+    "UINT8": "uint_contents",
+    "UINT16": "uint_contents",
+    "UINT32": "uint_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}

@@ -1,0 +1,191 @@
+"""The Open Inference Protocol over gRPC.
+
+Rule: tensors go as they lie in memory; in an answer typed values are taken, too. Every call has a
+deadline, and nothing is repeated except once with a fresh token. Owner of one channel, made at
+first use: the model's adapter.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import grpc
+import grpc.aio
+
+from consumers import config
+from consumers.adapters.certificates import authorities
+from consumers.adapters.model_http import LEARNED_SHARE, LEAST_LIMIT_BYTES, read_token
+from consumers.adapters.model_oip import Description, of_server
+from consumers.adapters.oip_columns import Filled
+from consumers.adapters.oip_grpc_refusals import refusal
+from consumers.adapters.oip_messages import CONTENTS, MESSAGES, SERVICE
+from consumers.adapters.oip_outputs import Output, from_list, from_raw, unusable
+from consumers.errors import EXIT_USAGE, Fatal, PenstockError, Poison
+
+LOOK_S: Final = 5.0
+# As over REST, both ways.
+MOST_BYTES: Final = 64 << 20
+_PLAIN: Final = ("http", "grpc")
+_SECURE: Final = ("https", "grpcs")
+_OPTIONS: Final = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", MOST_BYTES),
+    # A dead connection is noticed within one deadline; only while a call is under way, as servers
+    # hang up on clients that ask more often.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.enable_retries", 0),
+    # Our own pauses pace the calls; a server that is back is found within a second.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
+
+
+class GrpcWire:
+    """One model of one server."""
+
+    def __init__(self, settings: config.Model) -> None:
+        parts = urlsplit(settings.url)
+        if parts.scheme not in (*_PLAIN, *_SECURE) or not parts.hostname or not parts.port:
+            raise Fatal(
+                f"model.url = {config.shown_url(settings.url)!r} is no address of a gRPC server; "
+                "write grpc://host:8001, or grpcs:// with TLS",
+                exit_code=EXIT_USAGE,
+            )
+        self._settings = settings
+        self._target = f"{parts.hostname}:{parts.port}"
+        self._is_secure = parts.scheme in _SECURE
+        self._timeout_s = settings.timeout_ms / 1000
+        self._token_file = Path(settings.token_file) if settings.token_file else None
+        self._token = read_token(self._token_file) if self._token_file else settings.token
+        self._names = {"name": settings.name, "version": settings.version or ""}
+        self._most_bytes = MOST_BYTES
+        self._channel: grpc.aio.Channel | None = None
+
+    async def describe(self) -> Description:
+        try:
+            told = await self._call("ModelMetadata", self._names, LOOK_S)
+        except Fatal:
+            if not self._settings.inputs:
+                raise
+            return Description({}, await self._limits())
+        inputs = [
+            {"name": one.name, "datatype": one.datatype, "shape": list(one.shape)}
+            for one in told.inputs
+        ]
+        return Description({"inputs": inputs}, await self._limits())
+
+    async def _limits(self) -> dict[str, Any]:
+        """Triton's; others do not know the call."""
+        try:
+            told = await self._call("ModelConfig", self._names, LOOK_S)
+        except (Fatal, Poison):
+            return {}
+        return {"max_batch_size": told.config.max_batch_size}
+
+    async def check_ready(self) -> None:
+        try:
+            told = await self._call("ModelReady", self._names, LOOK_S)
+        except Poison as error:
+            raise of_server(error) from None
+        if not told.ready:
+            raise of_server(Poison("unavailable", f"{self._target}: the model is not ready"))
+
+    async def infer(
+        self, filled: Filled, identity: str, outputs: Sequence[str]
+    ) -> tuple[list[Output], Filled]:
+        fields = {
+            "model_name": self._settings.name,
+            "model_version": self._settings.version or "",
+            "id": identity,
+            "outputs": [{"name": name} for name in outputs],
+            "inputs": [
+                {
+                    "name": column.tensor.name,
+                    "datatype": column.tensor.datatype,
+                    "shape": column.shape,
+                }
+                for column in filled.columns
+            ],
+            "raw_input_contents": [bytes(column.raw()) for column in filled.columns],
+        }
+        sent_bytes = sum(map(len, fields["raw_input_contents"]))
+        if sent_bytes > self._most_bytes and filled.sent > 1:
+            raise Poison("too_large", f"{filled.sent} rows are {sent_bytes} bytes")
+        try:
+            answer = await self._call("ModelInfer", fields, self._timeout_s)
+        except Poison as error:
+            if error.code == "too_large" and filled.sent > 1:
+                learned = int(sent_bytes * LEARNED_SHARE)
+                self._most_bytes = max(LEAST_LIMIT_BYTES, min(self._most_bytes, learned))
+            raise
+        return _outputs(answer), filled
+
+    def forget(self) -> None:
+        """Nothing is learned but the size of requests, which is kept."""
+
+    async def aclose(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = None
+
+    async def _call(self, method: str, fields: dict[str, Any], timeout_s: float) -> Any:
+        """Raises what the status means."""
+        request = MESSAGES[f"{method}Request"](**fields)
+        call = self._open().unary_unary(
+            f"/{SERVICE}/{method}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=MESSAGES[f"{method}Response"].FromString,
+        )
+        timeout_s = min(timeout_s, self._timeout_s)
+        try:
+            return await call(request, timeout=timeout_s, metadata=self._metadata())
+        except grpc.aio.AioRpcError as error:
+            if self._token_file is None or error.code() is not grpc.StatusCode.UNAUTHENTICATED:
+                raise self._refusal(error, method) from None
+        # Tokens in files are made anew.
+        self._token = await asyncio.to_thread(read_token, self._token_file)
+        try:
+            return await call(request, timeout=timeout_s, metadata=self._metadata())
+        except grpc.aio.AioRpcError as error:
+            raise self._refusal(error, method) from None
+
+    def _refusal(self, error: grpc.aio.AioRpcError, method: str) -> PenstockError:
+        said = error.details() or ""
+        if self._token:
+            # A server that repeats the request would have its secrets in our answers.
+            said = said.replace(self._token, config.MASK)
+        return refusal(error.code(), said, f"{self._target} {method}")
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        return (("authorization", f"Bearer {self._token}"),) if self._token else ()
+
+    def _open(self) -> grpc.aio.Channel:
+        if self._channel is None:
+            if self._is_secure:
+                cafile = self._settings.ssl_cafile
+                roots = authorities(cafile, "model.ssl_cafile") if cafile else None
+                credentials = grpc.ssl_channel_credentials(roots)
+                self._channel = grpc.aio.secure_channel(self._target, credentials, _OPTIONS)
+            else:
+                self._channel = grpc.aio.insecure_channel(self._target, _OPTIONS)
+        return self._channel
+
+
+def _outputs(answer: Any) -> list[Output]:
+    """Raw for all outputs, or typed values for each."""
+    raw = answer.raw_output_contents
+    if raw and len(raw) != len(answer.outputs):
+        raise unusable(f"it has {len(answer.outputs)} outputs and {len(raw)} raw contents")
+    found = []
+    for index, one in enumerate(answer.outputs):
+        if raw:
+            found.append(from_raw(one.name, one.datatype, one.shape, raw[index]))
+            continue
+        if one.datatype not in CONTENTS:
+            raise unusable(f"output {one.name} is {one.datatype} without raw contents")
+        values = list(getattr(one.contents, CONTENTS[one.datatype]))
+        found.append(from_list(one.name, one.datatype, one.shape, values))
+    return found

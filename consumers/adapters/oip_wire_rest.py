@@ -1,0 +1,118 @@
+"""The Open Inference Protocol over REST.
+
+Rule: binary tensors where the server says that it takes them; a server that says nothing is tried
+once, and what it took is remembered until it was away. Owner: the model's adapter.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+import orjson
+from yarl import URL
+
+from consumers import config
+from consumers.adapters import oip_rest
+from consumers.adapters.model_http import ModelHttp, Reply, Request
+from consumers.adapters.model_oip import Description, of_server
+from consumers.adapters.model_refusals import NOT_FOUND, OK
+from consumers.adapters.oip_columns import Filled, fit_for_json
+from consumers.adapters.oip_outputs import Output
+from consumers.errors import Rejected, Unreachable
+
+# Metadata is answered from memory; a server that is loading a model may need a moment.
+LOOK_S: Final = 5.0
+# No server of the protocol is known to take less; window.max_bytes bounds the rows.
+MOST_REQUEST_BYTES: Final = 64 << 20
+BINARY: Final = "binary_tensor_data"
+
+
+class RestWire:
+    """One model of one server."""
+
+    def __init__(self, settings: config.Model) -> None:
+        self._settings = settings
+        self._http = ModelHttp(settings, most_bytes=MOST_REQUEST_BYTES)
+        self._server_url = URL(f"{settings.url.rstrip('/')}/v2", encoded=True)
+        self._url = _model_url(self._server_url, settings)
+        self._infer_url = self._url / "infer"
+        self._shown_url = config.shown_url(str(self._infer_url))
+        self._is_binary: bool | None = None
+
+    async def describe(self) -> Description:
+        reply = await self._http.look(self._url, LOOK_S)
+        if reply.status == NOT_FOUND and self._settings.inputs:
+            reply = Reply(OK, {}, b"{}")
+        if reply.status != OK:
+            raise of_server(oip_rest.refusal(reply, self._shown_url, 0))
+        limits = await self._http.look(self._url / "config", LOOK_S)
+        self._is_binary = await self._takes_binary()
+        return Description(_read(reply), _read(limits))
+
+    async def check_ready(self) -> None:
+        reply = await self._http.look(self._url / "ready", LOOK_S)
+        if reply.status != OK:
+            raise of_server(oip_rest.refusal(reply, self._shown_url, 0))
+
+    async def infer(
+        self, filled: Filled, identity: str, outputs: Sequence[str]
+    ) -> tuple[list[Output], Filled]:
+        if self._is_binary:
+            return await self._infer_binary(filled, identity, outputs), filled
+        if self._is_binary is None:
+            try:
+                found = await self._infer_binary(filled, identity, outputs)
+            except (Rejected, Unreachable):
+                # The rows are bad, or the server takes no binary tensors; some hang up on them.
+                pass
+            else:
+                self._is_binary = True
+                return found, filled
+        filled = fit_for_json(filled)
+        if not filled.sent:
+            return [], filled
+        reply = await self._post(oip_rest.as_json(filled, identity, outputs), filled)
+        self._is_binary = False
+        return oip_rest.read(reply), filled
+
+    def forget(self) -> None:
+        self._is_binary = None
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def _infer_binary(
+        self, filled: Filled, identity: str, outputs: Sequence[str]
+    ) -> list[Output]:
+        request = oip_rest.as_binary(filled, identity, outputs)
+        return oip_rest.read(await self._post(request, filled))
+
+    async def _post(self, request: Request, filled: Filled) -> Reply:
+        reply = await self._http.post(self._infer_url, request, filled.sent)
+        if reply.status != OK:
+            raise oip_rest.refusal(reply, self._shown_url, len(request.body))
+        return reply
+
+    async def _takes_binary(self) -> bool | None:
+        """None: neither the settings nor the server say."""
+        if self._settings.binary != "auto":
+            return self._settings.binary == "yes"
+        extensions = _read(await self._http.look(self._server_url, LOOK_S)).get("extensions")
+        return True if isinstance(extensions, list) and BINARY in extensions else None
+
+
+def _read(reply: Reply) -> Any:
+    """A description; nothing where the server has none."""
+    try:
+        document = orjson.loads(reply.body) if reply.status == OK else {}
+    except orjson.JSONDecodeError:
+        document = {}
+    return document if isinstance(document, dict) else {}
+
+
+def _model_url(server: URL, settings: config.Model) -> URL:
+    names = ["models", settings.name]
+    if settings.version:
+        names += ["versions", settings.version]
+    path = "/".join(quote(name, safe="") for name in names)
+    return URL(f"{server}/{path}", encoded=True)

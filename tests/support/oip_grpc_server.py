@@ -1,0 +1,137 @@
+"""A small server of the Open Inference Protocol over gRPC, with faults as real ones were seen to
+have them. `typed`: it answers by typed values, as some do, instead of raw contents.
+"""
+
+import asyncio
+from collections import deque
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+import numpy as np
+
+from consumers.adapters.oip_messages import CONTENTS, MESSAGES, SERVICE
+from consumers.adapters.oip_signature import BYTES, DTYPES
+from tests.support.oip_models import ROWS, Described, Fault, binary, faulty, texts
+
+_STATUSES: dict[Fault, tuple[grpc.StatusCode, str]] = {
+    "model_raised": (grpc.StatusCode.INTERNAL, "ValueError: a row is not finite"),
+    "unavailable": (grpc.StatusCode.UNAVAILABLE, "Exceeds maximum queue size"),
+    "loading": (grpc.StatusCode.NOT_FOUND, "'rows' has no available versions"),
+    "no_model": (grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'rows' is not found"),
+    "denied": (grpc.StatusCode.UNAUTHENTICATED, "who are you"),
+    "too_large": (
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        "Received message larger than max (6553631 vs. 4194304)",
+    ),
+    # What the library says when the connection breaks under a call.
+    "disconnected": (grpc.StatusCode.UNAVAILABLE, "Socket closed"),
+}
+
+
+class OipGrpcServer:
+    """`async with OipGrpcServer() as server:`, then `server.url`; `tokens` are what it was sent."""
+
+    def __init__(self, model: Described = ROWS, *, typed: bool = False) -> None:
+        self.model = model
+        self.url = ""
+        self.tokens: list[str | None] = []
+        self.asked: list[str] = []
+        self.identities: list[str] = []
+        self._typed = typed
+        self._faults: deque[Fault] = deque()
+        self._released = asyncio.Event()
+        self._server: grpc.aio.Server | None = None
+
+    def fail_next(self, *faults: Fault) -> None:
+        self._faults.extend(faults)
+
+    def release(self) -> None:
+        self._released.set()
+
+    async def __aenter__(self) -> Self:
+        self._server = grpc.aio.server()
+        methods = {
+            "ModelReady": self._ready,
+            "ModelMetadata": self._metadata,
+            "ModelConfig": self._config,
+            "ModelInfer": self._infer,
+        }
+        handlers = {
+            name: grpc.unary_unary_rpc_method_handler(
+                handler,
+                MESSAGES[f"{name}Request"].FromString,
+                MESSAGES[f"{name}Response"].SerializeToString,
+            )
+            for name, handler in methods.items()
+        }
+        generic = grpc.method_handlers_generic_handler(SERVICE, handlers)
+        self._server.add_generic_rpc_handlers((generic,))
+        port = self._server.add_insecure_port("127.0.0.1:0")
+        await self._server.start()
+        self.url = f"grpc://127.0.0.1:{port}"
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+        if self._server is not None:
+            await self._server.stop(None)
+
+    async def _note(self, method: str, context: Any, name: str) -> None:
+        self.asked.append(method)
+        told = dict(context.invocation_metadata()).get("authorization")
+        self.tokens.append(told)
+        if name != "rows":
+            await context.abort(*_STATUSES["no_model"])
+
+    async def _ready(self, request: Any, context: Any) -> Any:
+        await self._note("ModelReady", context, request.name)
+        return MESSAGES["ModelReadyResponse"](ready=True)
+
+    async def _metadata(self, request: Any, context: Any) -> Any:
+        await self._note("ModelMetadata", context, request.name)
+        inputs = [
+            {"name": name, "datatype": kind, "shape": shape}
+            for name, kind, shape in self.model.inputs
+        ]
+        return MESSAGES["ModelMetadataResponse"](name="rows", inputs=inputs)
+
+    async def _config(self, request: Any, context: Any) -> Any:
+        await self._note("ModelConfig", context, request.name)
+        config = {"max_batch_size": self.model.most_rows or 0}
+        return MESSAGES["ModelConfigResponse"](config=config)
+
+    async def _infer(self, request: Any, context: Any) -> Any:
+        await self._note("ModelInfer", context, request.model_name)
+        self.identities.append(request.id)
+        fault = self._faults.popleft() if self._faults else None
+        if fault in _STATUSES:
+            await context.abort(*_STATUSES[fault])
+        if fault == "slow":
+            await self._released.wait()
+        inputs = {
+            one.name: _values(one.datatype, raw).reshape(list(one.shape))
+            for one, raw in zip(request.inputs, request.raw_input_contents, strict=True)
+        }
+        outputs = faulty(fault, self.model.compute(inputs))
+        described = [
+            {"name": name, "datatype": kind, "shape": values.shape}
+            | ({"contents": {CONTENTS[kind]: values.ravel().tolist()}} if self._typed else {})
+            for name, kind, values in outputs
+        ]
+        raw = [] if self._typed else [binary(values) for _, _, values in outputs]
+        if fault == "nonsense":
+            raw = [b"\0"]
+        return MESSAGES["ModelInferResponse"](
+            model_name="rows", id=request.id, outputs=described, raw_output_contents=raw
+        )
+
+
+def _values(kind: str, raw: bytes) -> Any:
+    return texts(raw) if kind == BYTES else np.frombuffer(raw, DTYPES[kind])
