@@ -94,6 +94,7 @@ class Window(Section, frozen=True):
     target_p99_ms: Positive | None = None
 
 
+Protocol = Literal["torchserve", "oip", "oip-grpc", "http", "openai-embeddings"]
 Preset = Literal[
     "kserve-v1", "tf-serving", "vertex", "mlflow", "sagemaker", "bentoml", "litserve", "ray-serve"
 ]
@@ -103,7 +104,7 @@ class Model(Section, frozen=True):
     url: str = "http://localhost:8080"
     name: str = "rows"
     version: str | None = None
-    protocol: Literal["torchserve", "oip", "oip-grpc", "http"] = "torchserve"
+    protocol: Protocol = "torchserve"
     # With oip: what the server's own description says, unless these do.
     inputs: list[str] | None = None
     outputs: list[str] | None = None

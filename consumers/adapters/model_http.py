@@ -56,22 +56,32 @@ class Reply(NamedTuple):
 
 
 _NOTHING: Final = Request(b"", {})
-IsDenied = Callable[[Reply], bool]
+Says = Callable[[Reply], bool]
 
 
 def unauthorized(reply: Reply) -> bool:
     return reply.status == 401
 
 
-class ModelHttp:
-    """`rows` may be sent with `post`; `get` looks at what a server tells of itself.
+def too_large(reply: Reply) -> bool:
+    return reply.status == TOO_LARGE
 
-    Several rows are not sent in more than `most_bytes`, which falls when the server answers 413;
-    one row always is. `is_denied` tells an answer to a token that is no longer good.
+
+class ModelHttp:
+    """`rows` may be sent with `post`; `look` asks what a server tells of itself.
+
+    Several rows are not sent in more than `most_bytes`, which falls when the server says that a
+    request `is_too_large`; one row always is. `is_denied` tells an answer to a token that is no
+    longer good.
     """
 
     def __init__(
-        self, settings: config.Model, *, most_bytes: int, is_denied: IsDenied = unauthorized
+        self,
+        settings: config.Model,
+        *,
+        most_bytes: int,
+        is_denied: Says = unauthorized,
+        is_too_large: Says = too_large,
     ) -> None:
         self.base = address_of(settings)
         self._timeout_s = settings.timeout_ms / 1000
@@ -85,6 +95,7 @@ class ModelHttp:
             )
         self._most_bytes = most_bytes
         self._is_denied = is_denied
+        self._is_too_large = is_too_large
         self._url_secrets = config.url_secrets(settings.url)
         is_secure = self.base.scheme == "https"
         self._trusting = trusting(settings.ssl_cafile, "model.ssl_cafile") if is_secure else True
@@ -97,7 +108,7 @@ class ModelHttp:
         if sent_bytes > self._most_bytes and rows > 1:
             raise Poison("too_large", f"{rows} rows are {sent_bytes} bytes")
         reply = await self._with_good_token("POST", url, request, self._timeout_s)
-        if reply.status == TOO_LARGE and rows > 1:
+        if rows > 1 and self._is_too_large(reply):
             learned = int(sent_bytes * LEARNED_SHARE)
             self._most_bytes = max(LEAST_LIMIT_BYTES, min(self._most_bytes, learned))
         return reply

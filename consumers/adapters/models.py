@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from consumers import config, requests
 from consumers.adapters.model_alone import AloneModel
+from consumers.adapters.model_embeddings import EmbeddingsModel
 from consumers.adapters.model_envelope import EnvelopeModel
 from consumers.adapters.model_oip import OipModel, Wire
 from consumers.adapters.model_torchserve import TorchServeModel
+from consumers.adapters.oip_wire_rest import RestWire
 from consumers.adapters.torchserve_management import server_batching
 from consumers.core import double_batching
-from consumers.adapters.oip_wire_rest import RestWire
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.ports import Model
 
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 
 # Numbers, JSON, opaque bytes, typed columns.
 OIP_REQUESTS = ("float32", "json", "bytes", "arrow")
+TEXT_REQUESTS = ("json", "bytes")
 
 
 def open_model(cfg: config.Config) -> Model:
@@ -32,15 +34,22 @@ def open_model(cfg: config.Config) -> Model:
         return TorchServeModel(settings)
     if settings.protocol == "http":
         return AloneModel(EnvelopeModel(settings))
-    if settings.request not in OIP_REQUESTS:
+    if settings.protocol == "openai-embeddings":
+        _check_request(settings, TEXT_REQUESTS)
+        return AloneModel(EmbeddingsModel(settings))
+    _check_request(settings, OIP_REQUESTS)
+    columns = len(cfg.rows.columns) if cfg.rows.columns else None
+    return AloneModel(OipModel(settings, _wire(settings), columns))
+
+
+def _check_request(settings: config.Model, known: tuple[str, ...]) -> None:
+    if settings.request not in known:
         raise Fatal(
             f"model.request = {settings.request!r} does not go with model.protocol = "
             f"{settings.protocol!r}, which needs only to know what a row is; choose one of "
-            f"{', '.join(OIP_REQUESTS)}",
+            f"{', '.join(known)}",
             exit_code=EXIT_USAGE,
         )
-    columns = len(cfg.rows.columns) if cfg.rows.columns else None
-    return AloneModel(OipModel(settings, _wire(settings), columns))
 
 
 def _wire(settings: config.Model) -> Wire:

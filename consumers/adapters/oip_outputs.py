@@ -75,10 +75,11 @@ def answers(outputs: Sequence[Output], rows: int, wanted: Sequence[str] = ()) ->
             "model_mismatch",
             f"the model answered {found}; {', '.join(missing) or 'at least one'} is missing",
         )
-    values = _joined(named, rows)
+    text = _joined(named, rows)
+    values = text.split(b"\n") if rows else []
     for row in errors:
         values[row] = b"null"
-    return Answers(values, errors)
+    return Answers(values, errors, len(text) + len(b"null") * len(errors))
 
 
 def unusable(why: str) -> Rejected:
@@ -179,15 +180,12 @@ def _json_texts(
     return found, bad
 
 
-def _joined(named: Mapping[str, Sequence[bytes]], rows: int) -> list[bytes]:
-    """`{"a":1,"b":2}` for each row, all at once; JSON text has no raw line feed."""
-    if not rows:
-        return []
+def _joined(named: Mapping[str, Sequence[bytes]], rows: int) -> bytes:
+    """`{"a":1,"b":2}` for each row, a line each; JSON text has no raw line feed."""
     pieces: list[Iterable[bytes]] = []
     opening = b"{"
     for name, texts in named.items():
         pieces += [repeat(opening + orjson.dumps(name) + b":", rows), texts]
         opening = b","
     pieces.append(repeat(b"}\n" if named else b"{}\n", rows))
-    whole = b"".join(chain.from_iterable(zip(*pieces, strict=True)))
-    return whole[:-1].split(b"\n")
+    return b"".join(chain.from_iterable(zip(*pieces, strict=True)))[:-1]

@@ -1,0 +1,164 @@
+"""Texts in, vectors out: servers with OpenAI's interface for embeddings (vLLM, TEI and others).
+
+Rule: a vector belongs to the text whose `index` it carries, wherever it stands in the answer. How
+many texts a server takes is learned from its refusal; of a text that is too long only its own row
+is to blame, which the caller finds by asking parts. Owner: the application.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+import orjson
+from yarl import URL
+
+from consumers import config
+from consumers.adapters.model_http import ModelHttp, Reply, Request
+from consumers.adapters.model_refusals import NOT_FOUND, OK, TOO_LARGE, by_status, clean, excerpt
+from consumers.adapters.oip_outputs import spread
+from consumers.core.payload import BytesRows, JsonRows, Payload
+from consumers.errors import Fatal, PenstockError, Poison, Rejected, Transient
+from consumers.ports import Answers
+
+LOOK_S: Final = 5.0
+# window.max_bytes bounds the rows.
+MOST_REQUEST_BYTES: Final = 64 << 20
+# TEI's status for a model that fails behind it: illness, whatever the texts.
+FAILED_DEPENDENCY: Final = 424
+# TEI, vLLM and OpenAI of too many texts; the number, where there is one, is the limit.
+_TOO_MANY: Final = re.compile(
+    r"(?:maximum allowed batch size|too many inputs|array too long|maximum length)\D{0,40}(\d+)?",
+    re.IGNORECASE,
+)
+_JSON: Final = {"Content-Type": "application/json"}
+
+
+class EmbeddingsModel:
+    """The port `Model`."""
+
+    def __init__(self, settings: config.Model) -> None:
+        self._name = settings.name
+        self._version = settings.version
+        # A text that is too long has the same status as a body that is.
+        self._http = ModelHttp(
+            settings, most_bytes=MOST_REQUEST_BYTES, is_too_large=_is_body_too_large
+        )
+        root = settings.url.rstrip("/").removesuffix("/v1")
+        self._url = URL(f"{root}/v1/embeddings")
+        self._models_url = URL(f"{root}/v1/models")
+        self._health_url = URL(f"{root}/health")
+        self._shown_url = config.shown_url(str(self._url))
+        self.most_rows: int | None = None
+
+    @property
+    def version(self) -> str | None:
+        return self._version
+
+    async def predict(self, payloads: Sequence[Payload]) -> Answers:
+        if not payloads:
+            await self._check()
+            return Answers([], {})
+        elements = [element for payload in payloads for element in _elements(payload)]
+        refused = {
+            row: "the row is no text" for row, one in enumerate(elements) if type(one) is not str
+        }
+        texts = [one for one in elements if type(one) is str]
+        answers = await self._ask(texts) if texts else Answers([], {})
+        return spread(answers, len(elements), refused)
+
+    async def ready(self) -> bool:
+        try:
+            await self._check()
+        except (Transient, Fatal):
+            return False
+        return True
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def _ask(self, texts: list[str]) -> Answers:
+        if self.most_rows is not None and len(texts) > self.most_rows:
+            raise Poison("too_large", f"the server takes {self.most_rows} texts, not {len(texts)}")
+        body = orjson.dumps({"model": self._name, "input": texts})
+        reply = await self._http.post(self._url, Request(body, _JSON), len(texts))
+        if reply.status != OK:
+            raise self._refusal(reply, texts, len(body))
+        return _vectors(reply.body, len(texts))
+
+    def _refusal(self, reply: Reply, texts: list[str], sent_bytes: int) -> PenstockError:
+        said = _said(reply.body)
+        message = f"{self._shown_url} answered {reply.status}: {said}"
+        too_many = _TOO_MANY.search(said)
+        if too_many and len(texts) > 1 and 400 <= reply.status < 500:
+            limit = int(too_many[1]) if too_many[1] else len(texts) // 2
+            self.most_rows = max(1, min(limit, len(texts) - 1))
+            return Poison("too_large", message)
+        too_large = Poison("too_large", f"{message} ({sent_bytes} bytes)")
+        if reply.status == TOO_LARGE and not _is_body_too_large(reply):
+            return Rejected("model_rejected", message)
+        if reply.status == FAILED_DEPENDENCY:
+            return Transient(message)
+        return by_status(reply.status, reply.headers, message, too_large=too_large, by_model=False)
+
+    async def _check(self) -> None:
+        """vLLM and TEI have an address for health; others list their models."""
+        reply = await self._http.look(self._health_url, LOOK_S)
+        if reply.status == NOT_FOUND:
+            reply = await self._http.look(self._models_url, LOOK_S)
+        if reply.status != OK:
+            error = self._refusal(reply, [], 0)
+            raise Transient(str(error)) if isinstance(error, Poison) else error
+
+
+def _elements(payload: Payload) -> list[Any]:
+    if isinstance(payload, BytesRows):
+        return [_text(payload.row(index)) for index in range(payload.rows)]
+    found: list[Any] = orjson.loads(b"[%b]" % bytes(cast("JsonRows", payload).body))
+    return found
+
+
+def _text(row: memoryview) -> str | None:
+    try:
+        return bytes(row).decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _is_body_too_large(reply: Reply) -> bool:
+    """A server that read the texts says in JSON what it has against them; a gateway does not."""
+    return reply.status == TOO_LARGE and not reply.body.lstrip().startswith(b"{")
+
+
+def _vectors(raw: bytes, rows: int) -> Answers:
+    """By `index`. Raises `Poison` where a text has no vector, or two."""
+    try:
+        data = orjson.loads(raw)["data"]
+        found = {int(one["index"]): one["embedding"] for one in data}
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise Rejected(
+            "model_rejected", f"the answer is no list of embeddings ({error!r}): {excerpt(raw)}"
+        ) from None
+    if len(data) != rows or found.keys() != set(range(rows)):
+        raise Poison(
+            "model_mismatch",
+            f"the model was given {rows} texts and answered {len(data)} vectors, of {len(found)} "
+            "of them",
+        )
+    values, errors = [], {}
+    for row in range(rows):
+        vector = found[row]
+        if not vector or (isinstance(vector, list) and None in vector):
+            errors[row] = "the model answered no vector, or one with NaN"
+        values.append(b"null" if row in errors else orjson.dumps({"embedding": vector}))
+    return Answers(values, errors)
+
+
+def _said(raw: bytes) -> str:
+    try:
+        document = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return excerpt(raw)
+    told = document if isinstance(document, dict) else {}
+    error = told.get("error", told.get("message", told.get("detail")))
+    said = error.get("message") if isinstance(error, dict) else error
+    return clean(said) if isinstance(said, str) else excerpt(raw)
