@@ -15,7 +15,7 @@ from consumers.formats.push import EXPANDING_STEP_BYTES, Parser
 GZIP_MAGIC = b"\x1f\x8b"
 
 # Small enough that the rows of a piece stay near the size of a downloaded chunk.
-_PIECE_BYTES = 1 << 20
+PIECE_BYTES = 1 << 20
 # Below this the ratio says nothing: 16 MiB are harmless, and short files of equal rows pass 200.
 _RATIO_FREE_BYTES = 16 << 20
 _GZIP_WBITS = 31  # zlib: 16 for the gzip wrapper + the largest window, 15
@@ -92,7 +92,7 @@ class GzipParser:
             assert self._member is not None
             # Pieces end at multiples of the piece size, so that limits are judged at the same
             # places however the data was cut.
-            room = _PIECE_BYTES - self._made_bytes % _PIECE_BYTES
+            room = PIECE_BYTES - self._made_bytes % PIECE_BYTES
             before = self._member.copy()  # 1 us
             try:
                 piece = self._member.decompress(data, room)
@@ -114,7 +114,7 @@ class GzipParser:
                 self._member = None
             if piece:
                 yield piece
-                if not self._made_bytes % _PIECE_BYTES:
+                if not self._made_bytes % PIECE_BYTES:
                     self._check()
             # A full piece may have more behind it even if all input is taken.
             if not ended and not data and len(piece) < room:

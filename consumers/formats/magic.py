@@ -15,12 +15,8 @@ _MAGIC: Final[dict[bytes, str]] = {
     b"\x89HDF\r\n": "HDF5",
     b"PK\x03\x04": "zip (also xlsx and npz)",
     b"PK\x05\x06": "zip",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\x00": "xz",
     b"7z\xbc\xaf\x27\x1c": "7-Zip",
     b"Rar!\x1a\x07": "RAR",
-    b"\x04\x22\x4d\x18": "lz4",
     b"RIFF": "RIFF (WAV, AVI or WebP)",
     b"fLaC": "FLAC audio",
     b"OggS": "Ogg",
@@ -35,7 +31,6 @@ _MAGIC: Final[dict[bytes, str]] = {
 # Not UTF-8 from the first byte on, or so odd that no text begins with them.
 CERTAIN: Final = (
     *(magic for magic in _MAGIC if not magic.isascii() or any(byte < 9 for byte in magic)),
-    b"BZh91AY&SY",
     b"%PDF-1.",
 )
 

@@ -6,14 +6,15 @@ bytes look like. In an archive only members are rows whose extension names a for
 request, unless the `member` glob selects others.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Final
 
 from consumers.errors import EXIT_USAGE, Fatal, Poison
 from consumers.formats import image, parquet
 from consumers.formats.base import Decoder, RowOptions
-from consumers.formats.compression import Expansion, GzipParser
+from consumers.formats.codecs import CODECS, LONGEST_MAGIC_BYTES, PackedParser, codec_of
+from consumers.formats.compression import GZIP_MAGIC, Expansion, GzipParser
 from consumers.formats.csv import CsvParser
 from consumers.formats.format import Format, WantsRanges, makes
 from consumers.formats.image import ImageParser
@@ -61,7 +62,10 @@ _OURS: Final = (
     Format("text", makes("bytes", "json"), open_text, is_text=True),
     Format("bytes", makes("bytes"), BytesParser),
 )
-_LONGEST_MAGIC_BYTES = 3  # of gzip and of the UTF-8 byte order mark
+# Any of these asked for means that the data may be packed; by what, its first bytes tell.
+_CODECS: Final = ("gzip", *(codec.name for codec in CODECS))
+_PACKED: Final = (".gz", *(suffix for codec in CODECS for suffix in codec.suffixes))
+_TARS: Final = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 
 
 @cache
@@ -105,9 +109,9 @@ def open_decoder(
 ) -> Decoder:
     """The decoder of one object. `compression` "none" leaves gzip data as it is."""
     format = _known("format", format, known_formats())
-    compression = _known("compression", compression, ("gzip", "none"))
+    compression = _known("compression", compression, (*_CODECS, "none"))
     expansion = Expansion(options)
-    parser = _open(options, format, key, expansion, gzip=compression != "none", member=False)
+    parser = _open(options, format, key, expansion, packed=compression != "none", member=False)
     return PushDecoder(parser, fail_on_bad_row=options.fail_on_bad_row)
 
 
@@ -119,7 +123,7 @@ def ranged_format(
     """
     named = _known("format", format, known_formats()) or _format_of(key, packed=False)
     found = formats().get(named or "")
-    if found is None or found.ranged is None or compression == "gzip":
+    if found is None or found.ranged is None or compression in _CODECS:
         return None
     _check_fit(found, options)
     return found
@@ -139,7 +143,7 @@ def _open(
     key: str,
     expansion: Expansion,
     *,
-    gzip: bool,
+    packed: bool,
     member: bool,
 ) -> Parser:
     named = format or _format_of(key)
@@ -157,17 +161,23 @@ def _open(
         of_members = Expansion(options, outer=expansion)
         return Chosen(TarParser(options, partial(_open_member, options, expansion=of_members)))
 
-    def inflate(inside: Parser) -> Parser:
-        limit_bytes = options.member_bytes if member else None
-        return GzipParser(inside, expansion, limit_bytes=limit_bytes)
+    limit_bytes = options.member_bytes if member else None
+
+    def unpack(head: bytes) -> Callable[[Parser], Parser] | None:
+        if head.startswith(GZIP_MAGIC):
+            return lambda inside: GzipParser(inside, expansion, limit_bytes=limit_bytes)
+        codec = codec_of(head)
+        if codec is None:
+            return None
+        return lambda inside: PackedParser(codec, inside, expansion, limit_bytes=limit_bytes)
 
     settled = named is not None and (format is not None or named != "json")
-    head_bytes = _LONGEST_MAGIC_BYTES if settled else BLOCK_BYTES
-    plain = named in formats() and not key.lower().endswith(".gz")
+    head_bytes = LONGEST_MAGIC_BYTES if settled else BLOCK_BYTES
+    plain = named in formats() and not key.lower().endswith(_PACKED)
     return SniffingParser(
         choose,
         head_bytes=head_bytes,
-        inflate=inflate if gzip else None,
+        unpack=unpack if packed else None,
         step_bytes=PLAIN_STEP_BYTES if plain else EXPANDING_STEP_BYTES,
         damage="bad_archive" if named == TAR else "bad_format",
         empty_is_settled=member,
@@ -226,16 +236,16 @@ def _open_member(options: RowOptions, path: str, expansion: Expansion) -> Parser
         format = formats().get(_format_of(path) or "")
         if hidden or format is None or not format.fits(options):
             return None
-    return _open(options, None, path, expansion, gzip=True, member=True)
+    return _open(options, None, path, expansion, packed=True, member=True)
 
 
 def _format_of(key: str, *, packed: bool = True) -> str | None:
-    """By the extension; `packed`: that in front of `.gz` counts, too."""
+    """By the extension; `packed`: that in front of `.gz` and its like counts, too."""
     name = key.lower()
-    if name.endswith((".tar", ".tar.gz", ".tgz")):
-        return TAR
     if packed:
-        name = name.removesuffix(".gz")
+        name = next((name.removesuffix(end) for end in _PACKED if name.endswith(end)), name)
+    if name.endswith(_TARS):
+        return TAR
     for format in formats().values():
         if format.extensions and name.endswith(format.extensions):
             return format.name

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import Run
-from consumers.formats.compression import GZIP_MAGIC
 from consumers.formats.format import WantsRanges
 from consumers.formats.magic import CERTAIN, named_by_magic
 from consumers.formats.push import Parser
@@ -28,6 +27,11 @@ class Chosen(NamedTuple):
     is_text: bool = False
 
 
+# From the first bytes to what makes the parser of packed data around that of its content; None for
+# data that is not packed.
+Unpack = Callable[[bytes], Callable[[Parser], Parser] | None]
+
+
 class SniffingParser:
     """Waits for the first bytes; `choose` names the parser for them."""
 
@@ -36,23 +40,23 @@ class SniffingParser:
         choose: Callable[[bytes], Chosen],
         *,
         head_bytes: int,
-        inflate: Callable[[Parser], Parser] | None,
+        unpack: Unpack | None,
         step_bytes: int,
         damage: ErrorCode,
         empty_is_settled: bool = False,
-        inside_gzip: bool = False,
+        inside_packed: bool = False,
     ) -> None:
-        """`step_bytes` and `damage` hold until the content is known. `inflate` makes the parser of
-        gzip data around that of its content; None leaves such data as it is. `empty_is_settled`:
+        """`step_bytes` and `damage` hold until the content is known. `unpack` tells packed
+        data; None leaves such data as it is. `empty_is_settled`:
         even no bytes at all are shown to a parser.
         """
         self.step_bytes = step_bytes
         self.damage: ErrorCode = damage
         self._choose = choose
         self._head_bytes = head_bytes
-        self._inflate = inflate
+        self._unpack = unpack
         self._empty_is_settled = empty_is_settled
-        self._inside_gzip = inside_gzip
+        self._inside_packed = inside_packed
         self._head = b""
         self._parser: Parser | None = None
 
@@ -76,25 +80,26 @@ class SniffingParser:
         yield from self._parser.close()
 
     def _settle(self, head: bytes) -> bytes:
-        if self._inside_gzip and head.startswith(GZIP_MAGIC):
-            raise Poison(self.damage, "gzip data in gzip data is not read; pack it once")
-        if self._inflate is not None and head.startswith(GZIP_MAGIC):
+        wrap = self._unpack(head) if self._unpack is not None else None
+        if wrap is not None:
+            if self._inside_packed:
+                raise Poison(self.damage, "packed data in packed data is not read; pack it once")
             inside = SniffingParser(
                 self._choose,
                 head_bytes=self._head_bytes,
-                inflate=None,
+                unpack=self._unpack,
                 step_bytes=self.step_bytes,
                 damage=self.damage,
                 empty_is_settled=self._empty_is_settled,
-                inside_gzip=True,
+                inside_packed=True,
             )
-            self._parser = self._inflate(inside)
+            self._parser = wrap(inside)
         else:
             # Never by more than was waited for: how much more came is chance.
             try:
                 self._parser, is_text = self._choose(head[: self._head_bytes].removeprefix(_BOM))
             except WantsRanges as wants:
-                if self._inside_gzip:
+                if self._inside_packed:
                     raise not_as_stream(wants.format.name) from None
                 raise
             if is_text:

@@ -1,13 +1,17 @@
 """gzip: members, padding, damage, bombs."""
 
+import bz2
+import lzma
 import zlib
 
+import lz4.frame
 import pytest
+from backports import zstd
 
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions
 from consumers.formats.registry import open_decoder
-from tests.formats.support import decode, decode_until_failure, gzipped, matrix
+from tests.formats.support import decode, decode_until_failure, gzipped, matrix, tar_of
 
 ROWS = b"1,2\n" * 100
 
@@ -65,3 +69,85 @@ def test_what_may_expand_is_to_be_fed_in_smaller_steps() -> None:
     packed.feed(ROWS)
     assert plain.step_bytes == smaller
     assert packed.step_bytes > smaller
+
+
+PACKERS = {
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zstd": zstd.compress,
+    "lz4": lz4.frame.compress,
+}
+every_codec = pytest.mark.parametrize("codec", PACKERS)
+MANY = b"".join(b"%d,%d\n" % (number, number * 7919 % 10007) for number in range(20_000))
+
+
+@every_codec
+@pytest.mark.parametrize("key", ["x.csv", "x.csv.zst", "x"])
+def test_every_codec_is_told_by_its_first_bytes(codec: str, key: str) -> None:
+    assert len(matrix(decode(PACKERS[codec](MANY), key))) == 20_000
+    assert matrix(decode(PACKERS[codec](ROWS), key, cuts=range(2000))) == [[1, 2]] * 100
+
+
+@every_codec
+def test_frames_one_after_the_other_are_one_file(codec: str) -> None:
+    pack = PACKERS[codec]
+    packed = pack(b"1,2\n3,") + pack(b"4\n") + b"\0" * 8
+    assert matrix(decode(packed, "x.csv")) == [[1, 2], [3, 4]]
+
+
+@every_codec
+@pytest.mark.parametrize("tenth", range(1, 10))
+def test_a_packed_object_that_breaks_off_is_bad_format(codec: str, tenth: int) -> None:
+    packed = PACKERS[codec](MANY)
+    runs, failure = decode_until_failure(packed[: len(packed) * tenth // 10], "x.csv")
+    assert failure is not None
+    assert (failure.code, codec in str(failure)) == ("bad_format", True)
+    rows = matrix(runs)
+    assert rows == [[i, i * 7919 % 10007] for i in range(len(rows))]
+
+
+@every_codec
+def test_damage_is_found_at_the_same_row_however_the_data_is_cut(codec: str) -> None:
+    packed = bytearray(PACKERS[codec](MANY))
+    packed[len(packed) // 2] ^= 0x55
+    outcomes = set()
+    for cuts in ([], range(0, len(packed), 997), [5, 17_000]):
+        runs, failure = decode_until_failure(bytes(packed), "x.csv", cuts=cuts)
+        outcomes.add((sum(run.rows for run in runs), str(failure)))
+    assert len(outcomes) == 1
+
+
+@every_codec
+def test_an_archive_may_be_packed_by_any_codec(codec: str) -> None:
+    packed = PACKERS[codec](tar_of({"a.csv": b"1,2\n", "b.csv.xz": lzma.compress(b"3,4\n")}))
+    assert matrix(decode(packed, "x.tar.zst")) == [[1, 2], [3, 4]]
+    with pytest.raises(Poison) as failure:
+        decode(packed[:-9], "x.tar.zst")
+    assert failure.value.code == "bad_archive"
+
+
+@every_codec
+def test_a_bomb_of_any_codec_stops_at_the_expansion_ratio(codec: str) -> None:
+    bomb = PACKERS[codec](b"1,2\n" * (8 << 20))
+    runs, failure = decode_until_failure(bomb, "x.csv", RowOptions(expansion_ratio=100))
+    assert failure is not None
+    assert failure.code == "too_large"
+    assert sum(run.rows for run in runs) <= 5 << 20
+
+
+def test_packed_twice_is_refused() -> None:
+    for packed in (gzipped(bz2.compress(ROWS)), zstd.compress(gzipped(ROWS))):
+        with pytest.raises(Poison, match="pack it once"):
+            decode(packed, "x.csv")
+
+
+def test_a_frame_that_wants_too_much_memory_is_refused() -> None:
+    options: dict[int, int] = {zstd.CompressionParameter.window_log: 30}
+    packer = zstd.ZstdCompressor(options=options)
+    packed = packer.compress(MANY) + packer.flush()
+    with pytest.raises(Poison, match="zstd data is damaged"):
+        decode(packed, "x.csv")
+
+
+def test_a_word_that_begins_like_bzip2_is_text() -> None:
+    assert matrix(decode(b"BZh9,b\n1,2\n", "x.csv")) == [[1, 2]]

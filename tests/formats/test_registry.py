@@ -64,7 +64,9 @@ def test_an_unknown_format_names_the_known_ones() -> None:
     ) as failure:
         decode(CSV, format="xml")
     assert failure.value.code == "bad_format"
-    with pytest.raises(Poison, match='unknown compression "zip"; known: auto, gzip, none'):
+    with pytest.raises(
+        Poison, match='unknown compression "zip"; known: auto, gzip, bz2, xz, zstd, lz4, none'
+    ):
         decode(CSV, compression="zip")
 
 

@@ -4,12 +4,16 @@ Rule: small, one for each branch worth reaching. Imports nothing of `consumers`,
 instruments it on import still can.
 """
 
+import bz2
 import gzip
 import io
+import lzma
 import tarfile
 
+import lz4.frame
 import pyarrow as pa
 import pyarrow.parquet as pq
+from backports import zstd
 
 from tests.formats import pictures
 
@@ -62,6 +66,12 @@ SEEDS: dict[str, list[bytes]] = {
     "ndjson": _both(_NDJSON, b'{"a":1,"b":2}\n{"b":1}\n'),
     "json": _both(_ARRAY, b"[[1,2],[3,,4]]", b"[]"),
     "gzip": _both(gzip.compress(_CSV, mtime=0), gzip.compress(b"1,2\n", mtime=0) * 2 + b"\0\0"),
+    "packed": _both(
+        bz2.compress(_CSV),
+        lzma.compress(_CSV, check=lzma.CHECK_CRC32),
+        zstd.compress(_CSV),
+        lz4.frame.compress(_CSV),
+    ),
     "tar": _both(*_TARS),
     "tar.gz": _both(*(gzip.compress(tar, mtime=0) for tar in _TARS)),
     "unnamed": _both(_CSV, _NDJSON, _ARRAY, gzip.compress(_CSV, mtime=0), _TARS[2]),

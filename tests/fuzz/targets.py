@@ -137,6 +137,7 @@ TARGETS: dict[str, Target] = {
     "ndjson": partial(_decoder, "x.ndjson"),
     "json": partial(_decoder, "x.json"),
     "gzip": partial(_decoder, "x.csv.gz"),
+    "packed": partial(_decoder, "x.csv.zst"),
     "tar": partial(_decoder, "x.tar"),
     "tar.gz": partial(_decoder, "x.tar.gz"),
     "unnamed": partial(_decoder, "x"),
