@@ -17,7 +17,6 @@ Where to look, from what a person starts down to what everything rests on:
     watchdog        a partition that owes answers and shows no sign of life ends the worker
     stages/         one verb a file; the alphabet is the order of the flow
     lane            one assignment of one partition: what it owes and what may leave
-    position        what a commit says, and how the next owner reads it
     dedupe          an object that is announced again
     services/       calling a service that may be ill: gate, outage, start, canary
     formats/        bytes to rows, push parsers, one file a format

@@ -6,18 +6,19 @@ the event loop; stages reach it through their tickets.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from consumers import position
 from consumers.budget import Budget
+from consumers.core import position
 from consumers.core.blocks import Ticket
 from consumers.core.cursor import Cursor
 from consumers.core.jobs import Jobs, JobsByStream, JobsInOrder, Share
 from consumers.core.ledger import Ledger
-from consumers.core.line import Line, LineLimits, LineStop
+from consumers.core.line_stop import LetterAccount, LineLimits, LineStop
 from consumers.core.order import Order, PartitionOrder, Release, Room, StreamOrder
-from consumers.core.stall import Standing, holder
+from consumers.core.stall import Snapshot, holder
 from consumers.ports import Commit, Record
 
 # A reference of our own form with all its fields; `max_objects` bounds how many of them are held.
@@ -28,7 +29,9 @@ DECODED = 16
 # A ticket and its reference.
 TICKET_COST_BYTES = 1_024
 
-Decode = Callable[["Lane", Record], Sequence[Ticket]]
+MakeTickets = Callable[["Lane", Record], Sequence[Ticket]]
+
+log = logging.getLogger(__name__)
 
 
 class Lane:
@@ -43,18 +46,27 @@ class Lane:
         start: Commit,
         *,
         budget: Budget,
-        decode: Decode,
+        make_tickets: MakeTickets,
+        on_jobs: Callable[["Lane"], None],
+        on_stopped: Callable[["Lane"], None],
         max_objects: int,
         line: LineLimits,
         stream_share: Share | None = None,
     ) -> None:
-        """With a `stream_share`, order is kept per stream only."""
+        """With a `stream_share`, order is kept per stream only. `on_jobs`: there are jobs again."""
         self.partition = partition
         self.generation = generation
-        self.committed = start
-        progress, stopped_at = position.read(partition, start, line)
-        self.ledger = Ledger(progress)
-        self.line = Line(line, stopped_at)
+        self._committed = start
+        begin = position.read(start.next_offset, start.metadata, line)
+        if not begin.is_whole:
+            log.warning(
+                "partition %d: not all of the commit's metadata could be read (%.40r); what the "
+                "rest would have said is repeated",
+                partition,
+                start.metadata,
+            )
+        self.ledger = Ledger(begin.progress)
+        self.letters = LetterAccount(line, begin.stopped_at)
         self.stopped: LineStop | None = None
         self.jobs: Jobs
         self._order: Order
@@ -63,13 +75,13 @@ class Lane:
             self.jobs, self._order = JobsInOrder(), PartitionOrder()
         else:
             self.jobs, self._order = JobsByStream(stream_share), StreamOrder()
-        self.on_jobs: Callable[[Lane], None] = lambda _: None
-        self.on_stopped: Callable[[Lane], None] = lambda _: None
         self.alive = True
         self._draining = False
         self._backlog: deque[Record] = deque()
         self._budget = budget
-        self._decode = decode
+        self._make_tickets = make_tickets
+        self._on_jobs = on_jobs
+        self._on_stopped = on_stopped
         self._max_objects = max_objects
         self._held_bytes = 0
         self._held_messages_bytes = 0
@@ -87,13 +99,29 @@ class Lane:
     @property
     def progress(self) -> Commit:
         """What may be committed now: the next record, and what is delivered of it and beyond."""
-        stopped_at = self.stopped.offset if self.stopped else self.line.stopped_at
-        return position.written(self.ledger.progress, stopped_at, self.line.limits)
+        progress = self.ledger.progress
+        stopped_at = self.stopped.offset if self.stopped else self.letters.stopped_at
+        metadata = position.written(progress, stopped_at, self.letters.limits)
+        return Commit(progress.next_offset, metadata)
 
     @property
-    def may_commit(self) -> bool:
-        """Nothing is added to what a stopped line has delivered, but that counts."""
-        return self.alive or self.stopped is not None
+    def committed(self) -> Commit:
+        """The position that Kafka has: where the next assignment would begin now."""
+        return self._committed
+
+    @property
+    def due(self) -> Commit | None:
+        """What is to be committed; None: nothing moved. Nothing is added to what a stopped line has
+        delivered, but that counts.
+        """
+        if not self.alive and self.stopped is None:
+            return None
+        progress = self.progress
+        return progress if progress != self._committed else None
+
+    def committed_up_to(self, commit: Commit) -> None:
+        """Kafka has it."""
+        self._committed = commit
 
     @property
     def draining(self) -> bool:
@@ -105,16 +133,16 @@ class Lane:
         return self._unconfirmed > 0
 
     @property
-    def standing(self) -> Standing | None:
+    def snapshot(self) -> Snapshot | None:
         """How far it is, and who is to go on; None: it owes nothing."""
         offset = self.ledger.progress.next_offset
         if self._unconfirmed:
-            return Standing("publish", offset, self._deliveries)
+            return Snapshot("publish", offset, self._deliveries)
         if head := min(self._order, key=_place, default=None):
             stage = holder(head)
-            return Standing(stage, offset, self._deliveries, head.next_row, head.read_bytes)
-        if self.progress != self.committed:
-            return Standing("settle", self.committed.next_offset, self._deliveries)
+            return Snapshot(stage, offset, self._deliveries, head.next_row, head.read_bytes)
+        if self.progress != self._committed:
+            return Snapshot("settle", self._committed.next_offset, self._deliveries)
         return None
 
     @property
@@ -148,7 +176,7 @@ class Lane:
             if self.ledger.is_completed(record.offset):
                 self.ledger.open(record.offset, 0)
                 continue
-            tickets = self._decode(self, record)
+            tickets = self._make_tickets(self, record)
             if self.ledger.is_begun(record.offset):
                 tickets = self._without_delivered(tickets)
             self.ledger.open(record.offset, len(tickets))
@@ -180,7 +208,7 @@ class Lane:
 
     def _offer(self, had_jobs: bool) -> None:
         if self.jobs and not had_jobs:
-            self.on_jobs(self)
+            self._on_jobs(self)
 
     def _without_delivered(self, tickets: Sequence[Ticket]) -> Sequence[Ticket]:
         """A former assignment delivered some of these objects, and some rows of others."""
@@ -242,10 +270,12 @@ class Lane:
             self.account(releases)
             self.confirm(releases)
 
-    def account(self, releases: Sequence[Release]) -> None:
-        """`progress` is what these releases bring. A transaction needs it before they are
-        delivered; if it fails, the lane is over.
+    def account(self, releases: Sequence[Release], stop: LineStop | None = None) -> None:
+        """`progress` is what these releases bring, and where the line stops behind them. A
+        transaction needs it before they are delivered; if it fails, the lane is over.
         """
+        if stop is not None:
+            self.letters.stopped_at = stop.offset
         had_jobs = bool(self.jobs)
         for release in releases:
             self._account(release)
@@ -301,7 +331,7 @@ class Lane:
         self._order.abandon()
         self._idle.set()
         self.close()
-        self.on_stopped(self)
+        self._on_stopped(self)
 
     def close(self) -> None:
         """The generation is over; what it held is given back at once."""

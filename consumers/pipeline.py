@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
 
-from consumers.core.line import LineStop
+from consumers.core.line_stop import LineStop
 from consumers.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal
 from consumers.lane import Lane
 from consumers.ports import Commit
@@ -146,8 +146,7 @@ class Pipeline:
 
     def _begin(self, partition: int, start: Commit) -> Lane:
         self._generation += 1
-        lane = self.wiring.lane(partition, self._generation, start)
-        lane.on_stopped = self._line_stopped
+        lane = self.wiring.lane(partition, self._generation, start, self._line_stopped)
         self._lanes[partition] = lane
         self.wiring.telemetry.partitions.set(len(self._lanes))
         return lane

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from consumers import config, requests
 from consumers.adapters.kafka_partitioner import hashed
 from consumers.core.blocks import Ticket
-from consumers.core.line import NO_LIMITS, LineLimits
+from consumers.core.line_stop import NO_LIMITS, LineLimits
 from consumers.core.records import Labels, same_partition
 from consumers.core.window import WindowLimits
 from consumers.errors import EXIT_USAGE, Fatal

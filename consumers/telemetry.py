@@ -18,7 +18,7 @@ BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 MODEL_OUTCOMES = ("answered", "refused", "overloaded", "worker_died", "unreachable", "ill")
 
 
-class Way(NamedTuple):
+class TimeSpent(NamedTuple):
     """Where an object's time went, in seconds; `kafka_in` is by the record's own time stamp."""
 
     kafka_in: float = 0.0
@@ -96,7 +96,7 @@ class Telemetry:
             ["part"],
             registry=reg,
         )
-        self._way = [stages.labels(part) for part in Way._fields]
+        self._spent = [stages.labels(part) for part in TimeSpent._fields]
         self._commits = Counter("penstock_commits", "Commit requests", registry=reg)
         self.buffer_bytes = Gauge("penstock_buffer_bytes", "Byte budget in use", registry=reg)
         self.partitions = Gauge("penstock_partitions", "Partitions assigned", registry=reg)
@@ -140,10 +140,10 @@ class Telemetry:
     def rows_delivered(self, rows: int) -> None:
         self._rows.inc(rows)
 
-    def objects_delivered(self, latencies_s: Sequence[float], ways: Sequence[Way]) -> None:
+    def objects_delivered(self, latencies_s: Sequence[float], spent: Sequence[TimeSpent]) -> None:
         for latency_s in latencies_s:
             self._latency.observe(latency_s)
-        for part, spent_s in zip(self._way, map(sum, zip(*ways, strict=True)), strict=True):
+        for part, spent_s in zip(self._spent, map(sum, zip(*spent, strict=True)), strict=True):
             part.inc(max(0.0, spent_s))
 
     def committed(self) -> None:

@@ -33,13 +33,13 @@ class Watchdog:
         stall = Stall(self._limit_s, look_s, self._clock.now())
         while True:
             await asyncio.sleep(look_s)
-            standings = {partition: lane.standing for partition, lane in self._lanes.items()}
-            found = stall.look(self._clock.now(), standings, self._telemetry.retries)
+            snapshots = {partition: lane.snapshot for partition, lane in self._lanes.items()}
+            found = stall.look(self._clock.now(), snapshots, self._telemetry.retries)
             if found is not None:
                 raise Fatal(
                     f"partition {found.partition} stands still since {found.still_s:.0f} s "
-                    f"(limits.stall_ms): {found.standing.stage} holds offset "
-                    f"{found.standing.offset}.\n"
+                    f"(limits.stall_ms): {found.snapshot.stage} holds offset "
+                    f"{found.snapshot.offset}.\n"
                     f"{self._lanes[found.partition]!r}.\n"
                     "Nothing is lost: start the worker again, it goes on at the last commit.",
                     exit_code=EXIT_UNREACHABLE,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from consumers.budget import Budget
 from consumers.core.blocks import Ticket
 from consumers.core.jobs import Share
-from consumers.core.line import LineLimits
-from consumers.core.pace import Pace, Setting
+from consumers.core.line_stop import LineLimits
+from consumers.core.pace import BatchPlan, Pace
 from consumers.core.payload import Payload
 from consumers.core.records import Labels
 from consumers.core.window import Window, WindowLimits
@@ -92,7 +92,7 @@ class Wiring:
         self.budget = Budget(settings.buffer_bytes)
         self.outages: list[Outage] = []
         window = settings.window
-        fixed = Setting(window.max_rows, window.max_wait_s, settings.callers)
+        fixed = BatchPlan(window.max_rows, window.max_wait_s, settings.callers)
         pace = Pace(fixed, settings.target_p99_s) if settings.target_p99_s is not None else None
         dedupe = Dedupe(is_on=settings.dedupe)
 
@@ -125,19 +125,25 @@ class Wiring:
             else []
         )
 
-    def lane(self, partition: int, generation: int, start: Commit) -> Lane:
-        lane = Lane(
+    def lane(
+        self,
+        partition: int,
+        generation: int,
+        start: Commit,
+        on_stopped: Callable[[Lane], None],
+    ) -> Lane:
+        return Lane(
             partition,
             generation,
             start,
             budget=self.budget,
-            decode=self.intake.tickets,
+            make_tickets=self.intake.tickets,
+            on_jobs=self.download.offer,
+            on_stopped=on_stopped,
             max_objects=self.settings.in_flight_objects,
             line=self.settings.line,
             stream_share=_stream_share(self.settings),
         )
-        lane.on_jobs = self.download.offer
-        return lane
 
     def _download(
         self, adapters: Adapters, expand: Expand, dedupe: Dedupe, telemetry: Telemetry

@@ -19,7 +19,7 @@ from consumers import config
 from consumers.cli import cli
 from consumers.errors import ErrorCode
 from consumers.ops.members_page import serve_members
-from consumers.telemetry import Telemetry, Way
+from consumers.telemetry import Telemetry, TimeSpent
 from schemas.codec import decode
 from schemas.dead_letter import decode_dead_letter
 from schemas.prediction import decode_prediction
@@ -157,7 +157,7 @@ async def test_every_metric_is_documented_with_its_type() -> None:
 
 def test_every_part_of_the_way_is_explained() -> None:
     explained = _INLINE_CODE.findall(section(DOCS / "operations.md", "Metrics"))
-    assert set(Way._fields) <= set(explained)
+    assert set(TimeSpent._fields) <= set(explained)
 
 
 def test_every_error_code_is_documented() -> None:

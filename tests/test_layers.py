@@ -43,12 +43,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.ports",
         "consumers.telemetry",
     },
-    "consumers.position": {"consumers.core", "consumers.ports"},
     "consumers.lane": {
         "consumers.budget",
         "consumers.core",
         "consumers.ports",
-        "consumers.position",
     },
     "consumers.stages": {
         "consumers.core",

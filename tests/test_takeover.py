@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from consumers.core.cursor import StopMark, without_stop
-from consumers.core.line import LineLimits
+from consumers.core.line_stop import LineLimits
 from consumers.core.payload import Payload
 from consumers.core.window import WindowLimits
 from consumers.errors import EXIT_FATAL, EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Transient, Unreachable

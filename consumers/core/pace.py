@@ -64,7 +64,7 @@ class CallFit:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class BatchPlan:
     """What the window and the callers go by."""
 
     max_rows: int
@@ -78,7 +78,7 @@ class Pace:
     first.
     """
 
-    fixed: Setting
+    fixed: BatchPlan
     target_s: float
     calls: float = field(init=False)
     _fit: CallFit = field(default_factory=CallFit)
@@ -120,7 +120,7 @@ class Pace:
         base_s, per_row_s = self._fit.line()
         return base_s + per_row_s * rows
 
-    def setting(self) -> Setting:
+    def plan(self) -> BatchPlan:
         """What to go by now."""
         if self._fit.calls < MIN_CALLS or self._elsewhere_s > LOST_SHARE * self.target_s:
             return self.fixed
@@ -133,4 +133,4 @@ class Pace:
         call_s = self.call_s(round(typical_rows))
         company_s = call_s * min(1.0, self._busy / FULL_WAIT_BUSY)
         wait_s = min(company_s, max(0.0, left_s * (1 - CALL_SHARE) - call_s))
-        return Setting(max_rows, wait_s, int(self.calls))
+        return BatchPlan(max_rows, wait_s, int(self.calls))

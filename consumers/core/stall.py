@@ -12,9 +12,9 @@ from typing import NamedTuple
 from consumers.core.blocks import Ticket
 
 
-class Standing(NamedTuple):
-    """Where a lane stands: two equal ones mean that nothing moved. `stage` holds what comes next,
-    the record at `offset`.
+class Snapshot(NamedTuple):
+    """How far a lane is: two equal ones mean that nothing moved. `stage` holds what comes next, the
+    record at `offset`.
     """
 
     stage: str
@@ -26,7 +26,7 @@ class Standing(NamedTuple):
 
 class Stalled(NamedTuple):
     partition: int
-    standing: Standing
+    snapshot: Snapshot
     still_s: float
 
 
@@ -38,29 +38,29 @@ class Stall:
         self._look_s = look_s
         self._looked_s = now_s
         self._tries = 0
-        self._since: dict[int, tuple[Standing, float]] = {}
+        self._since: dict[int, tuple[Snapshot, float]] = {}
 
     def look(
-        self, now_s: float, standings: Mapping[int, Standing | None], tries: int
+        self, now_s: float, snapshots: Mapping[int, Snapshot | None], tries: int
     ) -> Stalled | None:
-        """`standings` by partition, None where nothing is owed; `tries` that failed so far, of all
+        """`snapshots` by partition, None where nothing is owed; `tries` that failed so far, of all
         services. The partition that stands still longest, if that is too long.
         """
         late_s = max(0.0, now_s - self._looked_s - 2 * self._look_s)
         is_waiting = tries != self._tries
         self._looked_s, self._tries = now_s, tries
         before, self._since = self._since, {}
-        for partition, standing in standings.items():
-            if standing is None:
+        for partition, snapshot in snapshots.items():
+            if snapshot is None:
                 continue
             earlier, since_s = before.get(partition, (None, now_s))
-            moved = is_waiting or standing != earlier
-            self._since[partition] = (standing, now_s if moved else since_s + late_s)
+            moved = is_waiting or snapshot != earlier
+            self._since[partition] = (snapshot, now_s if moved else since_s + late_s)
         if not self._since:
             return None
-        partition, (standing, since_s) = min(self._since.items(), key=lambda item: item[1][1])
+        partition, (snapshot, since_s) = min(self._since.items(), key=lambda item: item[1][1])
         still_s = now_s - since_s
-        return Stalled(partition, standing, still_s) if still_s >= self._limit_s else None
+        return Stalled(partition, snapshot, still_s) if still_s >= self._limit_s else None
 
 
 def holder(head: Ticket) -> str:

@@ -71,7 +71,7 @@ async def redrive(
     """`how` is kept up to date. `latest`: the objects as they are now, whatever version failed."""
     asked = _Asked()
     elsewhere: dict[Source, DeadLetter] = {}
-    async with open_reader(cfg.kafka, "read_committed") as reader, _way(cfg, how) as way:
+    async with open_reader(cfg.kafka, "read_committed") as reader, _sender(cfg, how) as sender:
         async with aclosing(letters(cfg, reader, choice, how.seen, progress)) as found:
             async for filed in found:
                 letter = filed.letter
@@ -83,8 +83,8 @@ async def redrive(
                     how.repeats += 1
                 else:
                     how.originals += letter.reference is None
-                    await way.send(letter, value)
-        await _send_elsewhere(cfg, reader, way, how, asked, elsewhere)
+                    await sender.send(letter, value)
+        await _send_elsewhere(cfg, reader, sender, how, asked, elsewhere)
 
 
 def _remember(elsewhere: dict[Source, DeadLetter], letter: DeadLetter, how: Redriven) -> None:
@@ -99,7 +99,7 @@ def _remember(elsewhere: dict[Source, DeadLetter], letter: DeadLetter, how: Redr
 async def _send_elsewhere(
     cfg: config.Config,
     reader: Reader,
-    way: "_Way",
+    sender: "_Sender",
     how: Redriven,
     asked: "_Asked",
     elsewhere: dict[Source, DeadLetter],
@@ -117,7 +117,7 @@ async def _send_elsewhere(
             if is_wanted and (value := _message(letter, latest=False)) is not None:
                 del elsewhere[letter.source]
                 how.originals += 1
-                await way.send(letter, value)
+                await sender.send(letter, value)
     how.lost += len(elsewhere)
 
 
@@ -158,7 +158,7 @@ class _Asked:
         return letter.source, (about.bucket, about.key, letter.rows) if about else None
 
 
-class _Way:
+class _Sender:
     """Back to the input topic, or only counted."""
 
     def __init__(self, topic: str, how: Redriven, announcer: Announcer | None, wide: int) -> None:
@@ -180,14 +180,14 @@ class _Way:
 
 
 @asynccontextmanager
-async def _way(cfg: config.Config, how: Redriven) -> AsyncIterator[_Way]:
+async def _sender(cfg: config.Config, how: Redriven) -> AsyncIterator[_Sender]:
     topic = cfg.kafka.input_topic
     if how.dry:
-        yield _Way(topic, how, None, 0)
+        yield _Sender(topic, how, None, 0)
         return
     async with announcing(cfg.kafka) as announcer:
         try:
-            yield _Way(topic, how, announcer, await announcer.partitions())
+            yield _Sender(topic, how, announcer, await announcer.partitions())
             await announcer.settle()
         finally:
             how.sent = announcer.acknowledged

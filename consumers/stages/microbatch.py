@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from consumers.core.blocks import Block, Ticket
 from consumers.core.bulk import BulkPace
-from consumers.core.pace import Setting
+from consumers.core.pace import BatchPlan
 from consumers.core.window import Batch, Window
 from consumers.ports import Clock
 from consumers.telemetry import Telemetry
@@ -95,13 +95,13 @@ class Microbatch:
                 waiting.set_result(None)
         self._crowd = still
 
-    def pace(self, setting: Setting) -> None:
+    def pace(self, plan: BatchPlan) -> None:
         """Go by these limits from now on."""
         limits = self._window.limits
-        if setting != Setting(limits.max_rows, limits.max_wait_s, self._calls):
-            self._calls = setting.calls
+        if plan != BatchPlan(limits.max_rows, limits.max_wait_s, self._calls):
+            self._calls = plan.calls
             self._window.limits = replace(
-                limits, max_rows=setting.max_rows, max_wait_s=setting.max_wait_s
+                limits, max_rows=plan.max_rows, max_wait_s=plan.max_wait_s
             )
 
     def read(self, ticket: Ticket) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from consumers.core.bisect import HANG_UPS, KILL_PERIOD_S, Search
 from consumers.core.blocks import Block, Rejection, Ticket
-from consumers.core.pace import Pace, Setting
+from consumers.core.pace import BatchPlan, Pace
 from consumers.errors import NoAnswer, Poison, Transient, WorkerDied
 from consumers.ports import Answers, Clock
 from consumers.services.gate import Rank
@@ -31,7 +31,7 @@ class Predict:
         self,
         calls: ModelCalls,
         microbatch: Microbatch,
-        fixed: Setting,
+        fixed: BatchPlan,
         pace: Pace | None,
         clock: Clock,
         *,
@@ -243,10 +243,10 @@ class Predict:
         if self._pace is None and allowed == self._allowed:
             return
         self._allowed = allowed
-        setting = self._pace.setting() if self._pace is not None else self._fixed
-        if allowed < setting.calls:
-            setting = replace(setting, calls=allowed)
-        self._microbatch.pace(setting)
+        plan = self._pace.plan() if self._pace is not None else self._fixed
+        if allowed < plan.calls:
+            plan = replace(plan, calls=allowed)
+        self._microbatch.pace(plan)
 
 
 def _is_suspect(block: Block) -> bool:

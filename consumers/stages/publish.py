@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from consumers.core.blocks import Ticket
-from consumers.core.line import LineStop
+from consumers.core.line_stop import LineStop
 from consumers.core.order import Release, Room
 from consumers.core.pace import Pace
 from consumers.core.records import Encoded, Failed, Labels, Records
@@ -21,7 +21,7 @@ from consumers.dedupe import Dedupe
 from consumers.lane import Lane
 from consumers.ports import Clock, Outgoing, Outlet, Sink
 from consumers.stages.reject import Reject
-from consumers.telemetry import Telemetry, Way
+from consumers.telemetry import Telemetry, TimeSpent
 
 # About 1 MB of records, the size of a Kafka batch, and a few ms of the event loop.
 RELEASE_ROWS = 2_500
@@ -34,6 +34,15 @@ class _Leaving(NamedTuple):
 
     encoded: Encoded
     letters: list[bytes]
+
+
+class _Step(NamedTuple):
+    """What leaves at once; `stop`: why the release behind it may not."""
+
+    releases: Sequence[Release]
+    outgoing: list[Outgoing]
+    stop: LineStop | None
+    released_s: float
 
 
 class Publish:
@@ -63,39 +72,42 @@ class Publish:
         self._telemetry = telemetry
 
     async def lane_forever(self, lane: Lane) -> None:
-        while releases := await lane.release(self._room):
-            released_s = self._clock.now()
-            leaving, stop = self._encode_all(lane, releases)
-            releases = releases[: len(leaving)]
-            outgoing = self._outgoing(releases, leaving)
-            for delivery in [await self._sink.send(out) for out in outgoing]:
+        while found := await lane.release(self._room):
+            step = self._step(lane, found)
+            # All are handed over before the first is waited for: they leave in one batch.
+            for delivery in [await self._sink.send(out) for out in step.outgoing]:
                 await delivery
-            lane.delivered(releases)
-            self._delivered(releases, released_s)
-            if stop is not None and lane.alive:
-                lane.stop(stop)
+            lane.delivered(step.releases)
+            self._end(lane, step)
 
     async def lane_in_transactions(self, lane: Lane, outlet: Outlet, idle_s: float) -> None:
         """Records that need no answer move the position alone, after `idle_s` without a release."""
         while (found := await self._within(lane, idle_s)) is not None:
-            if not found and lane.progress == lane.committed:
+            if not found and lane.due is None:
                 continue
-            released_s = self._clock.now()
-            leaving, stop = self._encode_all(lane, found)
-            if stop is not None:
-                lane.line.stopped_at = stop.offset  # the position will say so
-            releases = found[: len(leaving)]
-            outgoing = self._outgoing(releases, leaving)
-            lane.account(releases)
+            step = self._step(lane, found)
+            # The position goes into the transaction, so it is known before the answers are out.
+            lane.account(step.releases, step.stop)
             position = lane.progress
-            await outlet.publish(outgoing, position)
-            lane.committed = position
+            await outlet.publish(step.outgoing, position)
+            lane.committed_up_to(position)
             self._telemetry.committed()
             if found:
-                lane.confirm(releases)
-                self._delivered(releases, released_s)
-            if stop is not None and lane.alive:
-                lane.stop(stop)
+                lane.confirm(step.releases)
+            self._end(lane, step)
+
+    def _step(self, lane: Lane, found: Sequence[Release]) -> _Step:
+        released_s = self._clock.now()
+        leaving, stop = self._encode_all(lane, found)
+        releases = found[: len(leaving)]
+        return _Step(releases, self._outgoing(releases, leaving), stop, released_s)
+
+    def _end(self, lane: Lane, step: _Step) -> None:
+        if step.releases:
+            self._delivered(step.releases, step.released_s)
+        # What the line refuses stays, with all behind it; what was before it is out by now.
+        if step.stop is not None and lane.alive:
+            lane.stop(step.stop)
 
     async def _within(self, lane: Lane, idle_s: float) -> list[Release] | None:
         """What may be published next; empty after `idle_s` without any, None when the lane is
@@ -117,7 +129,7 @@ class Publish:
         passed: list[_Leaving] = []
         for release in releases:
             encoded, ticket = self._records.encode(release), release.ticket
-            limit = lane.line.refuses(
+            limit = lane.letters.refuses(
                 ticket.stream,
                 ticket.record.offset,
                 failed=bool(encoded.failed),
@@ -167,28 +179,28 @@ class Publish:
         self._telemetry.rows_delivered(sum(release.rows for release in releases))
         now_s, now_ms = self._clock.now(), self._clock.wall_ms()
         latencies_s: list[float] = []
-        ways: list[Way] = []
+        spent: list[TimeSpent] = []
         for release in releases:
             if release.finished:
                 latency_s = max(0, now_ms - release.ticket.record.timestamp_ms) / 1000
                 latencies_s.append(latency_s)
-                ways.append(_way(release, latency_s, released_s, now_s))
-        if not ways:
+                spent.append(_time_spent(release, latency_s, released_s, now_s))
+        if not spent:
             return
-        self._telemetry.objects_delivered(latencies_s, ways)
+        self._telemetry.objects_delivered(latencies_s, spent)
         if self._pace is not None:
-            for latency_s, way in zip(latencies_s, ways, strict=True):
-                self._pace.elsewhere(latency_s - way.wait - way.call)
+            for latency_s, one in zip(latencies_s, spent, strict=True):
+                self._pace.elsewhere(latency_s - one.wait - one.call)
 
 
-def _way(release: Release, latency_s: float, released_s: float, now_s: float) -> Way:
+def _time_spent(release: Release, latency_s: float, released_s: float, now_s: float) -> TimeSpent:
     """Where an object's time went, by its last rows."""
     times = release.ticket.times
     here_s = now_s - times.received_s
     if not release.blocks or release.blocks[-1].answers is None:
-        return Way(kafka_in=latency_s - here_s, publish=now_s - released_s)
+        return TimeSpent(kafka_in=latency_s - here_s, publish=now_s - released_s)
     last = release.blocks[-1]
-    return Way(
+    return TimeSpent(
         kafka_in=latency_s - here_s,
         queue=times.fetching_s - times.received_s,
         fetch=times.fetched_s - times.fetching_s,

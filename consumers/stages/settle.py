@@ -70,15 +70,11 @@ class Settle:
 
     async def commit(self, lanes: Iterable[Lane]) -> None:
         """One request, if anything moved. Raises `Transient`."""
-        due = {
-            lane: progress
-            for lane in lanes
-            if lane.may_commit and (progress := lane.progress) != lane.committed
-        }
+        due = {lane: position for lane in lanes if (position := lane.due) is not None}
         if not due:
             return
-        await self._source.commit({lane.partition: progress for lane, progress in due.items()})
+        await self._source.commit({lane.partition: position for lane, position in due.items()})
         self._outage.answered()
-        for lane, progress in due.items():
-            lane.committed = progress
+        for lane, position in due.items():
+            lane.committed_up_to(position)
         self._telemetry.committed()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from consumers.core.line import LineLimits
+from consumers.core.line_stop import LineLimits
 from consumers.formats.base import RowOptions
 from consumers.ports import Record
 from consumers.testing.inherited import Terms

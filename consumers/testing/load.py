@@ -177,8 +177,8 @@ class Objects:
         return (".tar.gz", gzipped(packed)) if self.random.random() < 0.5 else (".tar", packed)
 
     def _broken(self) -> tuple[str, bytes]:
-        ending, data = self.random.choice((self._zipped, self._json, self._tar, self._parquet))()
-        return ending, data[: self.random.randrange(len(data))]
+        suffix, data = self.random.choice((self._zipped, self._json, self._tar, self._parquet))()
+        return suffix, data[: self.random.randrange(len(data))]
 
 
 Put = Callable[[str, bytes], str]
@@ -212,11 +212,11 @@ class Messages:
             self._made.append(message)
         return message
 
-    def again(self, ending: str) -> bytes:
-        """Other bytes for a key that has this ending; none where it is rare."""
+    def again(self, suffix: str) -> bytes:
+        """Other bytes for a key that has this suffix; none where it is rare."""
         for _ in range(20):
             made, data = self._make()
-            if made == ending:
+            if made == suffix:
                 return data
         return b""
 
@@ -224,11 +224,11 @@ class Messages:
         return self._random.choice(self._made[-8:]) if self._made else None
 
     def _named(self) -> dict[str, Any]:
-        ending, data = self._make()
+        suffix, data = self._make()
         self._keys += 1
-        key = f"f/{self._keys}{ending}"
+        key = f"f/{self._keys}{suffix}"
         self._put(key, data)
-        self.present.append((key, ending))
+        self.present.append((key, suffix))
         return {"bucket": BUCKET, "key": key, "stream": f"s{self._random.randrange(5)}"}
 
     def _reference(self) -> bytes:
@@ -252,11 +252,11 @@ class Messages:
         return orjson.dumps(self._named() | {"rows": ranges})
 
     def _pinned(self) -> bytes:
-        ending, data = self._make()
+        suffix, data = self._make()
         self._keys += 1
-        key = f"f/{self._keys}{ending}"
+        key = f"f/{self._keys}{suffix}"
         etag = self._put(key, data)
-        self.present.append((key, ending))
+        self.present.append((key, suffix))
         return orjson.dumps({"bucket": BUCKET, "key": key, "etag": etag})
 
     def _inline(self) -> bytes:

@@ -55,9 +55,9 @@ class PoisonMessages:
         (kind,) = self._random.choices(kinds, weights=(3, 3, 3, 3, 2, 3, 1, 2, 2))
         return kind()
 
-    def _key(self, ending: str = ".csv") -> str:
+    def _key(self, suffix: str = ".csv") -> str:
         self._keys += 1
-        return f"p/{self._keys}{ending}"
+        return f"p/{self._keys}{suffix}"
 
     def _named(self, data: bytes, **more: Any) -> bytes:
         key = self._key()

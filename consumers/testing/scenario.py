@@ -7,7 +7,7 @@ Owner: one simulation.
 from dataclasses import dataclass
 from random import Random
 
-from consumers.core.line import NO_LIMITS
+from consumers.core.line_stop import NO_LIMITS
 from consumers.core.records import Labels, same_partition
 from consumers.core.window import WindowLimits
 from consumers.formats.base import RowOptions
@@ -23,7 +23,7 @@ class Scenario:
     """What is simulated: your model, your objects, your formats; each default is the full zoo.
 
     `answer` is the model, told one payload at a time; a row's answer must not depend on its
-    neighbours. `make_object` returns a file's ending and its bytes.
+    neighbours. `make_object` returns a file's suffix and its bytes.
     """
 
     answer: Answer = load.echo

@@ -147,12 +147,12 @@ class World:
         if self._messages.present:
             self._overwrite(*self.random.choice(self._messages.present))
 
-    def _overwrite(self, key: str, ending: str) -> None:
+    def _overwrite(self, key: str, suffix: str) -> None:
         name = f"{load.BUCKET}/{key}"
         if name not in self._cursed:
             self.history.note("overwrite", key)
             self._unsteady[name].add("changed")
-            self.put(key, self._messages.again(ending))
+            self.put(key, self._messages.again(suffix))
 
     def _broke(self, key: str) -> None:
         """A transfer broke off: the next try may find another object."""

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.core.pace import CallFit, Pace, Setting
+from consumers.core.pace import BatchPlan, CallFit, Pace
 
-FIXED = Setting(max_rows=512, max_wait_s=0.010, calls=4)
+FIXED = BatchPlan(max_rows=512, max_wait_s=0.010, calls=4)
 
 
 def pace(target_ms: float = 50.0) -> Pace:
@@ -25,9 +25,9 @@ def feed(
 
 def test_without_data_the_fixed_values_hold() -> None:
     young = pace()
-    assert young.setting() == FIXED
+    assert young.plan() == FIXED
     feed(young, 19, base_s=0.001, per_row_s=0.0)
-    assert young.setting() == FIXED
+    assert young.plan() == FIXED
 
 
 @given(st.floats(0.0, 0.05), st.floats(0.0, 0.001))
@@ -53,23 +53,23 @@ def test_the_largest_batch_is_the_one_whose_call_still_fits() -> None:
     slow = pace(target_ms=50)
     feed(slow, 100, base_s=0.005, per_row_s=0.0001)
     # Half of 50 ms, less the base of 5 ms, at 0.1 ms a row.
-    assert slow.setting().max_rows == pytest.approx(200, abs=2)
+    assert slow.plan().max_rows == pytest.approx(200, abs=2)
 
 
 def test_a_fast_server_is_asked_sooner_than_a_slow_one() -> None:
     fast, slow = pace(), pace()
     feed(fast, 1_500, base_s=0.001, per_row_s=0.0)
     feed(slow, 1_500, base_s=0.008, per_row_s=0.0)
-    assert fast.setting().max_wait_s == pytest.approx(0.001, rel=0.05)
-    assert slow.setting().max_wait_s == pytest.approx(0.008, rel=0.05)
+    assert fast.plan().max_wait_s == pytest.approx(0.001, rel=0.05)
+    assert slow.plan().max_wait_s == pytest.approx(0.008, rel=0.05)
 
 
 def test_an_idle_server_is_asked_almost_at_once() -> None:
     idle, busy = pace(), pace()
     feed(idle, 1_000, base_s=0.002, per_row_s=0.0, busy=0.05)
     feed(busy, 1_000, base_s=0.002, per_row_s=0.0, busy=0.9)
-    assert idle.setting().max_wait_s == pytest.approx(0.0002, rel=0.2)
-    assert busy.setting().max_wait_s == pytest.approx(0.002, rel=0.05)
+    assert idle.plan().max_wait_s == pytest.approx(0.0002, rel=0.2)
+    assert busy.plan().max_wait_s == pytest.approx(0.002, rel=0.05)
 
 
 def test_time_lost_elsewhere_shortens_what_a_batch_may_take() -> None:
@@ -78,7 +78,7 @@ def test_time_lost_elsewhere_shortens_what_a_batch_may_take() -> None:
         feed(one, 100, base_s=0.002, per_row_s=0.0001)
         for _ in range(500):
             one.elsewhere(elsewhere_s)
-    assert far.setting().max_rows < near.setting().max_rows
+    assert far.plan().max_rows < near.plan().max_rows
 
 
 def test_a_backlog_is_worked_off_with_the_fixed_values() -> None:
@@ -86,10 +86,10 @@ def test_a_backlog_is_worked_off_with_the_fixed_values() -> None:
     feed(late, 100, base_s=0.002, per_row_s=0.0001)
     for _ in range(500):
         late.elsewhere(10.0)
-    assert late.setting() == FIXED
+    assert late.plan() == FIXED
     for _ in range(5_000):
         late.elsewhere(0.001)
-    assert late.setting() != FIXED
+    assert late.plan() != FIXED
 
 
 def test_late_answers_halve_the_calls_in_flight_and_good_ones_bring_them_back() -> None:
@@ -98,9 +98,9 @@ def test_late_answers_halve_the_calls_in_flight_and_good_ones_bring_them_back() 
     for took_s, calls in ((0.200, 2), (0.400, 1), (0.800, 1)):
         now_s += took_s
         one.answered(8, took_s, now_s)
-        assert one.setting().calls == calls
+        assert one.plan().calls == calls
     feed(one, 1_000, base_s=0.002, per_row_s=0.0, now_s=now_s)
-    assert one.setting().calls == 4
+    assert one.plan().calls == 4
 
 
 @given(
@@ -117,7 +117,7 @@ def test_the_setting_stays_within_its_bounds_whatever_happens(
         any_pace.answered(rows, took_s, now_s)
     for spent_s in elsewhere:
         any_pace.elsewhere(spent_s)
-    setting = any_pace.setting()
+    setting = any_pace.plan()
     assert 1 <= setting.max_rows <= 512
     assert 0.0 <= setting.max_wait_s <= 0.050
     assert 1 <= setting.calls <= 4

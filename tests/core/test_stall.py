@@ -1,14 +1,14 @@
-"""When a lane counts as standing still, and who holds it."""
+"""When a lane counts as snapshot still, and who holds it."""
 
 import pytest
 
 from consumers.core.blocks import Rejection
-from consumers.core.stall import Stall, Standing, holder
+from consumers.core.stall import Snapshot, Stall, holder
 from tests.core.builders import answered, block
 from tests.core.builders import ticket as make_ticket
 
-HERE = Standing("predict", 7, deliveries=3)
-MOVED = Standing("predict", 7, deliveries=4)
+HERE = Snapshot("predict", 7, deliveries=3)
+MOVED = Snapshot("predict", 7, deliveries=4)
 
 
 def stall() -> Stall:
@@ -52,9 +52,9 @@ def test_tries_of_a_sick_service_are_no_standstill() -> None:
 def test_one_moving_lane_excuses_no_other() -> None:
     watch = stall()
     for now_s in range(10, 110, 10):
-        moving = Standing("expand", 1, deliveries=0, read_bytes=now_s)
+        moving = Snapshot("expand", 1, deliveries=0, read_bytes=now_s)
         assert watch.look(float(now_s), {0: moving, 3: HERE}, tries=0) is None
-    found = watch.look(110.0, {0: Standing("expand", 1, 0, read_bytes=110), 3: HERE}, tries=0)
+    found = watch.look(110.0, {0: Snapshot("expand", 1, 0, read_bytes=110), 3: HERE}, tries=0)
     assert found is not None
     assert found.partition == 3
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from consumers.core.line import LineLimits
+from consumers.core.line_stop import LineLimits
 from consumers.core.payload import Form, Payload
 from consumers.formats.base import RowOptions
 from consumers.ports import Answers

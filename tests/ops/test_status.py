@@ -15,7 +15,7 @@ from aiohttp import web
 
 from consumers import config
 from consumers.adapters.memory import MemoryModel, MemorySource
-from consumers.core.line import LineLimits
+from consumers.core.line_stop import LineLimits
 from consumers.core.payload import Payload
 from consumers.errors import Unreachable
 from consumers.ops.health import serve_health

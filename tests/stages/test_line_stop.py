@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from consumers.core.cursor import StopMark, with_stop, without_stop
-from consumers.core.line import LineLimits
+from consumers.core.line_stop import LineLimits
 from consumers.core.payload import Matrix, Payload
 from consumers.core.window import WindowLimits
 from consumers.errors import EXIT_FATAL, Fatal

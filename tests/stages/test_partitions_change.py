@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from consumers.core.line import LineLimits
+from consumers.core.line_stop import LineLimits
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.testing.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from consumers.core.cursor import MAX_CHARS, StopMark, decode, with_stop
-from consumers.core.line import LineLimits
+from consumers.core.line_stop import LineLimits
 from consumers.core.payload import Matrix, Payload
 from consumers.core.window import WindowLimits
 from consumers.errors import Fatal, Transient

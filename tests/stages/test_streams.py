@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from consumers.core.line import LineLimits
+from consumers.core.line_stop import LineLimits
 from consumers.ports import Location
 from consumers.testing.virtual_time import virtual_time
 from tests.schemas.test_notifications import FORMS

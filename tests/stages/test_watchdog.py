@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from consumers.core.line import LineLimits
+from consumers.core.line_stop import LineLimits
 from consumers.core.payload import Payload
 from consumers.errors import Fatal, Overloaded
 from consumers.ports import Answers

@@ -13,7 +13,7 @@ import orjson
 from consumers.adapters.memory import MemoryModel, MemoryObjects, MemorySink, MemorySource
 from consumers.adapters.memory_transactions import MemoryOutlets
 from consumers.core.blocks import Ticket
-from consumers.core.line import LineLimits
+from consumers.core.line_stop import LineLimits
 from consumers.core.records import Labels, same_partition
 from consumers.core.window import WindowLimits
 from consumers.formats.base import RowOptions

@@ -86,10 +86,10 @@ class _Stream:
         self.failing = False
 
 
-class Line:
-    """`stopped_at`: the record at which a former assignment stopped under the same limits. A letter
-    for it stops the line at once; otherwise every restart before the mending would let as many
-    through again.
+class LetterAccount:
+    """The dead letters of one lane. `stopped_at`: the record at which a former assignment stopped
+    under the same limits. A letter for it stops the line at once; otherwise every restart before
+    the mending would let as many through again.
     """
 
     def __init__(self, limits: LineLimits, stopped_at: int | None = None) -> None:
