@@ -175,7 +175,8 @@ class _MemoryBody:
 class MemoryObjects:
     """Buckets as dictionaries. `on_open` may raise or wait before an object is opened; `faults` of
     an object are raised one per try, after `faulty_after_chunks`; `part_faults` one per part, None
-    for a part that comes. `parts` are those that came, by key and length.
+    for a part that comes. `parts` are those that came, by key and length. What is put while it is
+    `versioned` has a version id for good.
     """
 
     def __init__(self, *, chunk_bytes: int = 1 << 20) -> None:
@@ -189,11 +190,14 @@ class MemoryObjects:
         self.on_open: Callable[[Location], Awaitable[None]] | None = None
         self._data: dict[tuple[str, str], bytes] = {}
         self._revision: dict[tuple[str, str], int] = defaultdict(int)
+        self._version_id: dict[tuple[str, str], str | None] = {}
 
     def put(self, bucket: str, key: str, data: bytes) -> str:
         """Store an object; its entity tag is returned."""
         self._data[bucket, key] = data
         self._revision[bucket, key] += 1
+        revision = self._revision[bucket, key]
+        self._version_id[bucket, key] = f"v{revision}" if self.versioned else None
         return self._etag(bucket, key)
 
     def delete(self, bucket: str, key: str) -> None:
@@ -215,7 +219,7 @@ class MemoryObjects:
             raise Poison("changed", f"{bucket}/{key} is no longer the version {location.etag}")
         faults = self.faults[bucket, key]
         fault = faults.popleft() if faults else None
-        version_id = f"v{self._revision[bucket, key]}" if self.versioned else None
+        version_id = self._version_id[bucket, key]
         if location.version_id not in (None, version_id):
             raise Poison("changed", f"{bucket}/{key} has no version {location.version_id}")
         return _MemoryBody(
