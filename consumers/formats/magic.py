@@ -7,14 +7,9 @@ well be the first cell of a CSV.
 from typing import Final
 
 _MAGIC: Final[dict[bytes, str]] = {
-    b"ARROW1": "Arrow IPC",
-    b"\xff\xff\xff\xff": "an Arrow IPC stream",
-    b"\x93NUMPY": "npy (numpy)",
     b"Obj\x01": "Avro",
     b"ORC": "ORC",
     b"\x89HDF\r\n": "HDF5",
-    b"PK\x03\x04": "zip (also xlsx and npz)",
-    b"PK\x05\x06": "zip",
     b"7z\xbc\xaf\x27\x1c": "7-Zip",
     b"Rar!\x1a\x07": "RAR",
     b"RIFF": "RIFF (WAV, AVI or WebP)",

@@ -6,13 +6,14 @@ bytes look like. In an archive only members are rows whose extension names a for
 request, unless the `member` glob selects others.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from typing import Final
 
 from consumers.errors import EXIT_USAGE, Fatal, Poison
-from consumers.formats import image, parquet
-from consumers.formats.base import Decoder, RowOptions
+from consumers.formats import arrow, image, npy, parquet, zip
+from consumers.formats.arrow import read_arrow
+from consumers.formats.base import Decoder, RowOptions, Run
 from consumers.formats.codecs import CODECS, LONGEST_MAGIC_BYTES, PackedParser, codec_of
 from consumers.formats.compression import GZIP_MAGIC, Expansion, GzipParser
 from consumers.formats.csv import CsvParser
@@ -20,6 +21,7 @@ from consumers.formats.format import Format, WantsRanges, makes
 from consumers.formats.image import ImageParser
 from consumers.formats.json import JsonArrayParser
 from consumers.formats.ndjson import NdjsonParser
+from consumers.formats.npy import NpyParser, read_npy
 from consumers.formats.opaque import BytesParser
 from consumers.formats.parquet import read_parquet
 from consumers.formats.push import (
@@ -28,6 +30,7 @@ from consumers.formats.push import (
     Parser,
     PushDecoder,
 )
+from consumers.formats.ranged import Ranges, Wanted
 from consumers.formats.sniff import (
     Chosen,
     SniffingParser,
@@ -39,10 +42,19 @@ from consumers.formats.sniff import (
 from consumers.formats.tar import TarParser
 from consumers.formats.tar_header import BLOCK_BYTES, is_tar
 from consumers.formats.text import open_text
+from consumers.formats.zip import read_zip
 from consumers.plugins import plugins
 
 GROUP: Final = "penstock.formats"
 TAR: Final = "tar"
+
+
+def _read_zip(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+    """Its members are read by the other formats."""
+    expansion = Expansion(options)
+    members = Expansion(options, outer=expansion)
+    return read_zip(ranges, options, partial(_open_member, options, expansion=members), expansion)
+
 
 _NUMBERS_OR_JSON = makes("matrix", "json", "columns")
 _OURS: Final = (
@@ -57,6 +69,28 @@ _OURS: Final = (
         ranged=read_parquet,
         extensions=(".parquet", ".pq"),
         looks=parquet.looks,
+    ),
+    Format(
+        "arrow",
+        _NUMBERS_OR_JSON,
+        ranged=read_arrow,
+        extensions=(".arrow", ".arrows", ".feather", ".ipc"),
+        looks=arrow.looks,
+    ),
+    Format(
+        "npy",
+        _NUMBERS_OR_JSON,
+        NpyParser,
+        ranged=read_npy,
+        extensions=(".npy",),
+        looks=npy.looks,
+    ),
+    Format(
+        "zip",
+        makes("matrix", "json", "bytes", "columns"),
+        ranged=_read_zip,
+        extensions=(".zip", ".npz"),
+        looks=zip.looks,
     ),
     Format("image", makes("bytes"), ImageParser, extensions=image.EXTENSIONS, looks=image.looks),
     Format("text", makes("bytes", "json"), open_text, is_text=True),

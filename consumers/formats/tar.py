@@ -121,7 +121,7 @@ class TarParser:
             self._extension[1].extend(part)
         elif self._member is not None:
             path, parser = self._member
-            yield from _of_member(path, parser.feed(part))
+            yield from of_member(path, parser.feed(part))
         if not self._data_bytes:
             yield from self._end()
 
@@ -136,11 +136,12 @@ class TarParser:
                 self._overrides |= parse_pax(bytes(body))
         elif self._member is not None:
             path, parser = self._member
-            yield from _of_member(path, parser.close())
+            yield from of_member(path, parser.close())
             self._member = None
 
 
-def _of_member(path: str, runs: Iterator[Run]) -> Iterator[Run]:
+def of_member(path: str, runs: Iterator[Run]) -> Iterator[Run]:
+    """The same, with the member's name on runs and errors."""
     try:
         for run in runs:
             yield run._replace(member=path)

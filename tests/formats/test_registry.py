@@ -60,7 +60,8 @@ def test_auto_is_as_good_as_nothing() -> None:
 
 def test_an_unknown_format_names_the_known_ones() -> None:
     with pytest.raises(
-        Poison, match="known: auto, csv, ndjson, json, parquet, image, text, bytes, tar"
+        Poison,
+        match="known: auto, csv, ndjson, json, parquet, arrow, npy, zip, image, text, bytes, tar",
     ) as failure:
         decode(CSV, format="xml")
     assert failure.value.code == "bad_format"

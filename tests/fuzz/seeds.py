@@ -9,8 +9,12 @@ import gzip
 import io
 import lzma
 import tarfile
+import zipfile
+from collections.abc import Callable
+from typing import Any
 
 import lz4.frame
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from backports import zstd
@@ -41,6 +45,34 @@ _NDJSON = b'[1,2.5]\n[ 4, 5 ]\r\n\n{"a":1}\n[1,[2]]\n[true,1]\n"x\n[-0,1E5]\nnul
 _ARRAY = rb'[ [1, 2],[4,"]\"],["], {"a":[1,{"b":"\\"}]},null,[7,8] ] '
 _MEMBERS = {"a.csv": b"1,2\n", "b.ndjson": b"[3,4]", "n" * 60 + "/" + "m" * 60 + ".csv": b"5,6\n"}
 _TARS = [_tar(_MEMBERS, kind) for kind in (0, 1, 2)]
+
+
+def _arrow(new: Callable[..., Any]) -> bytes:
+    table = pa.table({"a": [1, 2, None], "s": ["x", "y", "x"], "v": [[1.5], [], None]})
+    out = io.BytesIO()
+    with new(out, table.schema) as writer:
+        writer.write_table(table, 2)
+    return out.getvalue()
+
+
+def _npy(values: Any) -> bytes:
+    out = io.BytesIO()
+    np.save(out, values)
+    return out.getvalue()
+
+
+def _zip(method: int) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as archive:
+        for path, body in _MEMBERS.items():
+            archive.writestr(zipfile.ZipInfo(path), body, method)
+    return out.getvalue()
+
+
+_ARRAYS = (
+    _npy(np.arange(6.0).reshape(3, 2)),
+    _npy(np.asfortranarray(np.arange(6, dtype=">i2").reshape(3, 2))),
+)
 
 
 def _parquet(codec: str) -> bytes:
@@ -78,6 +110,10 @@ SEEDS: dict[str, list[bytes]] = {
     "parquet": [
         choice + _parquet(codec) for choice in (_PLAIN, _TEXTS) for codec in ("none", "snappy")
     ],
+    "arrow": _both(_arrow(pa.ipc.new_file), _arrow(pa.ipc.new_stream)),
+    "npy": _both(*_ARRAYS),
+    "npy as a member": _both(*_ARRAYS),
+    "zip": _both(_zip(zipfile.ZIP_STORED), _zip(zipfile.ZIP_DEFLATED)),
     "image": [_OPAQUE + picture for picture in _PICTURES],
     "text": [choice + _LINES for choice in (_OPAQUE, _TEXTS)],
     "message": [

@@ -66,14 +66,14 @@ def _outcome(
     return rows_of(runs), failure and (failure.code, str(failure))
 
 
-def _parquet(data: bytes) -> None:
+def _ranged(name: str, data: bytes) -> None:
     """Rows are the same whoever wants the rest; what is not wanted has the footer's number."""
     settings, body = data[:SETTING_BYTES].ljust(SETTING_BYTES, b"\0"), data[SETTING_BYTES:]
     options = _options(settings)
     try:
-        if options.form == "bytes" or not body:
+        format = formats()[name]
+        if not format.fits(options) or not body:
             return
-        format = formats()["parquet"]
         whole = [run for runs in by_ranges(options, format, body) for run in runs]
         first = sum(run.rows for run in whole) // 2
         part = by_ranges(options, format, body, lambda start, stop: stop > first)
@@ -141,7 +141,11 @@ TARGETS: dict[str, Target] = {
     "tar": partial(_decoder, "x.tar"),
     "tar.gz": partial(_decoder, "x.tar.gz"),
     "unnamed": partial(_decoder, "x"),
-    "parquet": _parquet,
+    "parquet": partial(_ranged, "parquet"),
+    "arrow": partial(_ranged, "arrow"),
+    "npy": partial(_ranged, "npy"),
+    "npy as a member": partial(_decoder, "x.npy"),
+    "zip": partial(_ranged, "zip"),
     "image": partial(_decoder, "x.jpg"),
     "text": partial(_decoder, "x.txt", format="text"),
     "message": _message,

@@ -1,0 +1,64 @@
+"""Arrow IPC: the file (also Feather) by its footer, the stream from its beginning; batch by batch.
+
+Rule: a batch is checked in full before its values are touched, because what the library trusts may
+be hostile. Rows that nobody wants are decoded and dropped: nothing tells where a batch begins in
+rows. Layout: Arrow Columnar Format, "Serialization and Interprocess Communication".
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+
+from consumers.errors import Poison
+from consumers.formats.base import RowOptions, Run
+from consumers.formats.ranged import Ranges, RangesFile, Wanted
+from consumers.formats.tables import TableReader
+
+FILE_MAGIC: Final = b"ARROW1"
+_FEATHER_1: Final = b"FEA1"
+_CONTINUATION: Final = b"\xff\xff\xff\xff"
+# A batch is decoded as a whole; its rows then go on in pieces.
+PIECE_ROWS: Final = 8_192
+
+
+def looks(head: bytes) -> bool:
+    return head.startswith((FILE_MAGIC, _FEATHER_1)) or (
+        head.startswith(_CONTINUATION) and head[6:8] == b"\0\0"
+    )
+
+
+def read_arrow(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+    """The rows of one object."""
+    head = ranges.read(0, len(FILE_MAGIC))
+    if head.startswith(_FEATHER_1):
+        raise Poison("bad_format", "Feather of version 1 is not read; write version 2")
+    try:
+        if head.startswith(FILE_MAGIC):
+            yield from _rows(_of_file(ranges), options)
+        else:
+            yield from _rows(_of_stream(ranges), options)
+    except (pa.ArrowException, OSError, ValueError, KeyError, EOFError) as error:
+        said = str(error).partition("\n")[0]
+        raise Poison("bad_format", f"the Arrow data cannot be read: {said}") from error
+
+
+def _of_file(ranges: Ranges) -> Iterator[Any]:
+    with pa.ipc.open_file(pa.PythonFile(RangesFile(ranges), mode="r")) as reader:
+        for number in range(reader.num_record_batches):
+            yield reader.get_batch(number)
+
+
+def _of_stream(ranges: Ranges) -> Iterator[Any]:
+    with pa.ipc.open_stream(pa.PythonFile(RangesFile(ranges), mode="r")) as reader:
+        yield from reader
+
+
+def _rows(batches: Iterator[Any], options: RowOptions) -> Iterator[Run]:
+    table: TableReader | None = None
+    for batch in batches:
+        batch.validate(full=True)
+        if table is None:
+            table = TableReader(batch.schema, options)
+        for start in range(0, batch.num_rows, PIECE_ROWS):
+            yield from table.runs(batch.slice(start, PIECE_ROWS))

@@ -1,0 +1,105 @@
+"""zip: by its central directory; each selected member is read by the row format of its own name.
+
+Rule: regular files only, in the order in which they lie; nothing is written anywhere, so a name may
+say what it likes. What is encrypted, damaged, or does not have its checksum is `bad_archive`. Sizes
+in the directory are promises: what is unpacked is measured. Owner: the reader of one object.
+"""
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Final
+
+from consumers.errors import Poison
+from consumers.formats.base import RowOptions, Run
+from consumers.formats.compression import PIECE_BYTES, Expansion
+from consumers.formats.push import Parser
+from consumers.formats.ranged import Ranges, RangesFile
+from consumers.formats.tar import OpenMember, of_member
+
+MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")
+# The directory is read whole: 100,000 entries of 100 bytes are 10 MB.
+MOST_READ_BYTES: Final = 64 << 20
+_READ_BYTES: Final = 128 << 10
+_ENCRYPTED: Final = 0x1
+_DAMAGE: Final = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError)
+
+
+def looks(head: bytes) -> bool:
+    return head.startswith(MAGIC)
+
+
+class _BoundedFile(RangesFile):
+    """A directory that claims to be as long as the object is not read into memory."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is not None and size > MOST_READ_BYTES:
+            raise Poison(
+                "too_large",
+                f"the zip's directory has {size} bytes, at most {MOST_READ_BYTES} are read",
+            )
+        return super().read(size)
+
+
+def read_zip(
+    ranges: Ranges, options: RowOptions, open_member: OpenMember, expansion: Expansion
+) -> Iterator[Run]:
+    """The rows of all members, in the order in which they lie in the archive."""
+    try:
+        with zipfile.ZipFile(_BoundedFile(ranges)) as archive:
+            entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
+            if len(entries) > options.members:
+                raise Poison(
+                    "too_large",
+                    f"the archive has more than {options.members} members (limits.members)",
+                )
+            for entry in entries:
+                parser = _parser_of(entry, options, open_member)
+                if parser is not None:
+                    runs = _read(archive, entry, parser, options, expansion)
+                    yield from of_member(entry.filename, runs)
+    except NotImplementedError as error:
+        raise Poison("bad_archive", f"the zip cannot be read: {error}") from None
+    except _DAMAGE as error:
+        raise Poison("bad_archive", f"the zip is damaged: {error}") from error
+
+
+def _parser_of(
+    entry: zipfile.ZipInfo, options: RowOptions, open_member: OpenMember
+) -> Parser | None:
+    glob, path = options.member, entry.filename
+    if entry.is_dir() or (glob is not None and not fnmatchcase(path, glob)):
+        return None
+    parser = open_member(path)
+    if parser is None:
+        return None
+    if entry.flag_bits & _ENCRYPTED:
+        raise Poison("bad_archive", f'member "{path}" is encrypted, which is not read')
+    limit_bytes = options.member_bytes
+    if limit_bytes is not None and entry.file_size > limit_bytes:
+        raise Poison(
+            "too_large",
+            f'member "{path}" has {entry.file_size} bytes, limits.member_bytes is {limit_bytes}',
+        )
+    return parser
+
+
+def _read(
+    archive: zipfile.ZipFile,
+    entry: zipfile.ZipInfo,
+    parser: Parser,
+    options: RowOptions,
+    expansion: Expansion,
+) -> Iterator[Run]:
+    expansion.add(entry.compress_size, 0)
+    made_bytes = 0
+    with archive.open(entry) as file:
+        while piece := file.read(_READ_BYTES):
+            made_bytes += len(piece)
+            expansion.add(0, len(piece))
+            if made_bytes % PIECE_BYTES < len(piece):
+                expansion.check()
+            for start in range(0, len(piece), parser.step_bytes):
+                yield from parser.feed(piece[start : start + parser.step_bytes])
+    yield from parser.close()

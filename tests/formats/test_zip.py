@@ -1,0 +1,123 @@
+"""zip: members as rows, whoever wrote it; what is encrypted, damaged, too large or hostile."""
+
+import io
+import struct
+import zipfile
+from collections.abc import Mapping
+
+import pytest
+
+from consumers.errors import Poison
+from consumers.formats.base import RowOptions, Run
+from consumers.formats.whole import decoded
+from tests.formats.pictures import JPEG
+from tests.formats.support import gzipped, matrix, rows_of, tar_of
+
+ROWS = b"".join(b"%d,%d\n" % (i, i * i) for i in range(2000))
+METHODS = {
+    "stored": zipfile.ZIP_STORED,
+    "deflated": zipfile.ZIP_DEFLATED,
+    "bzip2": zipfile.ZIP_BZIP2,
+    "lzma": zipfile.ZIP_LZMA,
+}
+
+
+def zip_of(
+    members: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED, *, zip64: bool = False
+) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as archive:
+        for path, body in members.items():
+            with archive.open(path, "w", force_zip64=zip64) as file:
+                file.write(body)
+    return out.getvalue()
+
+
+def runs_of(data: bytes, options: RowOptions | None = None, key: str = "x.zip") -> list[Run]:
+    return [run for runs in decoded(options or RowOptions(), data, 999, key=key) for run in runs]
+
+
+def code_of(data: bytes, options: RowOptions | None = None) -> str:
+    with pytest.raises(Poison) as caught:
+        runs_of(data, options)
+    return caught.value.code
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("key", ["x.zip", "x"])
+def test_members_are_rows_by_their_own_names(method: str, key: str) -> None:
+    members = {"a/1.csv": ROWS, "readme.txt": b"no", "b.csv.gz": gzipped(b"1,2\n"), "c.csv": b""}
+    runs = runs_of(zip_of(members, METHODS[method]), key=key)
+    assert len(matrix(runs)) == 2001
+    assert {run.member for run in runs} == {"a/1.csv", "b.csv.gz"}
+
+
+def test_zip64_is_read() -> None:
+    assert len(matrix(runs_of(zip_of({"a.csv": ROWS}, zip64=True)))) == 2000
+
+
+def test_images_are_a_row_a_member_and_a_glob_chooses_any() -> None:
+    data = zip_of({"1.jpg": JPEG, "1.txt": b"cat", "2.jpg": b""})
+    runs = runs_of(data, RowOptions(form="bytes"))
+    assert rows_of(runs) == [("1.jpg", JPEG), ("2.jpg", "the file is empty")]
+    runs = runs_of(data, RowOptions(form="bytes", member="*.txt"))
+    assert rows_of(runs) == [("1.txt", b"cat")]
+
+
+def test_a_name_that_climbs_out_is_a_name_and_nothing_else() -> None:
+    runs = runs_of(zip_of({"../../etc/a.csv": b"1,2\n", "C:\\b.csv": b"3,4\n"}))
+    assert [run.member for run in runs] == ["../../etc/a.csv", "C:\\b.csv"]
+
+
+def test_an_encrypted_member_is_refused() -> None:
+    data = bytearray(zip_of({"a.csv": ROWS}))
+    data[6] |= 1
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    with pytest.raises(Poison, match="encrypted") as caught:
+        runs_of(bytes(data))
+    assert caught.value.code == "bad_archive"
+
+
+@pytest.mark.parametrize("tenth", range(1, 10))
+def test_an_archive_that_breaks_off_is_bad(tenth: int) -> None:
+    data = zip_of({f"{n}.csv": ROWS for n in range(5)})
+    assert code_of(data[: len(data) * tenth // 10]) == "bad_archive"
+
+
+def test_a_member_without_its_checksum_is_bad_and_its_neighbours_before_are_read() -> None:
+    data = bytearray(zip_of({"a.csv": b"1,2\n", "b.csv": b"3,4\n"}, zipfile.ZIP_STORED))
+    data[data.index(b"3,4")] = ord("9")
+    steps = decoded(RowOptions(), bytes(data), 999, key="x.zip")
+    assert matrix(next(steps)) == [[1, 2]]
+    with pytest.raises(Poison, match=r"b\.csv") as caught:
+        list(steps)
+    assert caught.value.code == "bad_archive"
+
+
+def test_a_bomb_stops_at_the_expansion_ratio() -> None:
+    data = zip_of({f"{n}.csv": b"1,2\n" * (1 << 20) for n in range(12)})
+    assert code_of(data, RowOptions(expansion_ratio=100)) == "too_large"
+
+
+def test_limits_of_members_hold() -> None:
+    data = zip_of({"a.csv": ROWS, "b.csv": ROWS})
+    assert code_of(data, RowOptions(members=1)) == "too_large"
+    assert code_of(data, RowOptions(member_bytes=100)) == "too_large"
+
+
+def test_a_directory_that_claims_to_be_huge_is_not_read() -> None:
+    data = bytearray(zip_of({"a.csv": ROWS}))
+    struct.pack_into("<I", data, len(data) - 10, 0xFFFFFFF0)
+    assert code_of(bytes(data)) in ("bad_archive", "too_large")
+
+
+@pytest.mark.parametrize(
+    "data", [zip_of({"in.zip": zip_of({"a.csv": ROWS})}), tar_of({"in.zip": zip_of({})})]
+)
+def test_an_archive_in_an_archive_is_not_read(data: bytes) -> None:
+    with pytest.raises(Poison, match="by its parts"):
+        runs_of(data, key="x.zip" if data.startswith(b"PK") else "x.tar")
+
+
+def test_an_empty_archive_has_no_rows() -> None:
+    assert runs_of(zip_of({})) == []
