@@ -26,6 +26,7 @@ from consumers.services.model_calls import ModelCalls
 from consumers.services.outage import Outage
 from consumers.stages.consume import Consume, Intake
 from consumers.stages.download import Download
+from consumers.stages.download_object import ObjectReader
 from consumers.stages.expand import Expand, Offload, decode_in_thread
 from consumers.stages.microbatch import Microbatch
 from consumers.stages.predict import Predict
@@ -149,19 +150,28 @@ class Wiring:
         self, adapters: Adapters, expand: Expand, dedupe: Dedupe, telemetry: Telemetry
     ) -> Download:
         settings, clock = self.settings, adapters.clock
-        return Download(
+        away = self._outage("object store", clock)
+        reader = ObjectReader(
             adapters.objects,
             expand,
             self.microbatch,
             self.budget,
             clock,
             telemetry,
-            self._outage("object store", clock),
+            away,
+            dedupe,
+            pin=settings.pin,
+            object_bytes=settings.object_bytes,
+        )
+        return Download(
+            reader,
+            self.microbatch,
+            clock,
+            telemetry,
+            away,
             dedupe,
             self.jitter,
-            pin=settings.pin,
             wait_for_object_s=settings.wait_for_object_s,
-            object_bytes=settings.object_bytes,
         )
 
     def _calls(self, adapters: Adapters, telemetry: Telemetry) -> ModelCalls:

@@ -339,5 +339,6 @@ def test_stage_files_list_the_flow() -> None:
         if file.stem != "__init__"
     )
     assert stages == [
-        "consume", "download", "expand", "microbatch", "predict", "publish", "reject", "settle",
+        "consume", "download", "download_object", "expand", "microbatch", "predict", "publish",
+        "reject", "settle",
     ]  # fmt: skip
