@@ -81,6 +81,10 @@ class Rows(Section, frozen=True):
     dtype: Literal["float32"] = "float32"
     member: str | None = None
     on_bad_row: Literal["reject", "fail_object"] = "reject"
+    # Width x height; none: a picture is a row as it is.
+    image_size: str | None = None
+    image_layout: Literal["nchw", "nhwc"] = "nchw"
+    image_scale: str = "none"
 
 
 class Window(Section, frozen=True):

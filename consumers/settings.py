@@ -15,6 +15,8 @@ from consumers.core.records import Labels, same_partition
 from consumers.core.window import WindowLimits
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.formats.base import RowOptions
+from consumers.formats.pictures import need_pillow
+from consumers.formats.pixels import pixel_options
 from consumers.formats.registry import check_options
 from consumers.services.canary import canary_of
 from consumers.stages.download import GIVE_UP_S
@@ -129,8 +131,18 @@ def row_options(cfg: config.Config) -> RowOptions:
             "decimal comma cells are separated by semicolon, tab or pipe",
             exit_code=EXIT_USAGE,
         )
+    form = requests.find(cfg.model.request).takes
+    image = pixel_options(
+        cfg.rows.image_size,
+        cfg.rows.image_layout,
+        cfg.rows.image_scale,
+        form,
+        cfg.limits.row_bytes,
+    )
+    if image is not None:
+        need_pillow("rows.image_size")
     options = RowOptions(
-        form=requests.find(cfg.model.request).takes,
+        form=form,
         format=cfg.rows.format,
         text=cfg.rows.text,
         header=header if isinstance(header, str) else "yes" if header else "no",
@@ -148,6 +160,7 @@ def row_options(cfg: config.Config) -> RowOptions:
         members=cfg.limits.members,
         member_bytes=cfg.limits.member_bytes,
         pixels=cfg.limits.pixels,
+        image=image,
     )
     check_options(options, cfg.model.request)
     return options

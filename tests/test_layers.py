@@ -242,6 +242,7 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "grpc": ("consumers/adapters/oip_",),
     "google": ("consumers/adapters/oip_messages.py",),
     "confluent_kafka": ("consumers/embedded/",),
+    "PIL": ("consumers/formats/pictures.py",),
     "prometheus_client": ("consumers/telemetry.py", "consumers/ops/"),
     "click": ("consumers/cli.py", "consumers/commands/"),
 }

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from consumers.core.payload import Form, Payload
 from consumers.formats.dialect import Decimal, Delimiter
+from consumers.formats.pixels import PixelOptions
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,8 @@ class Notices:
 @dataclass(frozen=True)
 class RowOptions:
     """How bytes become rows; from the `rows` and `limits` sections of the configuration. `missing`
-    is the number for an empty cell; None: such a row is bad.
+    is the number for an empty cell; None: such a row is bad. `image`: what a picture becomes; None:
+    it stays as it is.
     """
 
     form: Form = "matrix"
@@ -105,12 +107,18 @@ class RowOptions:
     member_bytes: int | None = None
     # Pillow's own bound for what it decodes: a quarter of a gigabyte at three bytes a pixel.
     pixels: int = 89_478_485
+    image: PixelOptions | None = None
     notices: Notices = field(default_factory=Notices, compare=False)
 
     @property
     def as_numbers(self) -> bool:
         """Are rows of text to be read as numbers?"""
         return self.form in ("matrix", "columns")
+
+    @property
+    def is_slow(self) -> bool:
+        """May a single small row take long, so that even that is work for a thread?"""
+        return self.image is not None
 
     @cached_property
     def rules(self) -> str:

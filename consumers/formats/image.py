@@ -1,15 +1,18 @@
-"""Images: one object, or one member of an archive, is one row; its bytes go to the model as they
-are.
+"""Images: one object, or one member of an archive, is one row: its bytes as they are, or with
+`rows.image_size` its pixels.
 
 Rule: what is no picture, or claims more than `limits.pixels`, is a bad row before anybody decodes
-it. Of an animation it is the model that chooses the frame; most take the first.
+it. Of an animation, or a file of several pages, the first one counts where the pixels are wanted;
+else it is the model that chooses.
 """
 
-from consumers.core.payload import BytesRows
+from collections.abc import Collection
+
+from consumers.core.payload import Form, Payload
+from consumers.formats import pictures
 from consumers.formats.base import RowOptions
 from consumers.formats.opaque import OneRowParser, opaque
 from consumers.formats.picture import kind_of, look_at
-from consumers.formats.rows import BadRow
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
 
@@ -19,16 +22,22 @@ class ImageParser(OneRowParser):
 
     def __init__(self, options: RowOptions) -> None:
         super().__init__(options, self._row)
-        self._pixels = options.pixels
+        self._options = options
 
-    def _row(self, data: bytes) -> BytesRows:
-        picture = look_at(data)
-        if picture.width * picture.height > self._pixels:
-            raise BadRow(
-                f"the {picture.kind} has {picture.width} x {picture.height} pixels, more than "
-                f"{self._pixels} (limits.pixels)"
-            )
+    def _row(self, data: bytes) -> Payload:
+        options = self._options
+        if options.image is not None:
+            size = (options.image.width, options.image.height)
+            rgb = pictures.decode(data, size, options.pixels)
+            return options.image.row(rgb, options.form)
+        pictures.check_pixels(*look_at(data), options.pixels)
         return opaque(data)
+
+
+def makes_pixels(options: RowOptions) -> Collection[Form]:
+    """Numbers only where their count is asked for."""
+    forms: tuple[Form, ...] = ("matrix", "bytes")
+    return forms if options.image is not None else forms[1:]
 
 
 def looks(head: bytes) -> bool:

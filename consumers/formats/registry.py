@@ -92,7 +92,13 @@ _OURS: Final = (
         extensions=(".zip", ".npz"),
         looks=zip.looks,
     ),
-    Format("image", makes("bytes"), ImageParser, extensions=image.EXTENSIONS, looks=image.looks),
+    Format(
+        "image",
+        image.makes_pixels,
+        ImageParser,
+        extensions=image.EXTENSIONS,
+        looks=image.looks,
+    ),
     Format("text", makes("bytes", "json"), open_text, is_text=True),
     Format("bytes", makes("bytes"), BytesParser),
 )

@@ -92,7 +92,8 @@ class Expand:
                 format="json" if reference is None else reference.format or self._options.format,
                 compression=reference.compression if reference else "none",
             )
-        return Reading(decoder, _Rows(ticket, self._microbatch), self._offload)
+        rows = _Rows(ticket, self._microbatch)
+        return Reading(decoder, rows, self._offload, is_slow=self._options.is_slow)
 
     def begin_ranged(
         self, ticket: Ticket, format: Format, size: int, tail: bytes
@@ -133,10 +134,11 @@ class RangedReading:
 class Reading:
     """One try at one object: feed it chunks, then close it."""
 
-    def __init__(self, decoder: Decoder, rows: "_Rows", offload: Offload) -> None:
+    def __init__(self, decoder: Decoder, rows: "_Rows", offload: Offload, *, is_slow: bool) -> None:
         self._decoder = decoder
         self._rows = rows
         self._offload = offload
+        self._is_slow = is_slow
 
     async def feed(self, data: bytes, room: Room) -> None:
         """Decode in steps; each waits for `room`, as what a step becomes is only known after it."""
@@ -147,7 +149,7 @@ class Reading:
                 step_bytes = self._decoder.step_bytes
                 step = data[start : start + step_bytes] if len(data) > step_bytes else data
                 await room()
-                in_thread = self._decoder.expands and len(step) > OFFLOAD_BYTES
+                in_thread = self._decoder.expands and (self._is_slow or len(step) > OFFLOAD_BYTES)
                 await self._feed(step, in_thread=in_thread)
                 while self._decoder.pending and self._rows.alive:
                     await asyncio.sleep(0)
@@ -165,8 +167,13 @@ class Reading:
 
     async def close(self) -> None:
         with _in_this_stage():
-            while runs := self._decoder.close():
+            while runs := await self._close():
                 self._rows.emit(runs)
+
+    async def _close(self) -> list[Run]:
+        if self._is_slow:
+            return await self._offload(lambda _: self._decoder.close(), b"")
+        return self._decoder.close()
 
 
 class _Bad(NamedTuple):

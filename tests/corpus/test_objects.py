@@ -7,10 +7,11 @@ from consumers.testing.virtual_time import virtual_time
 from tests.corpus.archives import ARCHIVES
 from tests.corpus.cases import Stored, words
 from tests.corpus.objects import OBJECTS
+from tests.corpus.pictures import PICTURES
 from tests.corpus.running import check_answer
 
 FORMS: list[Form] = ["matrix", "json"]
-CASES = [*OBJECTS, *ARCHIVES]
+CASES = [*OBJECTS, *ARCHIVES, *PICTURES]
 
 
 @pytest.mark.parametrize("form", FORMS)

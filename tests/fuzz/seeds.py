@@ -10,7 +10,7 @@ import io
 import lzma
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import lz4.frame
@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from backports import zstd
+from PIL import Image
 
 from tests.formats import pictures
 
@@ -93,6 +94,19 @@ _PICTURES = (
     *(pictures.webp(kind, 5, 3) for kind in ("VP8 ", "VP8L", "VP8X")),
 )
 
+
+def _drawn() -> Iterator[bytes]:
+    """True pictures, of modes and kinds with a way of their own."""
+    image = Image.effect_mandelbrot((9, 7), (-2, -1, 1, 1), 20)
+    for mode, kind in [
+        ("RGB", "JPEG"), ("CMYK", "JPEG"), ("P", "PNG"), ("I;16", "PNG"), ("LA", "PNG"),
+        ("RGB", "WebP"), ("P", "GIF"), ("RGB", "BMP"), ("RGB", "TIFF"),
+    ]:  # fmt: skip
+        out = io.BytesIO()
+        image.convert(mode).save(out, kind)
+        yield out.getvalue()
+
+
 SEEDS: dict[str, list[bytes]] = {
     "csv": _both(_CSV, b"\xef\xbb\xbf1,2\n3,4\n"),
     "ndjson": _both(_NDJSON, b'{"a":1,"b":2}\n{"b":1}\n'),
@@ -115,6 +129,7 @@ SEEDS: dict[str, list[bytes]] = {
     "npy as a member": _both(*_ARRAYS),
     "zip": _both(_zip(zipfile.ZIP_STORED), _zip(zipfile.ZIP_DEFLATED)),
     "image": [_OPAQUE + picture for picture in _PICTURES],
+    "pixels": [b"\x13" + picture for picture in _drawn()],
     "text": [choice + _LINES for choice in (_OPAQUE, _TEXTS)],
     "message": [
         b'{"bucket":"b","key":"k","stream":"s","event_time":7,"rows":[[0,5],[7,null]],"etag":"e"}',

@@ -16,12 +16,14 @@ from consumers.core import cursor
 from consumers.core.payload import Form
 from consumers.errors import PenstockError, Poison
 from consumers.formats.base import RowOptions
+from consumers.formats.pixels import PixelOptions
 from consumers.formats.registry import formats
 from consumers.formats.whole import by_ranges
 from schemas.codec import References, decode, encode_reference
 from schemas.dead_letter import decode_dead_letter
 from schemas.errors import SchemaError
 from schemas.prediction import decode_prediction
+from tests.formats.support import decode as decode_object
 from tests.formats.support import decode_until_failure, rows_of
 
 Target = Callable[[bytes], None]
@@ -80,6 +82,18 @@ def _ranged(name: str, data: bytes) -> None:
         assert sum(run.rows for runs in part for run in runs) == sum(run.rows for run in whole)
     except Poison:
         return
+
+
+def _pixels(data: bytes) -> None:
+    """One row of the size that was asked for, or a bad one, whatever the picture."""
+    settings, body = data[:1].ljust(1, b"\0"), data[1:]
+    image = PixelOptions(1 + settings[0] % 8, 1 + settings[0] // 8 % 4)
+    options = RowOptions(image=image, pixels=1 << 16)
+    for run in decode_object(body, "x", options, format="image"):
+        assert run.rows == 1
+        assert run.error or run.payload
+        if run.payload is not None:
+            assert run.payload.nbytes == image.row_bytes("matrix")
 
 
 def _message(data: bytes) -> None:
@@ -147,6 +161,7 @@ TARGETS: dict[str, Target] = {
     "npy as a member": partial(_decoder, "x.npy"),
     "zip": partial(_ranged, "zip"),
     "image": partial(_decoder, "x.jpg"),
+    "pixels": _pixels,
     "text": partial(_decoder, "x.txt", format="text"),
     "message": _message,
     "cursor": _cursor,

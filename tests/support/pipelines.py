@@ -19,6 +19,7 @@ from consumers.core.window import WindowLimits
 from consumers.formats.base import RowOptions
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Transactions
+from consumers.stages.expand import Offload
 from consumers.telemetry import Telemetry
 from consumers.testing.virtual_time import VirtualClock
 from consumers.wiring import Settings, Wiring
@@ -72,6 +73,7 @@ class World:
     allow: Sequence[str] | None = None
     stream_from: str | None = None
     exactly_once: bool = False
+    offload: Offload = inline
     partition_of: Callable[[Ticket], int] = same_partition
     settings: Settings = SETTINGS
     source: MemorySource = field(init=False)
@@ -103,7 +105,7 @@ class World:
             allow=self.allow,
             partition_of=self.partition_of,
         )
-        return Pipeline(Wiring(settings, adapters, self.telemetry, offload=inline))
+        return Pipeline(Wiring(settings, adapters, self.telemetry, offload=self.offload))
 
     def announce(
         self,
