@@ -194,6 +194,11 @@ class Model(Protocol):
     @property
     def version(self) -> str | None: ...
 
+    @property
+    def most_rows(self) -> int | None:
+        """In one request, as far as the server told; None: any number."""
+        ...
+
     async def aclose(self) -> None: ...
 
 

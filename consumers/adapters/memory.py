@@ -264,6 +264,7 @@ class MemoryModel:
     in_flight: int = 0
     most_in_flight: int = 0
     version: str | None = None
+    most_rows: int | None = None
 
     async def predict(self, payloads: Sequence[Payload]) -> Answers:
         self.calls.append(list(payloads))

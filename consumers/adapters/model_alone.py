@@ -31,6 +31,10 @@ class AloneModel:
     def version(self) -> str | None:
         return self._model.version
 
+    @property
+    def most_rows(self) -> int | None:
+        return self._model.most_rows
+
     async def predict(self, payloads: Sequence[Payload]) -> Answers:
         while not self._is_open.is_set():
             await self._is_open.wait()

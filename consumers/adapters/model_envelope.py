@@ -45,6 +45,11 @@ class EnvelopeModel:
     def version(self) -> str | None:
         return self._version
 
+    @property
+    def most_rows(self) -> int | None:
+        """These servers do not say."""
+        return None
+
     async def predict(self, payloads: Sequence[Payload]) -> Answers:
         if not payloads:
             await self._check()

@@ -41,6 +41,11 @@ class TorchServeModel:
     def version(self) -> str | None:
         return self._version
 
+    @property
+    def most_rows(self) -> int | None:
+        """These servers do not say."""
+        return None
+
     async def predict(self, payloads: Sequence[Payload]) -> Answers:
         rows = sum(payload.rows for payload in payloads)
         if self._form.single and rows > 1:

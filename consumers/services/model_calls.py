@@ -83,6 +83,11 @@ class ModelCalls:
         return self._gate.is_open
 
     @property
+    def most_rows(self) -> int | None:
+        """What the server takes in one request, as far as it told."""
+        return self._model.most_rows
+
+    @property
     def has_canary(self) -> bool:
         return bool(self._canary)
 

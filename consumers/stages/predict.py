@@ -43,7 +43,7 @@ class Predict:
         self._pace = pace
         self._clock = clock
         self._most_bytes = most_bytes
-        self._allowed = fixed.calls
+        self._followed: tuple[int, int | None] = (fixed.calls, None)
         # The searches that rows of one object go to, while it is suspected.
         self._searches: dict[Ticket, Search] = {}
         self._begun = 0
@@ -53,6 +53,7 @@ class Predict:
 
     async def run(self) -> None:
         """Never returns by itself."""
+        self._follow()
         async with asyncio.TaskGroup() as self._tasks:
             for _ in range(self._fixed.calls):
                 self._tasks.create_task(self._call_forever())
@@ -126,7 +127,8 @@ class Predict:
             await self._calls.probe(call)
             self._follow()
             return
-        part = search.ask(PROBE_ROWS if call.is_probe else None)
+        limits = [self._calls.most_rows, PROBE_ROWS if call.is_probe else None]
+        part = search.ask(min((one for one in limits if one is not None), default=None))
         if not part:
             self._calls.leave(call)
             return
@@ -238,14 +240,18 @@ class Predict:
         )
 
     def _follow(self) -> None:
-        """The window goes by what was learned, in calls the less of latency and of illness."""
-        allowed = self._calls.allowed
-        if self._pace is None and allowed == self._allowed:
+        """The window goes by what was learned, in calls the less of latency and of illness, in rows
+        the less of latency and of what the server takes.
+        """
+        allowed, most_rows = self._calls.allowed, self._calls.most_rows
+        if self._pace is None and (allowed, most_rows) == self._followed:
             return
-        self._allowed = allowed
+        self._followed = (allowed, most_rows)
         plan = self._pace.plan() if self._pace is not None else self._fixed
         if allowed < plan.calls:
             plan = replace(plan, calls=allowed)
+        if most_rows is not None and most_rows < plan.max_rows:
+            plan = replace(plan, max_rows=most_rows)
         self._microbatch.pace(plan)
 
 

@@ -146,6 +146,7 @@ class SimulatedModel:
     """The model behind this worker's connection."""
 
     version: str | None = None
+    most_rows: int | None = None
 
     def __init__(self, ask: AskModel, process: Process, weather: Weather) -> None:
         self.in_flight = 0

@@ -26,6 +26,7 @@ class Gathering:
     batch: list[bytes] = field(default_factory=list)
     waiting: int = 0
     version: str | None = None
+    most_rows: int | None = None
     fails: type[Exception] | None = None
 
     async def predict(self, payloads: Sequence[Payload]) -> Answers:

@@ -1,0 +1,122 @@
+"""Real model servers killed in the middle of the job: nothing is lost, and no row is blamed.
+
+Each test has a server of its own, started from what `scripts/stack up --with NAME` has built.
+"""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from realstack import layout, processes, stack
+from realstack.errors import NotReady
+from realstack.model_server import ModelServer
+from realstack.processes import Process
+from tests.support.loads import Load, assert_predicted, places_of
+from tests.support.reference_model import numpy_answers
+from tests.support.services import Services, Topics
+from tests.support.topic_tools import Broker
+from tests.support.waiting import until
+from tests.support.worker import environment, running_worker
+
+WAYS = {
+    "triton": {"protocol": "oip", "request": "float32"},
+    "triton_grpc": {"protocol": "oip-grpc", "request": "float32"},
+    "mlserver": {"protocol": "oip", "request": "float32"},
+    "kserve_grpc": {"protocol": "oip-grpc", "request": "float32"},
+    "litserve": {"protocol": "http", "preset": "litserve", "path": "/{name}"},
+}
+
+
+class OwnServer:
+    """A model server of the test's own, which it may kill and start again on the same ports."""
+
+    def __init__(self, server: ModelServer, folder: Path) -> None:
+        self._server = server
+        self._folder = folder
+        self.ports = layout.free_ports(server.ports)
+        self._process: Process | None = None
+
+    def start(self) -> None:
+        launch = self._server.configure(self._folder, self.ports)
+        log = self._folder / "log"
+        self._process = processes.start(launch.argv, log=log, cwd=self._folder, env=launch.env)
+
+    def kill(self) -> None:
+        """At once, with all that it started."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            while self._process.running:
+                pass
+
+    async def answers(self) -> bool:
+        try:
+            self._server.probe(self.ports)
+        except NotReady:
+            return False
+        return True
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, services: Services) -> str:
+    chosen: str = request.param
+    return chosen
+
+
+@pytest.fixture
+def server(way: str) -> Iterator[OwnServer]:
+    known = stack.EXTRAS[way.partition("_")[0]]
+    if not known.environment.exists():
+        pytest.skip(f"{known.name} is not built: scripts/stack up --with {known.name}")
+    # Not pytest's folder: its path is too long for the sockets that some make there.
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        own = OwnServer(known, Path(folder))
+        own.start()
+        yield own
+        own.kill()
+
+
+@pytest.mark.timeout(240)
+async def test_a_server_that_is_killed_and_comes_back_costs_no_row_and_blames_none(
+    services: Services,
+    topics: Topics,
+    bucket: str,
+    s3: Any,
+    broker: Broker,
+    way: str,
+    server: OwnServer,
+) -> None:
+    load = Load(40, rows=700)
+    load.store(s3, bucket)
+    scheme = "grpc" if way.endswith("_grpc") else "http"
+    settings = WAYS[way] | {"url": f"{scheme}://127.0.0.1:{server.ports[way]}", "name": "rows"}
+    model = {f"MODEL__{key.upper()}": value for key, value in settings.items()}
+    # Small batches, so that the kill comes between many calls.
+    environ = environment(services, topics, WINDOW__MAX_ROWS="16", **model)
+
+    async def answered() -> int:
+        return sum((await broker.ends(topics.output)).values())
+
+    async def has_begun() -> bool:
+        return await answered() > 0
+
+    await until(server.answers, lambda: "the model server answers", within_s=90)
+    async with running_worker(environ) as worker:
+        await worker.ready()
+        await broker.publish(topics.input, load.messages(bucket))
+        await until(has_begun, lambda: "answers")
+        server.kill()
+        at_the_kill = await answered()
+        server.start()
+        await until(server.answers, lambda: "the model server answers again", within_s=90)
+        await broker.until_committed(topics.input, topics.input, load.ends)
+        assert await worker.stop() == 0, worker.said
+    assert at_the_kill < len(load.rows), "it was killed in the middle"
+    output = await broker.records(topics.output)
+    assert places_of(output) == load.places(topics.input)
+    assert_predicted(output, load.answers(topics.input, numpy_answers(load.rows)))
+    assert sum((await broker.ends(topics.dlq)).values()) == 0
