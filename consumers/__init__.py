@@ -9,6 +9,7 @@ Where to look, from what a person starts down to what everything rests on:
     app             the worker: picks the adapters, checks the topics, turns signals into a drain
     library         `predict` for Python programs: the same pipeline without Kafka
     settings        from configuration to what the parts need: the one translator
+    results         its predictions as a table
     config          every key with its default; TOML, and the environment (variables)
     variables       `PENSTOCK_SECTION__KEY` as a value of the kind that the key takes
     pipeline        the life: start, rebalance, drain, stop; begin reading here
@@ -45,15 +46,19 @@ section; the parts of the pipeline get plain values. A test holds all this and t
 
 from typing import Any
 
-__all__ = ["predict"]
+__all__ = ["Predictions", "predict", "predict_sync", "to_arrow", "to_pandas"]
 
 
 def __getattr__(name: str) -> Any:
     """`from consumers import predict`, loaded when asked for: the core must not pull in the
     clients.
     """
-    if name == "predict":
-        from consumers.library import predict
+    if name in ("predict", "predict_sync"):
+        from consumers import library
 
-        return predict
+        return getattr(library, name)
+    if name in __all__:
+        from consumers import results
+
+        return getattr(results, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -113,6 +113,15 @@ class Fatal(PenstockError):
         self.exit_code = exit_code
 
 
+def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first failure that is not a group itself; failures on purpose before bugs."""
+    flat = [
+        first_cause(error) if isinstance(error, BaseExceptionGroup) else error
+        for error in group.exceptions
+    ]
+    return min(flat, key=lambda error: not isinstance(error, PenstockError))
+
+
 def missing_extra(what: str, extra: str, error: ImportError) -> Fatal:
     """`what` needs a library that is installed on demand."""
     return Fatal(

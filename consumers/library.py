@@ -7,18 +7,23 @@ stops iterating stops the pipeline. Owner: the caller's task.
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from functools import partial
+from threading import Thread
 from urllib.parse import urlsplit
 
 import msgspec
 
 from consumers import config, requests
 from consumers.adapters.models import fitted_to_server, open_model
+from consumers.adapters.objects_local import LocalObjects, local_path
 from consumers.adapters.stores import open_objects
 from consumers.adapters.urls import ResultSink, UrlSource, references
 from consumers.clock import SystemClock
-from consumers.errors import EXIT_USAGE, Fatal
+from consumers.errors import EXIT_USAGE, Fatal, first_cause
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters
+from consumers.results import Predictions
+from consumers.services.startup import ask_store, until_answered
 from consumers.settings import for_call
 from consumers.telemetry import Telemetry
 from consumers.wiring import Wiring
@@ -31,7 +36,8 @@ async def predict(
     request: str | None = None,
     cfg: config.Config | None = None,
 ) -> AsyncGenerator[Prediction]:
-    """Predictions for every row of the objects that `urls` (or globs) name, in order.
+    """Predictions for every row of the objects that `urls` name, in order: `s3://...`, local paths
+    and `file://...`, globs of both, and `-` for standard input.
 
     `model` is a TorchServe URL, `http://host:port/predictions/NAME[/VERSION]`; `request` one of
     `json`, `instances`, `float32`, `bytes`, `raw`, `arrow`. Everything else comes from `cfg`,
@@ -44,6 +50,37 @@ async def predict(
         async for lines in found:
             for line in lines:
                 yield decoder.decode(line)
+
+
+def predict_sync(
+    *urls: str,
+    model: str | None = None,
+    request: str | None = None,
+    cfg: config.Config | None = None,
+) -> Predictions:
+    """As `predict`, all results at once, as a list with `to_arrow()` and `to_pandas()`. In a thread
+    of its own, since a notebook's has a loop that is running.
+    """
+    found = Predictions()
+    failed: list[BaseException] = []
+
+    async def collect() -> None:
+        async with aclosing(predict(*urls, model=model, request=request, cfg=cfg)) as results:
+            async for result in results:
+                found.append(result)
+
+    def work() -> None:
+        try:
+            asyncio.run(collect())
+        except BaseException as error:  # raised in the caller's thread
+            failed.append(error)
+
+    thread = Thread(target=work, name="predict_sync", daemon=True)
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return found
 
 
 def with_model(cfg: config.Config, url: str | None, request: str | None) -> config.Config:
@@ -71,7 +108,7 @@ async def predict_lines(urls: Sequence[str], cfg: config.Config) -> AsyncGenerat
     """The same as records of the output topic, JSON each, in lists as they become ready."""
     if requests.find(cfg.model.request).single:
         cfg = await fitted_to_server(cfg)
-    objects, model = open_objects(cfg.objects), open_model(cfg)
+    objects, model = LocalObjects(partial(open_objects, cfg.objects)), open_model(cfg)
     sink = ResultSink(cfg.output.topic)
     try:
         ended = asyncio.Event()
@@ -79,11 +116,18 @@ async def predict_lines(urls: Sequence[str], cfg: config.Config) -> AsyncGenerat
             UrlSource(references(objects, urls), ended.set), objects, model, sink, SystemClock()
         )
         pipeline = Pipeline(Wiring(for_call(cfg, model.version), adapters, Telemetry()))
+        start_s = cfg.limits.start_ms / 1000
+        if any(local_path(url) is None for url in urls):
+            ask = partial(ask_store, objects, cfg.objects)
+            await until_answered("object store", ask, adapters.clock, start_s)
+        await until_answered("model server", pipeline.calls.check, adapters.clock, start_s)
         running = asyncio.create_task(_run_until(pipeline, ended))
         try:
             async with aclosing(_until_done(sink.results, running)) as found:
                 async for lines in found:
                     yield lines
+        except BaseExceptionGroup as group:
+            raise first_cause(group) from group
         finally:
             running.cancel()
             await asyncio.wait([running])

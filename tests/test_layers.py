@@ -174,11 +174,14 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.pipeline",
         "consumers.ports",
         "consumers.requests",
+        "consumers.results",
+        "consumers.services",
         "consumers.settings",
         "consumers.telemetry",
         "consumers.wiring",
         "schemas",
     },
+    "consumers.results": {"consumers.errors", "schemas"},
     "consumers.bench": {
         "consumers.adapters",
         "consumers.config",
@@ -210,6 +213,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.logs",
         "consumers.ops",
         "consumers.verify",
+        "schemas",
     },
     "consumers.cli": {
         "consumers.commands",
@@ -218,7 +222,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.process",
     },
     "consumers.__main__": {"consumers.cli"},
-    "consumers.__init__": {"consumers.library"},
+    "consumers.__init__": {"consumers.library", "consumers.results"},
 }
 
 # Client libraries and the only files that may import them.

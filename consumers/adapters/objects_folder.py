@@ -53,7 +53,7 @@ class FolderObjects:
             file = await asyncio.to_thread(_open_inside, self._folder, location)
             body = FolderBody(location, file)
         except OSError as error:
-            raise _translated(error, location) from None
+            raise translated(error, location) from None
         if location.etag is not None and quoted(location.etag) != body.etag:
             await body.aclose()
             raise Poison("changed", f"{name(location)}: the file has changed since")
@@ -79,7 +79,7 @@ class FolderObjects:
                 for listed in page:
                     yield listed
         except OSError as error:
-            raise _translated(error, location) from None
+            raise translated(error, location) from None
 
     async def aclose(self) -> None:
         """Nothing is held between calls."""
@@ -105,7 +105,7 @@ class FolderBody:
                 wanted_bytes = min(left, chunk_bytes)
                 chunk = await in_thread(partial(self._file.read, wanted_bytes))
             except OSError as error:
-                raise _translated(error, self._location) from None
+                raise translated(error, self._location) from None
             if not chunk:
                 raise Poison("changed", f"{name(self._location)}: cut while it was read")
             left -= len(chunk)
@@ -119,7 +119,7 @@ class FolderBody:
         try:
             data = await in_thread(lambda: os.pread(self._file.fileno(), last - first, first))
         except OSError as error:
-            raise _translated(error, self._location) from None
+            raise translated(error, self._location) from None
         part = Part(data, self.size, self.etag, None)
         return check_part(part, self._location, start, stop)
 
@@ -141,7 +141,11 @@ def _open_inside(folder: Path, location: Location) -> BinaryIO:
     path = os.path.realpath(folder / location.bucket / location.key)
     if not _is_inside(folder, path):
         raise Poison("not_found", f"{name(location)}: a link leads out of the folder")
-    number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    return open_regular(path, location, os.O_NOFOLLOW)
+
+
+def open_regular(path: str, location: Location, flags: int = 0) -> BinaryIO:
+    number = os.open(path, os.O_RDONLY | flags | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
         raise Poison("not_found", f"{name(location)}: not a regular file")
@@ -178,7 +182,7 @@ def _walk(bucket: Path, prefix: str, glob: Glob) -> Iterator[Listed]:
                 yield Listed(Location(bucket.name, key, etag=_etag(found)), found.st_size)
 
 
-def _translated(error: OSError, location: Location) -> PenstockError:
+def translated(error: OSError, location: Location) -> PenstockError:
     said = f"{name(location)}: {error.strerror}"
     if error.errno in _NO_SUCH_FILE:
         return Poison("not_found", f"{said}; write the file before publishing its reference")

@@ -7,6 +7,7 @@ in their order, and a reader who stops reading stops the transfer. Owner: `libra
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
+from consumers.adapters.objects_local import LOCAL, local_files, local_path
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.ports import Commit, Objects, Outgoing, Rebalance, Record
 from schemas.codec import SchemaError, encode_reference, split_url
@@ -18,10 +19,17 @@ _MAGIC = frozenset("*?[")
 
 
 async def references(objects: Objects, urls: Sequence[str]) -> AsyncIterator[Reference]:
-    """A reference per object the URLs name, globs listed by key. Raises `Fatal` when a glob matches
-    nothing.
+    """A reference per object or file the URLs and paths name, globs listed by key. Raises `Fatal`
+    when a glob matches nothing.
     """
     for url in urls:
+        if (path := local_path(url)) is not None:
+            files = await local_files(path)
+            for file in files:
+                yield Reference(bucket=LOCAL, key=file, stream=file.rpartition("/")[0] or file)
+            if not files:
+                raise Fatal(f"no file matches {url}", exit_code=EXIT_USAGE)
+            continue
         try:
             bucket, key = split_url(url)
         except SchemaError as error:

@@ -1,6 +1,9 @@
 """`penstock predict`: objects in, results out, no Kafka."""
 
+import os
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
@@ -9,6 +12,8 @@ from typing import BinaryIO
 import click
 
 from consumers.commands.shared import Context, common, counting, pass_context, run_async
+from consumers.commands.tally import Tally
+from consumers.errors import EXIT_DONE, EXIT_USAGE, Fatal
 
 
 @click.command()
@@ -18,6 +23,7 @@ from consumers.commands.shared import Context, common, counting, pass_context, r
 )
 @click.option("--model", help="http://host:port/predictions/NAME instead of the configured model.")
 @click.option("--request", metavar="FORM", help="json, instances, float32, bytes, raw or arrow.")
+@click.option("--allow-errors", is_flag=True, help="Exit with 0 though rows were rejected.")
 @common
 @pass_context
 def predict(
@@ -26,29 +32,64 @@ def predict(
     output: Path | None,
     model: str | None,
     request: str | None,
+    allow_errors: bool,
 ) -> None:
-    """Predict the rows of objects (or globs) without Kafka: results in order, as JSON lines."""
+    """Predict the rows of objects without Kafka: results in order, as JSON lines.
+
+    URL is s3://bucket/key, a glob of keys, a local path or file://, or - for standard input. Exits
+    with 1 if anything was answered by an error.
+    """
     from consumers.library import predict_lines, with_model
 
     cfg = with_model(context.load(quiet=True), model, request)
+    tally = Tally(time.monotonic)
 
     async def work() -> None:
-        with _result_file(output) as file, counting("rows") as count:
-            rows = 0
+        with _result_file(output, tally) as file, counting("rows") as count:
             async with aclosing(predict_lines(urls, cfg)) as found:
                 async for lines in found:
                     file.write(b"\n".join(lines) + b"\n")
-                    rows += len(lines)
-                    count(rows)
+                    if first := tally.take(lines):
+                        click.echo(f"the first error: {first}", err=True)
+                    count(tally.records)
 
     run_async(work())
+    click.echo(tally.sentence(), err=True)
+    code = tally.exit_code(allow_errors=allow_errors)
+    if code != EXIT_DONE:
+        sys.exit(code)
 
 
 @contextmanager
-def _result_file(path: Path | None) -> Iterator[BinaryIO]:
+def _result_file(path: Path | None, tally: Tally) -> Iterator[BinaryIO]:
+    """Standard output, or a file that appears when it is complete."""
     if path is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    with path.open("wb") as file:
-        yield file
+    if path.exists() and not path.is_file():  # a pipe, or /dev/null
+        with path.open("wb") as file:
+            yield file
+        return
+    try:
+        number, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    except OSError as error:
+        raise Fatal(f"--output {path}: {error.strerror or error}", exit_code=EXIT_USAGE) from None
+    try:
+        with os.fdopen(number, "wb") as file:
+            yield file
+        Path(name).chmod(_mode(path))
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        click.echo(f"{path} is not written: stopped after {tally.records:,} records", err=True)
+        raise
+
+
+def _mode(path: Path) -> int:
+    """That of the file that is replaced, else what the shell would have given it."""
+    if path.exists():
+        return path.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

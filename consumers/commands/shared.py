@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from consumers import config, logs
-from consumers.errors import PenstockError
+from consumers.errors import first_cause
 
 
 class Context:
@@ -94,13 +94,4 @@ def run_async(work: Coroutine[Any, Any, None]) -> None:
     try:
         asyncio.run(work)
     except BaseExceptionGroup as group:
-        raise _cause(group) from group
-
-
-def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first failure that is not a group itself; failures on purpose before bugs."""
-    flat = [
-        _cause(error) if isinstance(error, BaseExceptionGroup) else error
-        for error in group.exceptions
-    ]
-    return min(flat, key=lambda error: not isinstance(error, PenstockError))
+        raise first_cause(group) from group

@@ -1,0 +1,131 @@
+"""Local files and standard input beside an object store, for `predict`.
+
+Rule: a reference to a local file has the bucket `file://` and an absolute path for a key;
+everything else is the store's. Standard input is copied to a temporary file first, since what is
+read may have to be read again. Owner: `library.predict`; no worker reads local files by reference.
+"""
+
+import asyncio
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from glob import glob, has_magic
+from pathlib import Path
+from threading import Thread
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from consumers.adapters.objects_folder import FolderBody, open_regular, translated
+from consumers.ports import Body, Listed, Location, Objects, Part
+
+LOCAL: Final = "file://"
+STDIN: Final = "-"
+
+
+def local_path(url: str) -> str | None:
+    """The path that a URL, or what is none, names on this machine; None for a store's URL."""
+    if url.startswith(LOCAL):
+        return unquote(urlsplit(url).path)
+    return None if "://" in url else url
+
+
+async def local_files(path: str) -> list[str]:
+    """Absolute paths in order; of a glob those that match, `**` across folders."""
+    return [STDIN] if path == STDIN else await asyncio.to_thread(_files, path)
+
+
+def _files(path: str) -> list[str]:
+    if not has_magic(path) or Path(path).exists():  # a file may be called `[1].csv`
+        return [str(Path(path).absolute())]
+    found = (Path(one) for one in glob(path, recursive=True))  # noqa: PTH207 (any path, `**`)
+    return sorted(str(one.absolute()) for one in found if one.is_file())
+
+
+class LocalObjects:
+    """The port `Objects` over local files and a store, which is opened when it is first needed: a
+    local file asks for no credentials.
+    """
+
+    def __init__(self, open_store: Callable[[], Objects]) -> None:
+        self._open_store = open_store
+        self._opened: Objects | None = None
+        self._stdin: _Stdin | None = None
+
+    @property
+    def _store(self) -> Objects:
+        if self._opened is None:
+            self._opened = self._open_store()
+        return self._opened
+
+    async def open(self, location: Location) -> Body:
+        if location.bucket != LOCAL:
+            return await self._store.open(location)
+        return await self._open(location)
+
+    async def _open(self, location: Location) -> FolderBody:
+        try:
+            path = location.key
+            if path == STDIN:
+                self._stdin = self._stdin or _Stdin()
+                path = await asyncio.shield(self._stdin.copied)
+            return FolderBody(location, await asyncio.to_thread(open_regular, path, location))
+        except OSError as error:
+            raise translated(error, location) from None
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        if location.bucket != LOCAL:
+            return await self._store.part(location, start, stop)
+        body = await self._open(location)
+        try:
+            return await body.part(start, stop)
+        finally:
+            await body.aclose()
+
+    def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
+        return self._store.list(bucket, pattern)
+
+    async def aclose(self) -> None:
+        if self._stdin is not None:
+            self._stdin.close()
+        if self._opened is not None:
+            await self._opened.aclose()
+
+
+class _Stdin:
+    """Standard input as a file, once it has ended. The thread that reads it is one that nobody
+    waits for: a terminal may never end its input.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.NamedTemporaryFile(prefix="penstock-stdin-")  # noqa: SIM115
+        self._loop = asyncio.get_running_loop()
+        self.copied: asyncio.Future[str] = self._loop.create_future()
+        Thread(target=self._copy, name="stdin", daemon=True).start()
+
+    def _copy(self) -> None:
+        try:
+            shutil.copyfileobj(sys.stdin.buffer, self._file)
+            self._file.flush()
+        except (OSError, ValueError) as error:
+            self._tell(error)
+        else:
+            self._tell(None)
+
+    def _tell(self, error: Exception | None) -> None:
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            self._loop.call_soon_threadsafe(self._done, error)
+
+    def _done(self, error: Exception | None) -> None:
+        if self.copied.cancelled():
+            return
+        if error is None:
+            self.copied.set_result(self._file.name)
+        else:
+            self.copied.set_exception(error)
+
+    def close(self) -> None:
+        self.copied.cancel()
+        with suppress(FileNotFoundError):
+            Path(self._file.name).unlink()

@@ -1,0 +1,225 @@
+"""`penstock predict` and `consumers.predict`, without any service but a model."""
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+import pytest
+
+from consumers import predict, predict_sync, to_pandas
+from consumers.commands.tally import Tally
+from consumers.config import Config, Limits, Model, Objects
+from consumers.embedded.model_server import EmbeddedModelServer
+from consumers.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal
+from tests.support.loads import csv
+from tests.support.reference_model import numpy_answers, random_rows
+from tests.support.waiting import until
+
+ENDS_S = 60.0
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[EmbeddedModelServer]:
+    async with EmbeddedModelServer() as server:
+        yield server
+
+
+class Ended(NamedTuple):
+    code: int
+    lines: list[dict[str, object]]
+    err: str
+
+
+async def command(
+    server: EmbeddedModelServer, folder: Path, *arguments: str, stdin: bytes = b""
+) -> Ended:
+    process = await start(server, folder, *arguments)
+    async with asyncio.timeout(ENDS_S):
+        out, err = await process.communicate(stdin)
+    assert process.returncode is not None
+    lines = [orjson.loads(line) for line in out.splitlines()]
+    return Ended(process.returncode, lines, err.decode())
+
+
+async def start(
+    server: EmbeddedModelServer, folder: Path, *arguments: str
+) -> asyncio.subprocess.Process:
+    environ = {name: text for name, text in os.environ.items() if not name.startswith("PENSTOCK_")}
+    environ |= {
+        "PENSTOCK_MODEL__URL": server.url,
+        "PENSTOCK_MODEL__REQUEST": "float32",
+        "PENSTOCK_OBJECTS__ENDPOINT_URL": folder.as_uri(),
+    }
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "consumers", "predict", *arguments),
+        cwd=folder, env=environ, stdin=PIPE, stdout=PIPE, stderr=PIPE,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["relative", "absolute", "url", "glob", "stdin", "bucket"])
+async def test_what_is_read_may_be_here_or_in_a_store(
+    server: EmbeddedModelServer, tmp_path: Path, how: str
+) -> None:
+    rows = random_rows(20)
+    file = tmp_path / "bucket" / "a 1.csv"
+    file.parent.mkdir()
+    file.write_bytes(csv(rows))
+    url = {
+        "relative": "bucket/a 1.csv",
+        "absolute": str(file),
+        "url": file.as_uri(),
+        "glob": "**/*.csv",
+        "stdin": "-",
+        "bucket": "s3://bucket/a 1.csv",
+    }[how]
+    done = await command(server, tmp_path, url, stdin=file.read_bytes() if how == "stdin" else b"")
+    assert done.code == 0, done.err
+    scores = [line["prediction"]["score"] for line in done.lines]  # type: ignore[index]
+    assert scores == pytest.approx([answer["score"] for answer in numpy_answers(rows)], abs=1e-5)
+    assert "20 rows of 1 objects" in done.err
+    assert "20 predicted" in done.err
+
+
+async def test_an_answer_that_is_an_error_is_code_1_unless_errors_are_allowed(
+    server: EmbeddedModelServer, tmp_path: Path
+) -> None:
+    (tmp_path / "x.csv").write_bytes(csv(random_rows(3)) + b"not,numbers\n")
+    done = await command(server, tmp_path, "x.csv")
+    assert done.code == 1
+    assert "the first error: " in done.err
+    assert "bad_row" in done.err
+    assert "3 predicted, 1 rejected (bad_row 1)" in done.err
+    assert (await command(server, tmp_path, "x.csv", "--allow-errors")).code == 0
+
+
+async def test_where_nothing_can_be_read_the_code_is_that_of_the_reason(
+    server: EmbeddedModelServer, tmp_path: Path
+) -> None:
+    done = await command(server, tmp_path, "no.csv", "--allow-errors")
+    assert done.code == EXIT_USAGE
+    assert "1 objects not read to their end (not_found 1)" in done.err
+    assert (await command(server, tmp_path, "*.nothing")).code == EXIT_USAGE
+    (tmp_path / "x.csv").write_bytes(csv(random_rows(3)))
+    assert (await command(server, tmp_path, "no.csv", "x.csv")).code == 1
+
+
+def test_an_object_that_is_away_or_forbidden_has_a_code_of_its_own() -> None:
+    for error, code in (("forbidden", EXIT_USAGE), ("unavailable", EXIT_UNREACHABLE)):
+        tally = Tally(lambda: 0.0)
+        tally.take(
+            [b'{"row":null,"last":true,"error":{"code":"%b","message":"m"}}' % error.encode()]
+        )
+        assert tally.exit_code(allow_errors=True) == code
+
+
+async def test_the_output_appears_when_it_is_complete(
+    server: EmbeddedModelServer, tmp_path: Path
+) -> None:
+    (tmp_path / "x.csv").write_bytes(csv(random_rows(3)))
+    output = tmp_path / "results.jsonl"
+    output.write_text("of yesterday\n")
+    output.chmod(0o600)
+    done = await command(server, tmp_path, "x.csv", "--output", str(output))
+    assert (done.code, done.lines) == (0, [])
+    assert output.read_bytes().count(b"\n") == 3
+    assert output.stat().st_mode & 0o777 == 0o600
+    assert names(tmp_path) == ["results.jsonl", "x.csv"]
+
+
+async def test_an_output_that_cannot_be_is_told_without_a_traceback(
+    server: EmbeddedModelServer, tmp_path: Path
+) -> None:
+    (tmp_path / "x.csv").write_bytes(csv(random_rows(3)))
+    done = await command(server, tmp_path, "x.csv", "--output", "/nodir/x")
+    assert done.code == EXIT_USAGE
+    assert done.err == "penstock: --output /nodir/x: No such file or directory\n"
+
+
+async def test_ctrl_c_leaves_the_output_of_before_and_says_so(
+    server: EmbeddedModelServer, tmp_path: Path
+) -> None:
+    output = tmp_path / "results.jsonl"
+    output.write_text("of yesterday\n")
+    process = await start(server, tmp_path, "-", "--output", str(output))
+
+    async def is_writing() -> bool:
+        return len(names(tmp_path)) == 2
+
+    async with asyncio.timeout(ENDS_S):
+        await until(is_writing, lambda: "no file for the results")
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        err = await process.stderr.read()
+        await process.wait()
+    assert process.returncode == 130
+    assert f"{output} is not written: stopped after 0 records" in err.decode()
+    assert output.read_text() == "of yesterday\n"
+    assert names(tmp_path) == ["results.jsonl"]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def settings(url: str, **more: object) -> Config:
+    return Config(model=Model(url=url, request="float32"), **more)  # type: ignore[arg-type]
+
+
+async def test_a_wrong_setting_is_a_fatal_and_no_group(server: EmbeddedModelServer) -> None:
+    server.fail_next("no_model")
+    with pytest.raises(Fatal) as caught:
+        [one async for one in predict("x.csv", cfg=settings(server.url))]
+    assert caught.value.exit_code == EXIT_USAGE
+    with pytest.raises(Fatal, match="no file matches"):
+        [one async for one in predict("/no/*.such", cfg=settings(server.url))]
+
+
+@pytest.mark.parametrize("missing", ["model", "store"])
+async def test_a_service_that_is_away_at_the_start_ends_it_after_start_ms(
+    server: EmbeddedModelServer, missing: str
+) -> None:
+    nowhere = "http://127.0.0.1:9"
+    cfg = settings(nowhere if missing == "model" else server.url, limits=Limits(start_ms=300))
+    if missing == "store":
+        cfg = settings(
+            server.url,
+            limits=Limits(start_ms=300),
+            objects=Objects(endpoint_url=nowhere, key="k", secret="s"),
+        )
+    with pytest.raises(Fatal, match=r"did not answer for 0\.3 s") as caught:
+        [one async for one in predict("s3://b/x.csv" if missing == "store" else "-", cfg=cfg)]
+    assert caught.value.exit_code == EXIT_UNREACHABLE
+
+
+async def test_results_come_at_once_and_as_a_table_where_a_loop_is_running(
+    server: EmbeddedModelServer, tmp_path: Path
+) -> None:
+    rows = random_rows(4)
+    file = tmp_path / "x.csv"
+    file.write_bytes(csv(rows) + b"bad\n")
+
+    def in_a_notebook() -> object:
+        return predict_sync(str(file), cfg=settings(server.url))
+
+    results = await asyncio.to_thread(in_a_notebook)
+    assert isinstance(results, list)
+    table = results.to_arrow()  # type: ignore[attr-defined]
+    assert table.column("row").to_pylist() == [0, 1, 2, 3, 4]
+    assert table.column("key").to_pylist() == [str(file)] * 5
+    assert table.column("error").to_pylist() == [None] * 4 + ["bad_row"]
+    scores = [answer["score"] for answer in numpy_answers(rows)]
+    assert table.column("prediction.score").to_pylist()[:4] == pytest.approx(scores, abs=1e-5)
+    assert table.column("prediction.score").to_pylist()[4] is None
+    with pytest.raises(Fatal, match=r"penstock-stream\[pandas\]"):
+        to_pandas(results)
+
+
+def test_a_failure_of_the_synchronous_call_is_raised_in_it() -> None:
+    with pytest.raises(Fatal, match="did not answer"):
+        predict_sync("-", cfg=settings("http://127.0.0.1:9", limits=Limits(start_ms=200)))
