@@ -23,6 +23,7 @@ SECRET_KEYS = frozenset({"sasl_password", "key", "secret", "token"})
 # Addresses may carry credentials: `http://user:password@host/?token=...`.
 URL_KEYS = frozenset({"url", "endpoint_url", "management_url"})
 MASK = "********"
+AWS_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 Positive = Annotated[int, Meta(gt=0)]
 NonNegative = Annotated[int, Meta(ge=0)]
@@ -278,18 +279,29 @@ def resolve(path: Path | None = None, environ: Mapping[str, str] | None = None) 
     tree = _read(path) if path else {}
     sources = {f"{section}.{key}": f"{path}" for section in tree for key in tree[section]}
     overridden = {}
-    for name, section, key, value in variables(
-        os.environ if environ is None else environ, SECTIONS
-    ):
+    environ = os.environ if environ is None else environ
+    for name, section, key, value in variables(environ, SECTIONS):
         keys = tree.setdefault(section, {})
         if key in keys and keys[key] != value:
             overridden[f"{section}.{key}"] = name
         keys[key] = value
         sources[f"{section}.{key}"] = name
+    _take_aws_endpoint(tree, sources, environ)
     try:
         return Resolved(msgspec.convert(tree, Config), sources, overridden)
     except msgspec.ValidationError as error:
         raise usage(_explained(str(error), sources)) from None
+
+
+def _take_aws_endpoint(
+    tree: dict[str, Any], sources: dict[str, str], environ: Mapping[str, str]
+) -> None:
+    """The address that every AWS client takes is taken here as well, where none is configured."""
+    objects = tree.get("objects", {})
+    name = next((name for name in AWS_ENDPOINTS if environ.get(name)), None)
+    if name is not None and objects.get("endpoint_url") is None:
+        tree["objects"] = {**objects, "endpoint_url": environ[name]}
+        sources["objects.endpoint_url"] = name
 
 
 def _explained(error: str, sources: Mapping[str, str]) -> str:

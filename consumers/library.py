@@ -120,7 +120,7 @@ async def predict_lines(urls: Sequence[str], cfg: config.Config) -> AsyncGenerat
         if any(local_path(url) is None for url in urls):
             ask = partial(ask_store, objects, cfg.objects)
             await until_answered("object store", ask, adapters.clock, start_s)
-        await until_answered("model server", pipeline.calls.check, adapters.clock, start_s)
+        await until_answered("model server", pipeline.wiring.calls.check, adapters.clock, start_s)
         running = asyncio.create_task(_run_until(pipeline, ended))
         try:
             async with aclosing(_until_done(sink.results, running)) as found:

@@ -120,6 +120,7 @@ class Pipeline:
         if self._takeover is not None:
             check_count(len(starts))
         await self._check_places(starts)
+        first = self._generation + 1
         for partition, start in sorted(starts.items()):
             work = (
                 self._takeover.live(partition)
@@ -127,7 +128,7 @@ class Pipeline:
                 else self.wiring.publish.lane_forever(self._begin(partition, start))
             )
             self._publishing[partition] = self._tasks.create_task(work)
-        log.info("assigned partitions %s", sorted(starts) or "none")
+        log.info("assigned partitions %s", _with_generations(sorted(starts), first))
 
     async def _check_places(self, partitions: Collection[int]) -> None:
         """Partitions may have been added since the output topic was looked at."""
@@ -243,3 +244,11 @@ class Pipeline:
                 f"let go of a producer within {ASKS * ASK_AGAIN_S:g} s.",
                 exit_code=EXIT_UNREACHABLE,
             )
+
+
+def _with_generations(partitions: Sequence[int], first: int) -> str:
+    """Each partition has a generation of its own, in their order."""
+    if not partitions:
+        return "none"
+    last = first + len(partitions) - 1
+    return f"{partitions} as generation {first}{f' to {last}' if last > first else ''}"

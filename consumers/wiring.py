@@ -23,7 +23,7 @@ from consumers.formats.base import RowOptions
 from consumers.lane import Lane
 from consumers.ports import Adapters, Clock, Commit
 from consumers.services.model_calls import ModelCalls
-from consumers.services.outage import Outage
+from consumers.services.outage import KAFKA, Outage
 from consumers.stages.consume import Consume, Intake
 from consumers.stages.download import Download
 from consumers.stages.download_object import ObjectReader
@@ -150,7 +150,7 @@ class Wiring:
         self, adapters: Adapters, expand: Expand, dedupe: Dedupe, telemetry: Telemetry
     ) -> Download:
         settings, clock = self.settings, adapters.clock
-        away = self._outage("object store", clock)
+        away = self._outage("object store", clock, settings.patience_s)
         reader = ObjectReader(
             adapters.objects,
             expand,
@@ -176,7 +176,7 @@ class Wiring:
 
     def _calls(self, adapters: Adapters, telemetry: Telemetry) -> ModelCalls:
         settings, clock = self.settings, adapters.clock
-        away = self._outage("model server", clock)
+        away = self._outage("model server", clock, settings.patience_s)
         return ModelCalls(
             adapters.model, settings.canary, settings.callers, clock, telemetry, away, self.jitter
         )
@@ -198,13 +198,13 @@ class Wiring:
             adapters.source,
             self.lanes,
             telemetry,
-            Outage("Kafka broker", clock, settings.broker_patience_s),
+            self._outage(KAFKA, clock, settings.broker_patience_s),
             clock,
             interval_s=settings.commit_interval_s,
         )
 
-    def _outage(self, service: str, clock: Clock) -> Outage:
-        outage = Outage(service, clock, self.settings.patience_s)
+    def _outage(self, service: str, clock: Clock, patience_s: float | None) -> Outage:
+        outage = Outage(service, clock, patience_s)
         self.outages.append(outage)
         return outage
 

@@ -143,3 +143,14 @@ def test_a_worker_says_at_its_start_what_it_is_and_what_the_environment_override
     monkeypatch.setenv("PENSTOCK_HTTP_FD", "3")
     run_command.say_start(resolve(file), file)
     assert not caplog.records, "of several members the supervisor says it"
+
+
+def test_the_endpoint_of_every_aws_client_is_taken_where_none_is_configured() -> None:
+    """With plain http, too: the store's client allows it by the configured address alone."""
+    resolved = resolve(environ={"AWS_ENDPOINT_URL": "http://minio:9000"})
+    assert resolved.config.objects.endpoint_url == "http://minio:9000"
+    assert resolved.sources["objects.endpoint_url"] == "AWS_ENDPOINT_URL"
+    both = {"AWS_ENDPOINT_URL": "http://a", "AWS_ENDPOINT_URL_S3": "http://b"}
+    assert load(environ=both).objects.endpoint_url == "http://b"
+    own = both | {"PENSTOCK_OBJECTS__ENDPOINT_URL": "http://c"}
+    assert load(environ=own).objects.endpoint_url == "http://c"

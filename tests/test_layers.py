@@ -132,6 +132,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.pipeline",
         "consumers.ports",
         "consumers.process",
+        "consumers.services",
         "consumers.telemetry",
         "schemas",
     },

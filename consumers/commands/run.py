@@ -52,7 +52,7 @@ def say_start(resolved: config.Resolved, path: Path | None) -> None:
         log.info("the environment overrides %s: %s", path, changes)
     cfg = resolved.config
     log.info(
-        "penstock %s: %s of %s as group %s; store %s; model %s at %s (%s, %s); window %d rows or "
+        "worker %s: %s of %s as group %s; store %s; model %s at %s (%s, %s); window %d rows or "
         "%d ms; to %s, %s",
         version(DISTRIBUTION),
         cfg.kafka.input_topic,

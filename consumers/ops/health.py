@@ -4,7 +4,8 @@ people.
 Rule: it only looks, and answers at once; what it shows is collected when it is asked for.
 """
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -18,9 +19,10 @@ from consumers.ports import Model
 from consumers.telemetry import Telemetry
 
 
-def serve_health(
+@asynccontextmanager
+async def serve_health(
     settings: config.Http, pipeline: Pipeline, model: Model, telemetry: Telemetry
-) -> AbstractAsyncContextManager[str]:
+) -> AsyncIterator[str]:
     """Serve while the body runs; yields the page's URL. One of several workers listens where its
     supervisor does not.
     """
@@ -59,4 +61,6 @@ def serve_health(
         "/metrics": metrics,
         "/api/status": api_status,
     }
-    return serving(settings, pages, inherited_listener())
+    with status.sampling():
+        async with serving(settings, pages, inherited_listener()) as url:
+            yield url

@@ -7,20 +7,24 @@ all when they do not. Texts are the world's and stay JSON strings.
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from consumers.errors import PenstockError
 from consumers.lane import Lane
 from consumers.pipeline import Pipeline
 from consumers.ports import Model
+from consumers.services.outage import KAFKA
 from consumers.telemetry import Telemetry
 
 # A page that is looked at asks every two seconds, and people do not wait longer.
 ASK_S = 1.0
 # Asking the model is a request that it serves: not more often than this.
 MODEL_EVERY_S = 5.0
-RATES_OVER_S = 60.0
+# Long enough for a steady number, short enough to be that of now.
+RATES_OVER_S = 10.0
+SAMPLE_S = 2.0
 
 # Name in the status and metric it is the sum of.
 COUNTERS = {
@@ -35,7 +39,7 @@ COUNTERS = {
 
 
 class Status:
-    """One per worker: rates are over what was seen since."""
+    """One per worker; rates need `sampling`, whether anybody looks or not."""
 
     def __init__(self, pipeline: Pipeline, model: Model, telemetry: Telemetry) -> None:
         self._pipeline = pipeline
@@ -44,9 +48,29 @@ class Status:
         self._began_s = self._now_s()
         self._answers: bool | None = None
         self._asked_s = -MODEL_EVERY_S
+        self._kafka_away_since_s: float | None = None
         self._seen: deque[tuple[float, Mapping[str, float]]] = deque(
             [(self._began_s, self._totals())]
         )
+
+    @contextmanager
+    def sampling(self) -> Iterator[None]:
+        """Counters are noted every other second while the body runs."""
+        loop = asyncio.get_running_loop()
+
+        def sample() -> None:
+            nonlocal timer
+            now_s = self._now_s()
+            self._seen.append((now_s, self._totals()))
+            while len(self._seen) > 1 and self._seen[1][0] <= now_s - RATES_OVER_S:
+                self._seen.popleft()
+            timer = loop.call_later(SAMPLE_S, sample)
+
+        timer = loop.call_later(SAMPLE_S, sample)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     async def look(self) -> dict[str, Any]:
         pipeline = self._pipeline
@@ -74,11 +98,7 @@ class Status:
                 "breaker_open": pipeline.wiring.calls.is_open,
                 "calls_allowed": pipeline.wiring.calls.allowed,
             },
-            "outages": [
-                {"service": outage.service, "away_s": round(away_s, 1)}
-                for outage in pipeline.wiring.outages
-                if (away_s := outage.away_s) is not None
-            ],
+            "outages": self._outages(),
             "counters": totals,
             "rejected": self._rejected(),
             "rates": self._rates(totals),
@@ -87,9 +107,26 @@ class Status:
     async def _lags(self) -> Mapping[int, int]:
         try:
             async with asyncio.timeout(ASK_S):
-                return await self._pipeline.lags()
+                lags = await self._pipeline.lags()
         except (PenstockError, TimeoutError):
+            if self._kafka_away_since_s is None:
+                self._kafka_away_since_s = self._now_s()
             return {}
+        self._kafka_away_since_s = None
+        return lags
+
+    def _outages(self) -> list[dict[str, Any]]:
+        """Of Kafka what the last commit said, or what the question for the lag says: a worker with
+        nothing to commit does not notice by itself.
+        """
+        away = {outage.service: outage.away_s for outage in self._pipeline.wiring.outages}
+        if away.get(KAFKA) is None and self._kafka_away_since_s is not None:
+            away[KAFKA] = self._now_s() - self._kafka_away_since_s
+        return [
+            {"service": service, "away_s": round(away_s, 1)}
+            for service, away_s in away.items()
+            if away_s is not None
+        ]
 
     async def _ask_model(self) -> None:
         now_s = self._now_s()
@@ -120,13 +157,9 @@ class Status:
         }
 
     def _rates(self, totals: Mapping[str, float]) -> dict[str, float]:
-        """Per second, over the last minute or as much of it as was looked at."""
-        now_s = self._now_s()
-        self._seen.append((now_s, totals))
-        while len(self._seen) > 2 and self._seen[1][0] <= now_s - RATES_OVER_S:
-            self._seen.popleft()
+        """Per second, over the last seconds."""
         since_s, before = self._seen[0]
-        over_s = max(now_s - since_s, 1e-3)
+        over_s = max(self._now_s() - since_s, 1e-3)
         rates = {f"{name}_per_s": (totals[name] - before[name]) / over_s for name in totals}
         return {name: round(rate, 3) for name, rate in rates.items()} | {"over_s": round(over_s, 1)}
 

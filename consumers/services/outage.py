@@ -5,11 +5,15 @@ the wait has an end, and so has the process. Owner: the stage that asks.
 """
 
 import logging
+from typing import Final
 
 from consumers.errors import EXIT_UNREACHABLE, Fatal, Transient
 from consumers.ports import Clock
 
 log = logging.getLogger(__name__)
+
+# By this name it is looked for.
+KAFKA: Final = "Kafka broker"
 
 
 class Outage:

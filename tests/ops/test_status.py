@@ -21,7 +21,7 @@ from consumers.errors import Unreachable
 from consumers.ops.health import serve_health
 from consumers.ops.listening import serving
 from consumers.ops.page import SHELL
-from consumers.ops.status import Status
+from consumers.ops.status import RATES_OVER_S, SAMPLE_S, Status
 from consumers.ports import Answers
 from consumers.testing.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
@@ -91,18 +91,62 @@ async def test_the_status_says_which_line_stopped_and_why() -> None:
 
 
 @virtual_time
-async def test_rates_are_over_the_last_minute() -> None:
+async def test_rates_are_those_of_the_last_seconds_however_seldom_one_looks() -> None:
     world = World()
     async with running(world) as pipeline:
         status = Status(pipeline, world.model, world.telemetry)
-        world.announce("a.csv", csv(60))
-        await asyncio.sleep(30.0)
-        assert (await status.look())["rates"]["rows_per_s"] == pytest.approx(2.0)
-        for _ in range(3):
-            await asyncio.sleep(30.0)
+        with status.sampling():
+            await asyncio.sleep(3600.0)
+            world.announce("a.csv", csv(60))
+            await asyncio.sleep(5.0)
             rates = (await status.look())["rates"]
-        assert rates["rows_per_s"] == 0
-        assert 60 <= rates["over_s"] <= 90
+            assert rates["over_s"] <= RATES_OVER_S + SAMPLE_S
+            assert rates["rows_per_s"] == pytest.approx(60 / rates["over_s"], rel=0.05)
+            await asyncio.sleep(60.0)
+            assert (await status.look())["rates"]["rows_per_s"] == 0
+
+
+@virtual_time
+async def test_kafka_is_told_to_be_away_when_it_takes_no_commit() -> None:
+    world = World()
+
+    async def away() -> None:
+        raise Unreachable("refused")
+
+    world.source.on_commit = away
+    async with running(world) as pipeline:
+        status = Status(pipeline, world.model, world.telemetry)
+        world.announce("a.csv", csv(1))
+        await asyncio.sleep(20.0)
+        [outage] = (await status.look())["outages"]
+        assert outage["service"] == "Kafka broker"
+        assert outage["away_s"] == pytest.approx(20.0, abs=2.0)
+        world.source.on_commit = None
+        await until(lambda: world.next_offset() == 1)
+        assert (await status.look())["outages"] == []
+
+
+@virtual_time
+async def test_kafka_is_told_to_be_away_though_there_is_nothing_to_commit() -> None:
+    world = World()
+    world.source = SilentSource(1)
+    async with running(world) as pipeline:
+        status = Status(pipeline, world.model, world.telemetry)
+        await status.look()
+        await asyncio.sleep(20.0)
+        [outage] = (await status.look())["outages"]
+    assert outage["service"] == "Kafka broker"
+    assert outage["away_s"] == pytest.approx(20.0, abs=2.0)
+
+
+@virtual_time
+async def test_the_log_says_which_generation_a_partition_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with running(World(partitions=2)):
+        await asyncio.sleep(1.0)
+    assert "assigned partitions [0, 1] as generation 1 to 2" in caplog.messages
 
 
 @virtual_time
