@@ -154,3 +154,11 @@ def test_the_endpoint_of_every_aws_client_is_taken_where_none_is_configured() ->
     assert load(environ=both).objects.endpoint_url == "http://b"
     own = both | {"PENSTOCK_OBJECTS__ENDPOINT_URL": "http://c"}
     assert load(environ=own).objects.endpoint_url == "http://c"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_is_told_how_to_complete(shell: str) -> None:
+    done = CliRunner().invoke(
+        cli, [], prog_name="penstock", env={"_PENSTOCK_COMPLETE": f"{shell}_source"}
+    )
+    assert "_PENSTOCK_COMPLETE" in done.output

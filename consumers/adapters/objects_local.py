@@ -7,7 +7,6 @@ read may have to be read again. Owner: `library.predict`; no worker reads local 
 
 import asyncio
 import shutil
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -106,7 +105,9 @@ class _Stdin:
 
     def _copy(self) -> None:
         try:
-            shutil.copyfileobj(sys.stdin.buffer, self._file)
+            # Not `sys.stdin`: who ends the process must not wait for its lock.
+            with open(0, "rb", buffering=0, closefd=False) as stdin:
+                shutil.copyfileobj(stdin, self._file)
             self._file.flush()
         except (OSError, ValueError) as error:
             self._tell(error)

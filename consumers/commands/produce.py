@@ -24,6 +24,8 @@ def produce(context: Context, urls: tuple[str, ...], stream: str | None) -> None
                 sent = await announce(cfg, objects, urls, stream=stream, on_sent=count)
         finally:
             await objects.aclose()
-        click.echo(f"announced {sent:,} objects on {cfg.kafka.input_topic}")
+        click.echo(f"announced {sent.references:,} objects on {cfg.kafka.input_topic}")
+        if sent.hint:
+            click.echo(f"hint: {sent.hint}", err=True)
 
     run_async(work())

@@ -1,16 +1,43 @@
 """`penstock produce`: announce objects that are already in the store, one reference each.
 
 Rule: the Kafka key is the stream, so that a stream's objects stay in one partition and in the order
-of their keys.
+of their keys. What is named without a glob is looked for first: a typing error is no announcement.
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from consumers import config
 from consumers.adapters.kafka_announcer import announcing
+from consumers.adapters.objects_local import local_path
 from consumers.adapters.urls import references
-from consumers.ports import Objects
+from consumers.errors import EXIT_USAGE, Fatal, Poison
+from consumers.ports import Location, Objects
 from schemas.codec import encode_reference
+from schemas.reference import Reference
+
+
+class Produced(NamedTuple):
+    """How many references were acknowledged, and of how many streams."""
+
+    references: int
+    streams: int
+
+    @property
+    def hint(self) -> str | None:
+        """What a person would otherwise learn from workers that have nothing to do."""
+        if self.streams != 1 or self.references < FEW:
+            return None
+        return (
+            "all of them are one stream, so one partition and one worker: for more, give each "
+            "stream a folder of its own, or announce them with a --stream each"
+        )
+
+
+# Below, one partition is as good as several.
+FEW = 10
+# Streams are counted no further.
+MANY = 1_000
 
 
 async def produce(
@@ -20,16 +47,35 @@ async def produce(
     *,
     stream: str | None,
     on_sent: Callable[[int], None],
-) -> int:
-    """Publish a reference per object; `on_sent` gets the count so far. Returns how many were
-    acknowledged.
-    """
+) -> Produced:
+    """Publish a reference per object; `on_sent` gets the count so far."""
+    for url in urls:
+        if local_path(url) is not None:
+            raise Fatal(
+                f"{url} is no object of a store; write s3://bucket/key (local files are for "
+                "penstock predict)",
+                exit_code=EXIT_USAGE,
+            )
+    streams: set[str] = set()
     async with announcing(cfg.kafka) as announcer:
         count = 0
         async for reference in references(objects, urls):
+            if reference.size is None:
+                await _look_for(objects, reference)
             folder, slash, _ = reference.key.rpartition("/")
             key = stream or f"{reference.bucket}/{folder}{slash}"
             await announcer.send(encode_reference(reference), key.encode())
+            if len(streams) < MANY:
+                streams.add(key)
             count += 1
             on_sent(count)
-    return announcer.acknowledged
+    return Produced(announcer.acknowledged, len(streams))
+
+
+async def _look_for(objects: Objects, reference: Reference) -> None:
+    """A listing has sizes: this one was named. Raises `Fatal` if it is not there."""
+    try:
+        body = await objects.open(Location(reference.bucket, reference.key))
+    except Poison as error:
+        raise Fatal(f"not announced: {error}", exit_code=EXIT_USAGE) from None
+    await body.aclose()

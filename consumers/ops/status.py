@@ -56,21 +56,18 @@ class Status:
     @contextmanager
     def sampling(self) -> Iterator[None]:
         """Counters are noted every other second while the body runs."""
-        loop = asyncio.get_running_loop()
-
-        def sample() -> None:
-            nonlocal timer
-            now_s = self._now_s()
-            self._seen.append((now_s, self._totals()))
-            while len(self._seen) > 1 and self._seen[1][0] <= now_s - RATES_OVER_S:
-                self._seen.popleft()
-            timer = loop.call_later(SAMPLE_S, sample)
-
-        timer = loop.call_later(SAMPLE_S, sample)
+        self._timer = asyncio.get_running_loop().call_later(SAMPLE_S, self._sample)
         try:
             yield
         finally:
-            timer.cancel()
+            self._timer.cancel()
+
+    def _sample(self) -> None:
+        now_s = self._now_s()
+        self._seen.append((now_s, self._totals()))
+        while len(self._seen) > 1 and self._seen[1][0] <= now_s - RATES_OVER_S:
+            self._seen.popleft()
+        self._timer = asyncio.get_running_loop().call_later(SAMPLE_S, self._sample)
 
     async def look(self) -> dict[str, Any]:
         pipeline = self._pipeline
