@@ -118,7 +118,7 @@ async def predict_lines(urls: Sequence[str], cfg: config.Config) -> AsyncGenerat
         pipeline = Pipeline(Wiring(for_call(cfg, model.version), adapters, Telemetry()))
         start_s = cfg.limits.start_ms / 1000
         if any(local_path(url) is None for url in urls):
-            ask = partial(ask_store, objects, cfg.objects)
+            ask = partial(ask_store, objects, cfg.objects.endpoint_url)
             await until_answered("object store", ask, adapters.clock, start_s)
         await until_answered("model server", pipeline.wiring.calls.check, adapters.clock, start_s)
         running = asyncio.create_task(_run_until(pipeline, ended))

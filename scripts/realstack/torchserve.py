@@ -26,6 +26,19 @@ def _fingerprint(*paths: Path) -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:12]
 
 
+def _mend_scripts(binaries: Path) -> None:
+    """An environment is built beside its place and moved there: its scripts name the Python of
+    where it was built, which is gone.
+    """
+    for script in binaries.iterdir():
+        if script.is_symlink() or not script.is_file():
+            continue
+        first, newline, rest = script.read_bytes().partition(b"\n")
+        ours = f"#!{binaries / 'python'}".encode()
+        if first.startswith(b"#!") and first.endswith(b"/bin/python") and first != ours:
+            script.write_bytes(ours + newline + rest)
+
+
 def archive_fingerprint() -> str:
     """Changes when the handler or the model does; then the running server is out of date."""
     return _fingerprint(HANDLERS / "rows_handler.py", HANDLERS / "rows_model.py", REQUIREMENTS)
@@ -48,12 +61,12 @@ class TorchServe:
 
     def build(self) -> None:
         if not self.environment.exists():
-            # A virtual environment may be moved as long as its scripts are run as modules.
             with layout.built(self.environment) as folder:
                 venv = [torch_python(), "-m", "venv", "--system-site-packages", "--clear"]
                 run([*venv, str(folder)], what="making an environment for TorchServe", cwd=folder)
                 pip = [f"{folder}/bin/python", "-m", "pip", "install", "--quiet"]
                 run([*pip, "-r", str(REQUIREMENTS)], what="installing TorchServe", cwd=folder)
+        _mend_scripts(self.environment / "bin")
         if not self.store.exists():
             with layout.built(self.store) as folder:
                 builder = [str(self.python), str(HANDLERS / "rows_model.py"), str(folder)]

@@ -126,7 +126,7 @@ def _docker_answers() -> bool:
 
 def _in_containers(cleanup: ExitStack) -> Services:
     names = ("KAFKA", "MINIO", "TORCHSERVE", "TORCHSERVE_MANAGEMENT")
-    ports = {f"PENSTOCK_{name}_PORT": _free_port() for name in names}
+    ports = {f"PENSTOCK_STACK_{name}_PORT": _free_port() for name in names}
     settings = {**ports, "COMPOSE_PROJECT_NAME": f"penstock-test-{os.getpid()}"}
     folder = cleanup.enter_context(tempfile.TemporaryDirectory())
     env_file = Path(folder, "ports.env")
