@@ -16,6 +16,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from consumers import config
+from consumers.adapters.kafka_source import SESSION_TIMEOUT_MS
 from consumers.cli import cli
 from consumers.errors import ErrorCode
 from consumers.ops.members_page import serve_members
@@ -242,3 +243,12 @@ def test_the_first_handler_answers_one_element_per_row(form: str) -> None:
     [answer] = handler.handle([{"body": body}], context)
     assert orjson.loads(answer) == [{"mean": 2.0}, {"mean": 6.0}]
     assert handler.handle([{"body": b""}], context) == [b"[]"]
+
+
+def test_what_a_rebalance_and_a_crash_cost_is_told_in_figures() -> None:
+    """The session is the client's, the drain the configuration's."""
+    text = (DOCS / "operations.md").read_text()
+    rows = text[text.index("### What a rebalance and a crash cost") :].partition("\n\nA smaller")[0]
+    assert f"its session of {SESSION_TIMEOUT_MS / 1000:.0f} s" in rows
+    for figure in ("`delivery.drain_ms`", "13.6 s", "8 to 9 s", "`--processes 2`", "3 s"):
+        assert figure in rows
