@@ -110,14 +110,26 @@ class Producers:
         self._progress = progress
         self._rate_hz = rate_hz
         self._partitions = partitions
+        self._made: list[asyncio.Queue[tuple[int, Made, float]]] = [
+            asyncio.Queue() for _ in range(partitions)
+        ]
         sharing = -(-len(progress.streams) // partitions)
         self._rows_ahead = max(2 * ROWS[1], ROWS_AHEAD // sharing)
 
     async def run(self, seconds: float, stop: asyncio.Event) -> None:
         started_s = time.time()
-        async with asyncio.TaskGroup() as tasks:
-            for index, stream in enumerate(self._progress.streams):
-                tasks.create_task(self._beat(index, stream, started_s, seconds, stop))
+        async with asyncio.TaskGroup() as senders:
+            sending = [
+                senders.create_task(self._announce(partition, queue))
+                for partition, queue in enumerate(self._made)
+            ]
+            async with asyncio.TaskGroup() as beats:
+                for index, stream in enumerate(self._progress.streams):
+                    beats.create_task(self._beat(index, stream, started_s, seconds, stop))
+            for queue in self._made:
+                await queue.join()
+            for task in sending:
+                task.cancel()
 
     async def _beat(
         self, index: int, stream: Stream, started_s: float, seconds: float, stop: asyncio.Event
@@ -136,19 +148,42 @@ class Producers:
                 await self._send(index, make(index, number), started_s + after_s)
 
     async def _send(self, index: int, made: Made, due_s: float) -> None:
-        name = stream_name(index)
         await self._place.write(made.key, made.body)
-        reference = Reference(
-            bucket=self._place.bucket, key=made.key, stream=name, event_time=int(due_s * 1000)
+        self._made[index % self._partitions].put_nowait((index, made, due_s))
+
+    async def _announce(
+        self, partition: int, queue: asyncio.Queue[tuple[int, Made, float]]
+    ) -> None:
+        """At once; and together what was made while the broker took the announcements before: the
+        embedded one hands out one batch at a time.
+        """
+        topic = self._place.cfg.kafka.input_topic
+        while True:
+            waiting = [await queue.get()]
+            while not queue.empty():
+                waiting.append(queue.get_nowait())
+            out = Outgoing(
+                topic,
+                partition,
+                [stream_name(index).encode() for index, _, _ in waiting],
+                [self._reference(*one) for one in waiting],
+            )
+            announced_s = time.time()
+            for index, made, _ in waiting:
+                self._progress.sent(index, made.key, announced_s, made.rows)
+            await (await self._sink.send(out))
+            for _ in waiting:
+                queue.task_done()
+
+    def _reference(self, index: int, made: Made, due_s: float) -> bytes:
+        return encode_reference(
+            Reference(
+                bucket=self._place.bucket,
+                key=made.key,
+                stream=stream_name(index),
+                event_time=int(due_s * 1000),
+            )
         )
-        out = Outgoing(
-            self._place.cfg.kafka.input_topic,
-            index % self._partitions,
-            [name.encode()],
-            [encode_reference(reference)],
-        )
-        self._progress.sent(index, made.key, time.time(), made.rows)
-        await (await self._sink.send(out))
 
 
 async def _is_set_by(event: asyncio.Event, wall_s: float) -> bool:
