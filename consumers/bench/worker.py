@@ -20,6 +20,7 @@ from consumers.bench import load
 from consumers.bench.place import Topics
 from consumers.bench.usage import Usage, usage
 from consumers.errors import Fatal
+from consumers.process.children import Child
 from consumers.process.tasks import child, stop
 
 READY_S = 30.0
@@ -29,7 +30,7 @@ _SAMPLE = re.compile(r'^(\w+?)(?:\{(?:\w+="([^"]*)")?.*\})? (\S+)$', re.MULTILIN
 class Worker:
     """A running worker."""
 
-    def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
+    def __init__(self, process: Child, url: str) -> None:
         self._process = process
         self._url = url
 
@@ -42,8 +43,8 @@ class Worker:
 
     def check(self) -> None:
         """Raises `Fatal` if the worker ended by itself."""
-        if self._process.returncode is not None:
-            raise Fatal(f"the worker ended early, with exit code {self._process.returncode}")
+        if self._process.code is not None:
+            raise Fatal(f"the worker ended early, with exit code {self._process.code}")
 
     async def stop(self) -> None:
         """Drain and end; an unclean end spoils the measurement."""

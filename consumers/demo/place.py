@@ -25,7 +25,7 @@ import fsspec
 from consumers import config
 from consumers.adapters.kafka_topics import TopicShape, create_topics, delete_topics
 from consumers.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Unreachable
-from consumers.process.children import running
+from consumers.process.children import address, running
 from consumers.variables import variable
 
 STACK_SCRIPT = Path(__file__).parents[2] / "scripts" / "stack"
@@ -84,10 +84,9 @@ async def embedded(path: Path | None) -> AsyncIterator[Place]:
     """Broker and model server as children, a folder as the object store."""
     async with AsyncExitStack() as cleanup:
         folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="penstock-demo-")))
+        log = folder / "services.log"
         broker, model = [
-            await cleanup.enter_async_context(
-                running(name, module, folder / "services.log", environ=os.environ)
-            )
+            await cleanup.enter_async_context(running(name, module, log, environ=os.environ))
             for name, module in (
                 ("the embedded broker", "consumers.embedded.broker"),
                 ("the embedded model server", "consumers.embedded.model_server"),
@@ -97,12 +96,12 @@ async def embedded(path: Path | None) -> AsyncIterator[Place]:
         bucket = "sensors"
         settings = [
             config.Kafka(
-                bootstrap_servers=await broker.address(),
+                bootstrap_servers=await address(broker, log),
                 group="penstock-demo",
                 fetch_wait_ms=FETCH_WAIT_MS,
             ),
             config.Objects(endpoint_url=objects.as_uri(), allow=[bucket]),
-            config.Model(url=await model.address(), request="float32"),
+            config.Model(url=await address(model, log), request="float32"),
             # The broker keeps 5 MB of a partition, whatever is in it.
             config.Output(compression="zstd"),
             _http(),

@@ -1,8 +1,7 @@
 """Child processes that never outlive us.
 
-Rule: each gets a pipe as its standard input and ends when that closes, however we die; what it says
-on standard error goes to a file. Signals of the terminal reach us alone, so that we end the
-children in our order. Owner: whoever entered the context.
+Rule: each is a session of its own, so that signals of the terminal reach us alone and we end the
+children in our order. Owner: the block that started it.
 """
 
 import asyncio
@@ -12,70 +11,111 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from consumers.errors import Fatal
 
 # Two interpreters that import at once on two busy cores take up to 5 s; several times that.
 START_S = 30.0
+# A worker's own drain and its last commit.
+STOP_S = 20.0
+# A line may be a whole answer: a reader of the bench says every tick of a trial in one.
+LINE_BYTES = 256 << 20
 
 
 class Child:
-    """A running `python -m module`; made by `running`."""
+    """A running `python -m`; made by `start`."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
+    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self.name = name
         self.pid = process.pid
         self._process = process
-        self._log = log
 
-    async def address(self) -> str:
-        """The first line it prints: it is there. Raises `Fatal` if it ends, or says nothing."""
+    @property
+    def code(self) -> int | None:
+        """Its exit code, the negative signal if one ended it; None: it runs."""
+        return self._process.returncode
+
+    async def line(self) -> bytes:
+        """The next one it prints; empty: it prints no more."""
         assert self._process.stdout is not None
-        try:
-            async with asyncio.timeout(START_S):
-                line = await self._process.stdout.readline()
-        except TimeoutError:
-            raise Fatal(f"{self.name} did not start within {START_S:.0f} s") from None
-        if not line:
-            raise Fatal(f"{self.name} did not start: {last_words(self._log)}")
-        return line.decode().strip()
+        return await self._process.stdout.readline()
 
     async def wait(self) -> int:
-        """Its exit code; the negative signal if one ended it."""
         return await self._process.wait()
+
+    def say(self, text: bytes) -> None:
+        """All that it will ever read."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(text)
+        self._process.stdin.close()
 
     def ask_to_end(self) -> None:
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
 
-    async def end(self) -> None:
+    async def ended(self) -> int:
+        """Its exit code; it is killed if it does not end in time."""
+        try:
+            async with asyncio.timeout(STOP_S):
+                return await self.wait()
+        except TimeoutError:
+            await self.kill()
+            return await self.wait()
+
+    async def kill(self) -> None:
         with suppress(ProcessLookupError):
             self._process.kill()
-        await self._process.wait()
+        await self.wait()
+
+
+async def start(
+    name: str,
+    *arguments: str,
+    environ: Mapping[str, str],
+    stdin: int = asyncio.subprocess.PIPE,
+    stderr: IO[bytes] | None = None,
+) -> Child:
+    """`python -m` with these arguments; to be ended by the caller."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        *arguments,
+        stdin=stdin,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=stderr,
+        env=dict(environ),
+        limit=LINE_BYTES,
+        start_new_session=True,
+    )
+    return Child(name, process)
 
 
 @asynccontextmanager
 async def running(
     name: str, module: str, log: Path, *, arguments: Sequence[str] = (), environ: Mapping[str, str]
 ) -> AsyncIterator[Child]:
-    """Start it; whatever happens in the body, it is gone afterwards."""
+    """A service. Whatever happens in the body, it is gone afterwards; however we die, it ends when
+    its standard input closes. What it says on standard error goes to the file.
+    """
     with log.open("ab") as stderr:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            module,
-            *arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=stderr,
-            env=dict(environ),
-            start_new_session=True,
-        )
-    child = Child(name, process, log)
+        child = await start(name, module, *arguments, environ=environ, stderr=stderr)
     try:
         yield child
     finally:
-        await child.end()
+        await child.kill()
+
+
+async def address(child: Child, log: Path) -> str:
+    """The first line a service prints: it is there. Raises `Fatal` if it ends, or says nothing."""
+    try:
+        async with asyncio.timeout(START_S):
+            line = await child.line()
+    except TimeoutError:
+        raise Fatal(f"{child.name} did not start within {START_S:.0f} s") from None
+    if not line:
+        raise Fatal(f"{child.name} did not start: {last_words(log)}")
+    return line.decode().strip()
 
 
 def last_words(log: Path) -> str:

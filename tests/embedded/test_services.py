@@ -85,5 +85,5 @@ def test_without_its_library_the_broker_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    with pytest.raises(Fatal, match=r"penstock\[demo\]"), EmbeddedBroker():
+    with pytest.raises(Fatal, match=r"penstock-stream\[demo\]"), EmbeddedBroker():
         pass

@@ -1,10 +1,14 @@
 """What the demo says of a child that did not live."""
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
-from consumers.process.children import last_words
+from consumers.errors import Fatal
+from consumers.process import tasks
+from consumers.process.children import address, last_words, running
 
 
 @pytest.mark.parametrize(
@@ -22,3 +26,24 @@ def test_a_childs_last_words_are_its_message_to_people(
     file = tmp_path / "log"
     file.write_text(log)
     assert last_words(file) == words
+
+
+async def test_a_child_that_says_nothing_did_not_start(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with running("the judge", "consumers.no_such_module", log, environ=os.environ) as child:
+        with pytest.raises(Fatal, match=r"the judge did not start: .*no_such_module"):
+            await address(child, log)
+    assert child.code == 1
+
+
+async def test_a_task_that_ends_without_an_answer_is_named_with_its_exit_code() -> None:
+    async with tasks.child("consumers.no_such_module", stdin=b"{}") as child:
+        with pytest.raises(Fatal, match="ended early, with exit code 1"):
+            await tasks.line(child, dict)
+
+
+async def test_a_block_that_fails_stops_its_task() -> None:
+    with pytest.raises(Fatal):
+        async with tasks.child("http.server", "0", "--bind", "127.0.0.1") as child:
+            raise Fatal("the bench failed")
+    assert child.code == -signal.SIGTERM
