@@ -213,6 +213,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.library",
         "consumers.logs",
         "consumers.ops",
+        "consumers.process",
         "consumers.verify",
         "schemas",
     },

@@ -81,11 +81,13 @@ async def repeated(attempt: Callable[[], Awaitable[T]]) -> T:
 
 
 def check_part(part: Part, location: Location, start: int, stop: int | None) -> Part:
-    """Raises `Unreachable` unless exactly the bytes came that were asked for."""
+    """Raises `Transient` unless exactly the bytes came that were asked for: the store answers, so
+    the object's own two minutes count.
+    """
     first = max(0, part.size + start) if start < 0 else start
     last = part.size if stop is None else min(stop, part.size)
     if len(part.data) != max(0, last - first):
-        raise Unreachable(
+        raise Transient(
             f"{name(location)}: asked for bytes {first} to {last} of {part.size}, "
             f"{len(part.data)} came"
         )

@@ -6,8 +6,11 @@ the command line.
 
 import logging
 import os
+import signal
 import sys
 from typing import NoReturn
+
+from consumers.errors import EXIT_DONE
 
 
 def leave(code: int) -> NoReturn:
@@ -18,6 +21,14 @@ def leave(code: int) -> NoReturn:
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def leave_when_asked() -> None:
+    """SIGTERM and SIGINT end this process with code 0, until it sets handlers of its own: at a
+    worker's start, while it loads its libraries, there is nothing yet to drain.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(EXIT_DONE))
 
 
 def needs_shortcut(python: tuple[int, int], *, obstore_is_loaded: bool) -> bool:

@@ -24,8 +24,10 @@ from chaos_run.plan import PARTITIONS, Plan
 from chaos_run.poison import message
 from chaos_run.watch import Watch, watching
 from chaos_run.workers import Crew, Exit
-from consumers.adapters.kafka_client import connection
-from consumers.errors import EXIT_CHECK_FAILED, EXIT_DONE
+from consumers.adapters.kafka_client import connection, translated
+from consumers.adapters.kafka_positions import positions
+from consumers.errors import EXIT_CHECK_FAILED, EXIT_DONE, Transient
+from consumers.ports import Commit
 from schemas.codec import encode_reference
 from schemas.reference import Reference
 
@@ -183,12 +185,17 @@ async def _all_committed(place: Place) -> None:
         ends = await consumer.end_offsets(parts)
         left = set(parts)
         while left:
-            found = await admin.list_consumer_group_offsets(kafka.group, partitions=parts)
-            left = {part for part in parts if max(0, found[part].offset) < ends[part]}
+            with suppress(Transient), translated("a question about the committed offsets"):
+                found = await positions(admin._client, kafka.group, parts)
+                left = {part for part in parts if _next_offset(found[part]) < ends[part]}
             await asyncio.sleep(LOOK_S)
     finally:
         await consumer.stop()
         await admin.close()
+
+
+def _next_offset(commit: Commit | None) -> int:
+    return 0 if commit is None else commit.next_offset
 
 
 async def _caught_up(watch: Watch, plan: Plan) -> None:

@@ -1,6 +1,7 @@
 """What the broker itself says of topics and groups, by clients that are none of ours.
 
-Rule: reads topics whole, from their beginning to their end; judges nothing.
+Rule: reads topics whole, from their beginning to their end; judges nothing. Only the question where
+a group is is the product's own: aiokafka's takes an answer that is an error for "nowhere".
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -13,6 +14,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.errors import GroupCoordinatorNotAvailableError
 
+from consumers.adapters.kafka_positions import positions
+from consumers.errors import Transient
 from consumers.ports import Commit
 from tests.support.services import Services
 from tests.support.waiting import until
@@ -114,15 +117,12 @@ class Broker:
         }
 
     async def positions(self, group: str, topic: str) -> dict[int, Commit]:
+        places = [TopicPartition(topic, number) for number in await self.ends(topic)]
         try:
-            found = await self._admin.list_consumer_group_offsets(group)
-        except GroupCoordinatorNotAvailableError:
+            found = await positions(self._admin._client, group, places)
+        except (GroupCoordinatorNotAvailableError, Transient):
             return {}  # a fresh broker, whose first group has not come yet
-        return {
-            where.partition: Commit(entry.offset, entry.metadata or "")
-            for where, entry in found.items()
-            if where.topic == topic and entry.offset >= 0
-        }
+        return {where.partition: commit for where, commit in found.items() if commit is not None}
 
     async def skip_to_the_end(self, group: str, topic: str) -> None:
         """What is on the topic now is not for this group, which has no members yet."""
