@@ -12,7 +12,7 @@ from collections.abc import Callable
 from consumers.core.blocks import Rejection, Ticket
 from consumers.core.retry import Backoff, Tries
 from consumers.dedupe import Dedupe
-from consumers.errors import Poison, Transient, Unreachable
+from consumers.errors import Poison, Transient
 from consumers.lane import Lane
 from consumers.ports import Clock
 from consumers.services.outage import Outage
@@ -111,7 +111,9 @@ class Download:
                     return
                 await asyncio.sleep(LATE_OBJECT_POLL_S)
             except Transient as error:
-                delay_s = self._after(error, tries, has_new=ticket.next_row > rows_before)
+                is_away = not tries.is_open and await self._reader.is_away(ticket, error)
+                has_new = ticket.next_row > rows_before
+                delay_s = self._after(error, tries, is_away=is_away, has_new=has_new)
                 if delay_s is None:
                     ticket.close(Rejection("unavailable", str(error), "download", tries.count))
                     return
@@ -121,11 +123,12 @@ class Download:
                 self._microbatch.read(ticket)
                 return
 
-    def _after(self, error: Transient, tries: Tries, *, has_new: bool) -> float | None:
+    def _after(
+        self, error: Transient, tries: Tries, *, is_away: bool, has_new: bool
+    ) -> float | None:
         """Seconds before the next try, or None: give up. Only a store that is away keeps the
         watchdog quiet; anything else has an end of its own.
         """
-        is_away = isinstance(error, Unreachable) and not tries.is_open
         self._telemetry.retried("download", is_away=is_away)
         if is_away:
             self._outage.unreachable(error)

@@ -12,7 +12,7 @@ from consumers.core.blocks import Ticket
 from consumers.core.cursor import START
 from consumers.core.retry import Tries
 from consumers.dedupe import Dedupe
-from consumers.errors import Poison
+from consumers.errors import LockedOut, Poison, Transient, Unreachable
 from consumers.formats.format import Format, WantsRanges
 from consumers.formats.ranged import TAIL_BYTES
 from consumers.ports import Body, Clock, Location, Objects, Part
@@ -22,6 +22,9 @@ from consumers.stages.microbatch import Microbatch
 from consumers.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
+
+# Need not exist: any answer about it tells that the store is there.
+PROBE_KEY = "penstock-probe"
 
 
 class ObjectReader:
@@ -164,6 +167,23 @@ class ObjectReader:
                 f"the object has {body.size} bytes, limits.object_bytes is {self._object_bytes}",
             )
         return not self._dedupe.is_duplicate(ticket)
+
+    async def is_away(self, ticket: Ticket, error: Transient) -> bool:
+        """Did nobody answer, or only not for this object? A store that says anything at all about
+        another name of the same bucket is there, and the silence about this object has an end.
+        """
+        if not isinstance(error, Unreachable) or ticket.reference is None:
+            return False
+        if isinstance(error, LockedOut):
+            return True
+        try:
+            body = await self._objects.open(Location(ticket.reference.bucket, PROBE_KEY))
+        except Unreachable:
+            return True
+        except (Poison, Transient):
+            return False
+        await body.aclose()
+        return False
 
     def _room(self, ticket: Ticket, tries: Tries) -> Room:
         """Waits for room in the window, and in the byte budget unless this object must go on."""

@@ -9,8 +9,9 @@ from collections import deque
 import pytest
 
 from consumers.core.window import WindowLimits
-from consumers.errors import PenstockError, Transient, Unreachable
+from consumers.errors import LockedOut, PenstockError, Poison, Transient, Unreachable
 from consumers.ports import Location
+from consumers.stages.download_object import PROBE_KEY
 from consumers.testing.virtual_time import virtual_time
 from tests.support.pipelines import BUCKET, World, csv, run_to_end, running, until
 
@@ -63,6 +64,52 @@ async def test_a_cut_object_does_not_keep_a_standstill_from_being_seen() -> None
         await until(lambda: len(world.objects.opened) > 5)
         assert world.telemetry.retries == 0
         await until(lambda: world.next_offset() == 1, within_s=600.0)
+
+
+@pytest.mark.parametrize("probe", [None, Poison("forbidden", "403"), Transient("503")])
+def test_an_object_that_is_never_answered_is_given_up_if_the_store_answers_for_others(
+    probe: PenstockError | None,
+) -> None:
+    @virtual_time
+    async def scenario() -> None:
+        world = World()
+
+        async def silent_for_one(location: Location) -> None:
+            if location.key == "mute.csv":
+                await asyncio.sleep(30.0)
+                raise Unreachable("no byte within 30 s")
+            if location.key == PROBE_KEY and probe is not None:
+                raise probe
+
+        world.objects.on_open = silent_for_one
+        world.announce("mute.csv", csv(10))
+        world.announce("good.csv", csv(10))
+        await run_to_end(world, 2)
+        assert 120.0 <= world.clock.now() < 200.0
+        marker, *rows = world.records()
+        assert (marker["error"]["code"], marker["rows"]) == ("unavailable", 0)
+        assert [row["object"]["key"] for row in rows] == ["good.csv"] * 10
+
+    scenario()
+
+
+@pytest.mark.parametrize("fault", [Unreachable("silent"), LockedOut("expired")])
+def test_a_store_that_answers_for_nothing_is_waited_for(fault: PenstockError) -> None:
+    @virtual_time
+    async def scenario() -> None:
+        world = World()
+
+        async def away_for_an_hour(_: Location) -> None:
+            if world.clock.now() < 3_600.0:
+                raise fault
+
+        world.objects.on_open = away_for_an_hour
+        world.announce("a.csv", csv(10))
+        async with running(world):
+            await until(lambda: world.next_offset() == 1, within_s=4_000.0)
+        assert [record["row"] for record in world.records()] == list(range(10))
+
+    scenario()
 
 
 @virtual_time
