@@ -42,7 +42,9 @@ def expected(shelves: list[Shelf], room: int) -> list[tuple[int, list[tuple[int,
         if blocks or finished:
             spans = [(one.first_row, one.rows) for one in blocks]
             releases.append((shelves[0].ticket.record.offset, spans, finished))
-            room -= max(1, sum(rows for _, rows in spans))
+            # An object that failed, or has no rows, ends with a marker, which is a record too.
+            is_marked = finished and (shelves[0].ticket.failure is not None or not spans)
+            room -= sum(rows for _, rows in spans) + is_marked
         if not finished:
             break
         shelves.pop(0)
