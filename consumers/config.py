@@ -75,6 +75,8 @@ class Rows(Section, frozen=True):
     text: Literal["line", "file"] = "line"
     header: Literal["auto", "yes", "no"] | bool = "auto"
     columns: list[str | int] | None = None
+    keep: list[str] | None = None
+    time: str | None = None
     delimiter: Literal["auto", "comma", "semicolon", "tab", "pipe"] = "auto"
     decimal: Literal[".", ","] = "."
     comment: Annotated[str, Meta(min_length=1)] | None = None

@@ -147,6 +147,8 @@ def row_options(cfg: config.Config) -> RowOptions:
         text=cfg.rows.text,
         header=header if isinstance(header, str) else "yes" if header else "no",
         columns=cfg.rows.columns,
+        keep=tuple(cfg.rows.keep or ()),
+        time=cfg.rows.time,
         delimiter=cfg.rows.delimiter,
         decimal=cfg.rows.decimal,
         comment=cfg.rows.comment,

@@ -65,6 +65,7 @@ class Prediction(Struct, kw_only=True):
     rows: Count | None = None
     duplicate_of: str | None = None
     event_time: EventTime | None = None
+    columns: dict[str, Any] | None = None
     attributes: dict[str, Any] | None = None
     model_version: str | None = None
     error: Failure | None = None
@@ -211,6 +212,11 @@ class RecordFrame:
 
 def _failure(code: str, message: str) -> bytes:
     return _encode({"code": code, "message": printable(message)})
+
+
+def as_json(value: EventTime) -> bytes:
+    """As a record writes it."""
+    return _encode(value)
 
 
 def printable(message: str) -> str:

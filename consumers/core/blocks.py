@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from consumers.core import cursor
 from consumers.core.cursor import START
+from consumers.core.kept import Kept
 from consumers.core.payload import Payload
 from consumers.core.ranges import END
 from consumers.core.reasons import Reasons
@@ -114,6 +115,7 @@ class Block:
         "errors",
         "first_row",
         "is_bulk",
+        "kept",
         "member",
         "next",
         "payload",
@@ -151,6 +153,7 @@ class Block:
         self.cost_bytes = 0
         self.waiting = False
         self.is_bulk = False
+        self.kept: Kept | None = None
         self.next: Block | None = None
 
     @property
@@ -195,6 +198,9 @@ class Block:
         if self.payload is not None:
             rest.payload = self.payload.cut(rows, self.rows)
             self.payload = self.payload.cut(0, rows)
+        if self.kept is not None:
+            rest.kept = self.kept.cut(rows, self.rows)
+            self.kept = self.kept.cut(0, rows)
         if self.reasons is not None:
             rest.reasons = self.reasons.cut(rows, self.rows)
             self.reasons = self.reasons.cut(0, rows)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from consumers.core.blocks import Block, Rejection, Ticket
 from consumers.core.order import Release
-from schemas.prediction import RecordFrame
+from schemas.prediction import RecordFrame, as_json
 
 # Does the topic take a record of this key with a value of so many bytes?
 Fits = Callable[[bytes | None, int], bool]
@@ -102,6 +102,9 @@ class Records:
             )
         errors = dict(block.errors)
         most_bytes = frame.nbytes + 6 * len(member or "") + block.answer_bytes
+        if block.kept is not None:
+            values = [self._with_kept(block, value, row) for row, value in enumerate(values)]
+            most_bytes += block.kept.row_bytes
         if not self._fits(key, most_bytes):
             errors = _too_large(values, lambda value: self._fits(key, len(value))) | errors
         if not errors:
@@ -112,8 +115,19 @@ class Records:
             out.values.extend(values[start:index])
             failed = Failed(block.first_row + index, 1, member, errors[index])
             self._add_failed(ticket, failed, last_rows if index == final else None, out)
+            value = self._with_kept(block, out.values[-1], index)
+            if self._fits(key, len(value)):
+                out.values[-1] = value
             start = index + 1
         out.values.extend(values[start:])
+
+    def _with_kept(self, block: Block, value: bytes, row: int) -> bytes:
+        if block.kept is None:
+            return value
+        origin = block.ticket.reference or block.ticket.inline
+        event_time = origin.event_time if origin else None
+        said = None if event_time is None else as_json(event_time)
+        return block.kept.into(value, row, said)
 
     def _add_failed(
         self, ticket: Ticket, failed: Failed, last_rows: int | None, out: Encoded

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Literal, NamedTuple, Protocol
 
+from consumers.core.kept import Kept
 from consumers.core.payload import Form, Payload
 from consumers.formats.dialect import Decimal, Delimiter
 from consumers.formats.pixels import PixelOptions
@@ -20,13 +21,14 @@ log = logging.getLogger(__name__)
 
 class Run(NamedTuple):
     """Consecutive rows of one member. Either `payload`, or `error`: why they cannot be read;
-    neither for rows that were not read because nobody wants them.
+    neither for rows that were not read because nobody wants them. `kept` stays with good rows.
     """
 
     rows: int
     payload: Payload | None
     error: str | None = None
     member: str | None = None
+    kept: Kept | None = None
 
 
 class Decoder(Protocol):
@@ -93,6 +95,8 @@ class RowOptions:
     text: Literal["line", "file"] = "line"
     header: Literal["auto", "yes", "no"] = "auto"
     columns: Sequence[str | int] | None = None
+    keep: Sequence[str] = ()
+    time: str | None = None
     delimiter: Delimiter = "auto"
     decimal: Decimal = "."
     comment: str | None = None
@@ -109,6 +113,11 @@ class RowOptions:
     pixels: int = 89_478_485
     image: PixelOptions | None = None
     notices: Notices = field(default_factory=Notices, compare=False)
+
+    @property
+    def stays(self) -> frozenset[str]:
+        """Columns that are not given to the model unless `columns` names them."""
+        return frozenset(self.keep) | ({self.time} if self.time is not None else set())
 
     @property
     def as_numbers(self) -> bool:

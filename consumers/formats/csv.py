@@ -13,10 +13,12 @@ from math import isfinite, isinf, isnan
 
 import numpy as np
 
+from consumers.core.kept import Kept
 from consumers.core.payload import JsonRows, Matrix
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.dialect import Dialect
+from consumers.formats.keeping import moment_ms, with_kept
 from consumers.formats.magic import named_by_magic
 from consumers.formats.numbers import parse_columns, parse_table
 from consumers.formats.push import PLAIN_STEP_BYTES
@@ -68,6 +70,8 @@ class CsvParser:
         self._columns = 0  # cells in a row; 0 until the first row came
         self._header: list[bytes] = []
         self._chosen: list[int] | None = None
+        self._kept: list[int] = []
+        self._time: int | None = None
         missing = options.missing
         self._missing_json = (
             None if missing is None else b"%r" % missing if isfinite(missing) else b"null"
@@ -93,10 +97,15 @@ class CsvParser:
                 rows = _without(comments, block)
             if rows and not self._columns:
                 rows = self._begin(join_blocks(self._waiting, rows))
-            if rows and self._options.as_numbers:
-                yield from parse_halving(rows, self._bulk_matrix, self._exact_matrix)
-            elif rows:
-                yield from self._read_json(rows)
+            if rows:
+                runs = self._runs(rows)
+                stays = self._options.stays
+                yield from with_kept(runs, rows_of(rows), self._keep) if stays else runs
+
+    def _runs(self, rows: Block) -> Iterator[Run]:
+        if self._options.as_numbers:
+            return parse_halving(rows, self._bulk_matrix, self._exact_matrix)
+        return self._read_json(rows)
 
     def _too_long(self) -> Run:
         message = too_long(self._options.row_bytes)
@@ -121,17 +130,52 @@ class CsvParser:
             _check_text(self._dialect.back(first))
             self._header = cells
         self._columns = len(cells)
+        names = [self._name(cell) for cell in self._header]
         if self._options.columns is not None:
-            names = [self._name(cell) for cell in self._header]
             self._chosen = [self._index(column, names) for column in self._options.columns]
+        if self._options.stays:
+            self._settle_kept(names)
         return rest if header else block
+
+    def _settle_kept(self, names: list[str]) -> None:
+        options = self._options
+        self._kept = [self._index(name, names) for name in options.keep]
+        self._time = None if options.time is None else self._index(options.time, names)
+        if self._chosen is None:
+            self._chosen = [at for at, name in enumerate(names) if name not in options.stays]
+            if not self._chosen:
+                raise Poison("bad_format", "rows.keep and rows.time leave no column of the CSV")
+
+    def _keep(self, rows: list[bytes]) -> Kept:
+        found = [split_cells(row, self._options.max_columns) for row in rows]
+        keys = [json_string(name).encode() for name in self._options.keep]
+        columns = [
+            b"{%b}"
+            % b",".join(
+                b"%b:%b" % (key, self._kept_cell(cells[at]))
+                for key, at in zip(keys, self._kept, strict=True)
+            )
+            for cells in found
+        ]
+        at = self._time
+        times = None if at is None else [moment_ms(self._text(cells[at])) for cells in found]
+        return Kept.of(columns if keys else None, times)
+
+    def _kept_cell(self, cell: bytes) -> bytes:
+        try:
+            return self._json_cell(cell)
+        except (OutOfRange, UnicodeDecodeError):
+            return b"null"
+
+    def _text(self, cell: bytes) -> str:
+        return self._dialect.back(cell).decode(errors="replace")
 
     def _is_header(self, cells: list[bytes], rest: Block) -> bool | None:
         """Is the first row a header? None: the second row must be seen first."""
         options = self._options
         if options.header != "auto":
             return options.header == "yes"
-        if any(isinstance(column, str) for column in options.columns or ()):
+        if options.stays or any(isinstance(column, str) for column in options.columns or ()):
             return True
         if any(map(_is_number, cells)):
             return False

@@ -15,6 +15,7 @@ import orjson
 
 from consumers.core.payload import JsonRows, Matrix
 from consumers.formats.base import RowOptions, Run
+from consumers.formats.keeping import of_json, with_kept
 from consumers.formats.numbers import parse_table
 from consumers.formats.rows import (
     BadRow,
@@ -45,8 +46,14 @@ class JsonRowReader:
         self._keys: Sequence[str] = [name for name in columns if isinstance(name, str)]
         self._indexes = [index for index in columns if isinstance(index, int)]
         self._width = 0  # values in an array row; 0 until the first one came
+        self._stays = options.stays
+        self._keep = of_json(options) if options.stays else None
 
     def read(self, block: Block) -> Iterator[Run]:
+        runs = self._read(block)
+        return runs if self._keep is None else with_kept(runs, rows_of(block), self._keep)
+
+    def _read(self, block: Block) -> Iterator[Run]:
         if not self._matrix:
             return read_rows(rows_of(block), self._element, JsonRows.of)
         if not (self._width or self._keys):
@@ -114,7 +121,7 @@ class JsonRowReader:
         if not self._keys:
             if not row:
                 raise BadRow("row is empty")
-            self._keys = list(row)
+            self._keys = [key for key in row if key not in self._stays]
         try:
             return [row[key] for key in self._keys]
         except KeyError as missing:

@@ -97,6 +97,7 @@ class PushDecoder:
             if run.error is None:
                 assert run.payload is not None
                 nbytes += run.payload.nbytes + run.rows * ROW_COST_BYTES
+                nbytes += run.kept.nbytes if run.kept is not None else 0
             elif self._fail_on_bad_row:
                 raise Poison("bad_row", self._describe(run))
             else:

@@ -7,7 +7,7 @@ null, as are NaN and infinity. Owner: the reader of one object.
 """
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -18,9 +18,11 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from consumers.core.kept import NO_TIME, Kept
 from consumers.core.payload import Columns, JsonRows, Matrix
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run
+from consumers.formats.keeping import EARLIEST_MS, LATEST_MS, moment_ms
 from consumers.formats.rows import bad_row, too_long
 
 _ESCAPED: Final = r'["\\\x00-\x1f]'
@@ -34,8 +36,9 @@ class TableReader:
 
     def __init__(self, schema: pa.Schema, options: RowOptions) -> None:
         self._options = options
-        self.names = _chosen(schema, options)
-        fields = [schema.field(name) for name in self.names]
+        self._given = _chosen(schema, options)
+        self.names = list(dict.fromkeys([*self._given, *_staying(schema, options)]))
+        fields = [schema.field(name) for name in self._given]
         if not fields:
             raise Poison("bad_format", "the table has no columns")
         self._width = 0
@@ -50,25 +53,41 @@ class TableReader:
         # As far as the schema tells.
         self.row_bytes = sum(_bytes_of(field.type) for field in fields)
         self._schema = ""
-        self._keys = [orjson.dumps(name).decode() for name in self.names]
 
     def runs(self, batch: pa.RecordBatch) -> Iterator[Run]:
         """The rows of one batch that has all `names`."""
         if not batch.num_rows:
             return
-        columns = [_plain(batch.column(name)) for name in self.names]
+        plain = {name: _plain(batch.column(name)) for name in self.names}
         try:
-            if self._options.form == "matrix":
-                yield from self._matrix(columns, batch.num_rows)
-            elif self._options.form == "json":
-                yield from self._json(columns)
-            else:
-                yield self._columns(columns)
+            runs = self._runs([plain[name] for name in self._given], batch.num_rows)
+            yield from runs if not self._options.stays else self._with_kept(runs, plain)
         except (pa.ArrowException, ValueError, OverflowError) as error:
             raise Poison("bad_format", f"a column cannot be read: {error}") from error
 
+    def _runs(self, columns: list[Any], rows: int) -> Iterator[Run]:
+        if self._options.form == "matrix":
+            yield from self._matrix(columns, rows)
+        elif self._options.form == "json":
+            yield from self._json(columns)
+        else:
+            yield self._columns(columns)
+
+    def _with_kept(self, runs: Iterator[Run], plain: dict[str, Any]) -> Iterator[Run]:
+        options = self._options
+        staying = [plain[name] for name in options.keep]
+        kept = Kept(
+            _objects(options.keep, staying) if staying else None,
+            _moments(plain[options.time]) if options.time is not None else None,
+        )
+        at = 0
+        for run in runs:
+            stop = at + run.rows
+            yield run if run.payload is None else run._replace(kept=kept.cut(at, stop))
+            at = stop
+
     def _columns(self, columns: list[Any]) -> Run:
-        batch = pa.record_batch(columns, names=self.names)
+        batch = pa.record_batch(columns, names=self._given)
         if not self._schema:
             self._schema = str(batch.schema)
         return Run(batch.num_rows, Columns(batch, self._schema))
@@ -78,7 +97,7 @@ class TableReader:
         is_null: npt.NDArray[np.bool_] | None = None
         at = 0
         with np.errstate(over="ignore", invalid="ignore"):
-            for name, column in zip(self.names, columns, strict=True):
+            for name, column in zip(self._given, columns, strict=True):
                 numbers, nulls = _numbers(column, name)
                 values[:, at : at + numbers.shape[1]] = numbers
                 at += numbers.shape[1]
@@ -93,23 +112,49 @@ class TableReader:
             yield from _without_nulls(values, is_null)
 
     def _json(self, columns: list[Any]) -> Iterator[Run]:
-        parts: list[Any] = []
-        for index, (key, column) in enumerate(zip(self._keys, columns, strict=True)):
-            parts += (f"{',' if index else '{'}{key}:", _json_text(column))
-        text = pc.binary_join_element_wise(*parts, "},", "")
-        text = text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text
-        ends = np.frombuffer(text.buffers()[1], np.int32, len(text) + 1, 4 * text.offset)
-        body = memoryview(text.buffers()[2])[ends[0] : ends[-1] - 1]
-        ends = ends.astype(np.int64)
-        if (np.diff(ends).max() - 1) <= self._options.row_bytes:
-            yield Run(len(text), JsonRows(bytes(body), ends[1:] - 1 - ends[0]))
+        rows = _objects(self._given, columns)
+        lengths = np.diff(rows.ends, prepend=-1) - 1
+        if lengths.max() <= self._options.row_bytes:
+            yield Run(rows.rows, rows)
             return
-        for row in text.to_pylist():
-            element = row[:-1].encode()
-            if len(element) > self._options.row_bytes:
+        for row, length in enumerate(lengths.tolist()):
+            if length > self._options.row_bytes:
                 yield bad_row(too_long(self._options.row_bytes))
             else:
-                yield Run(1, JsonRows.of([element]))
+                yield Run(1, rows.cut(row, row + 1).owned())
+
+
+def _objects(names: Sequence[str], columns: list[Any]) -> JsonRows:
+    """A JSON object for each row."""
+    parts: list[Any] = []
+    for index, (name, column) in enumerate(zip(names, columns, strict=True)):
+        key = orjson.dumps(name).decode()
+        parts += (f"{',' if index else '{'}{key}:", _json_text(column))
+    text = pc.binary_join_element_wise(*parts, "},", "")
+    text = text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text
+    ends = np.frombuffer(text.buffers()[1], np.int32, len(text) + 1, 4 * text.offset)
+    body = memoryview(text.buffers()[2])[ends[0] : ends[-1] - 1]
+    return JsonRows(bytes(body), ends[1:].astype(np.int64) - 1 - int(ends[0]))
+
+
+def _moments(column: Any) -> npt.NDArray[np.int64]:
+    """Epoch milliseconds of each row."""
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.timestamp("ms"))
+    if not pa.types.is_timestamp(column.type):
+        return Kept.of(None, map(moment_ms, column.to_pylist())).times  # type: ignore[return-value]
+    zone = column.type.tz
+    whole = column.cast(pa.timestamp("ms", zone), safe=False).cast(pa.int64())
+    found = whole.fill_null(NO_TIME).to_numpy()
+    return np.where((found >= EARLIEST_MS) & (found <= LATEST_MS), found, NO_TIME)
+
+
+def _staying(schema: pa.Schema, options: RowOptions) -> list[str]:
+    for name in options.stays:
+        if name not in schema.names:
+            known = ", ".join(schema.names[:_SHOWN_COLUMNS])
+            raise Poison("bad_format", f'no column "{name}" in the table: it has {known}')
+    return list(options.stays)
 
 
 def _chosen(schema: pa.Schema, options: RowOptions) -> list[str]:
@@ -117,7 +162,7 @@ def _chosen(schema: pa.Schema, options: RowOptions) -> list[str]:
     if len(set(names)) < len(names):
         raise Poison("bad_format", "two columns of the table have the same name")
     if options.columns is None:
-        return names
+        return [name for name in names if name not in options.stays]
     found: list[str] = []
     for column in options.columns:
         if isinstance(column, int) and 0 <= column < len(names):

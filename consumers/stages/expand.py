@@ -222,6 +222,10 @@ class _Rows:
             payload = payload.cut(first - start, stop - start).owned()
         block = Block(self._ticket, first, rows, payload, run.member)
         block.charge(BLOCK_COST_BYTES + payload.nbytes + rows * ROW_COST_BYTES)
+        if run.kept is not None:
+            whole = rows == run.rows
+            block.kept = run.kept if whole else run.kept.cut(first - start, stop - start)
+            block.charge(block.kept.nbytes)
         self._ticket.add(block)
         self._microbatch.add(block)
 

@@ -1,0 +1,78 @@
+"""`rows.keep` and `rows.time`: which columns stay with a row, and when it was.
+
+Rule: what is kept never makes a row bad: a column that a row does not have is null, a time that
+cannot be read is none. Numbers are epoch seconds, milliseconds, microseconds or nanoseconds by
+their magnitude; texts are ISO-8601, without a zone in UTC. Owner: the parser of one object.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import orjson
+
+from consumers.core.kept import Kept
+from consumers.formats.base import RowOptions, Run
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MS: Final = timedelta(milliseconds=1)
+EARLIEST_MS: Final = -62_135_596_800_000  # the years 1 to 9999
+LATEST_MS: Final = 253_402_300_799_999
+# Seconds below 1e11 reach the year 5138, milliseconds from there on begin in 1973; and so on.
+_UNITS: Final = ((1e11, 1000.0), (1e14, 1.0), (1e17, 1e-3), (math.inf, 1e-6))
+
+KeepRows = Callable[[list[bytes]], Kept]
+
+
+def with_kept(runs: Iterator[Run], rows: list[bytes], keep: KeepRows) -> Iterator[Run]:
+    """The runs of these rows, each with what stays with its own."""
+    at = 0
+    for run in runs:
+        stop = at + run.rows
+        yield run if run.payload is None else run._replace(kept=keep(rows[at:stop]))
+        at = stop
+
+
+def of_json(options: RowOptions) -> KeepRows:
+    """Of rows that are JSON objects; others have none of it."""
+
+    def keep(rows: list[bytes]) -> Kept:
+        found = [orjson.loads(row) for row in rows]
+        objects: list[dict[str, Any]] = [one if isinstance(one, dict) else {} for one in found]
+        names, time = options.keep, options.time
+        return Kept.of(
+            [orjson.dumps({name: one.get(name) for name in names}) for one in objects]
+            if names
+            else None,
+            [moment_ms(one.get(time)) for one in objects] if time is not None else None,
+        )
+
+    return keep
+
+
+def moment_ms(value: object) -> int | None:
+    """Epoch milliseconds of what a column holds; None if it is no time."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, str):
+        return _of_text(value)
+    if isinstance(value, int | float) and math.isfinite(value):
+        factor = next(factor for limit, factor in _UNITS if abs(value) < limit)
+        found = math.floor(value * factor)
+        return found if EARLIEST_MS <= found <= LATEST_MS else None
+    return None
+
+
+def _of_text(text: str) -> int | None:
+    try:
+        return moment_ms(float(text))
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // _MS
