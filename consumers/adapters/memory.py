@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from consumers.core.payload import Matrix, Payload
-from consumers.errors import Poison
+from consumers.errors import Fatal, Poison
 from consumers.ports import (
     Answers,
     Commit,
@@ -314,6 +314,9 @@ class MemorySink:
 
     async def send(self, outgoing: Outgoing) -> Awaitable[None]:
         await asyncio.sleep(0)
+        for key, value in zip(outgoing.keys, outgoing.values, strict=True):
+            if not self.fits(outgoing.topic, key, len(value)):
+                raise Fatal(f"a record of {len(value)} bytes is larger than the topic takes")
         records = zip(outgoing.keys, outgoing.values, strict=True)
         self.topics[outgoing.topic][outgoing.partition] += records
         report: asyncio.Future[None] = asyncio.get_running_loop().create_future()

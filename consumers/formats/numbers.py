@@ -20,6 +20,9 @@ from consumers.core.payload import Float32Matrix
 # decoder's. Here, because every process that decodes imports this module.
 pa.enable_signal_handlers(False)
 
+# More than any decoder hands on at a time, but for one unfinished row.
+LONG_BYTES = 5 << 18
+
 # Stands for the end of a row between its numbers: where it is found, and that it is found nowhere
 # else, tells that all rows are equally long, for the price of one more number. Nobody who writes
 # an object can know it, as each process draws its own.
@@ -32,6 +35,10 @@ def parse_table(text: bytes, columns: int) -> Float32Matrix | None:
     """Lines of exactly `columns` comma-separated numbers, each ended by a newline."""
     # A bracket would nest: the parser flattens `[1,[2]]`, and accepts it.
     if b"[" in text:
+        return None
+    # A number takes the parser 24 times its own size; a text this long holds a row that is, and may
+    # be none of ours.
+    if len(text) > LONG_BYTES and text.count(b",") != text.count(b"\n") * (columns - 1):
         return None
     flat = text.replace(b"\n", _BETWEEN_ROWS)
     try:
