@@ -46,6 +46,7 @@ def measured() -> list[Grown]:
     return [Grown(*json.loads(line)) for line in child.stdout.splitlines()]
 
 
+@pytest.mark.timeout(DEADLINE_S + 10)
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is asked of Linux' /proc")
 def test_no_case_grows_beyond_its_ceiling_whatever_service_is_away(measured: list[Grown]) -> None:
     assert [grown for grown in measured if grown.is_too_much] == []
