@@ -61,8 +61,11 @@ class Ledger:
 
     @property
     def progress(self) -> Progress:
-        """A view, good until the ledger changes."""
-        return Progress(self.next_offset, self._completed, self._objects, self._rows)
+        """A view, good until the ledger changes. What a former assignment completed counts, though
+        it was not read again yet.
+        """
+        next_offset = self._completed.behind(self.next_offset)
+        return Progress(next_offset, self._completed, self._objects, self._rows)
 
     def is_completed(self, offset: int) -> bool:
         """Did a former assignment deliver all of this record?"""

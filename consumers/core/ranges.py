@@ -53,6 +53,11 @@ class Ranges:
         place = bisect_right(self.starts, number) - 1
         return place >= 0 and number < self.stops[place]
 
+    def behind(self, number: int) -> int:
+        """The first number from this one on that is not in it."""
+        place = bisect_right(self.starts, number) - 1
+        return max(number, self.stops[place]) if place >= 0 else number
+
     def __str__(self) -> str:
         """For people, inclusive: `5-7, 12 and 3 more ranges`."""
         shown = [_text(start, stop) for start, stop in list(self)[:3]]

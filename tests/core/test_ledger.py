@@ -149,6 +149,20 @@ def test_a_takeover_forgets_nothing_that_was_not_read_again_yet() -> None:
     assert 899 in ledger.progress.completed
 
 
+def test_what_was_completed_beyond_counts_before_it_is_read_again() -> None:
+    """A drain may come in between; what is committed then must be readable, and say all of it."""
+    ledger = Ledger(decode("p1:2;0.0.;1.3;;", 2)[0])
+    ledger.open(2, 1)
+    ledger.deliver(2, 0)
+    progress = ledger.progress
+    assert (progress.next_offset, encode(progress)) == (6, "")
+    for offset in (3, 4, 5):
+        assert ledger.is_completed(offset)
+        ledger.open(offset, 0)
+    ledger.open(6, 1)
+    assert ledger.progress.next_offset == 6
+
+
 def test_what_lies_between_completed_records_is_one_run_with_them() -> None:
     ledger = Ledger(Progress(10))
     for offset, objects in ((10, 1), (20, 1), (21, 0), (30, 1), (33, 1)):
