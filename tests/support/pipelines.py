@@ -141,6 +141,14 @@ class World:
         )
 
 
+def rows_and_sums(world: World, partition: int = 0) -> list[tuple[int, int, float]]:
+    """(offset, row, predicted sum) of every record, in order."""
+    return [
+        (record["source"]["offset"], record["row"], record["prediction"]["sum"])
+        for record in world.records(partition)
+    ]
+
+
 @asynccontextmanager
 async def running(world: World) -> AsyncIterator[Pipeline]:
     """The pipeline runs while the body does; then it drains. Its failure is raised at the end."""

@@ -1,0 +1,103 @@
+"""What is held at a time has a limit, whatever is slow."""
+
+import asyncio
+from collections.abc import Sequence
+
+from consumers.core.payload import Payload
+from consumers.core.window import WindowLimits
+from consumers.ports import Answers
+from consumers.testing.virtual_time import virtual_time
+from tests.support.pipelines import World, csv, running, until
+
+
+@virtual_time
+async def test_downloads_go_on_while_the_model_is_busy() -> None:
+    world = World().with_settings(window=WindowLimits(4, 1 << 20, 0.0), callers=1)
+    release = asyncio.Event()
+
+    async def stuck(payloads: Sequence[Payload]) -> Answers | None:
+        await release.wait()
+        return None
+
+    world.model.script = stuck
+    for number in range(10):
+        world.announce(f"{number}.csv", csv(4))
+    async with running(world):
+        await until(lambda: len(world.objects.opened) == 10)
+        assert len(world.model.calls) == 1
+        release.set()
+        await until(lambda: world.next_offset() == 10)
+
+
+@virtual_time
+async def test_the_byte_budget_stops_the_transfer_and_nothing_locks_up() -> None:
+    world = World(partitions=2).with_settings(
+        buffer_bytes=20_000, window=WindowLimits(16, 1 << 20, 0.0)
+    )
+    world.objects.chunk_bytes = 512
+    release = asyncio.Event()
+
+    async def stuck(payloads: Sequence[Payload]) -> Answers | None:
+        await release.wait()
+        return None
+
+    world.model.script = stuck
+    for number in range(12):
+        world.announce(f"{number}.csv", csv(400), partition=number % 2)
+    async with running(world) as pipeline:
+        await asyncio.sleep(5.0)
+        # Both heads may overdraw, one chunk at a time; the others stop.
+        assert pipeline.wiring.budget.peak_bytes < 400 * 136 * 2 + 20_000 + 16 * 512 * 17
+        release.set()
+        await until(lambda: world.next_offset(0) == 6 and world.next_offset(1) == 6)
+        assert pipeline.wiring.budget.spent_bytes == 0
+    assert len(world.records(0)) == len(world.records(1)) == 6 * 400
+
+
+@virtual_time
+async def test_a_huge_object_behind_a_slow_broker_is_held_by_the_byte_budget_too() -> None:
+    world = World().with_settings(buffer_bytes=20_000, window=WindowLimits(16, 1 << 20, 0.0))
+    world.objects.chunk_bytes = 512
+    world.sink.hold = True
+    world.announce("huge.csv", csv(5_000))
+    async with running(world) as pipeline:
+        await asyncio.sleep(60.0)
+        # Above the limit: one chunk of about 60 rows of 136 bytes, and one that is not yet decided.
+        assert pipeline.wiring.budget.peak_bytes < 20_000 + 2 * 100 * 136
+        world.sink.hold = False
+        world.sink.deliver()
+        await until(lambda: world.next_offset() == 1)
+    assert len(world.records()) == 5_000
+
+
+@virtual_time
+async def test_no_more_objects_of_a_partition_are_begun_than_allowed() -> None:
+    world = World().with_settings(in_flight_objects=3)
+    world.sink.hold = True
+    for number in range(10):
+        world.announce(f"{number}.csv", csv(1))
+    async with running(world):
+        await asyncio.sleep(1.0)
+        assert len(world.objects.opened) == 3
+        world.sink.hold = False
+        world.sink.deliver()
+        await until(lambda: world.next_offset() == 10)
+
+
+@virtual_time
+async def test_no_more_rows_of_an_object_are_read_ahead_than_are_soon_needed() -> None:
+    world = World().with_settings(buffer_bytes=1 << 30)
+    world.objects.chunk_bytes = 4096
+    release = asyncio.Event()
+
+    async def stuck(payloads: Sequence[Payload]) -> Answers | None:
+        await release.wait()
+        return None
+
+    world.model.script = stuck
+    world.announce("huge.csv", csv(100_000))
+    async with running(world) as pipeline:
+        await asyncio.sleep(5.0)
+        assert pipeline.wiring.budget.spent_bytes < 10_000 * 136
+        release.set()
+        await until(lambda: world.next_offset() == 1)
