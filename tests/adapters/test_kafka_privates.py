@@ -1,0 +1,109 @@
+"""What we use of aiokafka that it does not promise: a release that changes it fails here.
+
+There is no public way to give up a producer that may not send any more, nor to learn why a
+transaction ended. pyproject.toml keeps aiokafka below the next minor version for the same reason.
+"""
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.errors import (
+    InvalidTxnState,
+    KafkaError,
+    ProducerFenced,
+    TopicAuthorizationFailedError,
+)
+
+from consumers.adapters.kafka_producers import give_up, seen
+from consumers.adapters.kafka_transactions import KafkaOutlet
+from consumers.clock import SystemClock
+from consumers.errors import Fatal, Fenced, PenstockError, Transient
+from consumers.ports import Commit, Outgoing
+
+SOURCE = TopicPartition("refs", 0)
+OUT = TopicPartition("predictions", 0)
+
+
+async def in_a_transaction(producer: AIOKafkaProducer) -> AIOKafkaProducer:
+    """As after a start, without a broker."""
+    producer._txn_manager.set_pid_and_epoch(1, 0)
+    await producer.begin_transaction()
+    return producer
+
+
+async def test_a_producer_that_is_given_up_sends_no_more_and_leaves_no_failure_unseen() -> None:
+    reported: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context))
+    producer = await in_a_transaction(AIOKafkaProducer(transactional_id="t"))
+    sender = producer._sender
+    # Where `start` puts the task that sends for ever.
+    assert sender.sender_task is None
+    task = sender._sender_task = asyncio.create_task(asyncio.Event().wait())
+    accumulator, transactions = producer._message_accumulator, producer._txn_manager
+    for partition in range(2):
+        batch = producer.create_batch()
+        batch.append(timestamp=1, key=None, value=b"row")
+        place = TopicPartition("predictions", partition)
+        (await accumulator.add_batch(batch, place, 1.0)).add_done_callback(seen)
+    accumulator._pop_batch(OUT)  # one is under way, one waits
+
+    await give_up(producer)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    # What aiokafka's task does when it ends.
+    accumulator.fail_all(KafkaError("ended"))
+    transactions.error_transaction(KafkaError("ended"))
+    await asyncio.sleep(0)
+    del producer, sender, accumulator, transactions, batch
+    gc.collect()
+    assert reported == []
+
+
+async def test_a_producer_that_is_given_up_is_not_reported_as_unclosed(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    producer = AIOKafkaProducer()
+    await give_up(producer)
+    del producer
+    gc.collect()
+    assert [str(one.message) for one in recwarn if "Unclosed" in str(one.message)] == []
+
+
+class Refusing(AIOKafkaProducer):  # type: ignore[misc]
+    """The broker refuses the partition, or the producer; what was sent fails by that."""
+
+    why: KafkaError = KafkaError()
+
+    async def send_batch(self, batch: Any, topic: str, *, partition: int) -> Any:
+        self._txn_manager.error_transaction(self.why)
+        failed = asyncio.get_running_loop().create_future()
+        failed.set_exception(InvalidTxnState())
+        return failed
+
+
+@pytest.mark.parametrize(
+    ("why", "kind"),
+    [
+        (TopicAuthorizationFailedError("predictions"), Fatal),
+        (ProducerFenced(), Fenced),
+        (InvalidTxnState(), Transient),
+    ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
+)
+async def test_a_transaction_that_was_ended_says_why_not_what_followed(
+    why: KafkaError, kind: type[PenstockError]
+) -> None:
+    producer = Refusing(transactional_id="t")
+    producer.why = why
+    producer._txn_manager.set_pid_and_epoch(1, 0)
+    outlet = KafkaOutlet(producer, "group", SOURCE, SystemClock(), {})
+    try:
+        with pytest.raises(kind) as caught:
+            await outlet.publish([Outgoing("predictions", 0, [None], [b"row"])], Commit(1))
+        assert type(caught.value) is kind
+    finally:
+        await give_up(producer)
