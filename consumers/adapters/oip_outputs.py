@@ -121,7 +121,7 @@ def _texts(name: str, raw: bytes | memoryview) -> list[bytes]:
 
 def _check(output: Output, rows: int) -> None:
     shape = list(output.shape)
-    if not shape or shape[0] != rows:
+    if not shape or shape[0] != rows or min(shape) < 0:
         raise Poison(
             "model_mismatch",
             f"the model was given {rows} rows and its output {output.name} has the shape {shape}; "

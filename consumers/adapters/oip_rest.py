@@ -62,15 +62,16 @@ def read(reply: Reply) -> list[Output]:
     try:
         for one in document["outputs"]:
             name, datatype, shape = one["name"], one["datatype"], [int(n) for n in one["shape"]]
+            name.encode()
             size = (one.get("parameters") or {}).get("binary_data_size")
             if size is None:
                 found.append(from_list(name, datatype, shape, one["data"]))
                 continue
-            if size > len(rest):
+            if not 0 <= size <= len(rest):
                 raise unusable(f"output {name} is cut short")
             found.append(from_raw(name, datatype, shape, rest[:size]))
             rest = rest[size:]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise unusable(f"{error!r} in {excerpt(reply.body)}") from None
     return found
 

@@ -101,7 +101,8 @@ def _inputs(
     if settings.inputs:
         return tuple(map(written, settings.inputs)), None
     tensors, batches = [], set()
-    for one in metadata.get("inputs") or ():
+    told = metadata.get("inputs")
+    for one in told if isinstance(told, list) else ():
         name, datatype, shape = _tensor(one, settings)
         batches.add(shape[0] if shape else -1)
         tensors.append(Tensor(name, datatype, shape[1:]))
@@ -119,7 +120,7 @@ def _inputs(
 def _tensor(told: Any, settings: config.Model) -> tuple[str, str, tuple[int, ...]]:
     try:
         return str(told["name"]), str(told["datatype"]), tuple(map(int, told["shape"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise Fatal(
             f"the server's description of the model {settings.name} cannot be read ({error!r}); "
             "set model.inputs",

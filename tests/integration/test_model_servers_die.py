@@ -16,13 +16,15 @@ from realstack import layout, processes, stack
 from realstack.errors import NotReady
 from realstack.model_server import ModelServer
 from realstack.processes import Process
-from tests.support.loads import Load, assert_predicted, places_of
-from tests.support.reference_model import numpy_answers
+from tests.support.loads import Load, assert_predicted, csv, places_of
+from tests.support.reference_model import numpy_answers, random_rows
 from tests.support.services import Services, Topics
-from tests.support.topic_tools import Broker
+from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
 from tests.support.worker import environment, running_worker
 
+# As the first number of a row, it ends the process of the model `strict`.
+KILLS = -667.0
 WAYS = {
     "triton": {"protocol": "oip", "request": "float32"},
     "triton_grpc": {"protocol": "oip-grpc", "request": "float32"},
@@ -53,12 +55,23 @@ class OwnServer:
             while self._process.running:
                 pass
 
+    def start_again(self) -> None:
+        """If it ended, as whoever runs it would."""
+        if self._process is not None and not self._process.running:
+            self.start()
+
     async def answers(self) -> bool:
         try:
             self._server.probe(self.ports)
         except NotReady:
             return False
         return True
+
+
+def variables(way: str, server: OwnServer, model: str) -> dict[str, str]:
+    scheme = "grpc" if way.endswith("_grpc") else "http"
+    settings = WAYS[way] | {"url": f"{scheme}://127.0.0.1:{server.ports[way]}", "name": model}
+    return {f"MODEL__{key.upper()}": value for key, value in settings.items()}
 
 
 @pytest.fixture(params=WAYS)
@@ -80,6 +93,40 @@ def server(way: str) -> Iterator[OwnServer]:
         own.kill()
 
 
+# Each death takes a start of the server: two of them are enough for what no server does for itself.
+@pytest.mark.parametrize("way", ["mlserver", "litserve"], indirect=True)
+@pytest.mark.timeout(300)
+async def test_a_row_that_kills_the_server_each_time_is_rejected_alone(
+    services: Services,
+    topics: Topics,
+    bucket: str,
+    s3: Any,
+    broker: Broker,
+    way: str,
+    server: OwnServer,
+) -> None:
+    rows = random_rows(5)
+    rows[2, 0] = KILLS
+    s3.put_object(Bucket=bucket, Key="kills.csv", Body=csv(rows))
+    model = variables(way, server, "strict") | {"MODEL__CANARY": str([0.5] * 16)}
+    environ = environment(services, topics, WINDOW__MAX_ROWS="1", **model)
+    await until(server.answers, lambda: "the model server answers", within_s=90)
+    async with running_worker(environ) as worker:
+        await worker.ready()
+        await broker.publish(topics.input, [Message({"bucket": bucket, "key": "kills.csv"})])
+
+        async def is_committed() -> bool:
+            server.start_again()
+            return (await broker.committed(topics.input, topics.input)).get(0) == 1
+
+        await until(is_committed, lambda: f"the object is answered: {worker.said}", within_s=240)
+        assert await worker.stop() == 0, worker.said
+    found = [record.document for record in (await broker.records(topics.output))[0]]
+    assert [(one["row"], "error" in one) for one in found] == [
+        (0, False), (1, False), (2, True), (3, False), (4, False),
+    ]  # fmt: skip
+
+
 @pytest.mark.timeout(240)
 async def test_a_server_that_is_killed_and_comes_back_costs_no_row_and_blames_none(
     services: Services,
@@ -92,9 +139,7 @@ async def test_a_server_that_is_killed_and_comes_back_costs_no_row_and_blames_no
 ) -> None:
     load = Load(40, rows=700)
     load.store(s3, bucket)
-    scheme = "grpc" if way.endswith("_grpc") else "http"
-    settings = WAYS[way] | {"url": f"{scheme}://127.0.0.1:{server.ports[way]}", "name": "rows"}
-    model = {f"MODEL__{key.upper()}": value for key, value in settings.items()}
+    model = variables(way, server, "rows")
     # Small batches, so that the kill comes between many calls.
     environ = environment(services, topics, WINDOW__MAX_ROWS="16", **model)
 

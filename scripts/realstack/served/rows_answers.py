@@ -5,6 +5,7 @@ environment. `rows` tells bad rows one by one, `strict` refuses the whole reques
 do.
 """
 
+import os
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ CLASSES = SIZES[-1]
 MOST_ROWS = 512
 # A row that begins with it makes `strict` raise.
 RAISES = -666.0
+# One that begins with it ends the process.
+KILLS = -667.0
 LAYERS = layers()
 
 
@@ -38,6 +41,8 @@ def answers(rows: Any) -> tuple[Any, Any, Any]:
 def strict_answers(rows: Any) -> tuple[Any, Any]:
     """Label and score; raises for the whole request if one row is bad."""
     labels, scores, complaints = answers(rows)
+    if (np.asarray(rows)[:, 0] == KILLS).any():
+        os._exit(1)
     if any(complaints) or (np.asarray(rows)[:, 0] == RAISES).any():
         raise ValueError("a row is bad")
     return labels, scores
