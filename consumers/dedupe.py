@@ -12,7 +12,8 @@ from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
 
 from consumers.core.announced import Announced
-from consumers.core.blocks import Owner, Ticket
+from consumers.core.blocks import Ticket
+from consumers.core.owner import Owner
 from schemas.reference import RowRange
 
 _Object = tuple[Owner, str, str, tuple[RowRange, ...] | None]

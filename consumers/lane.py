@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from consumers.budget import Budget
 from consumers.core import position
 from consumers.core.blocks import Ticket
+from consumers.core.costs import message_cost
 from consumers.core.cursor import Cursor
 from consumers.core.jobs import Jobs, JobsByStream, JobsInOrder, Share
 from consumers.core.ledger import Ledger
@@ -20,14 +21,6 @@ from consumers.core.line_stop import LetterAccount, LineLimits, LineStop
 from consumers.core.order import Order, PartitionOrder, Release, Room, StreamOrder
 from consumers.core.stall import Snapshot, holder
 from consumers.ports import Commit, Record
-
-# A reference of our own form with all its fields; `max_objects` bounds how many of them are held.
-SHORT_MESSAGE_BYTES = 512
-# What a byte of JSON becomes at most, decoded: 24 for attributes of empty objects, 32 for inline
-# numbers, 9 for references and for ranges of rows; 2 for ordinary text.
-DECODED = 16
-# A ticket and its reference.
-TICKET_COST_BYTES = 1_024
 
 MakeTickets = Callable[["Lane", Record], Sequence[Ticket]]
 
@@ -193,10 +186,8 @@ class Lane:
         """A long message, or one that names many objects, is in the byte budget until they are
         delivered.
         """
-        long_bytes = max(0, len(record.value or b"") - SHORT_MESSAGE_BYTES)
-        more = max(0, len(tickets) - 1)
-        if tickets and (long_bytes or more):
-            share = (long_bytes * DECODED + more * TICKET_COST_BYTES) // len(tickets)
+        if tickets and (nbytes := message_cost(len(record.value or b""), len(tickets))):
+            share = nbytes // len(tickets)
             for ticket in tickets:
                 ticket.cost_bytes = share
             self._hold_messages(share * len(tickets))

@@ -4,7 +4,8 @@ Rule: only what was read to its end counts, and only as long as it is remembered
 `MAX_VERSIONS` of one assignment of a partition. Owner: `dedupe`, one per lane.
 """
 
-from consumers.core.blocks import Answered, Ticket
+from consumers.core.blocks import Ticket
+from consumers.core.owner import Answered
 from schemas.reference import RowRange
 
 # About 400 bytes each: 4 MB per partition. At 20 announcements a second 8 minutes, several times

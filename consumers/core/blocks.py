@@ -7,11 +7,13 @@ ticket belongs to; stages change a ticket only from the event loop.
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from consumers.core import cursor
+from consumers.core.costs import ANSWER_BYTES, BLOCK_COST_BYTES, ERROR_COST_BYTES
 from consumers.core.cursor import START
 from consumers.core.kept import Kept
+from consumers.core.owner import Answered, Origin, Owner, Times
 from consumers.core.payload import Payload
 from consumers.core.ranges import END
 from consumers.core.reasons import Reasons
@@ -19,56 +21,6 @@ from consumers.core.suspects import Suspicion
 from consumers.errors import ErrorCode
 from schemas.prediction import RecordFrame
 from schemas.reference import Inline, Reference, RowRange
-
-# What a row costs besides its payload until it is delivered: its answer and its share of a record.
-ROW_COST_BYTES = 128
-# What a short answer may have of it; the rest is the objects around it.
-_ANSWER_BYTES = 80
-# A block and what it is made of, measured; where good and bad rows alternate, there is one a row.
-BLOCK_COST_BYTES = 512
-# A row's error besides its message.
-_ERROR_COST_BYTES = 256
-
-
-class Origin(Protocol):
-    """The record a ticket came with, as far as it goes on with it."""
-
-    @property
-    def offset(self) -> int: ...
-
-    @property
-    def value(self) -> bytes | None: ...
-
-    @property
-    def timestamp_ms(self) -> int: ...
-
-
-class Owner(Protocol):
-    """The lane of a ticket, as far as a stage that holds one of its blocks needs to know it."""
-
-    @property
-    def partition(self) -> int: ...
-
-    @property
-    def alive(self) -> bool:
-        """False once the generation is over: work for it is dropped."""
-        ...
-
-    def may_overdraw(self, ticket: "Ticket") -> bool:
-        """Must this ticket's object go on although the byte budget is spent?"""
-        ...
-
-    def fetched(self, ticket: "Ticket") -> None:
-        """The ticket's object was read to its end, or will not be."""
-        ...
-
-    def hold(self, nbytes: int) -> None:
-        """Rows of this lane now take this much of the byte budget."""
-        ...
-
-    def wake(self) -> None:
-        """Something was answered or closed: there may be something to release."""
-        ...
 
 
 class Rejection(NamedTuple):
@@ -78,25 +30,6 @@ class Rejection(NamedTuple):
     message: str
     stage: str
     attempts: int = 1
-
-
-class Answered(NamedTuple):
-    """The first answer to an object of this partition; `row` None: it has no rows but a marker."""
-
-    offset: int
-    object_index: int
-    row: int | None
-
-
-class Times:
-    """When a ticket's object passed where; seconds of the pipeline's clock."""
-
-    __slots__ = ("fetched_s", "fetching_s", "received_s")
-
-    def __init__(self) -> None:
-        self.received_s = 0.0
-        self.fetching_s = 0.0
-        self.fetched_s = 0.0
 
 
 class Block:
@@ -218,7 +151,7 @@ class Block:
         """One answer per row, of at most so many bytes together; `errors` by index into this
         block. The payload is let go.
         """
-        room_bytes = self.rows * _ANSWER_BYTES
+        room_bytes = self.rows * ANSWER_BYTES
         if most_bytes > room_bytes:
             most_bytes = sum(map(len, answers))
         more_bytes = max(0, most_bytes - room_bytes)
@@ -245,7 +178,7 @@ class Block:
 
 
 def _cost_of(rejection: Rejection) -> int:
-    return _ERROR_COST_BYTES + len(rejection.message)
+    return ERROR_COST_BYTES + len(rejection.message)
 
 
 class Ticket:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Protocol
 
-from consumers.core.blocks import BLOCK_COST_BYTES, ROW_COST_BYTES
+from consumers.core.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import Run
 

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeVar
 
-from consumers.core.blocks import BLOCK_COST_BYTES, ROW_COST_BYTES, Block, Rejection, Ticket
+from consumers.core.blocks import Block, Rejection, Ticket
+from consumers.core.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from consumers.core.payload import Payload
 from consumers.core.reasons import ReasonsBuilder
 from consumers.errors import Poison

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from consumers.core.blocks import BLOCK_COST_BYTES, ROW_COST_BYTES
+from consumers.core.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from consumers.core.payload import Payload
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run

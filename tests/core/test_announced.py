@@ -1,5 +1,6 @@
 from consumers.core.announced import Announced
-from consumers.core.blocks import Answered, Ticket
+from consumers.core.blocks import Ticket
+from consumers.core.owner import Answered
 from consumers.ports import Record
 from schemas.reference import Reference, RowRange
 from tests.core.builders import StubLane

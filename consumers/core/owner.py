@@ -1,0 +1,69 @@
+"""What a ticket belongs to and comes from, as far as the core needs to know it.
+
+Rule: nothing here decides. Owner: the lane, which is what a ticket belongs to.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from consumers.core.blocks import Ticket
+
+
+class Origin(Protocol):
+    """The record a ticket came with, as far as it goes on with it."""
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def value(self) -> bytes | None: ...
+
+    @property
+    def timestamp_ms(self) -> int: ...
+
+
+class Owner(Protocol):
+    """The lane of a ticket, as far as a stage that holds one of its blocks needs to know it."""
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def alive(self) -> bool:
+        """False once the generation is over: work for it is dropped."""
+        ...
+
+    def may_overdraw(self, ticket: "Ticket") -> bool:
+        """Must this ticket's object go on although the byte budget is spent?"""
+        ...
+
+    def fetched(self, ticket: "Ticket") -> None:
+        """The ticket's object was read to its end, or will not be."""
+        ...
+
+    def hold(self, nbytes: int) -> None:
+        """Rows of this lane now take this much of the byte budget."""
+        ...
+
+    def wake(self) -> None:
+        """Something was answered or closed: there may be something to release."""
+        ...
+
+
+class Answered(NamedTuple):
+    """The first answer to an object of this partition; `row` None: it has no rows but a marker."""
+
+    offset: int
+    object_index: int
+    row: int | None
+
+
+class Times:
+    """When a ticket's object passed where; seconds of the pipeline's clock."""
+
+    __slots__ = ("fetched_s", "fetching_s", "received_s")
+
+    def __init__(self) -> None:
+        self.received_s = 0.0
+        self.fetching_s = 0.0
+        self.fetched_s = 0.0
