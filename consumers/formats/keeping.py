@@ -57,6 +57,8 @@ def moment_ms(value: object) -> int | None:
         return None
     if isinstance(value, str):
         return _of_text(value)
+    if isinstance(value, datetime):
+        return _of_moment(value)
     if isinstance(value, int | float) and math.isfinite(value):
         factor = next(factor for limit, factor in _UNITS if abs(value) < limit)
         found = math.floor(value * factor)
@@ -73,6 +75,10 @@ def _of_text(text: str) -> int | None:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         return None
+    return _of_moment(moment)
+
+
+def _of_moment(moment: datetime) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // _MS

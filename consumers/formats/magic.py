@@ -7,7 +7,6 @@ well be the first cell of a CSV.
 from typing import Final
 
 _MAGIC: Final[dict[bytes, str]] = {
-    b"Obj\x01": "Avro",
     b"ORC": "ORC",
     b"\x89HDF\r\n": "HDF5",
     b"7z\xbc\xaf\x27\x1c": "7-Zip",

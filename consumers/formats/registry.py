@@ -11,8 +11,9 @@ from functools import cache, partial
 from typing import Final
 
 from consumers.errors import EXIT_USAGE, Fatal, Poison
-from consumers.formats import arrow, image, npy, parquet, zip
+from consumers.formats import arrow, avro, image, npy, parquet, zip
 from consumers.formats.arrow import read_arrow
+from consumers.formats.avro import AvroParser
 from consumers.formats.base import Decoder, RowOptions, Run
 from consumers.formats.codecs import CODECS, LONGEST_MAGIC_BYTES, PackedParser, codec_of
 from consumers.formats.compression import GZIP_MAGIC, Expansion, GzipParser
@@ -77,6 +78,7 @@ _OURS: Final = (
         extensions=(".arrow", ".arrows", ".feather", ".ipc"),
         looks=arrow.looks,
     ),
+    Format("avro", _NUMBERS_OR_JSON, AvroParser, extensions=(".avro",), looks=avro.looks),
     Format(
         "npy",
         _NUMBERS_OR_JSON,

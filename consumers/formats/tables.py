@@ -286,12 +286,12 @@ def _quoted(text: Any) -> Any:
 
 def _one_by_one(column: Any) -> Any:
     return pa.array(
-        [orjson.dumps(value, default=_json_value).decode() for value in column.to_pylist()],
+        [orjson.dumps(value, default=json_value).decode() for value in column.to_pylist()],
         pa.string(),
     )
 
 
-def _json_value(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """What JSON has no form for."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()

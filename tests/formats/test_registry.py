@@ -59,10 +59,8 @@ def test_auto_is_as_good_as_nothing() -> None:
 
 
 def test_an_unknown_format_names_the_known_ones() -> None:
-    with pytest.raises(
-        Poison,
-        match="known: auto, csv, ndjson, json, parquet, arrow, npy, zip, image, text, bytes, tar",
-    ) as failure:
+    known = "auto, csv, ndjson, json, parquet, arrow, avro, npy, zip, image, text, bytes, tar"
+    with pytest.raises(Poison, match=known) as failure:
         decode(CSV, format="xml")
     assert failure.value.code == "bad_format"
     with pytest.raises(

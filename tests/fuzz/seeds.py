@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import fastavro
 import lz4.frame
 import numpy as np
 import pyarrow as pa
@@ -53,6 +54,15 @@ def _arrow(new: Callable[..., Any]) -> bytes:
     out = io.BytesIO()
     with new(out, table.schema) as writer:
         writer.write_table(table, 2)
+    return out.getvalue()
+
+
+def _avro(codec: str) -> bytes:
+    fields = [{"name": "a", "type": "int"}, {"name": "s", "type": ["null", "string"]}]
+    schema = {"type": "record", "name": "r", "fields": fields}
+    out = io.BytesIO()
+    records = [{"a": 1, "s": None}, {"a": -2, "s": "x"}]
+    fastavro.writer(out, schema, records, codec=codec, sync_marker=b"s" * 16)
     return out.getvalue()
 
 
@@ -125,6 +135,7 @@ SEEDS: dict[str, list[bytes]] = {
         choice + _parquet(codec) for choice in (_PLAIN, _TEXTS) for codec in ("none", "snappy")
     ],
     "arrow": _both(_arrow(pa.ipc.new_file), _arrow(pa.ipc.new_stream)),
+    "avro": _both(_avro("null"), _avro("deflate")),
     "npy": _both(*_ARRAYS),
     "npy as a member": _both(*_ARRAYS),
     "zip": _both(_zip(zipfile.ZIP_STORED), _zip(zipfile.ZIP_DEFLATED)),

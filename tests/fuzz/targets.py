@@ -157,6 +157,7 @@ TARGETS: dict[str, Target] = {
     "unnamed": partial(_decoder, "x"),
     "parquet": partial(_ranged, "parquet"),
     "arrow": partial(_ranged, "arrow"),
+    "avro": partial(_decoder, "x.avro"),
     "npy": partial(_ranged, "npy"),
     "npy as a member": partial(_decoder, "x.npy"),
     "zip": partial(_ranged, "zip"),
