@@ -115,7 +115,7 @@ async def embedded(path: Path | None) -> AsyncIterator[Place]:
             objects / bucket, KEEP_S + cfg.delivery.commit_interval_ms / 1000, time.monotonic
         )
         yield Place(
-            "librdkafka's mock broker, a folder as bucket, an embedded model server; "
+            "librdkafka's mock broker, a folder as bucket, an embedded model; "
             f"window {cfg.window.max_wait_ms} ms",
             cfg,
             environ,

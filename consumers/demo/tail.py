@@ -24,7 +24,7 @@ from schemas.prediction import ObjectId
 
 WAIT_MS = 100
 # Between two sittings of the judge; what it costs to ask for the ends is paid once for each.
-PAUSE_S = 0.1
+PAUSE_S = 0.05
 # The references that are behind are few: they come with the next answer of the broker.
 LOOK_S = 0.02
 # About 1 ms of judging, between which the streams get their turn.

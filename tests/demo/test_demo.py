@@ -94,7 +94,7 @@ def test_a_killed_worker_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_before_the_streams_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     with demo(tmp_path, "--streams", "3") as process:
-        lines_until(process, "model server")
+        lines_until(process, "embedded model")
         process.send_signal(number)
         code, _, err = finish(process)
         assert code == 130
