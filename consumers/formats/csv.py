@@ -7,7 +7,7 @@ texts is a header). Naming a column means there is a header. Cells count from 0.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from json.encoder import encode_basestring as json_string
 from math import isfinite, isinf, isnan
 
@@ -17,7 +17,7 @@ from consumers.core.kept import Kept
 from consumers.core.payload import JsonRows, Matrix
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import RowOptions, Run
-from consumers.formats.dialect import Dialect
+from consumers.formats.dialect import COMMON, Dialect, dialect_of, is_decimal_comma
 from consumers.formats.keeping import moment_ms, with_kept
 from consumers.formats.magic import named_by_magic
 from consumers.formats.numbers import parse_columns, parse_table
@@ -64,7 +64,7 @@ class CsvParser:
 
     def __init__(self, options: RowOptions) -> None:
         self._options = options
-        self._dialect = Dialect(options.delimiter, options.decimal, options.comment)
+        self._dialect: Dialect | None = None  # the first bytes tell
         self._splitter = RowSplitter(options.row_bytes, quotes=True)
         self._waiting: Block = b""  # a first line of texts: the second tells whether it is a header
         self._columns = 0  # cells in a row; 0 until the first row came
@@ -78,23 +78,34 @@ class CsvParser:
         )
 
     def feed(self, data: bytes) -> Iterator[Run]:
-        return self._read(self._splitter.feed(self._dialect.read(data)))
+        dialect = self._dialect
+        if dialect is None:
+            options = self._options
+            dialect = dialect_of(options.delimiter, options.decimal, options.comment, data)
+            self._dialect = dialect
+        if dialect is not COMMON:
+            data = dialect.read(data)
+        return self._read(self._splitter.feed(data), dialect)
 
     def close(self) -> Iterator[Run]:
-        yield from self._read(self._splitter.feed(self._dialect.close()))
-        yield from self._read(self._splitter.close())
+        dialect = self._dialect
+        if dialect is None:
+            return  # of no bytes
+        if dialect is not COMMON:
+            yield from self._read(self._splitter.feed(dialect.close()), dialect)
+        yield from self._read(self._splitter.close(), dialect)
         if self._waiting and not self._columns:
-            _check_text(self._dialect.back(split_first(self._waiting)[0]))
+            _check_text(dialect.back(split_first(self._waiting)[0]))
             self._options.notices.once(LONE_LINE)
 
-    def _read(self, blocks: Iterator[Block | None]) -> Iterator[Run]:
+    def _read(self, blocks: Iterator[Block | None], dialect: Dialect) -> Iterator[Run]:
         for block in blocks:
             if block is None:
                 yield self._too_long()
                 continue
             rows = block
-            if comments := self._dialect.comments:
-                rows = _without(comments, block)
+            if dialect.comments is not None:
+                rows = _without(dialect.comments, block)
             if rows and not self._columns:
                 rows = self._begin(join_blocks(self._waiting, rows))
             if rows:
@@ -127,7 +138,7 @@ class CsvParser:
             self._waiting = block
             return b""
         if header:
-            _check_text(self._dialect.back(first))
+            _check_text(self._original(first))
             self._header = cells
         self._columns = len(cells)
         names = [self._name(cell) for cell in self._header]
@@ -168,7 +179,7 @@ class CsvParser:
             return b"null"
 
     def _text(self, cell: bytes) -> str:
-        return self._dialect.back(cell).decode(errors="replace")
+        return self._original(cell).decode(errors="replace")
 
     def _is_header(self, cells: list[bytes], rest: Block) -> bool | None:
         """Is the first row a header? None: the second row must be seen first."""
@@ -190,7 +201,11 @@ class CsvParser:
         return header
 
     def _name(self, cell: bytes) -> str:
-        return self._dialect.back(cell).strip().decode(errors="replace")
+        return self._original(cell).strip().decode(errors="replace")
+
+    def _original(self, piece: bytes) -> bytes:
+        """As the file has it."""
+        return piece if self._dialect is None else self._dialect.back(piece)
 
     def _where(self, index: int) -> str:
         """A cell, by the number of its column and, where there is a header, its name."""
@@ -272,8 +287,12 @@ class CsvParser:
                 return missing
             mend = " (see rows.missing)"
         else:
-            mend = " (see rows.decimal)" if self._dialect.is_decimal_comma(cell) else ""
-        text = shown(self._dialect.back(cell))
+            mend = (
+                " (see rows.decimal)"
+                if self._options.decimal == "." and is_decimal_comma(self._original(cell))
+                else ""
+            )
+        text = shown(self._original(cell))
         raise BadRow(f'{self._where(index)} "{text}" is not a number{mend}')
 
     def _element(self, row: bytes) -> bytes:
@@ -284,13 +303,13 @@ class CsvParser:
             raise BadRow("row is not UTF-8 text") from None
         except OutOfRange as bad:
             index = next(index for index, cell in self._numbered(cells) if cell == bad.cell)
-            text = shown(self._dialect.back(bad.cell))
+            text = shown(self._original(bad.cell))
             raise BadRow(f'{self._where(index)} "{text}" is beyond the range of a number') from None
 
     def _json_cell(self, cell: bytes) -> bytes:
         if self._missing_json is not None and cell.strip() in _MISSING:
             return self._missing_json
-        return _json_cell(cell, self._dialect)
+        return _json_cell(cell, self._original)
 
     def _cells(self, row: bytes) -> list[bytes]:
         cells = split_cells(row, self._options.max_columns)
@@ -332,13 +351,13 @@ def _is_number(cell: bytes) -> bool:
     return b"_" not in cell
 
 
-def _json_cell(cell: bytes, dialect: Dialect) -> bytes:
+def _json_cell(cell: bytes, text: Callable[[bytes], bytes]) -> bytes:
     """A JSON number as it stands, empty as null, all else as a string: `007` keeps its zeros."""
     if _JSON_NUMBER.fullmatch(cell):
         if isinf(float(cell)):  # a reader of the batch would refuse all its rows
             raise OutOfRange(cell)
         return cell
-    return json_string(dialect.back(cell).decode()).encode() if cell else b"null"
+    return json_string(text(cell).decode()).encode() if cell else b"null"
 
 
 class OutOfRange(Exception):
