@@ -16,6 +16,8 @@ import pytest
 import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from tests.support.job import Job
+from tests.support.loads import Load
 from tests.support.model_proxy import ModelProxy, proxy_of
 from tests.support.services import Services, Topics, Unavailable, find
 from tests.support.topic_tools import Broker, broker_of
@@ -137,3 +139,12 @@ def bucket(s3: Any) -> Iterator[str]:
         for version in page.get("Versions", []) + page.get("DeleteMarkers", []):
             s3.delete_object(Bucket=name, Key=version["Key"], VersionId=version["VersionId"])
     s3.delete_bucket(Bucket=name)
+
+
+@pytest.fixture
+def job(
+    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker, load: Load
+) -> Job:
+    """The module's `load`, stored; nothing of it is announced yet."""
+    load.store(s3, bucket)
+    return Job(services, topics, bucket, broker, load)

@@ -10,7 +10,8 @@ import orjson
 import pytest
 
 from consumers import predict
-from tests.support.loads import Load, assert_predicted, csv, places_of, tar_gz
+from tests.support.job import Job
+from tests.support.loads import Load, csv, tar_gz
 from tests.support.model_proxy import ModelProxy
 from tests.support.reference_model import Rows, numpy_answers, random_rows, torch_answers
 from tests.support.services import Services, Topics
@@ -75,55 +76,35 @@ async def test_a_file_put_into_the_bucket_is_predicted_with_no_further_step(
     ids=["float32", "json", "instances", "s3fs"],
 )
 async def test_every_row_of_40_archives_is_answered_once_in_order_and_committed(
-    services: Services,
-    topics: Topics,
-    bucket: str,
-    s3: Any,
-    broker: Broker,
-    load: Load,
-    answers: list[dict[str, Any]],
-    changes: dict[str, str],
+    job: Job, answers: list[dict[str, Any]], changes: dict[str, str]
 ) -> None:
-    load.store(s3, bucket)
-    environ = environment(services, topics, **changes)
-    async with running_worker(environ) as worker:
-        await broker.publish(topics.input, load.messages(bucket))
-        await broker.until_committed(topics.input, topics.input, load.ends)
-        assert await worker.stop() == 0
-    output = await broker.records(topics.output)
-    assert places_of(output) == load.places(topics.input)
-    assert_predicted(output, load.answers(topics.input, answers))
-    assert await broker.committed(topics.input, topics.input) == load.ends
+    async with running_worker(job.environment(**changes)) as worker:
+        await job.announce()
+        await job.finish(worker)
+    await job.assert_answered(answers)
+    assert await job.committed() == job.load.ends
+    output = await job.broker.records(job.topics.output)
     assert {record.key for record in output[0]} == {b"site-0", b"site-4"}
-    assert sum((await broker.ends(topics.dlq)).values()) == 0
+    assert sum((await job.broker.ends(job.topics.dlq)).values()) == 0
 
 
 async def test_no_offset_is_committed_before_its_answers_are_on_the_topic(
-    services: Services,
-    topics: Topics,
-    bucket: str,
-    s3: Any,
-    broker: Broker,
-    proxy: ModelProxy,
-    load: Load,
+    job: Job, proxy: ModelProxy
 ) -> None:
-    load.store(s3, bucket)
     samples: list[tuple[dict[int, int], dict[int, int]]] = []
 
     async def sample_forever() -> None:
-        async with broker_of(services) as observer:
+        async with broker_of(job.services) as observer:
             while True:
-                committed = await observer.committed(topics.input, topics.input)
-                samples.append((committed, await observer.ends(topics.output)))
+                committed = await job.committed(observer)
+                samples.append((committed, await observer.ends(job.topics.output)))
 
     async def seen_in_the_middle() -> bool:
         return any(0 < sum(committed.values()) < 40 for committed, _ in samples)
 
     # Half of the requests pass until the commits in the middle are seen.
-    proxy.hold_after(len(load.rows) // 64 // 2)
-    environ = environment(
-        services,
-        topics,
+    proxy.hold_after(len(job.load.rows) // 64 // 2)
+    environ = job.environment(
         MODEL__URL=proxy.url,
         MODEL__REQUEST="float32",
         WINDOW__MAX_ROWS=64,
@@ -131,17 +112,17 @@ async def test_no_offset_is_committed_before_its_answers_are_on_the_topic(
     )
     async with running_worker(environ) as worker:
         sampling = asyncio.create_task(sample_forever())
-        await broker.publish(topics.input, load.messages(bucket))
+        await job.announce()
         await until(seen_in_the_middle, lambda: f"commits in the middle: {samples[-1:]}")
         proxy.release()
-        await broker.until_committed(topics.input, topics.input, load.ends)
+        await job.done()
         sampling.cancel()
         with suppress(asyncio.CancelledError):
             await sampling
         assert await worker.stop() == 0
-    output = places_of(await broker.records(topics.output))
+    output = await job.places()
     for committed, ends in samples:
-        for number, places in load.places(topics.input, below=committed).items():
+        for number, places in job.expected(below=committed).items():
             assert output[number][: ends[number]][: len(places)] == places
 
 

@@ -5,15 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.loads import (
-    Load,
-    assert_predicted,
-    csv,
-    first_of_each,
-    places_of,
-)
+from tests.support.job import Job
+from tests.support.loads import Load, csv, first_of_each
 from tests.support.model_proxy import ModelProxy
-from tests.support.reference_model import numpy_answers, random_rows
+from tests.support.reference_model import random_rows
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
@@ -28,101 +23,75 @@ def load() -> Load:
     return Load(40, rows=100)
 
 
-def slowly(services: Services, topics: Topics, proxy: ModelProxy) -> dict[str, str]:
+def slowly(job: Job, proxy: ModelProxy, **changes: object) -> dict[str, str]:
     """Few objects and few rows at a time, so that much is left to do in the middle."""
-    return environment(
-        services,
-        topics,
+    proxy.hold_after(PASSED_REQUESTS)
+    return job.environment(
         MODEL__URL=proxy.url,
         MODEL__REQUEST="float32",
         WINDOW__MAX_ROWS=16,
         OBJECTS__CONCURRENCY=4,
         LIMITS__IN_FLIGHT_OBJECTS=2,
+        **changes,
     )
 
 
-async def held_in_the_middle(
-    worker: Worker, proxy: ModelProxy, broker: Broker, topics: Topics
-) -> None:
+async def held_in_the_middle(job: Job, worker: Worker, proxy: ModelProxy) -> None:
     """Until requests are held back, and something but not all is committed."""
     committed: dict[int, int] = {}
 
     async def is_held() -> bool:
         nonlocal committed
-        committed = await broker.committed(topics.input, topics.input)
+        committed = await job.committed()
         return len(proxy.requests) > PASSED_REQUESTS and sum(committed.values()) > 0
 
     await until(is_held, lambda: f"a load in the middle: {committed}, {worker.said}")
     assert sum(committed.values()) < 40
 
 
-def assert_all_predicted(load: Load, topics: Topics, output: Any) -> None:
-    assert_predicted(output, load.answers(topics.input, numpy_answers(load.rows)))
-
-
-async def finish(environ: dict[str, str], load: Load, broker: Broker, topics: Topics) -> None:
+async def finish_by_another(job: Job, environ: dict[str, str]) -> None:
     """Another worker of the group does the rest."""
     async with running_worker(environ) as worker:
-        await broker.until_committed(topics.input, topics.input, load.ends)
-        assert await worker.stop() == 0, worker.said
+        await job.finish(worker)
 
 
 async def test_a_stop_in_the_middle_delivers_what_was_begun_and_the_next_worker_does_the_rest(
-    services: Services,
-    topics: Topics,
-    bucket: str,
-    s3: Any,
-    broker: Broker,
-    proxy: ModelProxy,
-    load: Load,
+    job: Job, proxy: ModelProxy
 ) -> None:
-    load.store(s3, bucket)
-    await broker.publish(topics.input, load.messages(bucket))
-    proxy.hold_after(PASSED_REQUESTS)
-    environ = slowly(services, topics, proxy)
+    await job.announce()
+    environ = slowly(job, proxy)
     async with running_worker(environ) as worker:
-        await held_in_the_middle(worker, proxy, broker, topics)
+        await held_in_the_middle(job, worker, proxy)
         worker.send(signal.SIGTERM)
         proxy.release()
         assert await worker.ended() == 0, worker.said
-    stopped_at = await broker.committed(topics.input, topics.input)
+    stopped_at = await job.committed()
     assert sum(stopped_at.values()) < 40
-    output = places_of(await broker.records(topics.output))
-    assert output == load.places(topics.input, below=stopped_at)
+    output = await job.places()
+    assert output == job.expected(below=stopped_at)
 
-    await finish(environ, load, broker, topics)
-    records = await broker.records(topics.output)
-    assert places_of(records) == load.places(topics.input)
-    assert_all_predicted(load, topics, records)
+    await finish_by_another(job, environ)
+    await job.assert_answered()
 
 
 async def test_after_a_kill_in_the_middle_only_what_was_not_committed_is_repeated(
-    services: Services,
-    topics: Topics,
-    bucket: str,
-    s3: Any,
-    broker: Broker,
-    proxy: ModelProxy,
-    load: Load,
+    job: Job, proxy: ModelProxy
 ) -> None:
-    load.store(s3, bucket)
-    await broker.publish(topics.input, load.messages(bucket))
-    proxy.hold_after(PASSED_REQUESTS)
-    environ = slowly(services, topics, proxy)
+    await job.announce()
+    environ = slowly(job, proxy)
     async with running_worker(environ) as worker:
-        await held_in_the_middle(worker, proxy, broker, topics)
+        await held_in_the_middle(job, worker, proxy)
         await worker.kill()
-    committed = await broker.committed(topics.input, topics.input)
-    before = places_of(await broker.records(topics.output))
-    answered = load.places(topics.input, below=committed)
+    committed = await job.committed()
+    before = await job.places()
+    answered = job.expected(below=committed)
     assert all(before[number][: len(answered[number])] == answered[number] for number in before)
 
     proxy.release()
-    await finish(environ, load, broker, topics)
-    records = await broker.records(topics.output)
-    output = places_of(records)
-    assert first_of_each(output) == load.places(topics.input)
-    assert_all_predicted(load, topics, records)
+    await finish_by_another(job, environ)
+    output = await job.places()
+    assert first_of_each(output) == job.expected()
+    await job.assert_predicted()
     for number, places in output.items():
         repeated = places[len(before[number]) :]
         again = {place.id for place in repeated} & {place.id for place in before[number]}
@@ -130,35 +99,24 @@ async def test_after_a_kill_in_the_middle_only_what_was_not_committed_is_repeate
 
 
 async def test_when_one_of_two_workers_stops_the_other_takes_over_its_partitions(
-    services: Services,
-    topics: Topics,
-    bucket: str,
-    s3: Any,
-    broker: Broker,
-    proxy: ModelProxy,
-    load: Load,
+    job: Job, proxy: ModelProxy
 ) -> None:
-    load.store(s3, bucket)
-    proxy.hold_after(PASSED_REQUESTS)
-    environ = slowly(services, topics, proxy)
-    other = environment(services, topics)["PENSTOCK_HTTP__PORT"]
+    environ = slowly(job, proxy)
+    other = job.environment()["PENSTOCK_HTTP__PORT"]
     async with (
         running_worker(environ) as leaving,
         running_worker(environ | {"PENSTOCK_HTTP__PORT": other}) as staying,
     ):
         await leaving.ready(partitions=2)
         await staying.ready(partitions=2)
-        await broker.publish(topics.input, load.messages(bucket))
-        await held_in_the_middle(leaving, proxy, broker, topics)
+        await job.announce()
+        await held_in_the_middle(job, leaving, proxy)
         leaving.send(signal.SIGTERM)
         proxy.release()
         assert await leaving.ended() == 0, leaving.said
         await staying.ready(partitions=4)
-        await broker.until_committed(topics.input, topics.input, load.ends)
-        assert await staying.stop() == 0, staying.said
-    records = await broker.records(topics.output)
-    assert places_of(records) == load.places(topics.input)
-    assert_all_predicted(load, topics, records)
+        await job.finish(staying)
+    await job.assert_answered()
 
 
 async def test_the_worker_tells_its_health_its_readiness_and_its_metrics(
@@ -194,55 +152,36 @@ async def test_a_worker_whose_model_does_not_answer_is_alive_but_not_ready(
 
 
 async def test_a_stop_whose_model_never_answers_ends_after_the_drain_and_loses_nothing(
-    services: Services,
-    topics: Topics,
-    bucket: str,
-    s3: Any,
-    broker: Broker,
-    proxy: ModelProxy,
-    load: Load,
+    job: Job, proxy: ModelProxy
 ) -> None:
-    load.store(s3, bucket)
-    await broker.publish(topics.input, load.messages(bucket))
-    proxy.hold_after(PASSED_REQUESTS)
-    environ = slowly(services, topics, proxy) | {"PENSTOCK_DELIVERY__DRAIN_MS": "200"}
+    await job.announce()
+    environ = slowly(job, proxy, DELIVERY__DRAIN_MS=200)
     async with running_worker(environ) as worker:
-        await held_in_the_middle(worker, proxy, broker, topics)
+        await held_in_the_middle(job, worker, proxy)
         assert await worker.stop() == 0, worker.said
     proxy.release()
-    await finish(environ, load, broker, topics)
-    output = places_of(await broker.records(topics.output))
-    assert first_of_each(output) == load.places(topics.input)
+    await finish_by_another(job, environ)
+    output = await job.places()
+    assert first_of_each(output) == job.expected()
 
 
 async def test_a_worker_that_joins_in_the_middle_of_a_load_changes_nothing_of_the_output(
-    services: Services,
-    topics: Topics,
-    bucket: str,
-    s3: Any,
-    broker: Broker,
-    proxy: ModelProxy,
-    load: Load,
+    job: Job, proxy: ModelProxy
 ) -> None:
-    load.store(s3, bucket)
-    proxy.hold_after(PASSED_REQUESTS)
-    environ = slowly(services, topics, proxy)
-    other = environment(services, topics)["PENSTOCK_HTTP__PORT"]
+    environ = slowly(job, proxy)
+    other = job.environment()["PENSTOCK_HTTP__PORT"]
     async with running_worker(environ) as first:
         await first.ready(partitions=4)
-        await broker.publish(topics.input, load.messages(bucket))
-        await held_in_the_middle(first, proxy, broker, topics)
+        await job.announce()
+        await held_in_the_middle(job, first, proxy)
         async with running_worker(environ | {"PENSTOCK_HTTP__PORT": other}) as second:
             await second.alive()
             proxy.release()
             await first.ready(partitions=2)
             await second.ready(partitions=2)
-            await broker.until_committed(topics.input, topics.input, load.ends)
-            assert await second.stop() == 0, second.said
+            await job.finish(second)
         assert await first.stop() == 0, first.said
-    records = await broker.records(topics.output)
-    assert places_of(records) == load.places(topics.input)
-    assert_all_predicted(load, topics, records)
+    await job.assert_answered()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
