@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
-from consumers.adapters.memory import MemorySink, MemorySource
+from consumers.adapters.memory_kafka import MemorySink, MemorySource
 from consumers.errors import Fenced, Transient
 from consumers.ports import Commit, Outgoing
 

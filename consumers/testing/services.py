@@ -10,7 +10,7 @@ import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from consumers.adapters.memory import MemoryObjects
+from consumers.adapters.memory_objects import MemoryObjects
 from consumers.core.payload import Payload
 from consumers.errors import Overloaded, Transient, Unreachable, WorkerDied
 from consumers.ports import Answers, Body, Listed, Location, Part

@@ -10,7 +10,7 @@ from dataclasses import replace
 from random import Random
 from typing import TypeVar
 
-from consumers.adapters.memory import MemoryObjects
+from consumers.adapters.memory_objects import MemoryObjects
 from consumers.core.payload import Payload
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Answers, Record, Transactions

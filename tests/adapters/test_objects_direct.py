@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from consumers import config
-from consumers.adapters.memory import MemoryObjects
+from consumers.adapters.memory_objects import MemoryObjects
 from consumers.adapters.objects_common import WHOLE_BYTES
 from consumers.adapters.objects_direct import DirectObjects
 from consumers.errors import Poison

@@ -2,7 +2,7 @@
 
 import pytest
 
-from consumers.adapters.memory import MemorySink, MemorySource
+from consumers.adapters.memory_kafka import MemorySink, MemorySource
 from consumers.adapters.memory_transactions import MemoryOutlets
 from consumers.ports import Commit
 from tests.adapters.outlets_contract import Ground, OutletsContract

@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from consumers.adapters.memory import MemorySink
+from consumers.adapters.memory_kafka import MemorySink
 from consumers.core.line_stop import LineLimits
 from consumers.core.payload import Payload
 from consumers.ports import Answers, Location, Outgoing

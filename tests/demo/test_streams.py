@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from consumers import config
-from consumers.adapters.memory import MemorySink
+from consumers.adapters.memory_kafka import MemorySink
 from consumers.demo.place import Place
 from consumers.demo.progress import Progress, Stream
 from consumers.demo.streams import (

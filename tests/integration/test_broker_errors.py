@@ -18,7 +18,8 @@ from consumers import config
 from consumers.adapters.kafka_sink import KafkaSink
 from consumers.adapters.kafka_source import KafkaSource
 from consumers.adapters.kafka_transactions import KafkaOutlets
-from consumers.adapters.memory import MemoryModel, MemoryObjects
+from consumers.adapters.memory_model import MemoryModel
+from consumers.adapters.memory_objects import MemoryObjects
 from consumers.clock import SystemClock
 from consumers.core.records import Labels
 from consumers.errors import Fatal

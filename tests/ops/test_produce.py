@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from consumers import config
-from consumers.adapters.memory import MemoryObjects
+from consumers.adapters.memory_objects import MemoryObjects
 from consumers.embedded.broker import EmbeddedBroker
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.ops.produce import FEW, Produced, produce

@@ -14,7 +14,8 @@ import pytest
 from aiohttp import web
 
 from consumers import config
-from consumers.adapters.memory import MemoryModel, MemorySource
+from consumers.adapters.memory_kafka import MemorySource
+from consumers.adapters.memory_model import MemoryModel
 from consumers.core.line_stop import LineLimits
 from consumers.core.payload import Payload
 from consumers.errors import Unreachable

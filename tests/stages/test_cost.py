@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from consumers.adapters.memory import MemorySink
+from consumers.adapters.memory_kafka import MemorySink
 from consumers.core.window import WindowLimits
 from consumers.ports import Outgoing
 from consumers.testing.virtual_time import VirtualTimeLoop

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from consumers.adapters.memory import MemorySink
+from consumers.adapters.memory_kafka import MemorySink
 from consumers.core.payload import Payload
 from consumers.core.window import WindowLimits
 from consumers.errors import Rejected

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from consumers.adapters.memory import MemorySink
+from consumers.adapters.memory_kafka import MemorySink
 from consumers.core.payload import Payload
 from consumers.ports import Answers
 from consumers.testing.virtual_time import virtual_time

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from consumers.adapters.memory import sums
+from consumers.adapters.memory_model import sums
 from consumers.core.payload import Payload
 from consumers.core.window import WindowLimits
 from consumers.errors import Rejected

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from consumers.adapters.memory import MemoryModel
+from consumers.adapters.memory_model import MemoryModel
 from consumers.core.payload import Payload
 from consumers.errors import Poison
 from consumers.ports import Answers

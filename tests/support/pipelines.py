@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 import orjson
 
-from consumers.adapters.memory import MemoryModel, MemoryObjects, MemorySink, MemorySource
+from consumers.adapters.memory_kafka import MemorySink, MemorySource
+from consumers.adapters.memory_model import MemoryModel
+from consumers.adapters.memory_objects import MemoryObjects
 from consumers.adapters.memory_transactions import MemoryOutlets
 from consumers.core.blocks import Ticket
 from consumers.core.line_stop import LineLimits

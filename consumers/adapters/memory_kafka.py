@@ -1,28 +1,17 @@
-"""Every port in memory: a topic, a bucket, a model and an output topic that a test or a simulation
-owns.
+"""A topic to read and a topic to write, in memory, that a test or a simulation owns.
 
 Rule: they keep the same promises as the real adapters (one contract suite), hold nothing back by
-themselves, and do what the test says when it says so: delivery reports can be held, calls can be
-answered by a script. Owner: the test.
+themselves, and do what the test says: delivery reports can be held. Owner: the test.
 """
 
 import asyncio
-import fnmatch
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-import numpy as np
-
-from consumers.core.payload import Matrix, Payload
-from consumers.errors import Fatal, Poison
+from consumers.errors import Fatal
 from consumers.ports import (
-    Answers,
     Commit,
-    Listed,
-    Location,
     Outgoing,
-    Part,
     Rebalance,
     Record,
 )
@@ -143,154 +132,6 @@ class MemorySource:
 
     async def stop(self) -> None:
         self._positions.clear()
-
-
-@dataclass(slots=True)
-class _MemoryBody:
-    """A body in chunks; `fault` is raised after some of them, once."""
-
-    data: bytes
-    chunk_bytes: int
-    etag: str | None
-    version_id: str | None
-    fault: Exception | None
-    fault_after_chunks: int
-
-    @property
-    def size(self) -> int:
-        return len(self.data)
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for number, start in enumerate(range(0, len(self.data), self.chunk_bytes), start=1):
-            await asyncio.sleep(0)
-            yield self.data[start : start + self.chunk_bytes]
-            if self.fault is not None and number >= self.fault_after_chunks:
-                fault, self.fault = self.fault, None
-                raise fault
-
-    async def aclose(self) -> None:
-        return
-
-
-class MemoryObjects:
-    """Buckets as dictionaries. `on_open` may raise or wait before an object is opened; `faults` of
-    an object are raised one per try, after `faulty_after_chunks`; `part_faults` one per part, None
-    for a part that comes. `parts` are those that came, by key and length. What is put while it is
-    `versioned` has a version id for good.
-    """
-
-    def __init__(self, *, chunk_bytes: int = 1 << 20) -> None:
-        self.chunk_bytes = chunk_bytes
-        self.versioned = False
-        self.faulty_after_chunks = 1
-        self.opened: list[Location] = []
-        self.parts: list[tuple[str, int]] = []
-        self.part_faults: deque[Exception | None] = deque()
-        self.faults: dict[tuple[str, str], deque[Exception]] = defaultdict(deque)
-        self.on_open: Callable[[Location], Awaitable[None]] | None = None
-        self._data: dict[tuple[str, str], bytes] = {}
-        self._revision: dict[tuple[str, str], int] = defaultdict(int)
-        self._version_id: dict[tuple[str, str], str | None] = {}
-
-    def put(self, bucket: str, key: str, data: bytes) -> str:
-        """Store an object; its entity tag is returned."""
-        self._data[bucket, key] = data
-        self._revision[bucket, key] += 1
-        revision = self._revision[bucket, key]
-        self._version_id[bucket, key] = f"v{revision}" if self.versioned else None
-        return self._etag(bucket, key)
-
-    def delete(self, bucket: str, key: str) -> None:
-        del self._data[bucket, key]
-
-    def _etag(self, bucket: str, key: str) -> str:
-        return f'"{self._revision[bucket, key]}"'
-
-    async def open(self, location: Location) -> _MemoryBody:
-        self.opened.append(location)
-        if self.on_open is not None:
-            await self.on_open(location)
-        bucket, key = location.bucket, location.key
-        if (bucket, key) not in self._data:
-            raise Poison("not_found", f"there is no object {bucket}/{key}")
-        etag = self._etag(bucket, key)
-        wanted = location.etag if location.version_id is None else None
-        if wanted is not None and wanted.strip('"') != etag.strip('"'):
-            raise Poison("changed", f"{bucket}/{key} is no longer the version {location.etag}")
-        faults = self.faults[bucket, key]
-        fault = faults.popleft() if faults else None
-        version_id = self._version_id[bucket, key]
-        if location.version_id not in (None, version_id):
-            raise Poison("changed", f"{bucket}/{key} has no version {location.version_id}")
-        return _MemoryBody(
-            self._data[bucket, key],
-            self.chunk_bytes,
-            etag,
-            version_id,
-            fault,
-            self.faulty_after_chunks,
-        )
-
-    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
-        body = await self.open(location)
-        data = body.data[start:stop] if start >= 0 else body.data[start:]
-        if body.data and not data:
-            raise Poison("changed", f"{location.bucket}/{location.key} has no byte {start}")
-        if self.part_faults and (fault := self.part_faults.popleft()) is not None:
-            raise fault
-        self.parts.append((location.key, len(data)))
-        return Part(data, body.size, body.etag, body.version_id)
-
-    async def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
-        for (held, key), data in sorted(self._data.items()):
-            if held == bucket and fnmatch.fnmatchcase(key, pattern):
-                yield Listed(Location(bucket, key, None, self._etag(bucket, key)), len(data))
-
-    async def aclose(self) -> None:
-        return
-
-
-Script = Callable[[Sequence[Payload]], Awaitable[Answers | None]]
-
-
-@dataclass(slots=True)
-class MemoryModel:
-    """Answers each row with its own sum. `script` may wait, raise, or answer instead; None leaves
-    it to the default.
-    """
-
-    script: Script | None = None
-    calls: list[list[Payload]] = field(default_factory=list)
-    in_flight: int = 0
-    most_in_flight: int = 0
-    version: str | None = None
-    most_rows: int | None = None
-
-    async def predict(self, payloads: Sequence[Payload]) -> Answers:
-        self.calls.append(list(payloads))
-        self.in_flight += 1
-        self.most_in_flight = max(self.most_in_flight, self.in_flight)
-        try:
-            answers = await self.script(payloads) if self.script is not None else None
-            await asyncio.sleep(0)
-        finally:
-            self.in_flight -= 1
-        return answers if answers is not None else sums(payloads)
-
-    async def ready(self) -> bool:
-        return True
-
-    async def aclose(self) -> None:
-        return
-
-
-def sums(payloads: Sequence[Payload]) -> Answers:
-    """`{"sum": x}` per row of float32 payloads."""
-    values: list[bytes] = []
-    for payload in payloads:
-        assert isinstance(payload, Matrix)
-        values += [b'{"sum":%g}' % total for total in np.sum(payload.values, axis=1)]
-    return Answers(values, {})
 
 
 class MemorySink:
