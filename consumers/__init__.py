@@ -31,6 +31,7 @@ Where to look, from what a person starts down to what everything rests on:
     threads         work off the event loop
     telemetry       metrics
     logs            log lines, without secrets
+    scenes/         one picture from many streams: what every member of a site said of one instant
     verify/, dlq/   the judge of the topics; dead letters
     ops/            health page, status, produce, several processes
     process/        children, ending with the parent, the heap, leaving

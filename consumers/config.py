@@ -178,6 +178,32 @@ class Limits(Section, frozen=True):
     stall_ms: Positive = 300_000
 
 
+class Scenes(Section, frozen=True):
+    input_topic: str = "predictions"
+    topic: str = "scenes"
+    late_topic: str = "scenes.late"
+    group: str = "penstock-scenes"
+    site: str = "(?P<site>[^/]+)/(?P<member>.+)"
+    members: Literal["learned"] | dict[str, list[str]] = "learned"
+    anchor: str = "grid"
+    # Cameras and sensors at 20 Hz; half of it, so that every time has a place on the grid.
+    period_ms: Positive = 50
+    tolerance_ms: NonNegative = 25
+    offsets_ms: dict[str, int] = field(default_factory=dict)
+    patience_ms: NonNegative = 100
+    quorum: NonNegative = 0
+    deadline_ms: Positive = 500
+    # Half of the deadline is left for those whose clock is right.
+    ahead_ms: NonNegative = 250
+    late: Literal["topic", "amend", "drop"] = "topic"
+    lease_ms: Positive = 10_000
+    # At 20 Hz the deadline spans ten; the rest is for a backlog.
+    max_open: Positive = 64
+    max_members: Positive = 256
+    inline: str | None = None
+    fill: float | None = None
+
+
 class Http(Section, frozen=True):
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8900
@@ -200,6 +226,7 @@ class Config(Section, frozen=True):
     output: Output = field(default_factory=Output)
     delivery: Delivery = field(default_factory=Delivery)
     limits: Limits = field(default_factory=Limits)
+    scenes: Scenes = field(default_factory=Scenes)
     http: Http = field(default_factory=Http)
     log: Log = field(default_factory=Log)
 

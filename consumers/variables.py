@@ -85,6 +85,8 @@ def from_text(hint: Any, text: str, *, is_json: bool = False) -> Any:
         return None
     if text in choices(hint):
         return text
+    if dict in kinds:
+        return _table(text)
     if list in kinds:
         return _list(text, whole_numbers=int in kinds)
     if bool in kinds and text.lower() in ("true", "false", "1", "0"):
@@ -126,6 +128,14 @@ def _list(text: str, *, whole_numbers: bool) -> list[str | int]:
     return [int(part) if whole_numbers and part.isdecimal() else part for part in parts]
 
 
+def _table(text: str) -> dict[str, Any]:
+    """`{"a": 1}`"""
+    table = _json(text)
+    if not isinstance(table, dict):
+        raise ValueError(f"{text} is no table; write it as a JSON object")
+    return table
+
+
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
@@ -144,8 +154,8 @@ def _keys(section: type[Any]) -> tuple[str, ...]:
 
 
 def _kinds(hint: Any) -> set[Any]:
-    """The types that a value may have; `list` beside those of its elements."""
+    """The types that a value may have; `list` and `dict` beside those of their elements."""
     if get_origin(hint) is Literal:
         return {str}
-    own = {list} if get_origin(hint) is list else set()
+    own = {get_origin(hint)} & {list, dict}
     return own.union(*map(_kinds, get_args(hint))) if get_args(hint) else {hint}

@@ -15,6 +15,7 @@ from msgspec.json import schema_components
 from schemas.dead_letter import DeadLetter
 from schemas.prediction import Prediction
 from schemas.reference import Inline, Reference
+from schemas.scene import Late, Scene
 
 FOLDER = Path(__file__).parent
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -26,6 +27,8 @@ def documents() -> dict[str, dict[str, Any]]:
         "reference.v1.schema.json": _input(),
         "prediction.v1.schema.json": _plain(Prediction, "Prediction"),
         "dead_letter.v1.schema.json": _plain(DeadLetter, "Dead letter"),
+        "scene.v1.schema.json": _plain(Scene, "Scene"),
+        "late.v1.schema.json": _plain(Late, "Late prediction"),
     }
 
 

@@ -162,3 +162,12 @@ def test_the_shell_is_told_how_to_complete(shell: str) -> None:
         cli, [], prog_name="penstock", env={"_PENSTOCK_COMPLETE": f"{shell}_source"}
     )
     assert "_PENSTOCK_COMPLETE" in done.output
+
+
+def test_a_table_is_written_as_json_in_a_variable() -> None:
+    name = "PENSTOCK_SCENES__OFFSETS_MS"
+    assert load(None, {name: '{"cam-3": -12}'}).scenes.offsets_ms == {"cam-3": -12}
+    assert load(None, {"PENSTOCK_SCENES__MEMBERS": "learned"}).scenes.members == "learned"
+    for wrong in ("cam-3=-12", '["cam-3"]', '{"cam-3": "x"}'):
+        with pytest.raises(Fatal, match=r"SCENES__OFFSETS_MS|scenes\.offsets_ms"):
+            load(None, {name: wrong})

@@ -136,6 +136,13 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.telemetry",
         "schemas",
     },
+    "consumers.scenes": {
+        "consumers.adapters",
+        "consumers.clock",
+        "consumers.config",
+        "consumers.errors",
+        "schemas",
+    },
     "consumers.embedded": {
         "consumers.core",
         "consumers.errors",
@@ -214,6 +221,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.logs",
         "consumers.ops",
         "consumers.process",
+        "consumers.scenes",
         "consumers.verify",
         "schemas",
     },
@@ -249,6 +257,7 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "google": ("consumers/adapters/oip_messages.py",),
     "confluent_kafka": ("consumers/embedded/",),
     "PIL": ("consumers/formats/pictures.py",),
+    "faust": ("consumers/scenes/faust_",),
     "prometheus_client": ("consumers/telemetry.py", "consumers/ops/"),
     "click": ("consumers/cli.py", "consumers/commands/"),
 }
@@ -323,6 +332,21 @@ def test_the_core_neither_waits_nor_looks_at_a_clock() -> None:
         assert not {"asyncio", "time", "datetime", "random"} & set(imports(file)), file
         assert not any(
             isinstance(node, ast.Await | ast.AsyncFunctionDef) for node in ast.walk(tree)
+        )
+
+
+# The files of scenes/ that decide.
+SCENES_CORE = ("rules", "arrival", "state", "members", "slots", "site", "picture")
+
+
+def test_the_core_of_scenes_knows_no_clock_and_no_client() -> None:
+    for name in SCENES_CORE:
+        file = ROOT / "consumers" / "scenes" / f"{name}.py"
+        below = {part(found) for found in imports(file) if found.startswith("consumers")}
+        assert below <= {"consumers.scenes"}, file
+        assert not {"asyncio", "time", "random", "faust"} & set(imports(file)), file
+        assert not any(
+            isinstance(node, ast.Await) for node in ast.walk(ast.parse(file.read_text()))
         )
 
 

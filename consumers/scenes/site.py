@@ -1,0 +1,245 @@
+"""One site: takes predictions and the time, gives decided scenes and refused predictions.
+
+Rule: each prediction is given out once, in a scene or refused; scenes come out in order of their
+time, and a scene that came out is never contradicted, only amended. No clock, no I/O. Owner: the
+partition that the site is keyed to; one at a time.
+"""
+
+from typing import NamedTuple
+
+from consumers.scenes import slots
+from consumers.scenes.arrival import Arrival
+from consumers.scenes.members import Members
+from consumers.scenes.rules import Rules
+from consumers.scenes.state import Decided, Mark, Open, Reason, Refused, SiteState
+from schemas.scene import ClosedBy, Status
+
+
+class Decisions(NamedTuple):
+    scenes: list[Decided]
+    refused: list[Refused]
+
+
+class Site:
+    """`now` is the wall clock in milliseconds; it is not believed when it goes back."""
+
+    def __init__(self, name: str, rules: Rules, state: SiteState | None = None) -> None:
+        self.name = name
+        self.state = SiteState() if state is None else state
+        self._rules = rules
+        self._members = Members(name, rules, self.state)
+        # Off a grid, what is this near to a scene belongs to it.
+        self._gap = 0 if rules.is_grid else rules.tolerance_ms
+        self._scenes: list[Decided] = []
+        self._refused: list[Refused] = []
+
+    def resume(self, now: int) -> None:
+        """After a restart: the time when nobody listened counts for no lease."""
+        self.state.now = max(self.state.now, now)
+        self._members.renew_all()
+
+    def arrive(self, arrival: Arrival, member: str, now: int) -> None:
+        """A prediction of one of the site's streams."""
+        self.state.now = max(self.state.now, now)
+        self._count("arrived")
+        if self._is_repeat(arrival):
+            self._count("duplicate")
+            return
+        time = arrival.time
+        if time is not None:
+            time += self._rules.offsets_ms.get(member, 0)
+        self._members.expire()
+        why = self._members.admit(member, time)
+        if arrival.is_empty:
+            self._count("empty")
+        elif why is not None:
+            self._refuse(arrival, member, why, None)
+        elif time is None:
+            self._refuse(arrival, member, "no_time", None)
+        elif self._is_ahead(arrival, member, time):
+            self._refuse(arrival, member, "ahead", None)
+        else:
+            self._place(arrival, member, time)
+        self._close()
+
+    def tick(self, now: int) -> None:
+        """Time has passed."""
+        self.state.now = max(self.state.now, now)
+        self._members.expire()
+        self._close()
+
+    def take(self) -> Decisions:
+        """What was decided since the last call."""
+        taken = Decisions(self._scenes, self._refused)
+        self._scenes, self._refused = [], []
+        return taken
+
+    def is_due(self, now: int) -> bool:
+        """Whether `tick` would find something to close. Cheap: it is asked a hundred times a second
+        for each site.
+        """
+        if not self.state.open:
+            return False
+        scene = self.state.open[0]
+        waited = max(now, self.state.now) - scene.start
+        enough = waited >= self._rules.patience_ms and len(scene.taken) >= self._rules.quorum
+        settles = now - self.state.changed >= self._rules.deadline_ms
+        return enough or waited >= self._rules.deadline_ms or settles
+
+    def _is_repeat(self, arrival: Arrival) -> bool:
+        """At least once: a feed goes back and says the same again. It has never said a later time
+        than its latest: a low position with one is of an input topic that was made anew.
+        """
+        marks, time = self.state.marks, arrival.time
+        mark = marks.get(arrival.feed)
+        if mark is None:
+            self._forget_marks()
+            marks[arrival.feed] = Mark(arrival.position, time, self.state.now)
+            return False
+        mark.heard = self.state.now
+        is_newer = time is not None and mark.time is not None and time > mark.time
+        if arrival.position <= mark.position and not is_newer:
+            return True
+        mark.position = arrival.position
+        mark.time = time if mark.time is None or is_newer else mark.time
+        return False
+
+    def _forget_marks(self) -> None:
+        """A feed is a member's stream in a partition: of the many that a made-up name can give,
+        those stay that were heard last.
+        """
+        marks = self.state.marks
+        if len(marks) >= 4 * self._rules.max_members:
+            del marks[min(marks, key=lambda feed: marks[feed].heard)]
+
+    def _is_ahead(self, arrival: Arrival, member: str, time: int) -> bool:
+        """Alone in the future, it would close a scene there, and everybody else would be late."""
+        if time > arrival.recorded_ms + self._rules.ahead_ms:
+            return True
+        return self._is_beyond(member, time)
+
+    def _is_beyond(self, member: str, time: int) -> bool:
+        others = self._members.others(member)
+        slack = self._rules.deadline_ms + self._rules.ahead_ms
+        return others is not None and time > others + slack
+
+    def _place(self, arrival: Arrival, member: str, time: int) -> None:
+        rules, scenes = self._rules, self.state.open
+        slot = slots.grid_time(time, rules) if rules.is_grid else time
+        if slot is None:
+            self._refuse(arrival, member, "off_grid", None)
+            return
+        if rules.is_grid:
+            scene = slots.find(scenes, slot)
+        else:
+            scene = slots.near(scenes, member, time, rules)
+        if scene is None:
+            scene = self._opened(arrival, member, slot, time)
+        elif member in scene.taken:
+            self._refuse(arrival, member, "surplus", scene.time)
+            return
+        if scene is not None:
+            scene.taken[member] = arrival
+            scene.times[member] = time
+            if member == rules.leader:
+                slots.lead(scenes, scene, time, self.state.emitted)
+
+    def _opened(self, arrival: Arrival, member: str, slot: int, time: int) -> Open | None:
+        """A new scene for it; None: it is refused, or amends one that was decided."""
+        floor = self._floor()
+        if floor is not None and slot <= floor:
+            self._late(arrival, member, slot, time)
+            return None
+        if len(self.state.open) >= self._rules.max_open:
+            if slot < self.state.open[0].time:
+                self._refuse(arrival, member, "overload", slot)
+                return None
+            self._count("forced")
+            self._emit(self.state.open.pop(0), "deadline")
+        # What is from the future waits until its time has come.
+        scene = Open(slot, self.state.now + max(0, time - arrival.recorded_ms))
+        slots.insert(self.state.open, scene)
+        return scene
+
+    def _floor(self) -> int | None:
+        """No scene opens at or before this time: one was published there, or could be. Otherwise
+        a clock of 1970 would open scenes before the others' for ever, and these would wait.
+        """
+        for scene in reversed(self.state.open):
+            if self._closed_by(scene) is not None:
+                return scene.time
+        emitted = self.state.emitted
+        return None if emitted is None else emitted + self._gap
+
+    def _late(self, arrival: Arrival, member: str, slot: int, time: int) -> None:
+        for decided in self.state.decided if self._rules.late == "amend" else ():
+            if abs(decided.time - slot) <= self._gap and member not in decided.taken:
+                decided.revision += 1
+                decided.taken[member] = arrival
+                decided.times[member] = time
+                decided.absent.pop(member, None)
+                self._count("amended")
+                self._give_out(decided)
+                return
+        self._refuse(arrival, member, "late", slot)
+
+    def _close(self) -> None:
+        """Publish from the front as long as there is a reason to."""
+        scenes = self.state.open
+        self._dissolve()
+        while scenes and (why := self._closed_by(scenes[0])) is not None:
+            self._emit(scenes.pop(0), why)
+
+    def _dissolve(self) -> None:
+        """The last scenes, where a member was alone before the others showed that it is ahead."""
+        scenes = self.state.open
+        while scenes and len(scenes[-1].taken) == 1:
+            ((member, arrival),) = scenes[-1].taken.items()
+            time = scenes[-1].times[member]
+            if not self._is_beyond(member, time):
+                return
+            scenes.pop()
+            self._refuse(arrival, member, "ahead", None)
+
+    def _closed_by(self, scene: Open) -> ClosedBy | None:
+        rules, waited = self._rules, self.state.now - scene.start
+        if self._members.is_settled and self._members.has_all(scene.taken):
+            return "complete"
+        if waited >= rules.patience_ms and len(scene.taken) >= max(1, rules.quorum):
+            return "quorum"
+        event_time = self._members.event_time()
+        is_past = event_time is not None and event_time >= scene.time + rules.deadline_ms
+        return "deadline" if is_past or waited >= rules.deadline_ms else None
+
+    def _emit(self, scene: Open, why: ClosedBy) -> None:
+        absent: dict[str, Status] = {
+            name: "evicted" if member.is_evicted else "missing"
+            for name, member in self.state.members.items()
+            if name not in scene.taken
+        }
+        decided = Decided(scene.time, 1, why, scene.taken, scene.times, absent)
+        self.state.emitted = scene.time
+        self._count(why)
+        self._give_out(decided)
+        if self._rules.late == "amend":
+            self.state.decided = [*self.state.decided, decided][-self._rules.max_open :]
+
+    def _give_out(self, decided: Decided) -> None:
+        """A copy: an amendment may change it before it is taken."""
+        self._scenes.append(
+            Decided(
+                decided.time,
+                decided.revision,
+                decided.closed_by,
+                dict(decided.taken),
+                dict(decided.times),
+                dict(decided.absent),
+            )
+        )
+
+    def _refuse(self, arrival: Arrival, member: str, why: Reason, scene: int | None) -> None:
+        self._count(why)
+        self._refused.append(Refused(arrival, member, why, scene))
+
+    def _count(self, what: str) -> None:
+        self.state.counts[what] = self.state.counts.get(what, 0) + 1

@@ -1,0 +1,102 @@
+"""Everything that a site remembers: what the table and its changelog hold.
+
+Rule: bounded by members x open scenes; encoding and decoding it changes nothing. Owner: the `Site`.
+"""
+
+from typing import Literal
+
+import msgspec
+from msgspec import Struct, field
+
+from consumers.scenes.arrival import Arrival, Position
+from schemas.scene import ClosedBy, Status
+
+Reason = Literal[
+    "late",  # its scene was closed, or a later one was
+    "surplus",  # its member has a place in that scene already
+    "off_grid",  # farther than tolerance_ms from every scene time
+    "ahead",  # its clock is ahead of Kafka's, or of the others'
+    "no_time",
+    "stranger",  # not on the site's list
+    "crowded",  # max_members
+    "overload",  # max_open
+]
+
+
+class Member(Struct, array_like=True):
+    """`heard` is when it was last heard, on the wall clock; `said` the time of what it said."""
+
+    heard: int
+    said: int | None = None
+    is_evicted: bool = False
+
+
+class Mark(Struct, array_like=True):
+    """How far a feed has come: its last position, and its latest event time."""
+
+    position: Position
+    time: int | None
+    heard: int
+
+
+class Open(Struct, array_like=True):
+    """A scene that is not decided. `start` is where its patience and its deadline run from."""
+
+    time: int
+    start: int
+    taken: dict[str, Arrival] = field(default_factory=dict)
+    times: dict[str, int] = field(default_factory=dict)
+
+
+class Decided(Struct, array_like=True):
+    """A scene as it was published last; kept for a while if late members are to amend it."""
+
+    time: int
+    revision: int
+    closed_by: ClosedBy
+    taken: dict[str, Arrival]
+    times: dict[str, int]
+    absent: dict[str, Status]
+
+    @property
+    def span_ms(self) -> int:
+        return max(self.times.values()) - min(self.times.values())
+
+
+class Refused(Struct, array_like=True):
+    """A prediction that is in no scene. `scene` is the time of the one it would have been in."""
+
+    arrival: Arrival
+    member: str
+    reason: Reason
+    scene: int | None
+
+
+class SiteState(Struct, array_like=True):
+    """`open` in order of time. `changed` is when a member was last new. `outbox` is what was
+    decided with this state: (topic, value) as published, again after a restart. `partition` is that
+    of the repartition topic.
+    """
+
+    now: int = 0
+    emitted: int | None = None
+    changed: int = 0
+    members: dict[str, Member] = field(default_factory=dict)
+    marks: dict[str, Mark] = field(default_factory=dict)
+    open: list[Open] = field(default_factory=list)
+    decided: list[Decided] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    outbox: list[tuple[str, bytes]] = field(default_factory=list)
+    partition: int = 0
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(SiteState)
+
+
+def dump(state: SiteState) -> bytes:
+    return _encoder.encode(state)
+
+
+def load(value: bytes) -> SiteState:
+    return _decoder.decode(value)

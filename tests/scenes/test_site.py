@@ -1,0 +1,296 @@
+"""A site decides: against a slow model by seeds, and case by case."""
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumers.scenes.rules import Rules
+from consumers.scenes.site import Decisions, Site
+from consumers.scenes.state import Decided, dump, load
+from tests.scenes.flows import EPOCH, HOUR, arrival, flow, rules
+from tests.scenes.model import SlowSite
+
+LISTED = {"s": ["a", "b", "c"]}
+
+
+def told(decisions: Decisions) -> tuple[list[Any], list[tuple[str, str]]]:
+    """As the model says it."""
+    scenes = [
+        (
+            each.time,
+            each.revision,
+            each.closed_by,
+            {name: taken.id for name, taken in each.taken.items()},
+            each.absent,
+        )
+        for each in decisions.scenes
+    ]
+    return scenes, [(each.arrival.id, each.reason) for each in decisions.refused]
+
+
+@pytest.mark.parametrize("first", range(0, 2_000, 250))
+def test_it_says_what_the_slow_model_says(first: int) -> None:
+    for seed in range(first, first + 250):
+        random = Random(seed)
+        shape = rules(random)
+        site, model = Site("s", shape), SlowSite("s", shape)
+        scenes: list[Any] = []
+        refused: list[tuple[str, str]] = []
+        for now, member, found in flow(random, shape, random.choice((8, 15, 30))):
+            if found is None:
+                site.tick(now)
+                model.tick(now)
+            else:
+                site.arrive(found, member, now)
+                model.arrive(found, member, now)
+            more = told(site.take())
+            scenes += more[0]
+            refused += more[1]
+            if random.random() < 0.02:
+                site = Site("s", shape, load(dump(site.state)))
+        assert scenes == model.scenes, seed
+        assert refused == model.refused, seed
+        is_once(site, scenes, refused, model.seen)
+
+
+def is_once(site: Site, scenes: list[Any], refused: list[tuple[str, str]], seen: set[str]) -> None:
+    """Each prediction in one place, scenes in order, and what is open is bounded."""
+    places = Counter(id for id, _ in refused)
+    last = {time: ids for time, _, _, ids, _ in scenes}
+    places.update(id for ids in last.values() for id in ids.values())
+    places.update(taken.id for each in site.state.open for taken in each.taken.values())
+    assert set(places) == seen
+    assert set(places.values()) <= {1}
+    first = [time for time, revision, *_ in scenes if revision == 1]
+    assert first == sorted(set(first))
+    assert len(site.state.open) <= site._rules.max_open
+
+
+@given(
+    st.sampled_from([Rules(is_grid=False), Rules(is_grid=False, leader="c0"), Rules()]),
+    st.integers(0, 1 << 32),
+)
+def test_every_prediction_is_in_one_place_whatever_the_anchor(shape: Rules, seed: int) -> None:
+    random = Random(seed)
+    site, scenes, refused, seen = Site("s", shape), [], [], set()
+    for now, member, found in flow(random, shape, 20):
+        if found is None:
+            site.tick(now)
+        else:
+            site.arrive(found, member, now)
+            seen.add(found.id)
+        more = told(site.take())
+        scenes += more[0]
+        refused += more[1]
+    is_once(site, scenes, refused, seen)
+
+
+class Desk:
+    """Says predictions of one site; `at` counts milliseconds from the epoch of the tests."""
+
+    def __init__(self, **changes: Any) -> None:
+        changes.setdefault("listed", LISTED)
+        self.site = Site("s", Rules(**changes))
+        self.offset = 0
+
+    def say(self, member: str, time: int, at: int | None = None, error: bool = False) -> str:
+        self.offset += 1
+        now = EPOCH + (time if at is None else at)
+        found = arrival(member, self.offset, 0, EPOCH + time, now, error)
+        self.site.arrive(found, member, now)
+        return found.id
+
+    def tick(self, at: int) -> None:
+        self.site.tick(EPOCH + at)
+
+    def scenes(self) -> list[Decided]:
+        return self.site.take().scenes
+
+    def reasons(self) -> list[str]:
+        return [each.reason for each in self.site.take().refused]
+
+
+def test_a_scene_with_everybody_in_it_is_complete_at_once() -> None:
+    desk = Desk()
+    ids = {member: desk.say(member, skew, 30) for member, skew in (("a", -20), ("b", 0), ("c", 20))}
+    (scene,) = desk.scenes()
+    assert {name: taken.id for name, taken in scene.taken.items()} == ids
+    assert (scene.time, scene.span_ms, scene.closed_by) == (EPOCH, 40, "complete")
+
+
+def test_an_error_counts_as_arrived() -> None:
+    desk = Desk()
+    for member in "abc":
+        desk.say(member, 0, 30, error=member == "b")
+    (scene,) = desk.scenes()
+    assert scene.closed_by == "complete"
+
+
+@pytest.mark.parametrize(
+    ("quorum", "closed_by", "waited"),
+    [(0, "quorum", 100), (2, "quorum", 100), (3, "deadline", 500)],
+)
+def test_a_missing_member_is_waited_for(quorum: int, closed_by: str, waited: int) -> None:
+    desk = Desk(quorum=quorum)
+    desk.say("a", 0, 10)
+    desk.say("b", 0, 10)
+    desk.tick(10 + waited - 1)
+    assert not desk.scenes()
+    assert not desk.site.is_due(EPOCH + 10 + waited - 1)
+    assert desk.site.is_due(EPOCH + 10 + waited)
+    desk.tick(10 + waited)
+    (scene,) = desk.scenes()
+    assert (scene.closed_by, scene.absent) == (closed_by, {"c": "missing"})
+
+
+def test_event_time_closes_too() -> None:
+    desk = Desk(quorum=3)
+    desk.say("a", 0, 1_000)
+    for member in "ab":
+        desk.say(member, 500, 1_001)
+    (scene,) = desk.scenes()
+    assert (scene.time, scene.closed_by) == (EPOCH, "deadline")
+
+
+def test_a_dead_member_is_evicted_and_welcomed_back() -> None:
+    desk = Desk(lease_ms=200)
+    for time in range(0, 400, 50):
+        desk.say("a", time)
+        desk.say("b", time)
+    desk.tick(1_000)
+    closed = [(scene.closed_by, scene.absent["c"]) for scene in desk.scenes()]
+    assert closed[0] == ("quorum", "missing")
+    desk = Desk(lease_ms=200)
+    for time in range(0, 400, 50):
+        for member in "ab":
+            desk.say(member, time)
+    assert desk.scenes()[-1].absent == {"c": "evicted"}
+    for member in "cab":
+        desk.say(member, 400)
+    assert (scene := desk.scenes()[-1]).closed_by == "complete"
+    assert not scene.absent
+
+
+def test_members_are_learned_before_anything_is_complete() -> None:
+    desk = Desk(listed={})
+    for time in range(0, 700, 50):
+        for member in "abc":
+            desk.say(member, time, time + 1)
+    closed = [(scene.closed_by, len(scene.taken)) for scene in desk.scenes()]
+    assert closed[0] == ("quorum", 3)
+    assert closed[-1] == ("complete", 3)
+
+
+@pytest.mark.parametrize(
+    ("late", "reasons", "revisions"), [("topic", ["late"], []), ("amend", [], [2])]
+)
+def test_what_comes_late(late: Any, reasons: list[str], revisions: list[int]) -> None:
+    desk = Desk(late=late)
+    desk.say("a", 0, 0)
+    desk.tick(100)
+    assert len(desk.scenes()) == 1
+    id = desk.say("b", 0, 150)
+    scenes, refused = desk.site.take()
+    assert [each.reason for each in refused] == reasons
+    assert [each.revision for each in scenes] == revisions
+    assert all(each.taken["b"].id == id for each in scenes)
+    assert desk.site.state.counts["late" if reasons else "amended"] == 1
+
+
+def test_a_repeat_changes_nothing() -> None:
+    desk = Desk()
+    found = arrival("a", 1, 0, EPOCH, EPOCH)
+    for _ in range(3):
+        desk.site.arrive(found, "a", EPOCH)
+    desk.tick(100)
+    desk.site.arrive(found, "a", EPOCH + 200)
+    scenes, refused = desk.site.take()
+    assert (len(scenes), refused, desk.site.state.counts["duplicate"]) == (1, [], 3)
+
+
+def test_an_input_topic_made_anew_is_no_repeat() -> None:
+    desk = Desk()
+    desk.site.arrive(arrival("a", 1_000, 0, EPOCH, EPOCH), "a", EPOCH)
+    desk.site.arrive(arrival("a", 0, 0, EPOCH + 50, EPOCH + 50), "a", EPOCH + 50)
+    assert "duplicate" not in desk.site.state.counts
+
+
+WRONG = {"ahead": HOUR, "a little": 200, "1970": -EPOCH}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "is_live"),
+    [("ahead", True), ("ahead", False), ("1970", True), ("1970", False), ("a little", True)],
+)
+def test_one_wrong_clock_spoils_no_other_member(wrong: str, is_live: bool) -> None:
+    """Recorded: everything is long past for Kafka's clock, so that only the others show it."""
+    site = Site("s", Rules(listed=LISTED))
+    scenes = []
+    for step in range(100):
+        due = EPOCH + step * 50
+        now = due + (20 if is_live else 24 * HOUR)
+        for member, time in (("a", due + WRONG[wrong]), ("b", due), ("c", due)):
+            site.arrive(arrival(member, step, 0, time, now), member, now)
+        site.tick(now + 40)
+        found, refused = site.take()
+        scenes += found
+        assert {each.member for each in refused} <= {"a"}
+    site.tick(EPOCH + 25 * HOUR)
+    scenes += site.take().scenes
+    right = [each for each in scenes if {"b", "c"} <= each.taken.keys()]
+    assert len(right) == 100
+
+
+def test_a_member_a_hundred_times_too_fast_is_bounded() -> None:
+    desk = Desk()
+    for step in range(20):
+        for tick in range(100):
+            desk.say("a", step * 50 + tick // 5)
+        for member in "bc":
+            desk.say(member, step * 50, step * 50 + 49)
+    scenes, refused = desk.site.take()
+    assert len(scenes) == 20
+    assert len(refused) == 20 * 99
+    assert len(desk.site.state.open) <= 1
+    assert len(dump(desk.site.state)) < 10_000
+
+
+def test_the_leader_gives_the_time() -> None:
+    desk = Desk(is_grid=False, leader="b")
+    for member, time in (("a", 3), ("b", 10), ("c", 20)):
+        desk.say(member, time, 30)
+    (scene,) = desk.scenes()
+    assert (scene.time, scene.closed_by) == (EPOCH + 10, "complete")
+
+
+def test_a_dead_leader_does_not_stop_the_pictures() -> None:
+    desk = Desk(is_grid=False, leader="b")
+    desk.say("a", 3, 30)
+    desk.say("c", 20, 30)
+    desk.tick(130)
+    (scene,) = desk.scenes()
+    assert (scene.time, set(scene.taken)) == (EPOCH + 3, {"a", "c"})
+
+
+def test_the_smallest_span_is_chosen() -> None:
+    desk = Desk(is_grid=False, tolerance_ms=40)
+    desk.say("a", 0, 100)
+    desk.say("a", 50, 100)
+    desk.say("b", 30, 100)
+    desk.tick(300)
+    first, second = desk.scenes()
+    assert (set(first.taken), set(second.taken)) == ({"a"}, {"a", "b"})
+
+
+def test_a_pause_of_the_worker_evicts_nobody() -> None:
+    desk = Desk(lease_ms=200)
+    for member in "abc":
+        desk.say(member, 0)
+    site = Site("s", Rules(listed=LISTED, lease_ms=200), load(dump(desk.site.state)))
+    site.resume(EPOCH + 60_000)
+    site.tick(EPOCH + 60_001)
+    assert not any(member.is_evicted for member in site.state.members.values())
