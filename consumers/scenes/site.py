@@ -74,17 +74,10 @@ class Site:
         self._scenes, self._refused = [], []
         return taken
 
-    def is_due(self, now: int) -> bool:
-        """Whether `tick` would find something to close. Cheap: it is asked a hundred times a second
-        for each site.
-        """
-        if not self.state.open:
-            return False
-        scene = self.state.open[0]
-        waited = max(now, self.state.now) - scene.start
-        enough = waited >= self._rules.patience_ms and len(scene.taken) >= self._rules.quorum
-        settles = now - self.state.changed >= self._rules.deadline_ms
-        return enough or waited >= self._rules.deadline_ms or settles
+    @property
+    def has_decided(self) -> bool:
+        """Whether `take` will give something."""
+        return bool(self._scenes or self._refused)
 
     def _is_repeat(self, arrival: Arrival) -> bool:
         """At least once: a feed goes back and says the same again. It has never said a later time
