@@ -6,10 +6,9 @@ second line has a number, since in a file of texts nothing tells a header from a
 texts is a header). Naming a column means there is a header. Cells count from 0.
 """
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from json.encoder import encode_basestring as json_string
-from math import isfinite, isinf, isnan
+from math import isfinite, isnan
 
 import numpy as np
 
@@ -17,9 +16,21 @@ from consumers.core.kept import Kept
 from consumers.core.payload import JsonRows, Matrix
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import RowOptions, Run
+from consumers.formats.csv_cells import (
+    LONE_LINE,
+    MISSING,
+    MISSING_CELLS,
+    TEXTS_ONLY,
+    OutOfRange,
+    TooManyCells,
+    check_text,
+    is_number,
+    json_cell,
+    split_cells,
+    without,
+)
 from consumers.formats.dialect import COMMON, Dialect, dialect_of, is_decimal_comma
 from consumers.formats.keeping import moment_ms, with_kept
-from consumers.formats.magic import named_by_magic
 from consumers.formats.numbers import parse_columns, parse_table
 from consumers.formats.push import PLAIN_STEP_BYTES
 from consumers.formats.rows import (
@@ -38,22 +49,6 @@ from consumers.formats.rows import (
     split_first,
     too_long,
 )
-
-_QUOTED_CELLS = re.compile(rb'(?:"([^"]*+(?:""[^"]*+)*+)"([^,]*+)|([^,]*+)),')
-# In no text file, and in every binary one: NUL to BS, vertical feeds, SO to US, DEL.
-_BINARY = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-# Beside nothing at all: what spreadsheets, R and databases write for a value that is not there.
-MISSING = ("", "NA", "N/A", "null", "NULL")
-_MISSING = frozenset(text.encode() for text in MISSING)
-TEXTS_ONLY = (
-    "the first line of a CSV is taken for a row, since the second has no number either; "
-    'if it is a header, set rows.header = "yes"'
-)
-LONE_LINE = (
-    "the only line of a CSV is taken for a header, since it has no number; if it is a row, set "
-    'rows.header = "no"'
-)
-_JSON_NUMBER = re.compile(rb"[ \t\r]*-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?[ \t\r]*")
 
 
 class CsvParser:
@@ -95,7 +90,7 @@ class CsvParser:
             yield from self._read(self._splitter.feed(dialect.close()), dialect)
         yield from self._read(self._splitter.close(), dialect)
         if self._waiting and not self._columns:
-            _check_text(dialect.back(split_first(self._waiting)[0]))
+            check_text(dialect.back(split_first(self._waiting)[0]))
             self._options.notices.once(LONE_LINE)
 
     def _read(self, blocks: Iterator[Block | None], dialect: Dialect) -> Iterator[Run]:
@@ -105,7 +100,7 @@ class CsvParser:
                 continue
             rows = block
             if dialect.comments is not None:
-                rows = _without(dialect.comments, block)
+                rows = without(dialect.comments, block)
             if rows and not self._columns:
                 rows = self._begin(join_blocks(self._waiting, rows))
             if rows:
@@ -138,7 +133,7 @@ class CsvParser:
             self._waiting = block
             return b""
         if header:
-            _check_text(self._original(first))
+            check_text(self._original(first))
             self._header = cells
         self._columns = len(cells)
         names = [self._name(cell) for cell in self._header]
@@ -188,14 +183,14 @@ class CsvParser:
             return options.header == "yes"
         if options.stays or any(isinstance(column, str) for column in options.columns or ()):
             return True
-        if any(map(_is_number, cells)):
+        if any(map(is_number, cells)):
             return False
         if options.as_numbers:
             return True
         if not rest:
             return None
         second = split_cells(split_first(rest)[0], options.max_columns)
-        header = any(map(_is_number, second))
+        header = any(map(is_number, second))
         if not header:
             self._options.notices.once(TEXTS_ONLY)
         return header
@@ -279,10 +274,10 @@ class CsvParser:
 
     def _number(self, index: int, cell: bytes) -> float:
         missing = self._options.missing
-        if _is_number(cell):
+        if is_number(cell):
             value = float(cell)
             return missing if missing is not None and isnan(value) else value
-        if cell.strip() in _MISSING:
+        if cell.strip() in MISSING_CELLS:
             if missing is not None:
                 return missing
             mend = " (see rows.missing)"
@@ -307,68 +302,12 @@ class CsvParser:
             raise BadRow(f'{self._where(index)} "{text}" is beyond the range of a number') from None
 
     def _json_cell(self, cell: bytes) -> bytes:
-        if self._missing_json is not None and cell.strip() in _MISSING:
+        if self._missing_json is not None and cell.strip() in MISSING_CELLS:
             return self._missing_json
-        return _json_cell(cell, self._original)
+        return json_cell(cell, self._original)
 
     def _cells(self, row: bytes) -> list[bytes]:
         cells = split_cells(row, self._options.max_columns)
         if len(cells) != self._columns:
             raise BadRow(f"row has {len(cells)} cells, expected {self._columns}")
         return cells if self._chosen is None else [cells[index] for index in self._chosen]
-
-
-def _check_text(header: bytes) -> None:
-    """Binary data may begin with what looks like a header, and hold no row: not to be accepted."""
-    if _BINARY.search(header):
-        unknown = f'binary data begins with "{shown(header)}": is this CSV?'
-        raise Poison("bad_format", named_by_magic(header) or unknown)
-
-
-class TooManyCells(BadRow):
-    """More than `limits.columns`: taking such a row apart costs fifty times its own size."""
-
-
-def split_cells(row: bytes, max_cells: int) -> list[bytes]:
-    """The cells of one complete row, unquoted."""
-    if len(row) >= max_cells and row.count(b",") >= max_cells:
-        raise TooManyCells(f"row has more than {max_cells} cells (limits.columns)")
-    if b'"' not in row:
-        return row.split(b",")
-    cells: list[bytes] = []
-    for quoted, tail, plain in _QUOTED_CELLS.findall(row + b","):
-        if plain.startswith(b'"'):  # possible in the last row only
-            raise BadRow(f"cell {len(cells)} opens a quote that is never closed")
-        cells.append(plain or quoted.replace(b'""', b'"') + tail)
-    return cells
-
-
-def _is_number(cell: bytes) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return b"_" not in cell
-
-
-def _json_cell(cell: bytes, text: Callable[[bytes], bytes]) -> bytes:
-    """A JSON number as it stands, empty as null, all else as a string: `007` keeps its zeros."""
-    if _JSON_NUMBER.fullmatch(cell):
-        if isinf(float(cell)):  # a reader of the batch would refuse all its rows
-            raise OutOfRange(cell)
-        return cell
-    return json_string(text(cell).decode()).encode() if cell else b"null"
-
-
-class OutOfRange(Exception):
-    """A number that JSON can write and no float can hold."""
-
-    def __init__(self, cell: bytes) -> None:
-        super().__init__(cell)
-        self.cell = cell
-
-
-def _without(comments: re.Pattern[bytes], block: Block) -> Block:
-    if isinstance(block, bytes):
-        return comments.sub(b"", block)
-    return [row for row in block if not comments.match(row + b"\n")]

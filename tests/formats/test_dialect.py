@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from consumers import config
 from consumers.errors import Fatal, Poison
 from consumers.formats.base import RowOptions
-from consumers.formats.csv import TEXTS_ONLY
+from consumers.formats.csv_cells import TEXTS_ONLY
 from consumers.formats.dialect import DELIMITERS, Decimal, Delimiter
 from consumers.settings import row_options
 from tests.formats.support import decode, elements, errors, matrix, rows_of
