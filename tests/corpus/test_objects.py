@@ -9,9 +9,10 @@ from tests.corpus.cases import Stored, words
 from tests.corpus.objects import OBJECTS
 from tests.corpus.pictures import PICTURES
 from tests.corpus.running import check_answer
+from tests.corpus.tables import TABLES
 
 FORMS: list[Form] = ["matrix", "json"]
-CASES = [*OBJECTS, *ARCHIVES, *PICTURES]
+CASES = [*OBJECTS, *ARCHIVES, *PICTURES, *TABLES]
 
 
 @pytest.mark.parametrize("form", FORMS)
