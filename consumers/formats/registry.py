@@ -15,7 +15,7 @@ from consumers.formats import arrow, avro, image, npy, parquet, zip
 from consumers.formats.arrow import read_arrow
 from consumers.formats.avro import AvroParser
 from consumers.formats.base import Decoder, RowOptions, Run
-from consumers.formats.codecs import CODECS, LONGEST_MAGIC_BYTES, PackedParser, codec_of
+from consumers.formats.codecs import CODECS, PackedParser, codec_of
 from consumers.formats.compression import GZIP_MAGIC, Expansion, GzipParser
 from consumers.formats.csv import CsvParser
 from consumers.formats.format import Format, WantsRanges, makes
@@ -214,7 +214,7 @@ def _open(
         return lambda inside: PackedParser(codec, inside, expansion, limit_bytes=limit_bytes)
 
     settled = named is not None and (format is not None or named != "json")
-    head_bytes = LONGEST_MAGIC_BYTES if settled else BLOCK_BYTES
+    head_bytes = 0 if settled else BLOCK_BYTES
     plain = named in formats() and not key.lower().endswith(_PACKED)
     return SniffingParser(
         choose,

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import Run
+from consumers.formats.codecs import CODECS, LONGEST_MAGIC_BYTES
+from consumers.formats.compression import GZIP_MAGIC
 from consumers.formats.format import WantsRanges
 from consumers.formats.magic import CERTAIN, named_by_magic
 from consumers.formats.push import Parser
@@ -18,6 +20,9 @@ _ARRAY_OF_SCALARS = re.compile(rb"\[[ \t]*+[^\[\]{\r\n \t]")
 _BOM = b"\xef\xbb\xbf"
 # UTF-16, and UTF-32 with its low byte first. No UTF-8 text has these bytes.
 _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")
+
+
+_MAGICS = (GZIP_MAGIC, _BOM, *_OTHER_BOMS, *(codec.magic for codec in CODECS))
 
 
 class Chosen(NamedTuple):
@@ -47,13 +52,15 @@ class SniffingParser:
         inside_packed: bool = False,
     ) -> None:
         """`step_bytes` and `damage` hold until the content is known. `unpack` tells packed
-        data; None leaves such data as it is. `empty_is_settled`:
-        even no bytes at all are shown to a parser.
+        data; None leaves such data as it is. `head_bytes` are waited for; with 0 of them no more
+        than can tell whether the data is packed. `empty_is_settled`: even no bytes at all are shown
+        to a parser.
         """
         self.step_bytes = step_bytes
         self.damage: ErrorCode = damage
         self._choose = choose
-        self._head_bytes = head_bytes
+        self._head_bytes = max(head_bytes, LONGEST_MAGIC_BYTES)
+        self._needs_head = head_bytes > 0
         self._unpack = unpack
         self._empty_is_settled = empty_is_settled
         self._inside_packed = inside_packed
@@ -63,7 +70,7 @@ class SniffingParser:
     def feed(self, data: bytes) -> Iterator[Run]:
         if self._parser is None:
             data = self._head + data
-            if len(data) < self._head_bytes:
+            if len(data) < self._head_bytes and (self._needs_head or is_open(data)):
                 self._head = data
                 return
             data = self._settle(data)
@@ -86,7 +93,7 @@ class SniffingParser:
                 raise Poison(self.damage, "packed data in packed data is not read; pack it once")
             inside = SniffingParser(
                 self._choose,
-                head_bytes=self._head_bytes,
+                head_bytes=self._head_bytes if self._needs_head else 0,
                 unpack=self._unpack,
                 step_bytes=self.step_bytes,
                 damage=self.damage,
@@ -106,6 +113,14 @@ class SniffingParser:
                 head = head.removeprefix(_BOM)
         self.step_bytes, self.damage = self._parser.step_bytes, self._parser.damage
         return head
+
+
+def is_open(head: bytes) -> bool:
+    """May more bytes still tell that the data is packed, or marked as text? What is known to be
+    neither goes on at once: it may be all that comes before the data breaks off.
+    """
+    is_bz2 = head.startswith(b"BZh") and len(head) < LONGEST_MAGIC_BYTES
+    return is_bz2 or any(magic.startswith(head) for magic in _MAGICS)
 
 
 def not_as_stream(format: str) -> Poison:

@@ -125,6 +125,7 @@ def _with(data: bytes, at: int, part: bytes) -> bytes:
 
 _PARQUET = _parquet()
 _FOOTER_BYTES = int.from_bytes(_PARQUET[-8:-4], "little")
+_FOOTER_AT = len(_PARQUET) - 8 - _FOOTER_BYTES
 _FOOTERS = [
     Stored("a Parquet footer of no bytes", "x.parquet", _with(_PARQUET, -8, bytes(4)),
            "end:bad_format"),
@@ -132,10 +133,10 @@ _FOOTERS = [
            "end:bad_format"),
     Stored("a Parquet footer that is the whole file", "x.parquet",
            _with(_PARQUET, -8, (len(_PARQUET) - 12).to_bytes(4, "little")), "end:bad_format"),
-    Stored("a Parquet footer of zeros", "x.parquet", _with(_PARQUET, -8 - _FOOTER_BYTES, bytes(_FOOTER_BYTES)),
-           "end:bad_format"),
-    Stored("a Parquet footer of 0xFF", "x.parquet", _with(_PARQUET, -8 - _FOOTER_BYTES, b"\xff" * _FOOTER_BYTES),
-           "end:bad_format"),
+    Stored("a Parquet footer of zeros", "x.parquet",
+           _with(_PARQUET, _FOOTER_AT, bytes(_FOOTER_BYTES)), "end:bad_format"),
+    Stored("a Parquet footer of 0xFF", "x.parquet",
+           _with(_PARQUET, _FOOTER_AT, b"\xff" * _FOOTER_BYTES), "end:bad_format"),
     Stored("encrypted Parquet", "x.parquet", _with(_PARQUET, -4, b"PARE"), "end:bad_format"),
     Stored("Parquet whose pages are zeros", "x.parquet", _with(_PARQUET, 4, bytes(4000)),
            "end:bad_format"),

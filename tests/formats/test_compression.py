@@ -151,3 +151,11 @@ def test_a_frame_that_wants_too_much_memory_is_refused() -> None:
 
 def test_a_word_that_begins_like_bzip2_is_text() -> None:
     assert matrix(decode(b"BZh9,b\n1,2\n", "x.csv")) == [[1, 2]]
+
+
+@pytest.mark.parametrize("key", ["x.csv.gz", "x.jsonl.gz"])
+def test_the_few_rows_before_the_damage_are_read_too(key: str) -> None:
+    row = b"[1]\n" if "json" in key else b"1\n"
+    runs, failure = decode_until_failure(gzipped(row)[:-2], key, cuts=range(40))
+    assert failure is not None
+    assert matrix(runs) == [[1]]
