@@ -88,6 +88,9 @@ class Rows(Section, frozen=True):
     image_size: str | None = None
     image_layout: Literal["nchw", "nhwc"] = "nchw"
     image_scale: str = "none"
+    fps: Annotated[float, Meta(gt=0)] | None = None
+    window_ms: Positive = 1_000
+    hop_ms: Positive | None = None
 
 
 class Window(Section, frozen=True):

@@ -15,6 +15,7 @@ from consumers.core.records import Labels, same_partition
 from consumers.core.window import WindowLimits
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.formats.base import RowOptions
+from consumers.formats.media import need_media
 from consumers.formats.pictures import need_pillow
 from consumers.formats.pixels import pixel_options
 from consumers.formats.registry import check_options
@@ -141,6 +142,7 @@ def row_options(cfg: config.Config) -> RowOptions:
     )
     if image is not None:
         need_pillow("rows.image_size")
+    need_media(cfg.rows.format, form)
     options = RowOptions(
         form=form,
         format=cfg.rows.format,
@@ -163,6 +165,9 @@ def row_options(cfg: config.Config) -> RowOptions:
         member_bytes=cfg.limits.member_bytes,
         pixels=cfg.limits.pixels,
         image=image,
+        fps=cfg.rows.fps,
+        window_ms=cfg.rows.window_ms,
+        hop_ms=cfg.rows.hop_ms,
     )
     check_options(options, cfg.model.request)
     return options

@@ -5,7 +5,7 @@ otherwise, with what to mend.
 """
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -138,6 +138,16 @@ def _check_version(*versions: str | None) -> None:
                 f"{version[:40]!a} is no version_id or etag: 1 to {MAX_VERSION_CHARS} printable "
                 "ASCII characters"
             )
+
+
+def epoch_ms(event_time: EventTime | None) -> int | None:
+    """As milliseconds since 1970; a text without a time zone is UTC."""
+    if event_time is None or isinstance(event_time, int):
+        return event_time
+    moment = datetime.fromisoformat(event_time)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
 
 
 def _check_event_time(event_time: EventTime) -> None:

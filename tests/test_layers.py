@@ -26,7 +26,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "consumers.core": {"consumers.errors", "schemas"},
     "consumers.plugins": {"consumers.errors"},
     "consumers.requests": {"consumers.core", "consumers.errors", "consumers.plugins"},
-    "consumers.formats": {"consumers.core", "consumers.errors", "consumers.plugins"},
+    "consumers.formats": {
+        "consumers.core",
+        "consumers.errors",
+        "consumers.plugins",
+        "consumers.process",
+    },
     "consumers.ports": {"consumers.core"},
     "consumers.services": {
         "consumers.core",
@@ -256,6 +261,8 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "grpc": ("consumers/adapters/oip_",),
     "google": ("consumers/adapters/oip_messages.py",),
     "confluent_kafka": ("consumers/embedded/",),
+    "av": ("consumers/formats/video.py",),
+    "soundfile": ("consumers/formats/audio.py",),
     "PIL": ("consumers/formats/pictures.py",),
     "faust": ("consumers/scenes/faust_",),
     "prometheus_client": ("consumers/telemetry.py", "consumers/ops/"),

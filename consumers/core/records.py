@@ -87,7 +87,19 @@ class Records:
                 last_rows if is_last else None,
                 out,
             )
+            if block.kept is not None:
+                self._keep_refused(block, row, rows, out)
             row += rows
+
+    def _keep_refused(self, block: Block, row: int, rows: int, out: Encoded) -> None:
+        """Rows that the model refused keep what stays with them, too, as far as the topic takes
+        it.
+        """
+        key, begin = block.ticket.stream.encode(), len(out.values) - rows
+        for index in range(rows):
+            value = self._with_kept(block, out.values[begin + index], row - block.first_row + index)
+            if self._fits(key, len(value)):
+                out.values[begin + index] = value
 
     def _add_answered(
         self, block: Block, answers: Sequence[bytes], last_rows: int | None, out: Encoded

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Literal, NamedTuple, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from consumers.core.kept import Kept
 from consumers.core.payload import Form, Payload
 from consumers.formats.dialect import Decimal, Delimiter
@@ -21,7 +24,8 @@ log = logging.getLogger(__name__)
 
 class Run(NamedTuple):
     """Consecutive rows of one member. Either `payload`, or `error`: why they cannot be read;
-    neither for rows that were not read because nobody wants them. `kept` stays with good rows.
+    neither for rows that were not read because nobody wants them. `kept` stays with good rows;
+    `since_ms` is their time in milliseconds after the reference's, which becomes their own.
     """
 
     rows: int
@@ -29,6 +33,7 @@ class Run(NamedTuple):
     error: str | None = None
     member: str | None = None
     kept: Kept | None = None
+    since_ms: npt.NDArray[np.int64] | None = None
 
 
 class Decoder(Protocol):
@@ -87,7 +92,8 @@ class Notices:
 class RowOptions:
     """How bytes become rows; from the `rows` and `limits` sections of the configuration. `missing`
     is the number for an empty cell; None: such a row is bad. `image`: what a picture becomes; None:
-    it stays as it is.
+    it stays as it is. `fps`: so many frames of a video at most; `hop_ms` None: a window of a
+    recording begins where the last one ends.
     """
 
     form: Form = "matrix"
@@ -112,6 +118,9 @@ class RowOptions:
     # Pillow's own bound for what it decodes: a quarter of a gigabyte at three bytes a pixel.
     pixels: int = 89_478_485
     image: PixelOptions | None = None
+    fps: float | None = None
+    window_ms: int = 1_000
+    hop_ms: int | None = None
     notices: Notices = field(default_factory=Notices, compare=False)
 
     @property

@@ -21,14 +21,15 @@ def never(_head: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Read either as a stream, by what `open` returns, or here and there, by `ranged`.
+    """Read either as a stream, by what `open` returns (None: not these rows), or here and there, by
+    `ranged`.
     `extensions` in lower case, with the dot. `looks` is shown at most the first 512 bytes.
     `is_text`: UTF-8, so that a byte order mark is taken off and UTF-16 refused.
     """
 
     name: str
     makes: Callable[[RowOptions], Collection[Form]]
-    open: Callable[[RowOptions], Parser] | None = None
+    open: Callable[[RowOptions], Parser | None] | None = None
     ranged: ReadRanges | None = None
     extensions: tuple[str, ...] = ()
     looks: Callable[[bytes], bool] = never

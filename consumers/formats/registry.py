@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import Final
 
 from consumers.errors import EXIT_USAGE, Fatal, Poison
-from consumers.formats import arrow, avro, image, npy, parquet, zip
+from consumers.formats import arrow, audio, avro, image, npy, parquet, video, zip
 from consumers.formats.arrow import read_arrow
 from consumers.formats.avro import AvroParser
 from consumers.formats.base import Decoder, RowOptions, Run
@@ -21,6 +21,7 @@ from consumers.formats.csv import CsvParser
 from consumers.formats.format import Format, WantsRanges, makes
 from consumers.formats.image import ImageParser
 from consumers.formats.json import JsonArrayParser
+from consumers.formats.media import open_audio, reader
 from consumers.formats.ndjson import NdjsonParser
 from consumers.formats.npy import NpyParser, read_npy
 from consumers.formats.opaque import BytesParser
@@ -100,6 +101,21 @@ _OURS: Final = (
         ImageParser,
         extensions=image.EXTENSIONS,
         looks=image.looks,
+    ),
+    Format(
+        "audio",
+        makes("matrix", "bytes"),
+        open_audio,
+        ranged=reader("audio"),
+        extensions=audio.EXTENSIONS,
+        looks=audio.looks,
+    ),
+    Format(
+        "video",
+        image.makes_pixels,
+        ranged=reader("video"),
+        extensions=video.EXTENSIONS,
+        looks=video.looks,
     ),
     Format("text", makes("bytes", "json"), open_text, is_text=True),
     Format("bytes", makes("bytes"), BytesParser),
@@ -195,9 +211,12 @@ def _open(
         if format is None and chosen == "json":
             chosen = sniff_json(head)  # `.json` is as often one object per line
         if chosen != TAR:
-            if member and formats()[chosen].open is None:
-                raise not_as_stream(chosen)
-            return _open_rows(formats()[chosen], options, head)
+            try:
+                return _open_rows(formats()[chosen], options, head)
+            except WantsRanges:
+                if member:
+                    raise not_as_stream(chosen) from None
+                raise
         if member:
             raise Poison("bad_format", "an archive in an archive is not read")
         of_members = Expansion(options, outer=expansion)
@@ -230,9 +249,10 @@ def _open_rows(format: Format, options: RowOptions, head: bytes) -> Chosen:
     _check_fit(format, options)
     if format.is_text:
         check_text(head)
-    if format.open is None:
+    parser = format.open(options) if format.open is not None else None
+    if parser is None:
         raise WantsRanges(format)
-    return Chosen(format.open(options), is_text=format.is_text)
+    return Chosen(parser, is_text=format.is_text)
 
 
 def _check_fit(format: Format, options: RowOptions) -> None:

@@ -11,8 +11,12 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from consumers.core.blocks import Block, Rejection, Ticket
 from consumers.core.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
+from consumers.core.kept import Kept
 from consumers.core.payload import Payload
 from consumers.core.reasons import ReasonsBuilder
 from consumers.errors import Poison
@@ -22,6 +26,7 @@ from consumers.formats.ranged import Need, RangedDecoder
 from consumers.formats.registry import open_decoder, ranged_format
 from consumers.stages.microbatch import Microbatch
 from consumers.threads import in_thread
+from schemas.reference import LATEST_MS, epoch_ms
 
 # Below this a thread costs more (about 0.1 ms) than to inflate and decode.
 OFFLOAD_BYTES = 8 * 1024
@@ -223,12 +228,19 @@ class _Rows:
             payload = payload.cut(first - start, stop - start).owned()
         block = Block(self._ticket, first, rows, payload, run.member)
         block.charge(BLOCK_COST_BYTES + payload.nbytes + rows * ROW_COST_BYTES)
-        if run.kept is not None:
+        kept = run.kept if run.since_ms is None else self._timed(run.since_ms)
+        if kept is not None:
             whole = rows == run.rows
-            block.kept = run.kept if whole else run.kept.cut(first - start, stop - start)
+            block.kept = kept if whole else kept.cut(first - start, stop - start)
             block.charge(block.kept.nbytes)
         self._ticket.add(block)
         self._microbatch.add(block)
+
+    def _timed(self, since_ms: npt.NDArray[np.int64]) -> Kept | None:
+        """None: nobody said when the object began."""
+        origin = self._ticket.reference or self._ticket.inline
+        begin_ms = epoch_ms(origin.event_time) if origin is not None else None
+        return None if begin_ms is None else Kept(None, (since_ms + begin_ms).clip(max=LATEST_MS))
 
     def _add_bad(self, run: Run, first: int, rows: int) -> None:
         """Neighbours become one block, whatever the reason of each."""

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from backports import zstd
 from PIL import Image
 
-from tests.formats import pictures
+from tests.formats import pictures, recordings
 
 _PLAIN = b"\x06\0\x55\xaa\0\0"  # settings: matrix, rows of any length, two cuts
 _TEXTS = b"\x07\0\x33\x99\0\0"  # JSON rows
@@ -141,6 +141,12 @@ SEEDS: dict[str, list[bytes]] = {
     "zip": _both(_zip(zipfile.ZIP_STORED), _zip(zipfile.ZIP_DEFLATED)),
     "image": [_OPAQUE + picture for picture in _PICTURES],
     "pixels": [b"\x13" + picture for picture in _drawn()],
+    "audio": [recordings.recording(recordings.tone(300), kind) for kind in ("WAV", "FLAC", "OGG")],
+    "video": [recordings.video(3, kind) for kind in ("mp4", "matroska", "mpegts")],
+    "container": [
+        *(recordings.recording(recordings.tone(9), kind) for kind in ("WAV", "OGG")),
+        *(recordings.video(2, kind) for kind in ("mp4", "matroska", "mpegts")),
+    ],
     "text": [choice + _LINES for choice in (_OPAQUE, _TEXTS)],
     "message": [
         b'{"bucket":"b","key":"k","stream":"s","event_time":7,"rows":[[0,5],[7,null]],"etag":"e"}',

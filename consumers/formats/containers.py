@@ -1,0 +1,143 @@
+"""Does a recording or a video end where its own container says that it does?
+
+Rule: the libraries that decode pass over a missing end in silence; here it is found by the lengths
+that stand at the beginning. None where the container does not tell. Reads a few bytes here and
+there. Layouts: RIFF (Microsoft), Ogg (RFC 3533), ISO 14496-12, Matroska (RFC 9559), MPEG-TS (ISO
+13818-1).
+"""
+
+import io
+import struct
+from typing import Final
+
+_TAIL_BYTES: Final = 64 << 10
+# Headers of boxes that are read on their own; those that came by while frames were read are free.
+_MOST_BOXES: Final = 1_000
+_BOX_HEAD_BYTES: Final = 16
+_TS_PACKET_BYTES: Final = 188
+_EBML: Final = b"\x1a\x45\xdf\xa3"
+_SEGMENT: Final = b"\x18\x53\x80\x67"
+_LAST_PAGE: Final = 4  # the flag of a page that ends its stream
+_BOXES: Final = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"styp", b"moof", b"sidx")
+
+
+class Boxes:
+    """Follows the boxes of an MP4 while others read it, so that a thousand fragments need no reads
+    of their own. `at`: where the next box begins that was not seen.
+    """
+
+    def __init__(self) -> None:
+        self.at = 0
+        self.is_open = True
+        self.is_broken = False
+        self._tail = (0, b"")
+
+    def saw(self, start: int, data: bytes) -> None:
+        """These bytes came by."""
+        before, tail = self._tail
+        if before + len(tail) == start:
+            start, data = before, tail + data
+        while self.is_open and start <= self.at <= start + len(data) - _BOX_HEAD_BYTES:
+            self.step(data[self.at - start : self.at - start + _BOX_HEAD_BYTES])
+        self._tail = (start + max(0, len(data) - _BOX_HEAD_BYTES), data[-_BOX_HEAD_BYTES:])
+
+    def step(self, head: bytes) -> None:
+        """The header of the box at `at`, as far as it is there."""
+        nbytes = int.from_bytes(head[:4], "big")
+        if nbytes == 1:
+            nbytes = int.from_bytes(head[8:16], "big")
+        self.is_broken = nbytes != 0 and nbytes < 8
+        self.is_open = nbytes >= 8  # 0: to the end of the file
+        self.at += nbytes
+
+
+def breaks_off(file: io.RawIOBase, size: int, boxes: Boxes | None = None) -> str | None:
+    """For people: what is missing. `boxes` followed the file so far."""
+    head = _at(file, 0, 64)
+    try:
+        if head.startswith((b"RIFF", b"RF64")) and head[8:12] == b"WAVE":
+            return _wave(file, size)
+        if head.startswith(b"OggS"):
+            return _ogg(file, size)
+        if head.startswith(_EBML):
+            return _matroska(head, size)
+        if head[4:8] in _BOXES:
+            return _boxes(file, size, boxes or Boxes())
+    except struct.error:
+        return "its header is not all there"
+    if is_transport_stream(_at(file, 0, 512)) and size % _TS_PACKET_BYTES:
+        return f"{size} bytes are no whole number of packets of {_TS_PACKET_BYTES}"
+    return None
+
+
+def is_transport_stream(head: bytes) -> bool:
+    """Each packet begins as it must; text that does so by chance has no such bytes."""
+    return bool(head) and set(head[:512:_TS_PACKET_BYTES]) == {ord("G")} and b"\0" in head
+
+
+def _at(file: io.RawIOBase, start: int, nbytes: int) -> bytes:
+    file.seek(start)
+    return file.read(nbytes) or b""
+
+
+def _short(promised: int, size: int) -> str | None:
+    return f"it should have {promised} bytes and has {size}" if promised > size else None
+
+
+def _wave(file: io.RawIOBase, size: int) -> str | None:
+    """To the chunk `data`; a writer that could not go back left 0 or all ones as its length."""
+    at = 12
+    while at + 8 <= size:
+        name, nbytes = struct.unpack("<4sI", _at(file, at, 8))
+        if name == b"data":
+            return None if nbytes in (0, 0xFFFFFFFF) else _short(at + 8 + nbytes, size)
+        at += 8 + nbytes + nbytes % 2
+    return "it has no samples"
+
+
+def _ogg(file: io.RawIOBase, size: int) -> str | None:
+    start = max(0, size - _TAIL_BYTES)
+    tail = _at(file, start, size - start)
+    page = tail.rfind(b"OggS")
+    if page < 0 or len(tail) < page + 27:
+        return "its last page is not there"
+    (segments,) = struct.unpack_from("B", tail, page + 26)
+    lengths = tail[page + 27 : page + 27 + segments]
+    if len(lengths) < segments or page + 27 + segments + sum(lengths) > len(tail):
+        return "its last page is not all there"
+    return None if tail[page + 5] & _LAST_PAGE else "its last page is not there"
+
+
+def _matroska(head: bytes, size: int) -> str | None:
+    """The segment is all that follows the header; live streams do not tell its length."""
+    header, begin = _vint(head, 4)
+    at = begin + header
+    if head[at : at + 4] != _SEGMENT:
+        return None
+    length, begin = _vint(head, at + 4)
+    unknown = length == (1 << 7 * (begin - at - 4)) - 1
+    return None if unknown else _short(begin + length, size)
+
+
+def _vint(data: bytes, at: int) -> tuple[int, int]:
+    """A number of variable length, and where it ends."""
+    first = data[at] if at < len(data) else 0
+    nbytes = 9 - first.bit_length()
+    if not first or at + nbytes > len(data):
+        raise struct.error("a number that is not all there")
+    value = int.from_bytes(data[at : at + nbytes], "big")
+    return value & (1 << 7 * nbytes) - 1, at + nbytes
+
+
+def _boxes(file: io.RawIOBase, size: int, boxes: Boxes) -> str | None:
+    for _ in range(_MOST_BOXES):
+        if not boxes.is_open or boxes.at + 8 > size:
+            break
+        boxes.step(_at(file, boxes.at, _BOX_HEAD_BYTES))
+    if boxes.is_broken:
+        return "a box has no length"
+    return _short(boxes.at, size) or (
+        "its last box is not all there"
+        if boxes.is_open and boxes.at + 8 > size != boxes.at
+        else None
+    )

@@ -1,0 +1,161 @@
+"""Recordings as rows of samples: every width of sample, windows and hops, damage."""
+
+import io
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import soundfile
+
+from consumers.core.payload import BytesRows, Matrix
+from consumers.errors import Poison
+from consumers.formats.base import RowOptions, Run
+from consumers.formats.ranged import Wanted
+from consumers.formats.registry import formats
+from consumers.formats.whole import by_ranges
+from tests.formats.recordings import RATE, recording, tone
+from tests.formats.support import decode, errors, rows_of, tar_of
+
+HALF_S = RowOptions(window_ms=500)
+
+
+def runs_of(
+    data: bytes, options: RowOptions = HALF_S, wanted: Wanted = lambda start, stop: True
+) -> tuple[list[Run], Poison | None]:
+    """And why the rest cannot be read."""
+    runs: list[Run] = []
+    try:
+        for some in by_ranges(options, formats()["audio"], data, wanted):
+            runs += some
+    except Poison as poison:
+        return runs, poison
+    return runs, None
+
+
+def values(runs: Sequence[Run]) -> list[list[float]]:
+    return [
+        row
+        for run in runs
+        if isinstance(run.payload, Matrix)
+        for row in run.payload.values.tolist()
+    ]
+
+
+def times(runs: Sequence[Run]) -> list[int]:
+    return [ms for run in runs if run.since_ms is not None for ms in run.since_ms.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("format", "subtype"),
+    [
+        ("WAV", "PCM_U8"), ("WAV", "PCM_16"), ("WAV", "PCM_24"), ("WAV", "PCM_32"),
+        ("WAV", "FLOAT"), ("WAV", "DOUBLE"), ("WAVEX", "PCM_24"), ("RF64", "PCM_16"),
+        ("FLAC", "PCM_16"), ("FLAC", "PCM_24"), ("OGG", "VORBIS"),
+    ],
+)  # fmt: skip
+def test_a_recording_is_windows_of_its_samples(format: str, subtype: str) -> None:
+    data = recording(tone(2 * RATE), format, subtype)
+    samples, _ = soundfile.read(io.BytesIO(data), dtype="float32")
+    runs, failure = runs_of(data)
+    assert failure is None
+    assert values(runs) == samples.reshape(-1, RATE // 2).tolist()
+    assert times(runs) == [0, 500, 1000, 1500]
+
+
+def test_windows_overlap_and_the_last_is_filled_up() -> None:
+    samples = tone(1_100)
+    runs, _ = runs_of(recording(samples), RowOptions(window_ms=100, hop_ms=25))
+    starts = [0, 200, 400]
+    padded = np.concatenate([samples[:, 0], np.zeros(800, np.float32)])
+    assert values(runs) == [padded[start : start + 800].tolist() for start in starts]
+    assert times(runs) == [0, 25, 50]
+
+
+@pytest.mark.parametrize(
+    ("frames", "rows"), [(0, 0), (1, 1), (3999, 1), (4000, 1), (4001, 2), (200_000, 50)]
+)
+def test_every_sample_is_in_a_row(frames: int, rows: int) -> None:
+    runs, failure = runs_of(recording(tone(frames)))
+    assert failure is None
+    flat = [sample for row in values(runs) for sample in row]
+    assert (len(flat), flat[:frames]) == (rows * 4000, tone(frames)[:, 0].tolist())
+    assert not any(flat[frames:])
+
+
+def test_hops_do_not_drift_where_they_are_no_whole_number_of_samples() -> None:
+    rate = 11_025
+    runs, _ = runs_of(recording(tone(rate), rate=rate), RowOptions(window_ms=10, hop_ms=7))
+    samples = tone(rate)[:, 0]
+    for number, row in enumerate(values(runs)[:-1]):
+        start = number * 7 * rate // 1000
+        assert row == samples[start : start + 110].tolist()
+
+
+def test_channels_lie_one_after_the_other() -> None:
+    samples = tone(4_000, channels=2)
+    runs, _ = runs_of(recording(samples))
+    assert values(runs) == [samples.T.ravel().tolist()]
+
+
+def test_rows_that_nobody_wants_are_counted() -> None:
+    data = recording(tone(5 * RATE))
+    whole, _ = runs_of(data)
+    part, _ = runs_of(data, wanted=lambda start, stop: stop > 7)
+    assert sum(run.rows for run in part) == 10
+    assert (part[0].rows, part[0].payload) == (7, None)
+    assert values(part) == values(whole)[7:]
+    assert times(part) == times(whole)[7:]
+
+
+@pytest.mark.parametrize("format", ["WAV", "FLAC", "OGG"])
+def test_a_recording_that_breaks_off_is_bad_after_the_rows_that_are_there(format: str) -> None:
+    data = recording(tone(4 * RATE), format)
+    whole = values(runs_of(data)[0])
+    for tenth in range(1, 10):
+        runs, failure = runs_of(data[: len(data) * tenth // 10])
+        assert failure is not None, tenth
+        assert failure.code == "bad_format"
+        found = values(runs)
+        assert found[:-1] == whole[: max(0, len(found) - 1)]
+
+
+def test_headers_that_lie_are_bad() -> None:
+    data = recording(tone(RATE))
+    fast = data[:24] + (2**31 - 1).to_bytes(4, "little") + data[28:]
+    assert runs_of(fast)[1] is not None
+    still = data[:24] + bytes(4) + data[28:]
+    assert runs_of(still)[1] is not None
+    long = data[:40] + (10**9).to_bytes(4, "little") + data[44:]
+    _, failure = runs_of(long)
+    assert failure is not None
+    assert "breaks off" in str(failure)
+
+
+def test_a_window_above_the_limit_is_too_large() -> None:
+    _, failure = runs_of(recording(tone(RATE)), RowOptions(window_ms=500, row_bytes=15_999))
+    assert failure is not None
+    assert failure.code == "too_large"
+    assert runs_of(recording(tone(RATE)), RowOptions(window_ms=500, row_bytes=16_000))[1] is None
+
+
+def test_what_is_no_recording_is_bad() -> None:
+    for data in (b"hello, world" * 10, b"RIFF\0\0\0\0WAVE", b"fLaC" + bytes(100), b"OggS" * 50):
+        _, failure = runs_of(data)
+        assert failure is not None
+        assert failure.code == "bad_format"
+
+
+def test_a_model_that_takes_bytes_gets_the_recording_as_it_is() -> None:
+    data = recording(tone(100))
+    opaque = RowOptions(form="bytes")
+    (run,), _ = runs_of(data, opaque)
+    assert isinstance(run.payload, BytesRows)
+    assert bytes(run.payload.row(0)) == data
+    (long,), _ = runs_of(data, RowOptions(form="bytes", row_bytes=100))
+    assert "limits.row_bytes" in errors([long])[0]
+    assert rows_of(decode(tar_of({"a.wav": data}), "x.tar", opaque)) == [("a.wav", data)]
+
+
+def test_samples_of_a_recording_in_an_archive_are_not_read() -> None:
+    with pytest.raises(Poison, match="object of its own"):
+        decode(tar_of({"a.wav": recording(tone(100))}), "x.tar", HALF_S)
