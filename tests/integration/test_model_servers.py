@@ -153,3 +153,28 @@ async def test_exactly_the_rows_that_make_the_model_raise_are_rejected(
             answer = expected[one["row"]]
             assert one["prediction"]["label"] == answer["label"]
             assert one["prediction"]["score"] == pytest.approx(answer["score"], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"MODEL__CANARY": str([0.5] * 12)}, "the model wants FP32 [-1, 16], the rows have 12"),
+        (
+            {"ROWS__COLUMNS": ",".join(map(str, range(12)))},
+            "the model wants FP32 [-1, 16], the rows have 12",
+        ),
+        ({"MODEL__NAME": "no-such-model"}, "model.name"),
+        ({"MODEL__VERSION": "77"}, "model.version"),
+    ],
+    ids=["canary", "columns", "name", "version"],
+)
+@pytest.mark.parametrize("protocol", ["oip", "oip-grpc"])
+async def test_a_worker_knows_from_the_server_what_does_not_fit_and_ends_at_the_start(
+    services: Services, topics: Topics, protocol: str, changes: dict[str, str], said: str
+) -> None:
+    way = Way("triton", OIP) if protocol == "oip" else Way("triton_grpc", GRPC, url="grpc://{}")
+    model = variables(way.model(request="float32")) | changes
+    async with running_worker(environment(services, topics, **model)) as worker:
+        worker.may_end()
+        assert await worker.ended() == EXIT_USAGE
+        assert said in worker.said
