@@ -19,6 +19,7 @@ from consumers.commands.dlq import dlq
 from consumers.commands.predict import predict
 from consumers.commands.produce import produce
 from consumers.commands.run import run
+from consumers.commands.scenes import scenes
 from consumers.commands.shared import Context
 from consumers.commands.topics import topics
 from consumers.commands.verify import verify
@@ -46,7 +47,7 @@ def cli(ctx: click.Context, *, end_with_parent: bool) -> None:
         parent.end_with_parent()
 
 
-for command in (demo, run, predict, produce, verify, dlq, topics, bench, show_config):
+for command in (demo, run, predict, produce, verify, scenes, dlq, topics, bench, show_config):
     cli.add_command(command)
 
 

@@ -44,6 +44,15 @@ async def delete_topics(kafka: config.Kafka, topics: Sequence[str]) -> None:
         await admin.delete_topics(list(topics))
 
 
+async def partition_counts(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, int]:
+    """How many partitions each has; without those that do not exist."""
+    admin = AIOKafkaAdminClient(**connection(kafka))
+    what = "the description of topics"
+    async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
+        described = await admin.describe_topics(list(topics))
+    return {each["topic"]: len(each["partitions"]) for each in described if not each["error_code"]}
+
+
 async def _create(admin: AIOKafkaAdminClient, topic: str, shape: TopicShape) -> str:
     new = NewTopic(topic, shape.partitions, shape.replication, topic_configs=dict(shape.settings))
     try:

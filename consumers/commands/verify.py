@@ -19,16 +19,33 @@ from consumers.errors import EXIT_CHECK_FAILED
     show_default=True,
     help="Everything on the input topic, or what the group has committed of it.",
 )
+@click.option("--scenes", "of_scenes", is_flag=True, help="Judge penstock scenes; a JSON report.")
 @common
 @pass_context
 def verify(
-    context: Context, as_json: bool, read_committed: bool, until: Literal["end", "committed"]
+    context: Context,
+    as_json: bool,
+    read_committed: bool,
+    until: Literal["end", "committed"],
+    of_scenes: bool,
 ) -> None:
     """Prove order, no loss and the number of duplicates from the topics alone; exit 1 if broken."""
     from consumers.verify.main import render
     from consumers.verify.main import verify as judge
 
     cfg = context.load()
+
+    async def judge_scenes() -> None:
+        from consumers.scenes.verify import verify_scenes
+
+        found = await verify_scenes(cfg)
+        click.echo(found.as_json())
+        if not found.ok:
+            raise SystemExit(EXIT_CHECK_FAILED)
+
+    if of_scenes:
+        run_async(judge_scenes())
+        return
 
     async def work() -> None:
         with reading("reading the topics") as progress:

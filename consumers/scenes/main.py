@@ -1,0 +1,76 @@
+"""`penstock scenes` and its topics: checked before Faust starts, since Faust would hang on them.
+
+Rule: topics that do not fit are an error that says how to mend it. Owner: the command.
+"""
+
+import asyncio
+import logging
+import signal
+
+from consumers import config
+from consumers.adapters.kafka_topics import TopicShape, create_topics, partition_counts
+from consumers.errors import EXIT_USAGE, Fatal, missing_extra
+from consumers.scenes.names import Names, names, rules_of
+
+log = logging.getLogger(__name__)
+
+# The changelog is one record a site, the last; the rest is cleaned away.
+COMPACTED = {"cleanup.policy": "compact", "segment.ms": "600000"}
+
+
+async def run_scenes(cfg: config.Config) -> None:
+    """Until SIGTERM or Ctrl-C."""
+    rules_of(cfg.scenes)
+    try:
+        from consumers.scenes.faust_app import Scenes  # noqa: PLC0415 (an extra)
+    except ImportError as error:
+        raise missing_extra("penstock scenes", "scenes", error) from error
+    partitions = await check_topics(cfg)
+    scenes = Scenes(cfg, partitions)
+    log.info("scenes of %s to %s as group %s", *_said(cfg.scenes))
+    async with asyncio.TaskGroup() as tasks:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, lambda: tasks.create_task(scenes.stop()))
+        await scenes.run()
+    raise Fatal("Faust stopped; its log says why")
+
+
+def _said(scenes: config.Scenes) -> tuple[str, str, str]:
+    return scenes.input_topic, scenes.topic, scenes.group
+
+
+async def check_topics(cfg: config.Config) -> int:
+    """The number of partitions that sites are spread over. Raises `Fatal` for what is missing or
+    does not fit.
+    """
+    ours = names(cfg.scenes)
+    counts = await partition_counts(cfg.kafka, ours)
+    missing = [topic for topic in ours if topic not in counts]
+    if missing:
+        raise Fatal(
+            f"missing topics: {', '.join(missing)}; make them with: "
+            "penstock topics create --scenes",
+            exit_code=EXIT_USAGE,
+        )
+    spread = counts[ours.by_site]
+    if counts[ours.changelog] != spread:
+        raise Fatal(
+            f"{ours.by_site} has {spread} partitions and {ours.changelog} has "
+            f"{counts[ours.changelog]}; they must have as many: stop the workers of group "
+            f"{cfg.scenes.group}, and take another scenes.group, or make both topics anew",
+            exit_code=EXIT_USAGE,
+        )
+    return spread
+
+
+async def create_scenes_topics(
+    cfg: config.Config, partitions: int, replication: int
+) -> list[tuple[str, str]]:
+    """All of them but what is there. What is ours alone is as many partitions as each other."""
+    ours: Names = names(cfg.scenes)
+    plain = [ours.input, ours.by_site, ours.scenes, ours.late]
+    made = await create_topics(cfg.kafka, plain, TopicShape(partitions, replication))
+    counts = await partition_counts(cfg.kafka, [ours.by_site])
+    shape = TopicShape(counts.get(ours.by_site, partitions), replication, COMPACTED)
+    return made + await create_topics(cfg.kafka, [ours.changelog], shape)

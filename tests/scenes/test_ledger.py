@@ -1,0 +1,171 @@
+"""Decide, write down, publish: a crash at any point repeats the same bytes."""
+
+import asyncio
+from collections.abc import Awaitable
+
+import pytest
+
+from consumers.scenes.judge import Judge
+from consumers.scenes.ledger import Keyed, Ledger, Topics
+from consumers.scenes.picture import Pictures
+from consumers.scenes.rekey import forward
+from consumers.scenes.rules import Rules, Streams
+from schemas.scene import decode_late
+from tests.scenes.flows import EPOCH, arrival
+
+PATTERN = "(?P<site>[^/]+)/(?P<member>.+)"
+TOPICS = Topics("scenes", "late", "changelog")
+LISTED = {"s": ["a", "b", "c"]}
+
+
+class Crash(Exception):
+    """The worker dies here."""
+
+
+class Kafka:
+    """Keeps what was sent, in order; dies before send number `dies_at`."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, bytes, bytes]] = []
+        self.dies_at: int | None = None
+
+    async def __call__(
+        self, topic: str, key: bytes, value: bytes, partition: int | None = None
+    ) -> Awaitable[object]:
+        if self.dies_at is not None and len(self.log) >= self.dies_at:
+            raise Crash
+        self.log.append((topic, key, value))
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    def of(self, topic: str) -> list[bytes]:
+        return [value for name, _, value in self.log if name == topic]
+
+    @property
+    def table(self) -> dict[str, bytes]:
+        return {key.decode(): value for topic, key, value in self.log if topic == "changelog"}
+
+
+class World:
+    """A worker after another on one Kafka, with one clock."""
+
+    def __init__(self) -> None:
+        self.kafka = Kafka()
+        self.now = EPOCH
+        self.read = 0
+
+    async def worker(self) -> Ledger:
+        ledger = Ledger(
+            Rules(listed=LISTED),
+            Streams(PATTERN),
+            Pictures(),
+            TOPICS,
+            self.kafka,
+            lambda: self.now,
+        )
+        await ledger.take_over([3], self.kafka.table)
+        return ledger
+
+
+def said(member: str, step: int, late_ms: int = 0) -> Keyed:
+    time = EPOCH + step * 50
+    return Keyed(3, "s", arrival(member, step, 0, time, time).value, time + late_ms)
+
+
+BATCHES = [
+    [said("a", 0), said("b", 0), said("c", 0), said("a", 1)],
+    [said("b", 1), said("a", 2), said("a", 3)],
+    [said("c", 1), said("b", 2), said("b", 3), said("c", 2)],
+    [said("c", 3), said("a", 4)],
+]
+
+
+async def lived(world: World, *, dies_at: int | None = None) -> None:
+    """All batches, with one death; what was not acknowledged is read again."""
+    world.kafka.dies_at = dies_at
+    batches = list(BATCHES)
+    while batches:
+        try:
+            worker = await world.worker()
+            while batches:
+                world.now += 60
+                await worker.handle(batches[0])
+                await worker.tick()
+                batches.pop(0)
+            world.now += 1_000
+            await worker.tick()
+        except Crash:
+            world.kafka.dies_at = None
+
+
+def judged(kafka: Kafka) -> Judge:
+    judge = Judge(Streams(PATTERN), drops=False)
+    for batch in BATCHES:
+        for keyed in batch:
+            judge.prediction("", keyed.value, keyed.recorded_ms)
+    for value in kafka.of("scenes"):
+        judge.scene(value, EPOCH)
+    for value in kafka.of("late"):
+        judge.late(value)
+    return judge
+
+
+@pytest.mark.parametrize("dies_at", [None, *range(1, 16)])
+async def test_a_crash_at_any_point_contradicts_nothing(dies_at: int | None) -> None:
+    world = World()
+    await lived(world, dies_at=dies_at)
+    world.kafka.dies_at = None
+    worker = await world.worker()
+    world.now += 1_000
+    await worker.tick()
+    report = judged(world.kafka).report()
+    assert report.ok, report.examples
+    assert report.in_scenes + report.late == 13
+
+
+async def test_a_decision_is_written_down_before_it_is_published() -> None:
+    world = World()
+    await lived(world)
+    for at, (topic, _, value) in enumerate(world.kafka.log):
+        if topic != "changelog":
+            before = [each for name, _, each in world.kafka.log[:at] if name == "changelog"]
+            assert value in before[-1]
+
+
+async def test_what_was_read_before_a_rebalance_is_left_to_the_new_owner() -> None:
+    world = World()
+    worker = await world.worker()
+    await worker.give_up()
+    handling = asyncio.ensure_future(worker.handle(BATCHES[0]))
+    await asyncio.sleep(0)
+    assert not handling.done(), "it waits until the changelog is read"
+    await worker.take_over([4], {})
+    await handling
+    assert world.kafka.log == []
+
+
+def test_what_has_no_site_goes_to_the_late_topic() -> None:
+    streams = Streams(PATTERN)
+    value = arrival("a", 1, 0, EPOCH, EPOCH).value
+    assert forward(streams, value, "p/0/1").site == "s"
+    alone = forward(streams, value.replace(b"s/a", b"alone"), "p/0/1")
+    assert (alone.site, decode_late(alone.value).reason) == (None, "no_site")
+    for wrong in (None, b"", b"{", b"\xff"):
+        broken = decode_late(forward(streams, wrong, "p/0/1").value)
+        assert (broken.id, broken.reason) == ("p/0/1", "unreadable")
+
+
+def test_the_judge_finds_what_is_wrong() -> None:
+    world = World()
+    asyncio.run(lived(world))
+    scenes = world.kafka.of("scenes")
+    for rule, wrong in {
+        "scene twice with other content": [*scenes, scenes[0].replace(b"complete", b"deadline")],
+        "scene out of order": [*scenes[1:], scenes[0]],
+        "in no place": scenes[1:],
+        "in two places": [*scenes, scenes[0].replace(b"%d" % EPOCH, b"%d" % (EPOCH + 10_000))],
+        "no scene": [*scenes, b"{}"],
+    }.items():
+        world.kafka.log = [("scenes", b"s", value) for value in wrong]
+        assert rule in judged(world.kafka).report().violations
