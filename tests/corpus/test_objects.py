@@ -6,13 +6,14 @@ from consumers.core.payload import Form
 from consumers.testing.virtual_time import virtual_time
 from tests.corpus.archives import ARCHIVES
 from tests.corpus.cases import Stored, words
+from tests.corpus.media import MEDIA
 from tests.corpus.objects import OBJECTS
 from tests.corpus.pictures import PICTURES
 from tests.corpus.running import check_answer
 from tests.corpus.tables import TABLES
 
 FORMS: list[Form] = ["matrix", "json"]
-CASES = [*OBJECTS, *ARCHIVES, *PICTURES, *TABLES]
+CASES = [*OBJECTS, *ARCHIVES, *PICTURES, *MEDIA, *TABLES]
 
 
 @pytest.mark.parametrize("form", FORMS)
