@@ -104,7 +104,9 @@ def up(how: How | None = None, extras: Sequence[str] = ()) -> str:
             how = how or ("docker" if compose.engine_answers() else "local")
             state = State(how, layout.free_ports())
         started = _up_in_docker(state) if state.how == "docker" else _up_locally(state)
-        started += _up_extras(state, [EXTRAS[name] for name in extras])
+        # Those that were asked for before are part of the stack until `down`.
+        wanted = [one for name, one in EXTRAS.items() if name in (*extras, *state.processes)]
+        started += _up_extras(state, wanted)
         seconds = time.monotonic() - begun
         what = f"started {', '.join(started)} in {seconds:.0f} s" if started else "was up already"
         return f"the stack ({state.how}) is up: {what}"
