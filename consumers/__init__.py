@@ -51,8 +51,8 @@ __all__ = ["Predictions", "predict", "predict_sync", "to_arrow", "to_pandas"]
 
 
 def __getattr__(name: str) -> Any:
-    """`from consumers import predict`, loaded when asked for: the core must not pull in the
-    clients.
+    """`from consumers import predict`, loaded when asked for: the core must not pull
+    in the clients.
     """
     if name in ("predict", "predict_sync"):
         from consumers import library

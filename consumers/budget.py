@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 
 class Budget:
-    """`await room(...)` before a chunk, `spend` what it became, `refund` when that is delivered or
-    dropped.
+    """`await room(...)` before a chunk, `spend` what it became, `refund` when that is
+    delivered or dropped.
     """
 
     def __init__(self, limit_bytes: int) -> None:

@@ -72,7 +72,7 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         code = 130
     except BrokenPipeError:
-        code = EXIT_DONE  # whoever read our output has seen enough
+        code = EXIT_DONE  # who reads our output has seen enough
         sys.stdout = io.StringIO()
     leave(code)
 

@@ -300,8 +300,8 @@ class Resolved(NamedTuple):
 
 
 def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Config:
-    """Read `path` (if any), then the environment over it. Raises `Fatal` (exit 2) saying which key
-    is wrong.
+    """Read `path` (if any), then the environment over it. Raises `Fatal` (exit 2) saying which
+    key is wrong.
     """
     return resolve(path, environ).config
 

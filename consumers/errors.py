@@ -12,8 +12,8 @@
     │   └── Rejected      the model answered that it cannot take these rows
     └── Fatal         going on would do harm or is pointless: stop the process
 
-Adapters and decoders translate every library error into one of these; any other exception is a bug
-of ours.
+Adapters and decoders translate every library error into one of these; any other exception is a
+bug of ours.
 """
 
 from typing import Literal

@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 
 
 class Lane:
-    """`receive` records, hand out `jobs`, `release` what may be published, account for what is
-    delivered.
+    """`receive` records, hand out `jobs`, `release` what may be published, account for
+    what is delivered.
     """
 
     def __init__(
@@ -183,8 +183,8 @@ class Lane:
         self._offer(had_jobs)
 
     def _charge(self, record: Record, tickets: Sequence[Ticket]) -> None:
-        """A long message, or one that names many objects, is in the byte budget until they are
-        delivered.
+        """A long message, or one that names many objects, is in the byte budget until
+        they are delivered.
         """
         if tickets and (nbytes := message_cost(len(record.value or b""), len(tickets))):
             share = nbytes // len(tickets)
@@ -214,9 +214,9 @@ class Lane:
 
     def may_overdraw(self, ticket: Ticket) -> bool:
         """The head must go on, whatever the budget says, once nothing of it is left that could be
-        delivered without more of it: so it overdraws by one step, and by another while one is being
-        delivered where other streams may be in that release. A dead lane's reader goes on to find
-        out.
+        delivered without more of it: so it overdraws by one step, and by another while one is
+        being delivered where other streams may be in that release. A dead lane's reader goes on
+        to find out.
         """
         if not self.alive:
             return True
@@ -238,8 +238,8 @@ class Lane:
         self._changed.set()
 
     async def release(self, room: Callable[[], Room]) -> list[Release]:
-        """What may be published next, in order; waits until there is something. Empty: the lane is
-        closed.
+        """What may be published next, in order; waits until there is something. Empty: the
+        lane is closed.
         """
         while self.alive and not (releases := self._release(room())):
             self._changed.clear()
@@ -254,8 +254,8 @@ class Lane:
         return self._order.release(room, self.ledger.spare_marks)
 
     def delivered(self, releases: Sequence[Release]) -> None:
-        """All records of these releases are on the output topic. Called in the order of
-        `release`.
+        """All records of these releases are on the output topic. Called in the
+        order of `release`.
         """
         if self.alive:
             self.account(releases)

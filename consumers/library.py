@@ -1,7 +1,7 @@
 """`predict` for Python programs: the pipeline without Kafka.
 
-Rule: an object's rows are answered in order, each once, the last incomplete batch included; whoever
-stops iterating stops the pipeline. Owner: the caller's task.
+Rule: an object's rows are answered in order, each once, the last incomplete batch included; a
+caller that stops iterating stops the pipeline. Owner: the caller's task.
 """
 
 import asyncio

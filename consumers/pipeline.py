@@ -116,7 +116,7 @@ class Pipeline:
 
     async def assigned(self, starts: Mapping[int, Commit]) -> None:
         if self._stopping.is_set():
-            return  # we are about to leave: whoever gets them next begins where they are committed
+            return  # we are leaving: their next owner begins where they are committed
         if self._takeover is not None:
             check_count(len(starts))
         await self._check_places(starts)
@@ -183,8 +183,8 @@ class Pipeline:
             await self._hand_back(partitions)
 
     async def _hand_back(self, partitions: Collection[int]) -> None:
-        """One set, emptied whatever fails: at every wait a lane may end, and its partition be taken
-        over anew.
+        """One set, emptied whatever fails: at every wait a lane may end, and its partition be
+        taken over anew.
         """
         ours = [partition for partition in partitions if partition in self._publishing]
         lanes = [self._lanes[partition] for partition in ours if partition in self._lanes]

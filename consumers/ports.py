@@ -13,8 +13,8 @@ from consumers.core.payload import Payload
 
 
 class Record(NamedTuple):
-    """A Kafka message of the input topic. `timestamp_ms` is the broker's or producer's epoch
-    time.
+    """A Kafka message of the input topic. `timestamp_ms` is the broker's or
+    producer's epoch time.
     """
 
     partition: int
@@ -32,17 +32,17 @@ class Commit(NamedTuple):
 
 
 class Rebalance(Protocol):
-    """Told by the source, in its own task. What these raise ends the worker."""
+    """Called by the source, in its own task. What these raise ends the worker."""
 
     async def assigned(self, starts: Mapping[int, Commit]) -> None:
-        """These partitions are ours from the given positions on. Their records follow, none
-        before.
+        """These partitions are ours from the given positions on. Their records
+        follow, none before.
         """
         ...
 
     async def revoked(self, partitions: Collection[int]) -> None:
-        """Hand back: returns when nothing of these partitions will be published or committed any
-        more.
+        """Hand back: returns when nothing of these partitions will be published or
+        committed any more.
         """
         ...
 
@@ -63,8 +63,8 @@ class Source(Protocol):
         ...
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
-        """One request for all. Raises `Transient`; a partition no longer ours is silently left
-        out.
+        """One request for all. Raises `Transient`; a partition no longer ours is
+        silently left out.
         """
         ...
 
@@ -141,8 +141,8 @@ class Objects(Protocol):
     """The object store. Any number of tasks."""
 
     async def open(self, location: Location) -> Body:
-        """Start reading. Raises `Poison` (not_found, forbidden, changed), `Transient` or
-        `Unreachable`.
+        """Start reading. Raises `Poison` (not_found, forbidden, changed),
+        `Transient` or `Unreachable`.
         """
         ...
 
@@ -154,8 +154,8 @@ class Objects(Protocol):
         ...
 
     def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
-        """Objects whose key matches the glob (`*`, `?`, `[...]` within a folder, `**` across), by
-        key.
+        """Objects whose key matches the glob (`*`, `?`, `[...]` within a folder, `**`
+        across), by key.
         """
         ...
 
@@ -182,8 +182,8 @@ class Model(Protocol):
         """One request with all rows of `payloads` (equal shape), in order. Without payloads: is the
         model there? How that is asked is the adapter's to know.
 
-        Raises `Rejected`/`Poison` for the rows, `Transient`/`Unreachable` for the server, `Fatal`
-        for settings.
+        Raises `Rejected`/`Poison` for the rows, `Transient`/`Unreachable` for the server,
+        `Fatal` for settings.
         """
         ...
 
@@ -196,7 +196,7 @@ class Model(Protocol):
 
     @property
     def most_rows(self) -> int | None:
-        """In one request, as far as the server told; None: any number."""
+        """In one request, as far as the server says; None: any number."""
         ...
 
     async def aclose(self) -> None: ...
@@ -227,8 +227,8 @@ class Sink(Protocol):
         """Hand over; returns when accepted, with an awaitable that is done when the broker has it
         all.
 
-        Blocks while earlier records of that partition are still being handed over: that is the
-        brake.
+        Blocks while earlier records of that partition are still being handed over: that
+        is the brake.
         """
         ...
 
@@ -263,7 +263,7 @@ class Outlet(Protocol):
     async def publish(self, outgoing: Sequence[Outgoing], position: Commit) -> None:
         """The records and the partition's new position become visible together, or neither.
 
-        After a failure or a cancellation the outlet is spent: which of the two it was is told by
+        After a failure or a cancellation the outlet is spent: which of the two it was is said by
         the committed position, once the next outlet is open. Raises `Fenced`, `Transient`, `Fatal`.
         """
         ...
@@ -277,8 +277,9 @@ class Outlets(Protocol):
     """Transactions, an outlet per partition of the input topic. Any number of tasks."""
 
     async def open(self, partition: int) -> Outlet:
-        """When this returns, earlier outlets of the partition are fenced, whoever opened them, and
-        what they had begun is decided: its committed position stays. Raises `Transient` or `Fatal`.
+        """When this returns, earlier outlets of the partition are fenced, those of other
+        workers too, and what they had begun is decided: its committed position stays. Raises
+        `Transient` or `Fatal`.
         """
         ...
 

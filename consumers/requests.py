@@ -68,7 +68,7 @@ def find(name: str) -> RequestForm:
 
 _JSON: Final = {"Content-Type": "application/json"}
 _OPAQUE: Final = "application/octet-stream"
-# What a body begins with, and what a server that looks at the type wants to be told of it.
+# What a body begins with, and what a server that looks at the type wants to read of it.
 _TYPES: Final = (
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"\x89PNG\r\n\x1a\n", "image/png"),

@@ -2,8 +2,8 @@
 failed.
 
 Rule: fence, read the committed position, go there, work. In this order no row is published twice,
-whoever published before and whoever still believes to own the partition; the worst that two owners
-can do is to stop each other. Owner: the pipeline runs `live` once per assigned partition and
+even if another worker published before or still believes to own the partition; the worst that two
+owners can do is to stop each other. Owner: the pipeline runs `live` once per assigned partition and
 cancels it when the partition is handed back.
 """
 

@@ -1,8 +1,8 @@
 """What the worker counts, in one place: every metric with its meaning.
 
-Rule: stages tell what happened, once per object, batch or commit and never per row; this file alone
-knows the metrics library. Owner: the application, which makes one per process; nothing here is
-global.
+Rule: stages tell what happened, once per object, batch or commit and never per row; this file
+alone knows the metrics library. Owner: the application, which makes one per process; nothing
+here is global.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """The environment's part of the configuration: `PENSTOCK_SECTION__KEY` variables as TOML values.
 
-Rule: a variable is a key, one of our own few, or an error that names the nearest key; a text that
-looks like another kind of value than the key takes is refused, never taken literally. Owner:
-`config.load`.
+Rule: a variable is a key, one of our own few, or an error that names the nearest key; a
+text that looks like another kind of value than the key takes is refused, never taken
+literally. Owner: `config.load`.
 """
 
 import difflib

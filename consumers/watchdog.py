@@ -1,8 +1,8 @@
 """Ends a worker that owes answers and gets nowhere.
 
-Rule: it only looks, a few times within the limit, at counters that exist anyway. A worker that is
-started again begins at the last commit, so ending one that hangs loses nothing. Owner: the
-pipeline.
+Rule: it only looks, a few times within the limit, at counters that exist anyway. A worker
+that is started again begins at the last commit, so ending one that hangs loses nothing.
+Owner: the pipeline.
 """
 
 import asyncio

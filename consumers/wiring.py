@@ -1,7 +1,7 @@
 """The stages of a pipeline, made and joined in flow order.
 
-Rule: every stage is made here, once, from plain values, and is told here whom it may reach; nothing
-runs yet. Owner: the pipeline, which runs them and ends them.
+Rule: every stage is made here, once, from plain values, and gets here the stages that it may call;
+nothing runs yet. Owner: the pipeline, which runs them and ends them.
 
     consume → download → expand → microbatch → predict → publish → settle
 """

@@ -1,6 +1,6 @@
 """`python -m schemas`: writes the JSON Schemas from the types; `--print` shows them instead.
 
-Rule: the files are never edited by hand, a test compares them with the types. Owner: whoever
+Rule: the files are never edited by hand, a test compares them with the types. Owner: the person who
 changes a Struct of this package.
 """
 

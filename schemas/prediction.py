@@ -163,8 +163,8 @@ class RecordFrame:
         return values
 
     def marker(self, rows: int, error: tuple[str, str] | None) -> bytes:
-        """The end of an object that has no last row to say so; `error` is (code, message) if it
-        failed.
+        """The end of an object that has no last row to say so; `error` is (code, message)
+        if it failed.
         """
         return self._record(b"-", None, b"null", rows, b"null", error)
 

@@ -1,6 +1,6 @@
 """What the input topic names: an object, or rows too small to be worth one.
 
-Rule: an instance is always valid; whoever builds one, from JSON or by hand, gets `SchemaError`
+Rule: an instance is always valid; building one, from JSON or by hand, raises `SchemaError`
 otherwise, with what to mend.
 """
 

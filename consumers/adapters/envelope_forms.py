@@ -1,7 +1,7 @@
 """How well-known JSON servers are called: where, with which envelope, and where the answers stand.
 
-Rule: a preset only fills in what the settings leave open. Pure. Owner: the adapter of the protocol
-`http`.
+Rule: a preset only fills in what the settings leave open. Pure. Owner: the adapter of
+the protocol `http`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -29,8 +29,8 @@ async def count_partitions(client: AIOKafkaClient, topic: str) -> int:
 
 
 async def max_batch_bytes(client: AIOKafkaClient, topic: str) -> int | None:
-    """`max.message.bytes` of the topic; None where the broker does not tell such things, to us or
-    to anybody.
+    """`max.message.bytes` of the topic; None where the broker does not tell such things, to us
+    or to anybody.
     """
     request = DescribeConfigsRequest([(ConfigResourceType.TOPIC, topic, [MOST_BYTES])], False)
     try:

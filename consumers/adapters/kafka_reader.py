@@ -1,6 +1,6 @@
 """Reads whole topics: without a group, from the beginning to the end they had when asked.
 
-Rule: nothing is committed and nobody is disturbed. Progress is told by positions, not by records,
+Rule: nothing is committed and nobody is disturbed. Progress is seen by positions, not by records,
 as offsets have gaps.
 """
 

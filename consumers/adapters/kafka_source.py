@@ -167,8 +167,8 @@ class KafkaSource:
         return begins[where], ends[where]
 
     async def _begin_again(self, partition: int, start: Commit) -> None:
-        """As if it had been handed back and assigned anew, at another place; unless that happens
-        meanwhile.
+        """As if it had been handed back and assigned anew, at another place; unless
+        that happens meanwhile.
         """
         assert self._rebalance is not None
         assignments, began_s = self._assignments, _now_s()

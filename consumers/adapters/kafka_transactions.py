@@ -1,9 +1,9 @@
 """Exactly-once outlets by aiokafka: a transactional producer per partition of the input topic.
 
-Rule: the transactional id names the input partition, so that whoever starts its producer fences all
-former owners; aiokafka cannot fence by the group. Every delivery is awaited before the commit,
-because aiokafka commits what is there even if a batch failed. After a failure the producer is never
-used again. Owner: one publish task per outlet.
+Rule: the transactional id names the input partition, so that a worker that starts its producer
+fences all former owners; aiokafka cannot fence by the group. Every delivery is awaited before the
+commit, because aiokafka commits what is there even if a batch failed. After a failure the producer
+is never used again. Owner: one publish task per outlet.
 """
 
 import asyncio
@@ -82,8 +82,8 @@ class KafkaOutlets:
 
 
 def transactional_id(settings: config.Kafka, partition: int) -> str:
-    """No two inputs share one: no topic's name has a `/`, so the last two tell where the group's
-    ends.
+    """No two inputs share one: no topic's name has a `/`, so the last two tell where
+    the group's ends.
     """
     return f"{settings.group}/{settings.input_topic}/{partition}"
 

@@ -1,8 +1,8 @@
 """Exactly-once outlets in memory, over a `MemorySource` and a `MemorySink`.
 
-Rule: the sink's topics are what a reader of committed records sees; what was taken back is only in
-`aborted`. Several pipelines that share one of these fence each other as workers do. Owner: the
-test.
+Rule: the sink's topics are what a reader of committed records sees; what was taken back is
+only in `aborted`. Several pipelines that share one of these fence each other as workers do.
+Owner: the test.
 """
 
 import asyncio

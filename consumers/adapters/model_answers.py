@@ -32,7 +32,7 @@ def parse(raw: bytes, rows: int) -> Answers:
     wrapped = isinstance(document, dict) and "predictions" in document
     values = _values(document, raw, rows)
     try:
-        # Brackets that outnumber the rows may be nested, deeper than whoever reads them can follow.
+        # Brackets that outnumber the rows may be nested, deeper than a reader can follow.
         if raw.count(b"[") + raw.count(b"{") > len(values) + MOST_DEPTH:
             orjson.dumps(values)
         text = _inner(raw, document, wrapped) or orjson.dumps(values)[1:-1]
@@ -136,7 +136,7 @@ def _values(document: Any, raw: bytes, rows: int) -> list[Any]:
 
 def _lenient(raw: bytes, rows: int, complaint: ValueError) -> Answers:
     """NaN and Infinity are no JSON, but Python's own encoder writes them: the rows that have one
-    are told from the others.
+    are known from the others.
     """
     try:
         document = json.loads(raw, parse_constant=_NotFinite, parse_float=_finite)

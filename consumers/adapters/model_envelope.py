@@ -1,7 +1,7 @@
 """A model behind any JSON server: KServe's first protocol, TF Serving, MLflow, LitServe and others.
 
 Rule: one POST for each batch, one answer per row, wherever in the answer they stand. What a 5xx is
-about cannot be told from a server that nobody knows: 500 is taken for the rows' fault, as
+about cannot be distinguished for an unknown server: 500 is taken for the rows' fault, as
 frameworks answer it when the model raises, all others for the server's. Owner: the application.
 """
 

@@ -1,8 +1,8 @@
 """Requests to a model server over HTTP, whatever protocol it speaks.
 
 Rule: every failure of the client library becomes one of our errors here; nothing is repeated,
-except once with a fresh token. Owner of one HTTP session, made at first use; the caller bounds the
-calls.
+except once with a fresh token. Owner of one HTTP session, made at first use; the caller
+bounds the calls.
 """
 
 import asyncio
@@ -70,9 +70,9 @@ def too_large(reply: Reply) -> bool:
 class ModelHttp:
     """`rows` may be sent with `post`; `look` asks what a server tells of itself.
 
-    Several rows are not sent in more than `most_bytes`, which falls when the server says that a
-    request `is_too_large`; one row always is. `is_denied` tells an answer to a token that is no
-    longer good.
+    Several rows are not sent in more than `most_bytes`, which falls when the server says that
+    a request `is_too_large`; one row always is. `is_denied` tells an answer to a token that is
+    no longer good.
     """
 
     def __init__(

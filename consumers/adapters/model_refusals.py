@@ -1,6 +1,6 @@
 """What a model server's refusal means, as far as the status tells.
 
-Rule: a server that is ill is told from one that refuses the rows and from a wrong setting; which
+Rule: an ill server, refused rows and a wrong setting are three different things; which
 words of a protocol mean what is its adapter's to know. Pure functions.
 """
 
@@ -68,7 +68,7 @@ def too_large(url: str, sent_bytes: int) -> Poison:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """In seconds, or as a date, which is told from the answer's own."""
+    """In seconds, or as a date, which counts from the answer's own."""
     wish = headers.get("Retry-After", "").strip()
     if wish.isdecimal():
         return float(wish[:MOST_DIGITS])

@@ -1,7 +1,7 @@
 """The model behind TorchServe's REST interface, or anything that speaks it.
 
-Rule: one POST for each batch, the rows spliced together, never touched. The caller bounds the
-calls.
+Rule: one POST for each batch, the rows spliced together, never touched. The caller
+bounds the calls.
 """
 
 from collections.abc import Sequence

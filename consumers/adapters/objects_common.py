@@ -89,8 +89,8 @@ def check_bucket(location: Location) -> None:
 
 
 def quoted(etag: str) -> str:
-    """As HTTP wants it: bucket events leave the quotes out. What no header can hold pins nothing
-    that exists.
+    """As HTTP wants it: bucket events leave the quotes out. What no header can hold pins
+    nothing that exists.
     """
     if not (etag.isascii() and etag.isprintable()):
         raise Poison("changed", f"{etag[:40]!a} is no entity tag")

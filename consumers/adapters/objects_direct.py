@@ -179,8 +179,8 @@ class _Connection(asyncio.Protocol):
         self._watch: asyncio.TimerHandle | None = None
 
     async def ask(self, request: bytes) -> Answer | None:
-        """The whole object, or None if the answer is anything else. Raises `OSError`,
-        `TimeoutError`.
+        """The whole object, or None if the answer is anything else.
+        Raises `OSError`, `TimeoutError`.
         """
         loop = asyncio.get_running_loop()
         if self._transport is None or self._transport.is_closing():

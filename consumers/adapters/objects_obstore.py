@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
     from obstore.store import ClientConfig, S3Credential
 
-# Each store has its own connections, and bucket names come from messages: bounded, whoever writes.
+# Each store has its own connections, and bucket names come from messages: there is a bound.
 MAX_STORES: Final = 128
 # obstore's 30 s for a whole transfer would cut off a body that waits for room; silence is limited.
 WHOLE_TRANSFER: Final = timedelta(days=1)

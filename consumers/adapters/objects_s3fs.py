@@ -242,6 +242,6 @@ def _files(settings: config.Objects, read_timeout_s: float) -> S3FileSystem:
 def _client_options(settings: config.Objects) -> dict[str, str]:
     options = {"region_name": settings.region} if settings.region else {}
     if settings.ssl_cafile:
-        trusting(settings.ssl_cafile, "objects.ssl_cafile")  # a file that is wrong is told at once
+        trusting(settings.ssl_cafile, "objects.ssl_cafile")  # a wrong file is refused at once
         options["verify"] = settings.ssl_cafile
     return options

@@ -1,8 +1,8 @@
 """How bytes come over: a cut transfer goes on, a slow one is watched, and what comes is what was
 asked for.
 
-Rule: nothing is taken for the object that is not certainly the next bytes of it. Owner: the
-`objects_*` adapters.
+Rule: nothing is taken for the object that is not certainly the next bytes of it. Owner:
+the `objects_*` adapters.
 """
 
 import asyncio

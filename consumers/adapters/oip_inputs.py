@@ -1,8 +1,8 @@
 """Rows as the tensors that a model of the Open Inference Protocol wants.
 
-Rule: rows of numbers move as one matrix, opaque rows and typed columns as they are; what no row of
-the request can fit is told with what the model wants. Pure functions; owner: the adapters of the
-protocol.
+Rule: rows of numbers move as one matrix, opaque rows and typed columns as they are; what no row
+of the request can fit is refused with what the model wants. Pure functions; owner: the adapters
+of the protocol.
 """
 
 import math

@@ -1,9 +1,9 @@
 """Predictions from the tensors that a model of the Open Inference Protocol answered.
 
 Rule: a prediction is a row's slice of the outputs, an object with one entry for each. A BYTES
-output named `error` is no prediction: a text in it rejects its row. JSON is made of whole columns
-and cut by row, so that no row is touched alone. Pure functions; owner: the adapters of the
-protocol.
+output named `error` is no prediction: a text in it rejects its row. JSON is made of whole
+columns and cut by row, so that no row is touched alone. Pure functions; owner: the adapters
+of the protocol.
 """
 
 import math

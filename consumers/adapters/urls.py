@@ -93,8 +93,8 @@ class UrlSource:
 
 
 class ResultSink:
-    """Hands the records of one topic to whoever reads `results`; those of others (dead letters) are
-    dropped.
+    """Hands the records of one topic to the reader of `results`; those of others (dead
+    letters) are dropped.
     """
 
     def __init__(self, topic: str, *, waiting: int = 4) -> None:

@@ -28,8 +28,8 @@ WARM_UP_LIMIT_S = 30.0
 
 
 class HttpTask(Struct):
-    """Post until `seconds` are over, `warm_up_s` of them uncounted, or `requests` (if any) were
-    sent.
+    """Post until `seconds` are over, `warm_up_s` of them uncounted, or `requests` (if
+    any) were sent.
     """
 
     url: str

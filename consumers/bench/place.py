@@ -1,8 +1,8 @@
 """Where a measurement happens: topics and a bucket of its own, on services of this machine.
 
-Rule: everything made here has a unique name and is removed at the end, whatever happened. Services
-that are not on the loopback interface are refused: the bench would be measuring, and loading,
-somebody's network.
+Rule: everything made here has a unique name and is removed at the end, whatever happened.
+Services that are not on the loopback interface are refused: the bench would be measuring, and
+loading, somebody's network.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """How many streams a worker holds within a latency bound: the search, trial by trial.
 
-Rule: short trials find a candidate, a long one proves it; every trial is in the report, whatever it
-says.
+Rule: short trials find a candidate, a long one proves it; every trial is in the report,
+whatever it says.
 """
 
 from collections.abc import Callable

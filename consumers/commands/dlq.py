@@ -19,8 +19,8 @@ WIDE_COLUMNS = 200
 
 
 class When(click.ParamType):
-    """ISO-8601 (UTC unless it says otherwise), or an age like `90s`, `15m`, `2h`, `7d`; epoch
-    milliseconds.
+    """ISO-8601 (UTC unless it says otherwise), or an age like `90s`, `15m`, `2h`,
+    `7d`; epoch milliseconds.
     """
 
     name = "TIME"

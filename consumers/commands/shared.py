@@ -90,7 +90,7 @@ def reading(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def run_async(work: Coroutine[Any, Any, None]) -> None:
-    """Run to the end; an exception group is told by the failure that caused it."""
+    """Run to the end; of an exception group the failure that caused it is shown."""
     try:
         asyncio.run(work)
     except BaseExceptionGroup as group:

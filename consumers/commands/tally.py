@@ -1,7 +1,7 @@
 """What `penstock predict` has to say at its end: rows, errors, time, and the exit code.
 
-Rule: a record is looked at as far as it is counted. Nothing read at all is told by the code of the
-reason, as if the command had been told so at its start.
+Rule: a record is looked at as far as it is counted. Where nothing was read at all, the exit
+code is that of the reason, as it would be at the start.
 """
 
 from collections import Counter

@@ -17,8 +17,8 @@ _Version = tuple[str, tuple[RowRange, ...] | None]
 
 
 class Announced:
-    """`read` says what was read, `first` who answers it already. The longest not asked for is
-    forgotten first.
+    """`read` says what was read, `first` who answers it already. The longest not asked for
+    is forgotten first.
     """
 
     def __init__(self, max_versions: int = MAX_VERSIONS) -> None:

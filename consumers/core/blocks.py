@@ -99,8 +99,8 @@ class Block:
         self.ticket.owner.hold(nbytes)
 
     def split(self, rows: int) -> "Block":
-        """Keep the first `rows` rows; the rest becomes the next block of the chain and is
-        returned.
+        """Keep the first `rows` rows; the rest becomes the next block of the chain
+        and is returned.
         """
         assert 0 < rows < self.rows
         rest = Block(
@@ -259,8 +259,8 @@ class Ticket:
 
     @property
     def digest(self) -> str:
-        """What a cursor into this object is bound to: which bytes they are, and by which rules they
-        become rows.
+        """What a cursor into this object is bound to: which bytes they are, and by which rules
+        they become rows.
         """
         if self.reference is None:
             return cursor.digest("inline", str(self.record.offset), self.row_rules)

@@ -1,8 +1,8 @@
 """Which object of a lane is fetched next?
 
 Rule: in input order. Where order is kept per stream, a stream has its share of the fetchers and of
-the objects in work and no more, so that one that is held back leaves the rest to the others. Owner:
-the lane.
+the objects in work and no more, so that one that is held back leaves the rest to the others.
+Owner: the lane.
 """
 
 from collections import deque
@@ -82,7 +82,7 @@ class _Stream:
 
 class JobsByStream:
     """First come, first served among the streams that have not used up their share. `in_work` only
-    grows by `add`: whoever adds decides how many may be in work.
+    grows by `add`: the lane, which adds, decides how many may be in work.
     """
 
     def __init__(self, share: Share) -> None:

@@ -137,15 +137,15 @@ class Ledger:
             del self._objects[offset]
 
     def spare_marks(self) -> int:
-        """How many deliveries beyond the first object that is owed can certainly be told in the
-        metadata.
+        """How many deliveries beyond the first object that is owed certainly fit
+        into the metadata.
         """
         span = self._span(self._seen_next)
         free = MAX_CHARS - self._most_chars(span)
         return max(0, free // most_chars_of_one(span))
 
     def has_room_for(self, offset: int | None) -> bool:
-        """May a record at `offset` (None: the next) be opened? As long as all can be told even if
+        """May a record at `offset` (None: the next) be opened? As long as all fits even if
         of those that are owed every second one completes.
         """
         if not self._entries:

@@ -16,8 +16,8 @@ MAX_STREAMS = 10_000
 
 
 class LineLimits(NamedTuple):
-    """A stream stops above this share of its last 100 objects, and above so many in a row; 0 turns
-    either off.
+    """A stream stops above this share of its last 100 objects, and above so many in a row; 0
+    turns either off.
     """
 
     ratio: float
@@ -33,8 +33,8 @@ NO_LIMITS = LineLimits(0.0, 0)
 
 
 class LineStop(NamedTuple):
-    """Where a line stands still, at which letter, and by which limit. `row` None: the object as a
-    whole failed.
+    """Where a line stands still, at which letter, and by which limit. `row` None: the object as
+    a whole failed.
     """
 
     partition: int

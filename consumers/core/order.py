@@ -45,8 +45,8 @@ class Room:
         return self.rows > 0 and self.nbytes > 0
 
     def take(self, block: Block) -> bool:
-        """Does the block leave? It is cut if it is larger than what is left; one row always
-        leaves.
+        """Does the block leave? It is cut if it is larger than what is left; one
+        row always leaves.
         """
         nbytes = self._weight(block)
         if nbytes > self.nbytes:

@@ -74,8 +74,8 @@ class BatchPlan:
 
 @dataclass(slots=True)
 class Pace:
-    """`fixed` are the configured values: upper bounds for rows and calls, and all there is at
-    first.
+    """`fixed` are the configured values: upper bounds for rows and calls, and all there
+    is at first.
     """
 
     fixed: BatchPlan
@@ -107,8 +107,8 @@ class Pace:
             self._in_time = 0
 
     def elsewhere(self, spent_s: float) -> None:
-        """What an object spent before the window and after the call; its high quantile is
-        tracked.
+        """What an object spent before the window and after the call; its high
+        quantile is tracked.
         """
         step_s = ELSEWHERE_STEP * self.target_s
         up = spent_s > self._elsewhere_s

@@ -1,8 +1,8 @@
 """Rows in the form the model takes, many at a time.
 
-Rule: a payload is immutable and can be cut anywhere between two rows without looking at the rows.
-`shape` says which payloads may share one request. Owner: whoever holds it; nothing is shared
-mutably.
+Rule: a payload is immutable and can be cut anywhere between two rows without looking at the
+rows. `shape` says which payloads may share one request. Owner: the block that has it; nothing
+is shared mutably.
 """
 
 from collections.abc import Sequence

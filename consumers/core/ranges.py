@@ -1,7 +1,8 @@
 """Sets of numbers as ascending, disjoint, half-open ranges.
 
-Rule: what is complete is one range, however long; memory grows with the gaps only. Used for rows of
-an object, objects of a record and offsets of a partition, by whoever delivers and whoever judges.
+Rule: what is complete is one range, however long; memory grows with the gaps only. Used for rows
+of an object, objects of a record and offsets of a partition, for the worker that delivers and
+for the judge.
 """
 
 from bisect import bisect_left, bisect_right

@@ -1,5 +1,5 @@
-"""How long to wait before the next try, and when to stop trying. Pure: time and the random number
-are arguments.
+"""How long to wait before the next try, and when to stop trying. Pure: time and the random
+number are arguments.
 """
 
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ MOST_ASKED_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential with full jitter between half and all of the step, so that workers do not march
-    in step.
+    """Exponential with full jitter between half and all of the step, so that workers do not
+    march in step.
     """
 
     first_s: float

@@ -1,7 +1,7 @@
 """Runs of rows as lists of blocks: counted, cut, and looked through.
 
-Rule: a block is cut in two where a run ends within it; nothing else about it changes. Owner: the
-searches.
+Rule: a block is cut in two where a run ends within it; nothing else about it changes.
+Owner: the searches.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,8 +38,8 @@ def rows_while(blocks: Sequence[Block], holds: Callable[[Block], bool]) -> int:
 
 
 def border_near_middle(blocks: Sequence[Block], whole: int) -> int:
-    """Rows before the border between two objects that is nearest to the middle; 0: there is
-    none.
+    """Rows before the border between two objects that is nearest to the middle; 0:
+    there is none.
     """
     best = before = 0
     for one, following in pairwise(blocks):

@@ -2,10 +2,10 @@
 
 Rule: a batch closes for rows, bytes, the deadline of its oldest row, an idle call slot (`eager`) or
 drain, whichever comes first; the deadline counts from the row's own arrival, never from the batch
-before. Streams share a batch by need: whoever wants no more than an equal share gets it whole, the
-others take turns (deficit round robin), so one huge object cannot fill every batch; so do shapes,
-as a batch has one. Bulk, the rows far inside a huge object, stays until `bulk_from_s`. Owner: the
-microbatch stage.
+before. Streams share a batch by need: a stream that wants no more than an equal share gets it
+whole, the others take turns (deficit round robin), so one huge object cannot fill every batch; so
+do shapes, as a batch has one. Bulk, the rows far inside a huge object, stays until `bulk_from_s`.
+Owner: the microbatch stage.
 """
 
 import math
@@ -214,8 +214,8 @@ class Window:
             self._move(key, filling, self.limits.max_rows)
 
     def _take_turns(self, filling: "_Filling") -> None:
-        """The others take turns, each with a batch's worth of rows a turn; a turn goes on in the
-        next batch.
+        """The others take turns, each with a batch's worth of rows a turn; a turn goes on in
+        the next batch.
         """
         skipped = 0
         while self._queues and not filling.is_full and skipped < len(self._queues):
@@ -229,8 +229,8 @@ class Window:
                 self._queues[key] = self._queues.pop(key)
 
     def _move(self, key: _Key, filling: "_Filling", max_rows: int) -> int:
-        """From the queue's front into the batch, cutting the block that does not fit; rows
-        moved.
+        """From the queue's front into the batch, cutting the block that does not
+        fit; rows moved.
         """
         queue = self._queues[key]
         moved = 0

@@ -128,8 +128,8 @@ async def embedded(path: Path | None) -> AsyncIterator[Place]:
 
 @asynccontextmanager
 async def on_stack(path: Path | None) -> AsyncIterator[Place]:
-    """The services that the settings name, else those of `scripts/stack`; topics and bucket of our
-    own.
+    """The services that the settings name, else those of `scripts/stack`; topics and bucket
+    of our own.
     """
     own = f"demo-{secrets.token_hex(4)}"
     stack = await asyncio.to_thread(_stack_environment) if _names_no_services(path) else {}
@@ -215,7 +215,7 @@ def _stack_environment() -> dict[str, str]:
     """What `scripts/stack env` exports."""
     if not STACK_SCRIPT.exists():
         raise Fatal(
-            "--stack outside a checkout needs to be told the services' addresses: set "
+            "--stack outside a checkout needs the services' addresses: set "
             "kafka.bootstrap_servers, objects.endpoint_url and model.url",
             exit_code=EXIT_USAGE,
         )

@@ -56,7 +56,7 @@ class Stream:
 
 
 class Progress:
-    """`sent` and `answered` are told of each object, by its key."""
+    """`sent` and `answered` are called for each object, by its key."""
 
     def __init__(self, streams: Sequence[Stream], wall_s: Callable[[], float] = time.time) -> None:
         self.streams = streams

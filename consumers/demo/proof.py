@@ -1,8 +1,8 @@
 """The end of the demo: what the topics prove.
 
-Rule: the verdict is the judge's, from the topics alone, as they were read while they grew; added to
-it is only what the producers know, and that a worker which was never ended has no reason to answer
-anything twice.
+Rule: the verdict is the judge's, from the topics alone, as they were read while they grew; added
+to it is only what the producers know, and that a worker which was never ended has no reason to
+answer anything twice.
 """
 
 from rich.console import Console

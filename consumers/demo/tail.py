@@ -48,8 +48,8 @@ _decoder = msgspec.json.Decoder(_Last)
 
 
 class Tail:
-    """Calls `on_answered` with every object whose last record arrives. `run` as a task; `report`
-    ends it.
+    """Calls `on_answered` with every object whose last record arrives. `run` as a task;
+    `report` ends it.
     """
 
     def __init__(
@@ -89,8 +89,8 @@ class Tail:
                 task.cancel()
 
     async def report(self) -> Report:
-        """The verdict on everything that the topics hold now, and the end of `run`; no worker may
-        be running.
+        """The verdict on everything that the topics hold now, and the end of `run`; no worker
+        may be running.
         """
         ends = await self._references.ends()
         self._until |= {part.partition: end for part, end in ends.items()}

@@ -1,5 +1,5 @@
-"""Which dead letters a command is about. Light to import: the command line needs it to read its
-options.
+"""Which dead letters a command is about. Light to import: the command line needs it to
+read its options.
 """
 
 import fnmatch

@@ -1,6 +1,6 @@
 """A small server that speaks TorchServe's REST interface, for the demo and for tests.
 
-Rule: it answers what the example model behind a real TorchServe answers, and fails, when told to,
+Rule: it answers what the example model behind a real TorchServe answers, and fails on request,
 as TorchServe was seen to fail. Run as a program (`python -m consumers.embedded.model_server`) it
 prints its URL on the first line.
 """

@@ -46,8 +46,8 @@ class Decoder(Protocol):
 
     @property
     def expands(self) -> bool:
-        """May more come out than goes in? Then feeding is work for a thread: zlib lets others
-        run.
+        """May more come out than goes in? Then feeding is work for a thread: zlib
+        lets others run.
         """
         ...
 

@@ -20,7 +20,7 @@ from consumers.formats.base import Run
 from consumers.formats.compression import PIECE_BYTES, Expansion
 from consumers.formats.push import EXPANDING_STEP_BYTES, Parser
 
-# What `zstd` and `xz` themselves take at most unless they are told otherwise: 128 MiB.
+# What `zstd` and `xz` themselves take at most by default: 128 MiB.
 WINDOW_BYTES: Final = 128 << 20
 _WINDOW_LOG: Final = 27
 # Packed bytes at a time, on a grid of the object.

@@ -1,8 +1,8 @@
 """gzip: inflates in bounded pieces, each read to its end before the next is made.
 
-Rule: never more than one piece of output is held, so a bomb costs time, not memory; and time is
-bounded by one `Expansion` for a whole object. Many members and zero padding are read as `gzip`
-reads them.
+Rule: never more than one piece of output is held, so a bomb costs time, not memory; and time
+is bounded by one `Expansion` for a whole object. Many members and zero padding are read as
+`gzip` reads them.
 """
 
 import zlib

@@ -1,8 +1,8 @@
 """What a format says of itself: its names, how to know it, which rows it makes, who reads it.
 
-Rule: everything that the registry, the sniffing and the checks at the start know of a format stands
-in its `Format`; nothing else of ours knows it by name. A user's package has one behind an entry
-point `penstock.formats`.
+Rule: everything that the registry, the sniffing and the checks at the start know of a format
+stands in its `Format`; nothing else of ours knows it by name. A user's package has one behind an
+entry point `penstock.formats`.
 """
 
 from collections.abc import Callable, Collection

@@ -27,7 +27,7 @@ CERTAIN: Final = (
 
 
 def named_by_magic(head: bytes) -> str | None:
-    """For people: what binary data is, None if it cannot be told."""
+    """For people: what binary data is, None if nothing says it."""
     for magic, name in _MAGIC.items():
         if head.startswith(magic):
             return f"this is {name}, which is not read here; write csv, ndjson, json or tar"

@@ -1,8 +1,8 @@
 """One object, or one member of an archive, is one row: its bytes as they are.
 
 Rule: at most `limits.row_bytes` are held; of a larger object nothing, and it is one bad row. An
-empty member of an archive is a bad row: somebody lost a frame. An empty object has no row, as in
-every format.
+empty member of an archive is a bad row: somebody lost a frame. An empty object has no row, as
+in every format.
 """
 
 from collections.abc import Callable, Iterator

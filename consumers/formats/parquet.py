@@ -1,9 +1,9 @@
 """Parquet: footer first, then row group by row group, only the columns that are needed.
 
-Rule: row groups in which nobody wants a row are counted, not fetched. Small chunks are fetched
-together, large ones page by page, so memory depends on neither. What the footer says is held
-against the object's size and the rows that come; a lie is `bad_format`. Layout:
-apache/parquet-format, README.
+Rule: row groups in which nobody wants a row are counted, not fetched. Small chunks are
+fetched together, large ones page by page, so memory depends on neither. What the footer
+says is held against the object's size and the rows that come; a lie is `bad_format`.
+Layout: apache/parquet-format, README.
 """
 
 from collections.abc import Iterator

@@ -3,7 +3,7 @@
 Rule: a reader is written as if the object lay on disk: it calls `read(start, stop)` and yields
 runs. It runs on a thread of its own, which stands still whenever bytes are missing or rows are
 ready, so that the stage can fetch, or wait for room; of reader and stage only one runs at a time.
-The reader is told which rows anybody wants and need not read the others. Owner: the stage that
+The reader knows which rows are wanted and need not read the others. Owner: the stage that
 expands objects, one decoder per try; it must `abandon` a decoder that it does not read to its end.
 """
 
@@ -131,7 +131,7 @@ class RangedDecoder:
                 self._say([run])
         except Abandoned:
             pass
-        except BaseException as error:  # handed to whoever advances
+        except BaseException as error:  # raised where the reading goes on
             said = error
         self._ended = True
         self._said.put(said)

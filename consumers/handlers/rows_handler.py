@@ -1,7 +1,7 @@
 """A TorchServe handler for batches of rows: many rows in one request, one answer per row, in order.
 
 Rule: deployed alone inside a model archive, so it imports nothing of this project and works with
-Python 3.9 and torch 1.13, which serving images still have, and newer. A request's form is told by
+Python 3.9 and torch 1.13, which serving images still have, and newer. A request's form is known by
 its Content-Type, never by its first byte: one float32 body in 128 starts with `{` or `[`. Bad
 input is answered by 400 for that request; a bad row by an `error` for that row.
 """

@@ -1,6 +1,6 @@
 """The example model of the real stack: a small perceptron over rows of 16 numbers, three classes.
 
-Rule: its weights follow from a fixed seed and nothing else, so that whoever has numpy can
+Rule: its weights follow from a fixed seed and nothing else, so that anyone with numpy can
 recompute every answer. Run as a program by a Python that has torch, it writes the model archive
 that TorchServe loads: `python rows_model.py STORE`.
 """
@@ -40,7 +40,7 @@ def layers() -> list[Layer]:
 
 def torch_module() -> Any:
     """The perceptron as a torch module that answers logits."""
-    import torch  # noqa: PLC0415  (only whoever builds the archive has torch)
+    import torch  # noqa: PLC0415  (only where the archive is built there is torch)
 
     steps: list[torch.nn.Module] = []
     for weight, bias in layers():

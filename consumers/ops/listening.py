@@ -2,7 +2,7 @@
 
 Rule: light to import, because a supervisor serves such a page and does nothing else. With a token
 every path but `/healthz` asks for it; `/`, which tells nothing of a worker by itself, asks in a
-form. Owner of the server: whoever entered the context.
+form. Owner of the server: the block that entered the context.
 """
 
 import hmac
@@ -43,8 +43,8 @@ def as_json(document: Any) -> web.Response:
 async def serving(
     settings: config.Http, pages: Mapping[str, Handler], listener: socket.socket | None = None
 ) -> AsyncIterator[str]:
-    """Serve while the body runs, on `listener` if there is one; yields the URL. Port 0 takes a free
-    one.
+    """Serve while the body runs, on `listener` if there is one; yields the URL. Port 0 takes
+    a free one.
     """
     app = web.Application(middlewares=[_token_check(settings.token)])
     for path, page in pages.items():

@@ -133,7 +133,7 @@ class _Merged:
             process = str(member.number)
             up.add_metric([process], good)
             restarts.add_metric([process], member.restarts)
-            # One family may be told in parts: samples of all members stand under one HELP and TYPE.
+            # One family may come in parts: samples of all members stand under one HELP and TYPE.
             for found in text_string_to_metric_families(text) if good else ():
                 family = families.setdefault(
                     found.name, Metric(found.name, found.documentation, found.type)

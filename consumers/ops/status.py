@@ -1,7 +1,7 @@
 """What a worker is doing, as JSON: `/api/status`.
 
 Rule: it only looks. What must be asked of others (Kafka for the lag, the model whether it answers)
-is asked for at most a second and told as null when there is no answer, so that the page works above
+is asked for at most a second and is null when there is no answer, so that the page works above
 all when they do not. Texts are the world's and stay JSON strings.
 """
 

@@ -166,7 +166,7 @@ async def run_processes(
     cfg: config.Config, path: Path | None, count: int, *, debug: bool = False
 ) -> None:
     """`penstock run`, `count` times, until SIGTERM or SIGINT. Leaves with the exit code of a member
-    that gave up, who has told the reason itself.
+    that gave up, which has said the reason itself.
     """
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

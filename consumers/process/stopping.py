@@ -1,6 +1,6 @@
 """What must be stopped at the end of a block, without hiding why the block ended.
 
-Rule: a block that failed is told by its own failure, one that went well by the failure of the stop.
+Rule: if the block failed, its own failure is raised; if it went well, that of the stop.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,7 @@
 """The row that the model is known to take, as a request would carry it.
 
-Rule: what the configuration calls a row and the model could never take is a wrong setting, told at
-the start. A row of opaque bytes is a file.
+Rule: what the configuration calls a row and the model could never take is a wrong setting, refused
+at the start. A row of opaque bytes is a file.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Requests to the model server, and what their ends say about its health.
 
-Rule: every request passes the gate, and its end is told to the gate, the outage and the metrics,
+Rule: every request passes the gate, and the gate, the outage and the metrics learn its end,
 here and nowhere else. Health is proven by the canary row where one is configured; else an empty
 batch proves at least that the worker process is there. Owner: predict.
 """
@@ -38,7 +38,7 @@ RETRY: Final = Backoff(first_s=0.05, most_s=5.0)
 CHECK_S: Final = 5.0
 # So few rows cost a recovering server next to nothing, and take hardly longer than one.
 PROBE_ROWS: Final = 32
-# A server that is ill now and then is told of once a minute.
+# A server that is ill now and then is logged once a minute.
 QUIET_S: Final = 60.0
 
 _OUTCOMES: Final[dict[type[Transient], str]] = {
@@ -84,7 +84,7 @@ class ModelCalls:
 
     @property
     def most_rows(self) -> int | None:
-        """What the server takes in one request, as far as it told."""
+        """What the server takes in one request, as far as it says."""
         return self._model.most_rows
 
     @property
@@ -113,7 +113,7 @@ class ModelCalls:
         return answers
 
     async def probe(self, call: Call) -> bool:
-        """Is the server healthy, as far as can be told without a row of anybody's?"""
+        """Is the server healthy, as far as can be seen without a row of a stream?"""
         try:
             await self._request(call, self._canary, is_canary=self.has_canary)
         except Transient:

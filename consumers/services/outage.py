@@ -1,7 +1,7 @@
-"""A service that does not answer: told once when it begins and once when it ends.
+"""A service that does not answer: logged once when it begins and once when it ends.
 
-Rule: whoever asks the service says how it went; many tasks share one of these. With `patience_s`
-the wait has an end, and so has the process. Owner: the stage that asks.
+Rule: the task that asks the service says how it went; many tasks share one of these. With
+`patience_s` the wait has an end, and so has the process. Owner: the stage that asks.
 """
 
 import logging

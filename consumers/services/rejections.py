@@ -15,7 +15,7 @@ from consumers.ports import Clock
 
 log = logging.getLogger(__name__)
 
-# Of many such objects one is told of a minute.
+# Of many such objects one is logged a minute.
 QUIET_S: Final = 60.0
 
 

@@ -1,6 +1,6 @@
 """The start: services that start together find each other.
 
-Rule: a worker takes no partitions before store and model answered, since whoever has them already
+Rule: a worker takes no partitions before store and model answered, since the worker that has them
 may be able to work. Each service is waited for with one line when that begins and one when it ends,
 at most `limits.start_ms`; what no waiting mends ends the start at once. Owner: the application.
 """

@@ -23,7 +23,7 @@ POLL_WAIT_MS = 50
 
 
 class Consume:
-    """The one task that polls; stops when told, between two polls."""
+    """The one task that polls; `stop` ends it between two polls."""
 
     def __init__(self, source: Source, lanes: Mapping[int, Lane], clock: Clock) -> None:
         self._source = source
@@ -57,8 +57,8 @@ class Consume:
 
 
 class Intake:
-    """A record's value becomes tickets. `allow`: globs of `bucket/key` that may be read; None
-    allows all.
+    """A record's value becomes tickets. `allow`: globs of `bucket/key` that may be read;
+    None allows all.
     """
 
     def __init__(

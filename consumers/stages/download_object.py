@@ -147,8 +147,8 @@ class ObjectReader:
         return Location(reference.bucket, reference.key, version_id, None if version_id else etag)
 
     def _begin_version(self, ticket: Ticket, body: Body | Part) -> bool:
-        """From here on the ticket is bound to the version that is read. False: it is answered
-        already.
+        """From here on the ticket is bound to the version that is read. False: it
+        is answered already.
         """
         ticket.pin = (body.version_id, body.etag)
         ticket.times.fetched_s = self._clock.now()

@@ -1,4 +1,4 @@
-"""Hands batches to whoever is free to call the model.
+"""Hands batches to the callers of the model as they become free.
 
 Rule: the window decides, this stage only waits: one timer for the oldest row, one look per turn of
 the event loop however many blocks arrived in it. A batch is closed only when a caller is there to
@@ -36,8 +36,8 @@ class Waiting(NamedTuple):
 
 
 class Microbatch:
-    """Blocks in by `add`, batches out by `take`; callers are served in the order in which they
-    came.
+    """Blocks in by `add`, batches out by `take`; callers are served in the order in
+    which they came.
     """
 
     def __init__(self, window: Window, clock: Clock, telemetry: Telemetry, *, calls: int) -> None:

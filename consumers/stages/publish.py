@@ -46,8 +46,8 @@ class _Step(NamedTuple):
 
 
 class Publish:
-    """One per pipeline; `lane_forever` or `lane_in_transactions` runs once per lane and ends with
-    it.
+    """One per pipeline; `lane_forever` or `lane_in_transactions` runs once per lane and
+    ends with it.
     """
 
     def __init__(
@@ -110,8 +110,8 @@ class Publish:
             lane.stop(step.stop)
 
     async def _within(self, lane: Lane, idle_s: float) -> list[Release] | None:
-        """What may be published next; empty after `idle_s` without any, None when the lane is
-        closed.
+        """What may be published next; empty after `idle_s` without any, None when the
+        lane is closed.
         """
         try:
             async with asyncio.timeout(idle_s):

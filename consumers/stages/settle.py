@@ -45,7 +45,7 @@ class Settle:
             await self.try_to_commit(list(self._lanes.values()))
 
     async def try_to_commit(self, lanes: Iterable[Lane]) -> None:
-        """What fails is told and left to the next commit, whoever makes it."""
+        """What fails is logged and left to the next commit."""
         try:
             await self.commit(lanes)
         except Transient as error:

@@ -1,6 +1,6 @@
 """What reaches the topics, by a producer or in a transaction, and which life it belongs to.
 
-Rule: every record is told to the checks of the life that published it, and to the outcome, which
+Rule: the checks of the life that published a record see it, and so does the outcome, which
 knows no lives. Owner: one simulation.
 """
 
@@ -23,8 +23,8 @@ from consumers.testing.source import SimulatedSource
 
 
 class Arrivals:
-    """`accept` what a producer is handed, `land` what a transaction brings. No topic takes a record
-    above `most_bytes`.
+    """`accept` what a producer is handed, `land` what a transaction brings. No topic takes a
+    record above `most_bytes`.
     """
 
     def __init__(

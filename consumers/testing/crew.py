@@ -1,8 +1,8 @@
 """The workers of a world: hired, killed, frozen, stopped; and how each of them ends.
 
-Rule: a worker may end by itself only for what the broker or every line did to it, and then another
-one takes its place: no message ends any. A stop has an end, whatever fails in it. Owner: one
-simulation.
+Rule: a worker may end by itself only for what the broker or every line did to it, and then
+another one takes its place: no message ends any. A stop has an end, whatever fails in it.
+Owner: one simulation.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """The input topic and its consumer group in memory: several members, generations, silent deaths.
 
 Rule: as Kafka's coordinator does it. A rebalance waits for every member to hand back, within a
-deadline; whoever is silent or late is expelled and finds out later; a commit of another generation
-is refused. Owner: the simulation.
+deadline; a member that is silent or late is expelled and finds out later; a commit of another
+generation is refused. Owner: the simulation.
 """
 
 import asyncio

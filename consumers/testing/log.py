@@ -24,7 +24,7 @@ class Letter(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """What a cursor was made for, by whom: the rows of this object as these truths number them."""
+    """What a cursor was made for: the rows of this object as these truths number them."""
 
     name: str
     version: str | None

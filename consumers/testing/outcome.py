@@ -1,4 +1,4 @@
-"""What is on the output topics in the end, whoever put it there.
+"""What is on the output topics in the end, of all workers.
 
 Rule: looks at the topic alone and at nothing the workers believe. Owner: one simulation.
 """
@@ -29,8 +29,8 @@ class Outcome:
     def add(
         self, records: Sequence[Mapping[str, Any]], truths: Truths, *, once: bool = False
     ) -> None:
-        """What a worker published that reads objects as these truths do; `once`: in a
-        transaction.
+        """What a worker published that reads objects as these truths do; `once`:
+        in a transaction.
         """
         for record in records:
             source, about, row = record["source"], record["object"], record["row"]

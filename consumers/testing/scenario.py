@@ -1,4 +1,4 @@
-"""What a world is given: the scenario of whoever calls, and settings drawn from the seed.
+"""What a world is given: the scenario of the test, and settings drawn from the seed.
 
 Rule: sizes are small and limits tight, so that every one of them is met within a few seconds.
 Owner: one simulation.
@@ -22,7 +22,7 @@ INPUT, OUTPUT, DEAD_LETTERS = "refs", "predictions", "predictions.dlq"
 class Scenario:
     """What is simulated: your model, your objects, your formats; each default is the full zoo.
 
-    `answer` is the model, told one payload at a time; a row's answer must not depend on its
+    `answer` is the model, asked with one payload at a time; a row's answer must not depend on its
     neighbours. `make_object` returns a file's suffix and its bytes.
     """
 

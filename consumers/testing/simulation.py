@@ -10,7 +10,7 @@
 Order per stream and exactly once are promised in some of the worlds, and then checked as such. In
 half of them settings, partitions and objects change from life to life, or messages are poison.
 
-Rule: one seed, one history, on every machine. Owner: whoever calls `simulate`, a test.
+Rule: one seed, one history, on every machine. Owner: the test that calls `simulate`.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """A worker's membership of the group: what it is assigned, reads and commits.
 
-Rule: `revoked` and `assigned` are told one after the other, as a consumer's listener is; from the
-moment a worker is killed nothing of it is told anything. Owner: the simulation.
+Rule: `revoked` and `assigned` are called one after the other, as a consumer's listener is; from the
+moment a worker is killed nothing of it is called any more. Owner: the simulation.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """One simulated worker: the real pipeline, and how it dies.
 
-Rule: from the moment a worker is killed nothing of it is told anything. Owner: the simulation.
+Rule: from the moment a worker is killed nothing of it is called any more. Owner: the simulation.
 """
 
 import asyncio

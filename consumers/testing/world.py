@@ -1,7 +1,7 @@
 """What lasts longer than a worker: topics, group, bucket, model, weather, and the bounds to hold.
 
-Rule: everything a worker touches is made here and tells the checks what reaches it. Owner: one
-simulation.
+Rule: everything a worker touches is made here and tells the checks what reaches it.
+Owner: one simulation.
 """
 
 from collections import Counter, defaultdict
@@ -143,7 +143,7 @@ class World:
         return value
 
     def overwrite(self) -> None:
-        """An object is replaced, whoever reads it just now."""
+        """An object is replaced, even while a worker reads it."""
         if self._messages.present:
             self._overwrite(*self.random.choice(self._messages.present))
 
@@ -168,7 +168,7 @@ class World:
         return etag
 
     def delete(self) -> None:
-        """An object is gone, whoever reads it just now or will go on with it."""
+        """An object is gone, even while a worker reads it."""
         if self._messages.present:
             key, _ = self.random.choice(self._messages.present)
             name = f"{load.BUCKET}/{key}"

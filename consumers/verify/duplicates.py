@@ -1,7 +1,7 @@
 """Markers that point to another object's answers: are these there, and of the same object?
 
 Rule: a marker may stand for an earlier object of its input partition that asks for the same rows,
-is answered to its end, not by a failure, and says the same `object`; the latter is told by the
+is answered to its end, not by a failure, and says the same `object`; the latter is seen by the
 second reading. Owner: the judge; memory grows with the markers and with objects that failed.
 """
 
@@ -59,8 +59,8 @@ class Duplicates:
         wants: Callable[[ObjectAt], Want | None],
         is_done: Callable[[ObjectAt], bool],
     ) -> list[tuple[Pointer, str]]:
-        """Those that point to nothing that answers them, and why. `wants`: None for what was not
-        read.
+        """Those that point to nothing that answers them, and why. `wants`: None for what
+        was not read.
         """
         found = [(one, self._judge(one, wants, is_done)) for one in self._pointers.values()]
         return [(one, why) for one, why in found if why is not None]

@@ -1,7 +1,7 @@
 """What the judge found: counts, violations, the verdict in a sentence.
 
 Rule: every violation is counted, the first few of each kind are kept with their place and in words.
-Owner: the judge while it works, then whoever asked for the report.
+Owner: the judge while it works, then the caller of `report`.
 """
 
 from collections import Counter
@@ -101,7 +101,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 class Findings:
-    """Where violations are told."""
+    """Where violations are said."""
 
     def __init__(self) -> None:
         self.violated: Counter[str] = Counter()

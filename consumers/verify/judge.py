@@ -40,8 +40,8 @@ class Scope:
 
 
 class Judge:
-    """`reference`, `answer`, `dead_letter`, then `compare` where `repeated` says so, then `report`
-    once.
+    """`reference`, `answer`, `dead_letter`, then `compare` where `repeated` says so,
+    then `report` once.
     """
 
     def __init__(self, scope: Scope) -> None:

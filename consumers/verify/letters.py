@@ -81,7 +81,7 @@ class Letters:
         self, is_judged: Callable[[About], bool], may_be_silent: Callable[[About], bool]
     ) -> None:
         """Tell what does not match, of the messages that are judged. A letter alone is right where
-        the failure itself is not told: `may_be_silent`.
+        the failure itself is not said: `may_be_silent`.
         """
         nothing = Ranges()
         for about, owed in self._owed.items():

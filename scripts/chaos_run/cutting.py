@@ -1,7 +1,7 @@
 """A port before the store that breaks the transfer of one object, always at the same byte.
 
 Rule: everything else passes as it is, both ways; the store sees the address that was signed. Owner:
-whoever runs the block.
+the block that runs it.
 """
 
 import asyncio

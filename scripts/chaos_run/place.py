@@ -1,6 +1,6 @@
 """Where a run happens: services, topics and a bucket, and the only things it may do to services.
 
-Rule: whoever makes a place has made its topics (with `plan.PARTITIONS` partitions) and its bucket.
+Rule: what makes a place has made its topics (with `plan.PARTITIONS` partitions) and its bucket.
 """
 
 import os

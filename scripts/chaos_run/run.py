@@ -69,8 +69,8 @@ class Verdict(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Outcome:
-    """`unfinished`: why the run did not come to its end. `most_rows`: delivered in one commit
-    interval.
+    """`unfinished`: why the run did not come to its end. `most_rows`: delivered in
+    one commit interval.
     """
 
     plan: Plan

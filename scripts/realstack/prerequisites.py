@@ -1,7 +1,7 @@
 """What the local services need of the machine: found, installed where that is ours to do, or named.
 
 Rule: a system package is installed only as root on Debian or its kin; anything else missing is
-told in one line, with exit code 3, before anything is downloaded.
+named in one line, with exit code 3, before anything is downloaded.
 """
 
 import functools

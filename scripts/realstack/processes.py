@@ -54,7 +54,7 @@ def start(argv: list[str], *, log: Path, cwd: Path, env: Mapping[str, str]) -> P
         (os.POSIX_SPAWN_OPEN, 1, str(log), append, 0o644),
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
-    # Not Popen, which expects whoever starts a process to wait for its end.
+    # Not Popen, which expects that its caller waits for the end.
     with chdir(cwd):
         return find(
             os.posix_spawnp(argv[0], argv, {**os.environ, **env}, file_actions=streams, setsid=True)

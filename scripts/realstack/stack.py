@@ -93,8 +93,8 @@ def _running(state: State) -> set[str]:
 
 
 def up(how: How | None = None, extras: Sequence[str] = ()) -> str:
-    """`how` is chosen when nothing runs: by Docker where an engine answers, unless told. `extras`
-    are started beside what is up.
+    """`how` is chosen when nothing runs: by Docker where an engine answers, unless asked otherwise.
+    `extras` are started beside what is up.
     """
     with layout.locked():
         begun = time.monotonic()

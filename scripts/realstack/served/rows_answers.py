@@ -1,8 +1,8 @@
 """The example model as plain numpy, for the programs in this folder.
 
-Rule: imports nothing of the project but the model's weights, as it runs in each server's own
-environment. `rows` tells bad rows one by one, `strict` refuses the whole request, as most models
-do.
+Rule: imports nothing of the project but the model's weights, as it runs in each server's
+own environment. `rows` tells bad rows one by one, `strict` refuses the whole request, as
+most models do.
 """
 
 import os
