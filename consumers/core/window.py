@@ -243,7 +243,9 @@ class Window:
             if rows < block.rows:
                 rest = block.split(rows)
                 queue.blocks.appendleft(rest)
-                self._kind(rest).arrivals.appendleft(rest)
+                # In its place: rows of another shape may be older, and their deadline comes first.
+                arrivals = self._kind(rest).arrivals
+                arrivals[arrivals.index(block)] = rest
             filling.add(block)
             moved += rows
         queue.rows -= moved

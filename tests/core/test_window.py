@@ -104,6 +104,17 @@ def test_a_block_too_long_for_the_batch_is_cut_and_the_rest_keeps_its_age() -> N
     assert take(cutting, 1.01).rows == 2
 
 
+def test_the_rest_of_a_cut_block_hides_no_older_rows_of_another_shape() -> None:
+    waiting = window(rows=4, wait_s=1.0)
+    stream = ticket("a")
+    waiting.add(block(stream, 1, columns=1), 0.0)
+    waiting.add(block(stream, 1, columns=2), 0.0)
+    waiting.add(block(ticket("b"), 4, columns=1), 0.5)
+    assert by_stream(take(waiting, 0.5)) == {"a": 1, "b": 3}
+    assert waiting.deadline_s() == 1.0
+    assert take(waiting, 1.0).reason == "deadline"
+
+
 def test_rows_of_many_streams_and_lanes_share_a_batch() -> None:
     shared = window()
     for number in range(5):
