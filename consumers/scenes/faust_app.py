@@ -7,6 +7,7 @@ acknowledgement, and another worker does it again. Owner: `penstock scenes`.
 
 import asyncio
 import logging
+import math
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -60,7 +61,7 @@ class Scenes:
             self._send,
             SystemClock().wall_ms,
         )
-        self._awake_at = time.monotonic()
+        self._awake_at = math.inf  # before the first look at the clock nobody has slept
         self._wire()
 
     def _topic(self, name: str) -> Any:
@@ -110,6 +111,7 @@ class Scenes:
         )
 
     async def _tick(self) -> None:
+        self._awake_at = time.monotonic()
         while True:
             await asyncio.sleep(TICK_S)
             self._stay_awake()
