@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NoReturn, cast
 
+from faust.types import TP
+
 from consumers import config
 from consumers.clock import SystemClock
 from consumers.errors import EXIT_DONE, EXIT_FATAL
@@ -35,6 +37,8 @@ TICK_S = 0.01
 # stopped for longer may be deciding what another has decided otherwise.
 ASLEEP_S = 5.0
 LEAVE_S = 5.0
+# Longer than any record is on its way while a worker keeps up.
+BEHIND_S = 1.0
 
 
 class Scenes:
@@ -60,7 +64,11 @@ class Scenes:
             Topics(self._names.scenes, self._names.late, self._names.changelog),
             self._send,
             SystemClock().wall_ms,
+            self._is_behind,
         )
+        # By partition of both topics: the offset behind the last that was handled, the time that
+        # Kafka got it, and when it was handled.
+        self._handled: dict[TP, tuple[int, float, float]] = {}
         self._awake_at = math.inf  # before the first look at the clock nobody has slept
         self._wire()
 
@@ -80,10 +88,25 @@ class Scenes:
         async for events in stream.take_events(BATCH, within=GATHER_S):
             try:
                 await work(events)
+                for event in events:
+                    message = event.message
+                    came = message.timestamp
+                    self._handled[message.tp] = message.offset + 1, came, time.time()
             except BaseException:
                 # Whatever it was: to leave this block would acknowledge the batch.
                 log.critical("a batch of scenes failed; the process ends", exc_info=True)
                 end_now(EXIT_FATAL)
+
+    def _is_behind(self) -> bool:
+        """Whether a partition is read whose records are old, and has more of them. Live, a few
+        are always on their way; and what follows the last record may be a mark of a transaction,
+        which nobody handles.
+        """
+        since, consumer = time.time() - BEHIND_S, self.app.consumer
+        return any(
+            came < since < handled_at and offset < (consumer.highwater(tp) or 0)
+            for tp, (offset, came, handled_at) in self._handled.items()
+        )
 
     async def _rekey(self, events: list[Any]) -> None:
         """To the topic that has one site on one partition; delivered when it returns."""
@@ -142,6 +165,7 @@ class Scenes:
         return await producer.send(topic, key, value, partition, timestamp, None)  # type: ignore[no-any-return]
 
     async def _revoked(self, *_: object, **__: object) -> None:
+        self._handled.clear()
         await self.ledger.give_up()
 
     async def _recovered(self) -> None:

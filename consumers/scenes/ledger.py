@@ -42,8 +42,27 @@ class Topics(NamedTuple):
     changelog: str
 
 
+class WaitingClock:
+    """The wall clock, which stands still while there is a backlog: members whose predictions lie in
+    Kafka are not late, this worker is.
+    """
+
+    def __init__(self, wall_ms: Callable[[], int], is_behind: Callable[[], bool]) -> None:
+        self._wall_ms = wall_ms
+        self._is_behind = is_behind
+        self._stood_still = 0
+        self._last = wall_ms()
+
+    def now(self) -> int:
+        wall = self._wall_ms()
+        if self._is_behind():
+            self._stood_still += max(0, wall - self._last)
+        self._last = wall
+        return wall - self._stood_still
+
+
 class Ledger:
-    """`wall_ms` is the system's time."""
+    """`wall_ms` is the system's time. `is_behind`: records lie in Kafka that are not handled."""
 
     def __init__(
         self,
@@ -53,13 +72,14 @@ class Ledger:
         topics: Topics,
         send: Send,
         wall_ms: Callable[[], int],
+        is_behind: Callable[[], bool],
     ) -> None:
         self._rules = rules
         self._streams = streams
         self._pictures = pictures
         self._topics = topics
         self._send = send
-        self._wall_ms = wall_ms
+        self._clock = WaitingClock(wall_ms, is_behind)
         self._lock = asyncio.Lock()
         self._ready = asyncio.Event()
         self._partitions: Collection[int] = ()
@@ -81,7 +101,7 @@ class Ledger:
                 state = load(value)
                 if state.partition in partitions:
                     site = self.sites[name] = Site(name, self._rules, state)
-                    site.resume(self._wall_ms())
+                    site.resume(self._clock.now())
             await self._publish(self.sites.values())
         self._ready.set()
 
@@ -89,7 +109,7 @@ class Ledger:
         """A batch of the repartition topic. When it returns all of it is safe."""
         await self._ready.wait()
         async with self._lock:
-            now, touched = self._wall_ms(), {}
+            now, touched = self._clock.now(), {}
             for keyed in batch:
                 if keyed.partition not in self._partitions:
                     continue  # read before a rebalance; its new owner reads it again
@@ -106,7 +126,7 @@ class Ledger:
         if not self._ready.is_set() or self._lock.locked():
             return
         async with self._lock:
-            now = self._wall_ms()
+            now = self._clock.now()
             for site in self.sites.values():
                 site.tick(now)
             await self._settle([site for site in self.sites.values() if site.has_decided])

@@ -6,11 +6,11 @@ from collections.abc import Awaitable
 import pytest
 
 from consumers.scenes.judge import Judge
-from consumers.scenes.ledger import Keyed, Ledger, Topics
+from consumers.scenes.ledger import Keyed, Ledger, Topics, WaitingClock
 from consumers.scenes.picture import Pictures
 from consumers.scenes.rekey import forward
 from consumers.scenes.rules import Rules, Streams
-from schemas.scene import decode_late
+from schemas.scene import decode_late, decode_scene
 from tests.scenes.flows import EPOCH, arrival
 
 PATTERN = "(?P<site>[^/]+)/(?P<member>.+)"
@@ -53,7 +53,7 @@ class World:
     def __init__(self) -> None:
         self.kafka = Kafka()
         self.now = EPOCH
-        self.read = 0
+        self.is_behind = False
 
     async def worker(self) -> Ledger:
         ledger = Ledger(
@@ -63,6 +63,7 @@ class World:
             TOPICS,
             self.kafka,
             lambda: self.now,
+            lambda: self.is_behind,
         )
         await ledger.take_over([3], self.kafka.table)
         return ledger
@@ -169,3 +170,30 @@ def test_the_judge_finds_what_is_wrong() -> None:
     }.items():
         world.kafka.log = [("scenes", b"s", value) for value in wrong]
         assert rule in judged(world.kafka).report().violations
+
+
+async def test_nobody_is_late_because_this_worker_is() -> None:
+    world = World()
+    worker = await world.worker()
+    world.is_behind = True
+    for keyed in BATCHES[0][:3]:
+        world.now += 5_000
+        await worker.handle([keyed])
+        await worker.tick()
+    (scene,) = [decode_scene(value) for value in world.kafka.of("scenes")]
+    assert (scene.closed_by, scene.missing) == ("complete", 0)
+    world.is_behind = False
+    await worker.handle([said("a", 9)])
+    world.now += 101
+    await worker.tick()
+    assert len(world.kafka.of("scenes")) == 2
+
+
+def test_the_waiting_clock_does_not_jump_when_the_backlog_is_gone() -> None:
+    wall, behind = [0], [True]
+    clock = WaitingClock(lambda: wall[0], lambda: behind[0])
+    wall[0] = 1_000
+    assert clock.now() == 0
+    behind[0] = False
+    wall[0] = 1_010
+    assert clock.now() == 10
