@@ -166,6 +166,7 @@ class Lane:
         had_jobs = bool(self.jobs)
         while self._backlog and self._has_room_for(self._backlog[0].offset):
             record = self._backlog.popleft()
+            # With order by stream a former owner may have answered records beyond its commit.
             if self.ledger.is_completed(record.offset):
                 self.ledger.open(record.offset, 0)
                 continue
@@ -178,6 +179,7 @@ class Lane:
                 self._order.add(ticket)
                 if not ticket.closed:
                     self.jobs.add(ticket)
+            # What was refused at once has no fetcher that would wake the lane.
             if any(ticket.closed for ticket in tickets):
                 self.wake()
         self._offer(had_jobs)
@@ -247,6 +249,7 @@ class Lane:
         if not self.alive:
             return []
         self._unconfirmed += 1
+        # There is a new head, which may have to go on although the budget is spent.
         self._budget.review()
         return releases
 

@@ -201,6 +201,7 @@ class Search:
             self._lot = None
             self._found, self._group_rows = 0, None
         elif self._group_rows is not None and not self._is_halving:
+            # Bad rows often come in one stretch: behind it groups grow again.
             self._group_rows *= 2
 
     def refused(self, words: str | None) -> int:
@@ -214,6 +215,7 @@ class Search:
         self._forgive()
         if not self._is_halving:
             self._border_cuts = BORDER_CUTS
+        # Only of the rows that were asked it is certain that one is bad.
         self._untested = self._suspects + self._untested
         self._suspects = self._asked if self.rows > 1 else []
         self.condemned = []
@@ -231,6 +233,7 @@ class Search:
         self._settle()
         self._found += 1
         if self._found > RARE:
+            # So many that a request of one group meets one bad row on average.
             self._group_rows = max(1, self._settled_rows // self._found)
         return attempts
 

@@ -52,6 +52,7 @@ class Room:
         if nbytes > self.nbytes:
             fitting = self.nbytes * block.rows // nbytes
             if fitting or not self._is_used:
+                # A row that is larger than all the room leaves alone: otherwise it never would.
                 if block.rows > 1:
                     block.split(max(1, fitting))
                 nbytes = self.nbytes  # and that was the last
@@ -178,6 +179,7 @@ class StreamOrder:
         marks = spare_marks()
         first = min((tickets[0] for tickets in self._streams.values()), key=_place, default=None)
         for stream, tickets in list(self._streams.items()):
+            # The first of all moves the next offset and so needs no mark of its own.
             is_first = tickets[0] is first
             before = len(releases)
             _release_queue(tickets, releases, room, marks + is_first)
@@ -185,6 +187,7 @@ class StreamOrder:
             if not tickets:
                 del self._streams[stream]
             elif not room.is_left:
+                # Else a stream that always has answers would keep the later ones from leaving.
                 self._streams[stream] = self._streams.pop(stream)
             if not room.is_left:
                 break
@@ -222,6 +225,7 @@ def _release_queue(
 def _release_from(ticket: Ticket, room: Room) -> Release:
     blocks: list[Block] = []
     while (block := ticket.head) is not None and block.is_answered and room.is_left:
+        # It may be the last row of the object, whose record has to say so.
         if block.next is None and not ticket.closed:
             break
         if not room.take(block):
@@ -229,6 +233,7 @@ def _release_from(ticket: Ticket, room: Room) -> Release:
         blocks.append(block)
         ticket.head = block.next
     finished = ticket.closed and ticket.head is None
+    # Without rows, or with an end that failed, a marker ends the answers.
     if finished and (ticket.failure is not None or not blocks):
         room.take_end(ticket)
     return Release(ticket, blocks, finished)

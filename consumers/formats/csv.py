@@ -36,7 +36,7 @@ from consumers.formats.push import PLAIN_STEP_BYTES
 from consumers.formats.rows import (
     EXACT_ROWS,
     BadRow,
-    Block,
+    RawRows,
     RowSplitter,
     bad_row,
     count_rows,
@@ -61,7 +61,9 @@ class CsvParser:
         self._options = options
         self._dialect: Dialect | None = None  # the first bytes tell
         self._splitter = RowSplitter(options.row_bytes, quotes=True)
-        self._waiting: Block = b""  # a first line of texts: the second tells whether it is a header
+        self._waiting: RawRows = (
+            b""  # a first line of texts: the second tells whether it is a header
+        )
         self._columns = 0  # cells in a row; 0 until the first row came
         self._header: list[bytes] = []
         self._chosen: list[int] | None = None
@@ -93,7 +95,7 @@ class CsvParser:
             check_text(dialect.back(split_first(self._waiting)[0]))
             self._options.notices.once(LONE_LINE)
 
-    def _read(self, blocks: Iterator[Block | None], dialect: Dialect) -> Iterator[Run]:
+    def _read(self, blocks: Iterator[RawRows | None], dialect: Dialect) -> Iterator[Run]:
         for block in blocks:
             if block is None:
                 yield self._too_long()
@@ -108,7 +110,7 @@ class CsvParser:
                 stays = self._options.stays
                 yield from with_kept(runs, rows_of(rows), self._keep) if stays else runs
 
-    def _runs(self, rows: Block) -> Iterator[Run]:
+    def _runs(self, rows: RawRows) -> Iterator[Run]:
         if self._options.as_numbers:
             return parse_halving(rows, self._bulk_matrix, self._exact_matrix)
         return self._read_json(rows)
@@ -119,7 +121,7 @@ class CsvParser:
             raise Poison("too_large", f"the first {message}: is this CSV?")
         return bad_row(message)
 
-    def _begin(self, block: Block) -> Block:
+    def _begin(self, block: RawRows) -> RawRows:
         """Settle header and columns by the first rows; returns the rows that are data."""
         first, rest = split_first(block)
         try:
@@ -176,7 +178,7 @@ class CsvParser:
     def _text(self, cell: bytes) -> str:
         return self._original(cell).decode(errors="replace")
 
-    def _is_header(self, cells: list[bytes], rest: Block) -> bool | None:
+    def _is_header(self, cells: list[bytes], rest: RawRows) -> bool | None:
         """Is the first row a header? None: the second row must be seen first."""
         options = self._options
         if options.header != "auto":
@@ -217,7 +219,7 @@ class CsvParser:
             raise Poison("bad_format", f"no column {column} in the CSV: it has {self._columns}")
         return column
 
-    def _bulk_matrix(self, block: Block) -> Run | None:
+    def _bulk_matrix(self, block: RawRows) -> Run | None:
         missing = self._options.missing
         values = None
         if isinstance(block, bytes) and self._chosen is None:
@@ -231,12 +233,12 @@ class CsvParser:
                 values[np.isnan(values)] = missing
         return None if values is None else Run(len(values), Matrix(values))
 
-    def _is_for_columns(self, block: Block) -> bool:
+    def _is_for_columns(self, block: RawRows) -> bool:
         """A plain table that is not all numbers has bad rows, unless cells may be missing."""
         plain = isinstance(block, bytes) and self._chosen is None
         return not plain or self._options.missing is not None
 
-    def _read_json(self, block: Block) -> Iterator[Run]:
+    def _read_json(self, block: RawRows) -> Iterator[Run]:
         # Not by halves: where one row has texts, all have.
         run = self._bulk_json(block)
         if run is not None:
@@ -244,7 +246,7 @@ class CsvParser:
         else:
             yield from read_rows(rows_of(block), self._element, JsonRows.of)
 
-    def _bulk_json(self, block: Block) -> Run | None:
+    def _bulk_json(self, block: RawRows) -> Run | None:
         if isinstance(block, list) or self._chosen is not None:
             return None
         if parse_table(block, self._columns) is None:

@@ -10,7 +10,7 @@ from math import isinf
 
 from consumers.errors import Poison
 from consumers.formats.magic import named_by_magic
-from consumers.formats.rows import BadRow, Block, shown
+from consumers.formats.rows import BadRow, RawRows, shown
 
 # Beside nothing at all: what spreadsheets, R and databases write for a value that is not there.
 MISSING = ("", "NA", "N/A", "null", "NULL")
@@ -79,7 +79,7 @@ class OutOfRange(Exception):
         self.cell = cell
 
 
-def without(comments: re.Pattern[bytes], block: Block) -> Block:
+def without(comments: re.Pattern[bytes], block: RawRows) -> RawRows:
     if isinstance(block, bytes):
         return comments.sub(b"", block)
     return [row for row in block if not comments.match(row + b"\n")]

@@ -14,7 +14,7 @@ from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.json_rows import JsonRowReader
 from consumers.formats.push import PLAIN_STEP_BYTES
-from consumers.formats.rows import Block
+from consumers.formats.rows import RawRows
 
 _SPACE = b" \t\r\n"
 _QUOTE, _COMMA, _END = ord('"'), ord(","), ord("]")
@@ -152,7 +152,7 @@ class _Cutter:
         return data
 
 
-def _block_of(rows: list[bytes]) -> Block:
+def _block_of(rows: list[bytes]) -> RawRows:
     """As lines where possible: those can be read at once."""
     text = b"\n".join(rows)
     return rows if text.count(b"\n") != len(rows) - 1 else text + b"\n"

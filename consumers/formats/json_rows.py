@@ -19,7 +19,7 @@ from consumers.formats.keeping import of_json, with_kept
 from consumers.formats.numbers import parse_table
 from consumers.formats.rows import (
     BadRow,
-    Block,
+    RawRows,
     join_floats,
     parse_halving,
     read_rows,
@@ -49,11 +49,11 @@ class JsonRowReader:
         self._stays = options.stays
         self._keep = of_json(options) if options.stays else None
 
-    def read(self, block: Block) -> Iterator[Run]:
+    def read(self, block: RawRows) -> Iterator[Run]:
         runs = self._read(block)
         return runs if self._keep is None else with_kept(runs, rows_of(block), self._keep)
 
-    def _read(self, block: Block) -> Iterator[Run]:
+    def _read(self, block: RawRows) -> Iterator[Run]:
         if not self._matrix:
             return read_rows(rows_of(block), self._element, JsonRows.of)
         if not (self._width or self._keys):
@@ -63,7 +63,7 @@ class JsonRowReader:
             return self._exact(rows_of(block))
         return parse_halving(block, self._bulk, self._exact)
 
-    def _bulk(self, block: Block) -> Run | None:
+    def _bulk(self, block: RawRows) -> Run | None:
         """Lines that are arrays of numbers, each as wide as the first."""
         if not (self._width and isinstance(block, bytes) and _FLAT_ARRAYS.fullmatch(block)):
             return None

@@ -9,7 +9,7 @@ from consumers.errors import ErrorCode
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.json_rows import JsonRowReader
 from consumers.formats.push import PLAIN_STEP_BYTES
-from consumers.formats.rows import BadRow, Block, RowSplitter, bad_row, too_long
+from consumers.formats.rows import BadRow, RawRows, RowSplitter, bad_row, too_long
 
 
 class NdjsonParser:
@@ -29,7 +29,7 @@ class NdjsonParser:
     def close(self) -> Iterator[Run]:
         return self._read(self._splitter.close())
 
-    def _read(self, blocks: Iterator[Block | None]) -> Iterator[Run]:
+    def _read(self, blocks: Iterator[RawRows | None]) -> Iterator[Run]:
         for block in blocks:
             if block is None:
                 yield bad_row(self._too_long)

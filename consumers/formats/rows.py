@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 # Complete rows: as one text of lines, each ended by a newline and none blank; or one by one, where
 # a row may hold a newline.
-Block = bytes | list[bytes]
+RawRows = bytes | list[bytes]
 
 # Fewer rows than this are read one by one: a call of pyarrow costs 220 us, a row read alone 2-4 us.
 EXACT_ROWS = 64
@@ -47,7 +47,7 @@ class RowSplitter:
         self._held = bytearray()
         self._discarding = False
 
-    def feed(self, data: bytes) -> Iterator[Block | None]:
+    def feed(self, data: bytes) -> Iterator[RawRows | None]:
         """Blocks of complete rows; None in the place of a row above the limit."""
         if self._discarding:
             newline = data.find(b"\n")
@@ -66,7 +66,7 @@ class RowSplitter:
             else:
                 yield from self._cut_lines(held.rfind(b"\n", begin) + 1)
 
-    def close(self) -> Iterator[Block | None]:
+    def close(self) -> Iterator[RawRows | None]:
         """The last row, if its newline is missing; also one whose quote was never closed."""
         if not self._held:
             return
@@ -74,7 +74,7 @@ class RowSplitter:
         if self._held:
             yield [bytes(self._held[:-1])]
 
-    def _cut_lines(self, end: int) -> Iterator[Block]:
+    def _cut_lines(self, end: int) -> Iterator[RawRows]:
         """The usual way: no quotes, so every newline ends a row."""
         text = bytes(memoryview(self._held)[:end])
         del self._held[:end]
@@ -87,7 +87,7 @@ class RowSplitter:
         if text:
             yield text
 
-    def _match_rows(self) -> Iterator[Block | None]:
+    def _match_rows(self) -> Iterator[RawRows | None]:
         """The exact way: row by row, each measured."""
         held, limit = self._held, self._limit_bytes
         pattern = _CSV_ROW if self._quotes else _LINE
@@ -114,22 +114,22 @@ class RowSplitter:
         yield from _block_of(rows)
 
 
-def _block_of(rows: list[bytes]) -> Iterator[Block]:
+def _block_of(rows: list[bytes]) -> Iterator[RawRows]:
     rows = [row for row in (row.removesuffix(b"\r") for row in rows) if row]
     if rows:
         yield rows
 
 
-def rows_of(block: Block) -> list[bytes]:
+def rows_of(block: RawRows) -> list[bytes]:
     """Each row of a block."""
     return block[:-1].split(b"\n") if isinstance(block, bytes) else block
 
 
-def count_rows(block: Block) -> int:
+def count_rows(block: RawRows) -> int:
     return block.count(b"\n") if isinstance(block, bytes) else len(block)
 
 
-def split_first(block: Block) -> tuple[bytes, Block]:
+def split_first(block: RawRows) -> tuple[bytes, RawRows]:
     """The first row and the other rows."""
     if isinstance(block, bytes):
         row, _, rest = block.partition(b"\n")
@@ -137,7 +137,7 @@ def split_first(block: Block) -> tuple[bytes, Block]:
     return block[0], block[1:]
 
 
-def join_blocks(first: Block, second: Block) -> Block:
+def join_blocks(first: RawRows, second: RawRows) -> RawRows:
     if not first:
         return second
     if isinstance(first, bytes) and isinstance(second, bytes):
@@ -146,7 +146,9 @@ def join_blocks(first: Block, second: Block) -> Block:
 
 
 def parse_halving(
-    block: Block, bulk: Callable[[Block], Run | None], exact: Callable[[list[bytes]], Iterator[Run]]
+    block: RawRows,
+    bulk: Callable[[RawRows], Run | None],
+    exact: Callable[[list[bytes]], Iterator[Run]],
 ) -> Iterator[Run]:
     """Read a block at once. Where that fails, halve it: a bad row costs its neighbours only."""
     run = bulk(block)
@@ -161,7 +163,7 @@ def parse_halving(
         yield from parse_halving(half, bulk, exact)
 
 
-def _halves(block: Block, rows: int) -> tuple[Block, Block]:
+def _halves(block: RawRows, rows: int) -> tuple[RawRows, RawRows]:
     if isinstance(block, list):
         return block[: rows // 2], block[rows // 2 :]
     # By bytes: cheaper than counting lines. A last line longer than all others stands alone.

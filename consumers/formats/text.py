@@ -13,7 +13,15 @@ from consumers.errors import ErrorCode
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.opaque import OneRowParser, opaque
 from consumers.formats.push import PLAIN_STEP_BYTES, Parser
-from consumers.formats.rows import BadRow, Block, RowSplitter, bad_row, read_rows, rows_of, too_long
+from consumers.formats.rows import (
+    BadRow,
+    RawRows,
+    RowSplitter,
+    bad_row,
+    read_rows,
+    rows_of,
+    too_long,
+)
 
 
 def open_text(options: RowOptions) -> Parser:
@@ -39,7 +47,7 @@ class LineParser:
     def close(self) -> Iterator[Run]:
         return self._read(self._splitter.close())
 
-    def _read(self, blocks: Iterator[Block | None]) -> Iterator[Run]:
+    def _read(self, blocks: Iterator[RawRows | None]) -> Iterator[Run]:
         for block in blocks:
             if block is None:
                 yield bad_row(self._too_long)

@@ -140,6 +140,7 @@ class Publish:
             letters: list[bytes] = []
             if encoded.failed:
                 letters = list(self._reject.letters(ticket, encoded.failed))
+                # Before they leave: a repeated announcement may not point at a failed answer.
                 self._dedupe.rejected(ticket)
             passed.append(_Leaving(encoded, letters))
         return passed, None
