@@ -31,8 +31,8 @@ from consumers.wiring import Wiring
 
 log = logging.getLogger(__name__)
 
-# An error that says as little as it can: a stream's name of 4,096 characters twice, as JSON and as
-# the Kafka key, and 1,000 characters of a message.
+# An error that says as little as it can: 4,096 characters of a stream as the Kafka key (16 kB), as
+# many of a member's name as JSON (25 kB), and 1,000 of a message (6 kB).
 LEAST_RECORD_BYTES = 50_000
 # Beyond the drain: a producer that does not let go is asked for 30 s, then commit and leave 10 s.
 LAST_RESORT_S = 60.0

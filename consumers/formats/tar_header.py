@@ -116,10 +116,15 @@ def _number(field: bytes, name: str) -> int:
 def path_text(field: bytes) -> str:
     """A path up to its first NUL. Raises `Poison` for one that no system could hold."""
     path = field.partition(b"\0")[0].decode(errors="replace")
+    check_path(path)
+    return path
+
+
+def check_path(path: str) -> None:
+    """Raises `Poison` for one that would make every record of its rows too long; of zip, too."""
     if len(path) > _PATH_CHARS:
         raise Poison(
             "bad_archive",
-            f"a path in the tar archive has {len(path)} characters, at most {_PATH_CHARS} are "
+            f"a path in the archive has {len(path)} characters, at most {_PATH_CHARS} are "
             f'read: "{path[:40]}…"',
         )
-    return path

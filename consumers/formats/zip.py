@@ -17,6 +17,7 @@ from consumers.formats.compression import PIECE_BYTES, Expansion
 from consumers.formats.push import Parser
 from consumers.formats.ranged import Ranges, RangesFile
 from consumers.formats.tar import OpenMember, of_member
+from consumers.formats.tar_header import check_path
 
 MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")
 # The directory is read whole: 100,000 entries of 100 bytes are 10 MB.
@@ -74,6 +75,7 @@ def _parser_of(
     parser = open_member(path)
     if parser is None:
         return None
+    check_path(path)
     if entry.flag_bits & _ENCRYPTED:
         raise Poison("bad_archive", f'member "{path}" is encrypted, which is not read')
     limit_bytes = options.member_bytes

@@ -52,6 +52,12 @@ def test_members_are_rows_by_their_own_names(method: str, key: str) -> None:
     assert {run.member for run in runs} == {"a/1.csv", "b.csv.gz"}
 
 
+def test_a_name_that_would_make_every_record_too_long_is_refused_where_it_has_rows() -> None:
+    longest = "\x01" * 4_092 + ".csv"
+    assert len(matrix(runs_of(zip_of({longest: b"1,2\n", "x" * 60_000 + ".txt": b"no"})))) == 1
+    assert code_of(zip_of({"x" + longest: b"1,2\n"})) == "bad_archive"
+
+
 def test_zip64_is_read() -> None:
     assert len(matrix(runs_of(zip_of({"a.csv": ROWS}, zip64=True)))) == 2000
 

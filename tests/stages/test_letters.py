@@ -7,14 +7,15 @@ import orjson
 import pytest
 
 from consumers.adapters.memory_kafka import MemorySink
+from consumers.app import LEAST_RECORD_BYTES
 from consumers.core.payload import Payload
 from consumers.ports import Answers
 from consumers.testing.virtual_time import virtual_time
 from schemas.dead_letter import decode_dead_letter
 from schemas.prediction import decode_prediction
+from tests.formats.support import tar_of
 from tests.support.pipelines import DEAD_LETTERS, World, csv, run_to_end
 
-LEAST_RECORD_BYTES = 32 << 10
 LONG = "\x01" * 4_096
 """A name that takes 24 kB as JSON."""
 
@@ -49,6 +50,18 @@ async def test_the_longest_message_is_answered_on_the_smallest_topic(record_byte
     ]  # fmt: skip
     for _, value in world.sink.topics[DEAD_LETTERS][0]:
         decode_dead_letter(value)
+
+
+@virtual_time
+async def test_a_key_of_16_kb_and_a_member_of_24_kb_are_answered_on_the_smallest_topic() -> None:
+    world = strict(LEAST_RECORD_BYTES)
+    member = LONG[:-4] + ".csv"
+    world.announce("a.tar", tar_of({member: b"1,2\nno\n5,6\n"}), stream="\U0001f600" * 4_096)
+    world.announce("after.csv", csv(1))
+    await run_to_end(world, 2)
+    assert [(one["source"]["offset"], one["row"]) for one in world.records()] == [
+        (0, 0), (0, 1), (0, 2), (1, 0)
+    ]  # fmt: skip
 
 
 @virtual_time
