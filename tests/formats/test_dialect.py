@@ -204,7 +204,9 @@ def test_texts_come_out_as_they_were(
 
 
 def _same(text: str, cell: object) -> bool:
-    """A text, or the number or null that stands for it."""
+    """A text, or the number or null that stands for it; white space around a number (Python counts
+    \\x1f as such) is not part of it.
+    """
     if isinstance(cell, str):
         return cell == text
-    return not text if cell is None else set(text) <= set("1., \t")
+    return not text if cell is None else set(text) <= set("1., \t\x1f")
