@@ -31,6 +31,4 @@ def named_by_magic(head: bytes) -> str | None:
     for magic, name in _MAGIC.items():
         if head.startswith(magic):
             return f"this is {name}, which is not read here; write csv, ndjson, json or tar"
-    if head[4:8] == b"ftyp":
-        return "this is MP4 video, which is not read here; write csv, ndjson, json or tar"
     return None

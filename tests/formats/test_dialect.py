@@ -165,7 +165,9 @@ def test_what_texts_alone_leave_open_is_decided_and_said_once(
 @pytest.mark.parametrize(
     ("head", "name"),
     [
-        (b"\x00\x00\x00\x18ftypmp42", "MP4"),
+        (b"\x89HDF\r\n\x1a\n", "HDF5"),
+        (b"SQLite format 3\x00", "SQLite"),
+        (b"%PDF-1.7\n", "PDF"),
     ],
 )
 def test_a_format_that_is_not_read_is_named(head: bytes, name: str) -> None:
