@@ -25,6 +25,8 @@ def app_settings(cfg: config.Config) -> dict[str, Any]:
         "consumer_auto_offset_reset": "earliest",
         "processing_guarantee": "at_least_once",
         "producer_linger": 0,
+        # A site's state is larger than Faust's 16 KiB while there is a backlog.
+        "producer_max_batch_size": 1 << 20,
         "store": "memory://",
         "table_standby_replicas": 0,
         "stream_recovery_delay": 0.0,

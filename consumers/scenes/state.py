@@ -5,6 +5,7 @@ Rule: bounded by members x open scenes; encoding and decoding it changes nothing
 
 from typing import Literal
 
+import cramjam
 import msgspec
 from msgspec import Struct, field
 
@@ -95,8 +96,9 @@ _decoder = msgspec.msgpack.Decoder(SiteState)
 
 
 def dump(state: SiteState) -> bytes:
-    return _encoder.encode(state)
+    """Packed: records of one site differ in a few digits, and a backlog keeps hundreds of them."""
+    return bytes(cramjam.lz4.compress_block(_encoder.encode(state)))
 
 
 def load(value: bytes) -> SiteState:
-    return _decoder.decode(value)
+    return _decoder.decode(bytes(cramjam.lz4.decompress_block(value)))

@@ -10,6 +10,7 @@ from consumers.scenes.ledger import Keyed, Ledger, Topics, WaitingClock
 from consumers.scenes.picture import Pictures
 from consumers.scenes.rekey import forward
 from consumers.scenes.rules import Rules, Streams
+from consumers.scenes.state import load
 from schemas.scene import decode_late, decode_scene
 from tests.scenes.flows import EPOCH, arrival
 
@@ -131,7 +132,7 @@ async def test_a_decision_is_written_down_before_it_is_published() -> None:
     for at, (topic, _, value) in enumerate(world.kafka.log):
         if topic != "changelog":
             before = [each for name, _, each in world.kafka.log[:at] if name == "changelog"]
-            assert value in before[-1]
+            assert (topic, value) in load(before[-1]).outbox
 
 
 async def test_what_was_read_before_a_rebalance_is_left_to_the_new_owner() -> None:
