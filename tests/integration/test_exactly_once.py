@@ -31,6 +31,10 @@ async def broker(services: Services) -> AsyncIterator[Broker]:
 
 
 class KafkaGround:
+    """The broker says yes to a commit before its markers are written, and lets the next producer of
+    the same id in when they are: so one is opened before anybody looks.
+    """
+
     def __init__(self, services: Services, topics: Topics, broker: Broker) -> None:
         kafka = config.Kafka(
             bootstrap_servers=services.bootstrap_servers,
@@ -45,11 +49,17 @@ class KafkaGround:
         return {TOPIC: self._topics.output, LETTERS: self._topics.dlq}[name]
 
     async def values(self, name: str) -> list[bytes]:
+        await self._all_written(0)
         return [record.value for record in (await self._broker.records(self.topic(name)))[0]]
 
     async def position(self, partition: int = 0) -> Commit | None:
+        await self._all_written(partition)
         found = await self._broker.positions(self._topics.input, self._topics.input)
         return found.get(partition)
+
+    async def _all_written(self, partition: int) -> None:
+        outlet = await self.outlets.open(partition)
+        await outlet.close()
 
 
 class TestKafkaOutlets(OutletsContract):

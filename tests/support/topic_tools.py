@@ -87,8 +87,14 @@ class Broker:
 
     async def ends(self, topic: str) -> dict[int, int]:
         """The offset after the last record of each partition."""
-        (description,) = await self._admin.describe_topics([topic])
-        numbers = [partition["partition"] for partition in description["partitions"]]
+        numbers: list[int] = []
+
+        async def known() -> bool:
+            (description,) = await self._admin.describe_topics([topic])
+            numbers[:] = [partition["partition"] for partition in description["partitions"]]
+            return bool(numbers)
+
+        await until(known, lambda: f"the partitions of {topic}")
         found = await self._consumer.end_offsets([TopicPartition(topic, n) for n in numbers])
         return {where.partition: offset for where, offset in sorted(found.items())}
 
