@@ -16,7 +16,7 @@ from consumers.adapters.oip_inputs import fill
 from consumers.adapters.oip_outputs import Output, answers, spread
 from consumers.adapters.oip_signature import Signature, signature
 from consumers.core.payload import Payload
-from consumers.errors import EXIT_USAGE, Fatal, Poison, Transient, Unreachable
+from consumers.errors import EXIT_USAGE, Fatal, Poison, Rejected, Transient, Unreachable
 from consumers.ports import Answers
 
 
@@ -73,7 +73,11 @@ class OipModel:
             if not payloads:
                 await self._wire.check_ready()
                 return Answers([], {})
-            return await self._answers(known, fill(known, payloads))
+            try:
+                return await self._answers(known, fill(known, payloads))
+            except Rejected:
+                await self._check_still(known)
+                raise
         except Unreachable:
             # Whatever comes back may be another server, or another model.
             self._known = None
@@ -110,6 +114,12 @@ class OipModel:
         self._check_rows(known)
         self._known = known
         return known
+
+    async def _check_still(self, known: Signature) -> None:
+        """Rows are not to blame for a model that was replaced while its server ran on."""
+        now = await self._look()
+        if now != known:
+            raise Transient(f"the model was replaced: it wanted {known}, now it wants {now}")
 
     def _check_rows(self, known: Signature) -> None:
         form = requests.find(self._settings.request).takes

@@ -108,6 +108,25 @@ async def test_the_server_is_asked_what_the_model_takes_once_and_again_after_it_
         assert server.looks == 2
 
 
+async def test_no_row_is_blamed_for_a_model_that_was_replaced_while_its_server_ran() -> None:
+    async with OipServer() as server, Connected(server) as model:
+        await model.predict([Matrix(NUMBERS)])
+        server.model = ROWS._replace(inputs=[("renamed", *ROWS.inputs[0][1:])])
+        server.fail_next("model_raised")
+        with pytest.raises(Transient, match="the model was replaced"):
+            await model.predict([Matrix(NUMBERS)])
+
+
+async def test_rows_that_fit_only_the_model_of_now_are_not_refused_by_the_former_one() -> None:
+    narrow = ROWS._replace(inputs=[("x", "FP32", [-1, 12])])
+    async with OipServer(model=narrow) as server, Connected(server) as model:
+        await model.predict(())
+        server.model = ROWS
+        with pytest.raises(Transient, match="the model was replaced"):
+            await model.predict([Matrix(NUMBERS)])
+        expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
+
+
 async def test_more_rows_than_the_server_takes_are_not_sent() -> None:
     async with OipServer(model=ROWS._replace(most_rows=3)) as server, Connected(server) as model:
         with pytest.raises(Poison, match="3 rows in one request") as caught:
