@@ -350,7 +350,9 @@ def _explained(error: str, sources: Mapping[str, str]) -> str:
 def _read(path: Path) -> dict[str, Any]:
     try:
         tree = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise usage(f"configuration file {path}: {error.strerror}; correct --config") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise usage(f"configuration file {path}: {error}") from None
     for section, keys in tree.items():
         if section in SECTIONS and not isinstance(keys, dict):

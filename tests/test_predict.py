@@ -84,6 +84,7 @@ async def test_what_is_read_may_be_here_or_in_a_store(
     assert scores == pytest.approx([answer["score"] for answer in numpy_answers(rows)], abs=1e-5)
     assert "20 rows of 1 objects" in done.err
     assert "20 predicted" in done.err
+    assert len(done.err.splitlines()) == 1, "nothing but the summary"
 
 
 async def test_an_answer_that_is_an_error_is_code_1_unless_errors_are_allowed(
@@ -161,6 +162,26 @@ async def test_ctrl_c_leaves_the_output_of_before_and_says_so(
     assert f"{output} is not written: stopped after 0 records" in err.decode()
     assert output.read_text() == "of yesterday\n"
     assert names(tmp_path) == ["results.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("s3://nowhere/*.csv", "nowhere"),
+        ("s3://bucket/", "'s3://bucket/**'"),
+        ("folder/", "'folder/*'"),
+        ("pipe", "- < pipe"),
+        ("s3:/bucket/x.csv", "an object is s3://bucket/key"),
+    ],
+)
+async def test_a_url_that_can_name_no_object_is_code_2_and_says_what_to_write(
+    server: EmbeddedModelServer, tmp_path: Path, url: str, said: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    done = await command(server, tmp_path, url)
+    assert done.code == EXIT_USAGE
+    assert said in done.err
 
 
 def names(folder: Path) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from consumers.adapters.objects_folder import FolderBody, open_regular, translated
+from consumers.errors import EXIT_USAGE, Fatal, Poison
 from consumers.ports import Body, Listed, Location, Objects, Part
 
 LOCAL: Final = "file://"
@@ -37,9 +38,23 @@ async def local_files(path: str) -> list[str]:
 
 def _files(path: str) -> list[str]:
     if not has_magic(path) or Path(path).exists():  # a file may be called `[1].csv`
+        _refuse_what_is_no_file(path)
         return [str(Path(path).absolute())]
     found = (Path(one) for one in glob(path, recursive=True))  # noqa: PTH207 (any path, `**`)
     return sorted(str(one.absolute()) for one in found if one.is_file())
+
+
+def _refuse_what_is_no_file(path: str) -> None:
+    if Path(path).is_dir():
+        inside = path.rstrip("/")
+        raise Fatal(
+            f"{path} is a folder; name its files: '{inside}/*', or '{inside}/**' with all below",
+            exit_code=EXIT_USAGE,
+        )
+    if Path(path).is_fifo():
+        raise Fatal(
+            f"{path} is a pipe; give it as standard input: - < {path}", exit_code=EXIT_USAGE
+        )
 
 
 class LocalObjects:
@@ -70,6 +85,11 @@ class LocalObjects:
                 self._stdin = self._stdin or _Stdin()
                 path = await asyncio.shield(self._stdin.copied)
             return FolderBody(location, await asyncio.to_thread(open_regular, path, location))
+        except FileNotFoundError:
+            said = (
+                f"there is no file {location.key}; correct the path (an object is s3://bucket/key)"
+            )
+            raise Poison("not_found", said) from None
         except OSError as error:
             raise translated(error, location) from None
 
@@ -127,6 +147,7 @@ class _Stdin:
             self.copied.set_exception(error)
 
     def close(self) -> None:
+        """Deletes the file, too: if only its name went, the object would complain at its end."""
         self.copied.cancel()
         with suppress(FileNotFoundError):
-            Path(self._file.name).unlink()
+            self._file.close()

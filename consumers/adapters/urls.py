@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
 from consumers.adapters.objects_local import LOCAL, local_files, local_path
-from consumers.errors import EXIT_USAGE, Fatal
+from consumers.errors import EXIT_USAGE, Fatal, Poison
 from consumers.ports import Commit, Objects, Outgoing, Rebalance, Record
 from schemas.codec import SchemaError, encode_reference, split_url
 from schemas.reference import Reference
@@ -20,7 +20,7 @@ _MAGIC = frozenset("*?[")
 
 async def references(objects: Objects, urls: Sequence[str]) -> AsyncIterator[Reference]:
     """A reference per object or file the URLs and paths name, globs listed by key. Raises `Fatal`
-    when a glob matches nothing.
+    when a glob matches nothing, or its bucket cannot be listed.
     """
     for url in urls:
         if (path := local_path(url)) is not None:
@@ -33,14 +33,18 @@ async def references(objects: Objects, urls: Sequence[str]) -> AsyncIterator[Ref
         try:
             bucket, key = split_url(url)
         except SchemaError as error:
-            raise Fatal(str(error), exit_code=EXIT_USAGE) from None
+            said = f"{error}; all objects of a bucket are 's3://bucket/**'"
+            raise Fatal(said, exit_code=EXIT_USAGE) from None
         if not _MAGIC & set(key):
             yield Reference(bucket=bucket, key=key)
             continue
         matched = False
-        async for listed in objects.list(bucket, key):
-            matched = True
-            yield Reference(bucket=bucket, key=listed.location.key, size=listed.size)
+        try:
+            async for listed in objects.list(bucket, key):
+                matched = True
+                yield Reference(bucket=bucket, key=listed.location.key, size=listed.size)
+        except Poison as error:  # no such bucket, or no right to list it: the caller's to correct
+            raise Fatal(str(error), exit_code=EXIT_USAGE) from None
         if not matched:
             raise Fatal(f"no object matches {url}", exit_code=EXIT_USAGE)
 
