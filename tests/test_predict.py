@@ -164,6 +164,19 @@ async def test_ctrl_c_leaves_the_output_of_before_and_says_so(
     assert names(tmp_path) == ["results.jsonl"]
 
 
+async def test_ctrl_c_says_how_far_it_came(server: EmbeddedModelServer, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(csv(random_rows(2_000)))
+    process = await start(server, tmp_path, "x.csv", "-")  # standard input never ends
+    assert process.stdout is not None
+    assert process.stderr is not None
+    async with asyncio.timeout(ENDS_S):
+        await process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = await asyncio.gather(process.stdout.read(), process.stderr.read())
+        assert await process.wait() == 130
+    assert "stopped after " in err.decode()
+
+
 @pytest.mark.parametrize(
     ("url", "said"),
     [

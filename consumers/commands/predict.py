@@ -1,5 +1,6 @@
 """`penstock predict`: objects in, results out, no Kafka."""
 
+import asyncio
 import os
 import sys
 import tempfile
@@ -64,7 +65,11 @@ def predict(
 def _result_file(path: Path | None, tally: Tally) -> Iterator[BinaryIO]:
     """Standard output, or a file that appears when it is complete."""
     if path is None:
-        yield sys.stdout.buffer
+        try:
+            yield sys.stdout.buffer
+        except asyncio.CancelledError:  # Ctrl-C; a reader that has enough (`head`) is no reason
+            click.echo(f"stopped after {tally.records:,} records", err=True)
+            raise
         sys.stdout.buffer.flush()
         return
     if path.exists() and not path.is_file():  # a pipe, or /dev/null
