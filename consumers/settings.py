@@ -5,6 +5,7 @@ configuration; what one setting means together with another is decided here. Own
 a pipeline, the worker or the library call.
 """
 
+import re
 from collections.abc import Callable
 
 from consumers import config, requests
@@ -118,7 +119,7 @@ def _settings(
         dedupe=cfg.kafka.dedupe,
         broker_patience_s=cfg.kafka.timeout_ms / 1000,
         stall_s=stall_s,
-        stream_from=cfg.kafka.stream_from,
+        stream_from=_stream_from(cfg.kafka.stream_from),
         allow=allow,
     )
 
@@ -187,6 +188,18 @@ def _stall_s(cfg: config.Config) -> float:
     """The longest waits that are meant come first."""
     meant_ms = max(cfg.model.timeout_ms, cfg.objects.wait_for_object_ms)
     return cfg.limits.stall_ms / 1000 + max(meant_ms / 1000, GIVE_UP_S)
+
+
+def _stream_from(pattern: str | None) -> str | None:
+    """Raises `Fatal` here, at the start: the first object would be too late."""
+    try:
+        is_good = pattern is None or "stream" in re.compile(pattern).groupindex
+    except re.error as error:
+        what = f"is no regular expression: {error}"
+        raise Fatal(f"kafka.stream_from {what}", exit_code=EXIT_USAGE) from None
+    if not is_good:
+        raise Fatal("kafka.stream_from needs the group (?P<stream>...)", exit_code=EXIT_USAGE)
+    return pattern
 
 
 def _by_stream(output_partitions: int) -> Callable[[Ticket], int]:
