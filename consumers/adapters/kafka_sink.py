@@ -79,6 +79,9 @@ class KafkaSink:
     async def _look_at(self, topic: str) -> int:
         client = self._producer.client
         count = await count_partitions(client, topic)
+        if count:
+            # So that the first batch does not wait for where the topic's leaders are.
+            await client.add_topic(topic)
         most = await max_batch_bytes(client, topic) if count else None
         self.batch_bytes[topic] = min(BATCH_BYTES, most or BATCH_BYTES)
         return count

@@ -59,7 +59,7 @@ def test_auto_is_as_good_as_nothing() -> None:
 
 
 def test_an_unknown_format_names_the_known_ones() -> None:
-    known = "auto, csv, ndjson, json, parquet, arrow, avro, npy, zip, image, audio, video, text, bytes, tar"
+    known = "zip, image, audio, video, text, bytes, tar"
     with pytest.raises(Poison, match=known) as failure:
         decode(CSV, format="xml")
     assert failure.value.code == "bad_format"
