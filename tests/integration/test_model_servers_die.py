@@ -1,6 +1,7 @@
 """Real model servers killed in the middle of the job: nothing is lost, and no row is blamed.
 
-Each test has a server of its own, started from what `scripts/stack up --with NAME` has built.
+Each test has a server of its own beside the stack's. They are skipped unless the stack was brought
+up with them (`scripts/stack up --with NAME,...`).
 """
 
 import os
@@ -18,7 +19,7 @@ from realstack.model_server import ModelServer
 from realstack.processes import Process
 from tests.support.loads import Load, assert_predicted, csv, places_of
 from tests.support.reference_model import numpy_answers, random_rows
-from tests.support.services import Services, Topics
+from tests.support.services import Services, Topics, Unavailable, model_server
 from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
 from tests.support.worker import environment, running_worker
@@ -82,9 +83,11 @@ def way(request: pytest.FixtureRequest, services: Services) -> str:
 
 @pytest.fixture
 def server(way: str) -> Iterator[OwnServer]:
+    try:
+        model_server(way)
+    except Unavailable as missing:
+        pytest.skip(str(missing))
     known = stack.EXTRAS[way.partition("_")[0]]
-    if not known.environment.exists():
-        pytest.skip(f"{known.name} is not built: scripts/stack up --with {known.name}")
     # Not pytest's folder: its path is too long for the sockets that some make there.
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         own = OwnServer(known, Path(folder))
