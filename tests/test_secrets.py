@@ -131,7 +131,7 @@ async def test_a_model_that_repeats_the_credentials_in_its_complaint_about_a_row
         "MODEL__NAME": "rejects",
     }
     code, said = await said_by("predict", "s3://b/k.csv", settings=settings)
-    assert code == 0
+    assert code == 1
     assert "model_rejected" in said
     assert f"{'Bearer' if by == 'token' else 'Basic'} {MASK}" in said
     check(said)
@@ -143,9 +143,11 @@ async def test_a_store_that_refuses_the_secret(echo: str, client: str) -> None:
         "OBJECTS__CLIENT": client,
         "OBJECTS__ENDPOINT_URL": f"http://{echo}",
         "OBJECTS__REGION": "us-east-1",
+        "MODEL__URL": f"http://{echo}",
+        "MODEL__NAME": "rejects",
     }
     code, said = await said_by("predict", "s3://b/k.csv", "--debug", settings=settings)
-    assert code == 0
+    assert code == 2
     assert '"code":"forbidden"' in said
     check(said)
 
@@ -166,7 +168,7 @@ async def test_brokers_that_do_not_take_the_password(echo: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        '[objects]\nsecret = ["secret/key+of=ours"]\n',
+        '[objects]\nprofile = ["secret/key+of=ours"]\n',
         '[objects]\nsecrets = "secret/key+of=ours"\n',
         '[http]\ntoken = "token-of-the-page\n',
         '[model]\nurl = "ftp://user:password-in-url@host"\n',

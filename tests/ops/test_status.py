@@ -144,7 +144,7 @@ async def test_kafka_is_told_to_be_away_though_there_is_nothing_to_commit() -> N
 async def test_the_log_says_which_generation_a_partition_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, logger="consumers")
     async with running(World(partitions=2)):
         await asyncio.sleep(1.0)
     assert "assigned partitions [0, 1] as generation 1 to 2" in caplog.messages
