@@ -1,8 +1,8 @@
 """Recognises what was announced before.
 
 Rule: of one object of a lane one announcement is read at a time, in input order, so that the second
-knows how the first ended: read, then it is a duplicate; failed, then it is read itself. Whoever
-waits was started later than whom it waits for, so all end. Owner: the
+knows how the first ended: read, then it is a duplicate; failed, then it is read itself. A fetcher
+only waits for objects that were announced before its own, so there is no deadlock. Owner: the
 pipeline; download reads in turn, publish tells of errors.
 """
 

@@ -1,7 +1,7 @@
 """What `[scenes]` says, as the core needs it.
 
-Rule: plain values, checked once; the core never sees the configuration. Owner: whoever builds a
-`Site`.
+Rule: plain values, checked once; the core never sees the configuration. Owner: the code that
+builds a `Site`.
 """
 
 import re

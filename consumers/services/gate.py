@@ -1,8 +1,8 @@
 """The way to a server that may be ill: callers wait here until the breaker lets them pass.
 
 Rule: batches come first come, first served; searches by their rank, the lowest first; between the
-two they take turns. Whoever passed tells how its call ended, once. Nothing waits and nothing is
-scheduled while the server is well. Owner: the stage that calls.
+two they take turns. A caller that passed says once how its call ended. Nothing waits and nothing
+is scheduled while the server is well. Owner: the stage that calls.
 """
 
 import asyncio

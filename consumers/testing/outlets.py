@@ -1,7 +1,7 @@
 """Transactions of one worker, in memory: answers, dead letters and position become visible at once.
 
-Rule: the broker knows only the epoch of a partition. Whoever opens an outlet fences all earlier
-ones, and a commit that was on the wire by then is either there or never will be. Owner: the
+Rule: the broker knows only the epoch of a partition. A worker that opens an outlet fences all
+earlier ones, and a commit that was on the wire by then is either there or never will be. Owner: the
 simulation, one of each per worker; the epochs are shared.
 """
 

@@ -1,4 +1,4 @@
-"""zip: members as rows, whoever wrote it; what is encrypted, damaged, too large or hostile."""
+"""zip: members as rows, by every writer; what is encrypted, damaged, too large or hostile."""
 
 import io
 import struct

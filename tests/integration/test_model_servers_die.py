@@ -57,7 +57,7 @@ class OwnServer:
                 pass
 
     def start_again(self) -> None:
-        """If it ended, as whoever runs it would."""
+        """If it ended, as its supervisor would."""
         if self._process is not None and not self._process.running:
             self.start()
 
