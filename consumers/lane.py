@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from consumers.budget import Budget
 from consumers.core import position
 from consumers.core.blocks import Ticket
-from consumers.core.costs import message_cost
+from consumers.core.costs import FEW_OBJECTS, message_cost
 from consumers.core.cursor import Cursor
 from consumers.core.jobs import Jobs, JobsByStream, JobsInOrder, Share
 from consumers.core.ledger import Ledger
@@ -185,10 +185,12 @@ class Lane:
         self._offer(had_jobs)
 
     def _charge(self, record: Record, tickets: Sequence[Ticket]) -> None:
-        """A long message, or one that names many objects, is in the byte budget until
-        they are delivered.
+        """A long message, one that names many objects, and one of very many that are owed is in the
+        byte budget until its objects are delivered.
         """
-        if tickets and (nbytes := message_cost(len(record.value or b""), len(tickets))):
+        is_one_of_many = self.ledger.owed > FEW_OBJECTS
+        nbytes = message_cost(len(record.value or b""), len(tickets), is_one_of_many=is_one_of_many)
+        if tickets and nbytes:
             share = nbytes // len(tickets)
             for ticket in tickets:
                 ticket.cost_bytes = share

@@ -8,10 +8,13 @@ broker's limit of 4,096 leaves. Owner: the ledger, which keeps what is said here
 
 import hashlib
 import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import ceil, log
 from typing import NamedTuple
+
+import numpy as np
 
 from consumers.core.ranges import END, Ranges
 
@@ -32,6 +35,8 @@ _HEAD = re.compile(rf"([0-9]{{1,19}})\.([0-9]{{1,19}})\.([0-9a-z]{{{VERSION_DIGI
 _STOP = re.compile(r"(p1:.*)!([0-9a-f]{1,16})\.([0-9a-f]{4})")
 _OFFSET = re.compile(r"[0-9a-f]{1,16}")
 _RUN = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,16})")
+# One bit an offset, from the next record on: where every second one is owed, a run each is longer.
+_BITS = re.compile(r"~([A-Za-z0-9_-]+)")
 _OBJECTS = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,5})\.([0-9a-f]{1,5})")
 _ROWS = re.compile(
     rf"([0-9a-f]{{1,16}})\.([0-9a-f]{{1,5}})\.([0-9a-f]{{1,16}})\.([0-9a-z]{{{VERSION_DIGITS}}})"
@@ -82,7 +87,7 @@ def encode(progress: Progress) -> str:
     index = objects.stops[0] if objects and not objects.starts[0] else 0
     cursor = progress.rows.get((base, index), START)
     parts = [
-        ",".join(_runs(base, progress.completed)),
+        _completed(base, progress.completed),
         ",".join(_objects(base, progress.objects)),
         ",".join(_rows(base, progress.rows, index)),
     ]
@@ -90,6 +95,31 @@ def encode(progress: Progress) -> str:
     if not index and not cursor.row and not beyond:
         return ""
     return f"{PREFIX}{base:x};{index}.{cursor.row}.{cursor.version}{beyond}"
+
+
+def _completed(base: int, completed: Ranges) -> str:
+    """The shorter one of two texts: runs, or bits."""
+    if completed.stop <= base:
+        return ""
+    span = completed.stop - base
+    most = _bits_chars(span)
+    # A run has four characters at least: of very many the text is not even begun.
+    if 4 * len(completed.starts) <= most:
+        runs = ",".join(_runs(base, completed))
+        if len(runs) <= most:
+            return runs
+    steps = np.zeros(span + 1, np.int8)
+    # None of them spans the next record: that one is owed.
+    starts, stops = np.array(completed.starts), np.array(completed.stops)
+    steps[starts[starts > base] - base] = 1
+    steps[stops[starts > base] - base] = -1
+    bits = np.packbits(np.cumsum(steps[:-1], dtype=np.int8))
+    return f"~{urlsafe_b64encode(bits.tobytes()).rstrip(b'=').decode()}"
+
+
+def _bits_chars(span: int) -> int:
+    """So many offsets as bits, with the mark before them."""
+    return 1 + 4 * ceil(max(0, span) / 24)
 
 
 def _runs(base: int, completed: Ranges) -> Iterator[str]:
@@ -116,13 +146,13 @@ def most_chars(span: int, *, runs: int, objects: int, rows: int) -> int:
     """No encoding of so many marks, on offsets less than `span` beyond the next, is longer.
 
     Gaps and lengths of the runs add up to no more than the span, so their digits are at most those
-    of equal shares; each has a mark behind it.
+    of equal shares; each has a mark behind it. Bits take what the span takes, however many runs.
     """
     far = len(f"{span:x}")
     digits = 1 + log(max(1.0, span / (2 * runs)), 16) if runs else 0.0
     return (
         _HEAD_CHARS
-        + ceil(2 * runs * (digits + 1))
+        + min(ceil(2 * runs * (digits + 1)), _bits_chars(span))
         + objects * (far + 2 * _INDEX_CHARS + 3)
         + rows * most_chars_of_one(span)
     )
@@ -169,17 +199,15 @@ def _read_beyond(parts: list[str], progress: Progress) -> bool:
     base = progress.next_offset
     if len(parts) != 3:
         return False
-    runs, objects, rows = (part.split(",") if part else [] for part in parts)
-    found = [_RUN.fullmatch(text) for text in runs]
-    before = base
-    for run in found:
-        if run is None:
-            break
-        start = before + int(run[1], 16)
-        before = start + int(run[2], 16)
-        if not base < start < before:
-            return False
-        progress.completed.add(start, before)
+    completed, *others = parts
+    is_whole = (
+        _read_bits(completed, progress)
+        if completed.startswith("~")
+        else _read_runs(completed, progress)
+    )
+    if is_whole is None:
+        return False
+    objects, rows = (part.split(",") if part else [] for part in others)
     of_objects = [_OBJECTS.fullmatch(text) for text in objects]
     for mark in filter(None, of_objects):
         delta, first, count = (int(number, 16) for number in mark.groups())
@@ -190,7 +218,39 @@ def _read_beyond(parts: list[str], progress: Progress) -> bool:
     for mark in filter(None, of_rows):
         delta, index, row = (int(number, 16) for number in mark.groups()[:3])
         progress.rows[base + delta, index] = Cursor(row, mark[4])
-    return None not in found and None not in of_objects and None not in of_rows
+    return is_whole and None not in of_objects and None not in of_rows
+
+
+def _read_runs(text: str, progress: Progress) -> bool | None:
+    """Was all of it read? None: what it says cannot be."""
+    before = progress.next_offset
+    for part in text.split(",") if text else ():
+        run = _RUN.fullmatch(part)
+        if run is None:
+            return False
+        start = before + int(run[1], 16)
+        before = start + int(run[2], 16)
+        if not progress.next_offset < start < before:
+            return None
+        progress.completed.add(start, before)
+    return True
+
+
+def _read_bits(text: str, progress: Progress) -> bool | None:
+    """As `_read_runs`."""
+    found = _BITS.fullmatch(text)
+    if found is None or len(found[1]) % 4 == 1:
+        return False
+    packed = urlsafe_b64decode(found[1] + "=" * (-len(found[1]) % 4))
+    bits = np.unpackbits(np.frombuffer(packed, np.uint8)).astype(np.int8)
+    steps = np.diff(bits, prepend=np.int8(0), append=np.int8(0))
+    if bits[0]:
+        return None
+    base = progress.next_offset
+    starts, stops = (np.flatnonzero(steps == step).tolist() for step in (1, -1))
+    for start, stop in zip(starts, stops, strict=True):
+        progress.completed.add(base + start, base + stop)
+    return True
 
 
 def with_stop(metadata: str, mark: StopMark) -> str:

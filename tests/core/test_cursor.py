@@ -114,6 +114,14 @@ def test_many_records_beyond_a_stuck_one_are_told_by_runs() -> None:
     assert len(encode(Progress(0, every_second))) <= MAX_CHARS
 
 
+def test_where_every_second_record_is_owed_twenty_thousand_fit() -> None:
+    every_second = Ranges((offset, offset + 1) for offset in range(10**9 + 1, 10**9 + 20_000, 2))
+    text = encode(Progress(10**9, every_second))
+    assert len(text) <= MAX_CHARS
+    assert decode(text, 10**9) == (Progress(10**9, every_second), True)
+    assert most_chars(20_000, runs=10_000, objects=0, rows=0) <= MAX_CHARS
+
+
 @pytest.mark.parametrize(
     "metadata",
     [
@@ -145,7 +153,7 @@ def test_what_is_no_cursor_of_ours_is_worth_nothing(metadata: str) -> None:
 
 @pytest.mark.parametrize(
     "beyond",
-    ["1.1", "1.1;", "1.1;;;", "0.1;;", "x.1;;", "1.0;;", "-1.1;;"],
+    ["1.1", "1.1;", "1.1;;;", "0.1;;", "x.1;;", "1.0;;", "-1.1;;", "~;;", "~wA;;", "~QAAAA;;"],
 )
 def test_what_cannot_be_read_beyond_the_next_record_leaves_the_rest(beyond: str) -> None:
     found, is_whole = decode(f"p1:2a;1.0.;{beyond}", 42)
