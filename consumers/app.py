@@ -42,7 +42,7 @@ async def run_worker(cfg: config.Config) -> None:
     """One worker until SIGTERM or SIGINT, then a drain. Raises the first failure."""
     stop = StopSignal(cfg.delivery.drain_ms / 1000 + LAST_RESORT_S)
     clock, telemetry = SystemClock(), Telemetry()
-    objects, model = open_objects(cfg.objects), open_model(cfg)
+    objects, model = open_objects(cfg), open_model(cfg)
     sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
     start_s = cfg.limits.start_ms / 1000
     try:

@@ -23,6 +23,8 @@ SECRET_KEYS = frozenset({"sasl_password", "key", "secret", "token"})
 # Addresses may carry credentials: `http://user:password@host/?token=...`.
 URL_KEYS = frozenset({"url", "endpoint_url", "management_url"})
 MASK = "********"
+# Options of other people's libraries are secret by their names.
+_SECRET_OPTION = re.compile(r"pass|secret|token|key|cred|auth|sas", re.IGNORECASE)
 AWS_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 Positive = Annotated[int, Meta(gt=0)]
@@ -55,17 +57,34 @@ class Kafka(Section, frozen=True):
     timeout_ms: Positive = 120_000
 
 
-class Objects(Section, frozen=True):
+class Access(Section, frozen=True):
+    """The way to a store: what `[objects]` and each `[stores.NAME]` have in common."""
+
     client: Literal["obstore", "s3fs"] = "obstore"
     endpoint_url: str | None = None
     region: str | None = None
     key: str | None = None
     secret: str | None = None
+    token: str | None = None
     profile: str | None = None
     anon: bool = False
     ssl_cafile: str | None = None
-    allow: list[str] | None = None
+    # Above 16 a store on the same network answers no faster.
     concurrency: Positive = 16
+
+
+class Store(Access, frozen=True, kw_only=True):
+    """A store beside `[objects]`."""
+
+    url: str
+    route: list[str] | None = None
+    account: str | None = None
+    key_file: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class Objects(Access, frozen=True):
+    allow: list[str] | None = None
     pin: bool = True
     wait_for_object_ms: NonNegative = 0
 
@@ -223,6 +242,7 @@ class Config(Section, frozen=True):
 
     kafka: Kafka = field(default_factory=Kafka)
     objects: Objects = field(default_factory=Objects)
+    stores: dict[str, Store] = field(default_factory=dict)
     rows: Rows = field(default_factory=Rows)
     window: Window = field(default_factory=Window)
     model: Model = field(default_factory=Model)
@@ -241,27 +261,51 @@ class Config(Section, frozen=True):
     def masked(self) -> dict[str, Any]:
         """As nested dictionaries, secrets hidden: fit to print."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
-        for section in plain.values():
+        for section in _sections(plain).values():
             for key in SECRET_KEYS & section.keys():
                 if section[key] is not None:
                     section[key] = MASK
             for key in URL_KEYS & section.keys():
                 if section[key] is not None:
                     section[key] = shown_url(section[key])
+            options = section.get("options", {})
+            options.update({key: MASK for key in options if _SECRET_OPTION.search(key)})
         return plain
 
     def secrets(self) -> set[str]:
         """What no line may show, in plain text and as an address writes it."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         found: set[str] = set()
-        for section in plain.values():
+        for section in _sections(plain).values():
             found.update(section[key] for key in SECRET_KEYS & section.keys() if section[key])
             for key in URL_KEYS & section.keys():
                 found |= url_secrets(section[key] or "")
+            options = section.get("options", {})
+            found.update(str(options[key]) for key in options if _SECRET_OPTION.search(key))
         return found
 
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """Fit to print: every section by the name that a message gives it, `stores.NAME` too."""
+        return _sections(self.masked())
 
-SECTIONS: dict[str, type[Section]] = get_type_hints(Config)
+
+# Sections of which there may be several, each with a name of its own: `[stores.NAME]`.
+NAMED: dict[str, type[Section]] = {"stores": Store}
+SECTIONS: dict[str, type[Section]] = {
+    name: kind for name, kind in get_type_hints(Config).items() if name not in NAMED
+}
+
+
+def _sections(plain: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {
+        name: keys
+        for section, keys in plain.items()
+        for name, keys in (
+            [(f"{section}.{one}", keys[one]) for one in keys]
+            if section in NAMED
+            else [(section, keys)]
+        )
+    }
 
 
 def shown_url(url: str) -> str:
@@ -309,20 +353,33 @@ def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> 
 def resolve(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Resolved:
     """As `load`, and where it all comes from."""
     tree = _read(path) if path else {}
-    sources = {f"{section}.{key}": f"{path}" for section in tree for key in tree[section]}
+    sources = {f"{name}.{key}": f"{path}" for name, keys in _sections(tree).items() for key in keys}
     overridden = {}
     environ = os.environ if environ is None else environ
-    for name, section, key, value in variables(environ, SECTIONS):
-        keys = tree.setdefault(section, {})
+    for name, section, key, value in variables(environ, SECTIONS, NAMED):
+        keys = _table_of(tree, section)
         if key in keys and keys[key] != value:
             overridden[f"{section}.{key}"] = name
         keys[key] = value
         sources[f"{section}.{key}"] = name
     _take_aws_endpoint(tree, sources, environ)
+    for section, kind in NAMED.items():
+        for name, keys in tree.get(section, {}).items():
+            try:
+                msgspec.convert(keys, kind)
+            except msgspec.ValidationError as error:
+                raise usage(f"configuration: [{section}.{name}]: {error}") from None
     try:
         return Resolved(msgspec.convert(tree, Config), sources, overridden)
     except msgspec.ValidationError as error:
         raise usage(_explained(str(error), sources)) from None
+
+
+def _table_of(tree: dict[str, Any], section: str) -> dict[str, Any]:
+    """The keys of a section, or of `stores.NAME`, to be changed in place."""
+    for name in section.split("."):
+        tree = tree.setdefault(name, {})
+    return tree
 
 
 def _take_aws_endpoint(
@@ -354,9 +411,21 @@ def _read(path: Path) -> dict[str, Any]:
         raise usage(f"configuration file {path}: {error.strerror}; correct --config") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise usage(f"configuration file {path}: {error}") from None
+    where = f"configuration file {path}"
     for section, keys in tree.items():
-        if section in SECTIONS and not isinstance(keys, dict):
-            raise usage(f"configuration file {path}: [{section}] must be a table")
+        if section in SECTIONS or section in NAMED:
+            _check_table(section, keys, where)
+        if section in NAMED:
+            for name, inner in keys.items():
+                _check_table(f"{section}.{name}", inner, where)
+                for key in inner:
+                    check_key(section, key, NAMED, where=where)
+            continue
         for key in keys if isinstance(keys, dict) else ("",):
-            check_key(section, key, SECTIONS, where=f"configuration file {path}")
+            check_key(section, key, SECTIONS | NAMED, where=where)
     return tree
+
+
+def _check_table(section: str, keys: Any, where: str) -> None:
+    if not isinstance(keys, dict):
+        raise usage(f"{where}: [{section}] must be a table")

@@ -46,7 +46,7 @@ class Lane:
         line: LineLimits,
         stream_share: Share | None = None,
     ) -> None:
-        """With a `stream_share`, order is kept per stream only. `on_jobs`: there are jobs again."""
+        """With a `stream_share`, order is kept per stream only. `on_jobs`: there are jobs."""
         self.partition = partition
         self.generation = generation
         self._committed = start
@@ -163,7 +163,6 @@ class Lane:
             self.ledger.pass_over(offset)
 
     def _admit(self) -> None:
-        had_jobs = bool(self.jobs)
         while self._backlog and self._has_room_for(self._backlog[0].offset):
             record = self._backlog.popleft()
             # With order by stream a former owner may have answered records beyond its commit.
@@ -182,7 +181,7 @@ class Lane:
             # What was refused at once has no fetcher that would wake the lane.
             if any(ticket.closed for ticket in tickets):
                 self.wake()
-        self._offer(had_jobs)
+        self._offer()
 
     def _charge(self, record: Record, tickets: Sequence[Ticket]) -> None:
         """A long message, one that names many objects, and one of very many that are owed is in the
@@ -201,8 +200,8 @@ class Lane:
         self._held_messages_bytes += nbytes
         self._budget.messages_bytes += nbytes
 
-    def _offer(self, had_jobs: bool) -> None:
-        if self.jobs and not had_jobs:
+    def _offer(self) -> None:
+        if self.jobs:
             self._on_jobs(self)
 
     def _without_delivered(self, tickets: Sequence[Ticket]) -> Sequence[Ticket]:
@@ -233,9 +232,8 @@ class Lane:
             self._budget.spend(nbytes)
 
     def fetched(self, ticket: Ticket) -> None:
-        had_jobs = bool(self.jobs)
         self.jobs.fetched(ticket)
-        self._offer(had_jobs)
+        self._offer()
         self.wake()
 
     def wake(self) -> None:
@@ -272,10 +270,9 @@ class Lane:
         """
         if stop is not None:
             self.letters.stopped_at = stop.offset
-        had_jobs = bool(self.jobs)
         for release in releases:
             self._account(release)
-        self._offer(had_jobs)
+        self._offer()
 
     def confirm(self, releases: Sequence[Release]) -> None:
         """Delivered and accounted for: make room."""

@@ -16,7 +16,7 @@ import msgspec
 from consumers import config, requests
 from consumers.adapters.models import fitted_to_server, open_model
 from consumers.adapters.objects_local import LocalObjects, local_path
-from consumers.adapters.stores import open_objects
+from consumers.adapters.stores import open_objects, with_clouds
 from consumers.adapters.urls import ResultSink, UrlSource, references
 from consumers.clock import SystemClock
 from consumers.errors import EXIT_USAGE, Fatal, first_cause
@@ -108,16 +108,22 @@ async def predict_lines(urls: Sequence[str], cfg: config.Config) -> AsyncGenerat
     """The same as records of the output topic, JSON each, in lists as they become ready."""
     if requests.find(cfg.model.request).single:
         cfg = await fitted_to_server(cfg)
-    objects, model = LocalObjects(partial(open_objects, cfg.objects)), open_model(cfg)
+    cfg = with_clouds(cfg)
+    objects, model = LocalObjects(partial(open_objects, cfg, lazily=True)), open_model(cfg)
     sink = ResultSink(cfg.output.topic)
     try:
         ended = asyncio.Event()
+        settings = for_call(cfg, model.version)
         adapters = Adapters(
-            UrlSource(references(objects, urls), ended.set), objects, model, sink, SystemClock()
+            UrlSource(references(objects, urls, settings.places), ended.set),
+            objects,
+            model,
+            sink,
+            SystemClock(),
         )
-        pipeline = Pipeline(Wiring(for_call(cfg, model.version), adapters, Telemetry()))
+        pipeline = Pipeline(Wiring(settings, adapters, Telemetry()))
         start_s = cfg.limits.start_ms / 1000
-        if any(local_path(url) is None for url in urls):
+        if any(url.startswith("s3") and local_path(url) is None for url in urls):
             ask = partial(ask_store, objects, cfg.objects.endpoint_url)
             await until_answered("object store", ask, adapters.clock, start_s)
         await until_answered("model server", pipeline.wiring.calls.check, adapters.clock, start_s)

@@ -69,7 +69,11 @@ class Pipeline:
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as self._tasks:
             workers = [
-                *(self.wiring.download.fetch_forever() for _ in range(self._settings.fetchers)),
+                *(
+                    self.wiring.download.fetch_forever(store)
+                    for store, fetchers in self._settings.stores.items()
+                    for _ in range(fetchers)
+                ),
                 self.wiring.predict.run(),
                 *(watchdog.run() for watchdog in self.wiring.watchdogs),
             ]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from consumers.core.payload import Payload
+from consumers.core.places import DEFAULT
 
 
 class Record(NamedTuple):
@@ -92,12 +93,15 @@ class Source(Protocol):
 
 
 class Location(NamedTuple):
-    """Which bytes: exactly this key, of this version when one is given, else of this entity tag."""
+    """Which bytes: exactly this key, of this version when one is given, else of this entity tag.
+    `store`: by its name in the configuration.
+    """
 
     bucket: str
     key: str
     version_id: str | None = None
     etag: str | None = None
+    store: str = DEFAULT
 
 
 class Body(Protocol):
@@ -138,7 +142,7 @@ class Listed(NamedTuple):
 
 
 class Objects(Protocol):
-    """The object store. Any number of tasks."""
+    """The object stores. Any number of tasks."""
 
     async def open(self, location: Location) -> Body:
         """Start reading. Raises `Poison` (not_found, forbidden, changed),
@@ -153,7 +157,7 @@ class Objects(Protocol):
         """
         ...
 
-    def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
+    def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
         """Objects whose key matches the glob (`*`, `?`, `[...]` within a folder, `**`
         across), by key.
         """

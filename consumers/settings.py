@@ -10,8 +10,10 @@ from collections.abc import Callable
 
 from consumers import config, requests
 from consumers.adapters.kafka_partitioner import hashed
+from consumers.adapters.stores import places_of, places_of_caller
 from consumers.core.blocks import Ticket
 from consumers.core.line_stop import NO_LIMITS, LineLimits
+from consumers.core.places import Place, Places
 from consumers.core.records import Labels, same_partition
 from consumers.core.window import WindowLimits
 from consumers.errors import EXIT_USAGE, Fatal
@@ -58,6 +60,7 @@ def for_worker(
         patience_s=None,
         stall_s=_stall_s(cfg),
         allow=cfg.objects.allow,
+        places=places_of(cfg),
     )
 
 
@@ -75,6 +78,7 @@ def for_call(cfg: config.Config, model_version: str | None) -> Settings:
         patience_s=CALL_PATIENCE_S,
         stall_s=None,
         allow=None,
+        places=places_of_caller(cfg),
     )
 
 
@@ -91,6 +95,7 @@ def _settings(
     patience_s: float | None,
     stall_s: float | None,
     allow: list[str] | None,
+    places: list[Place],
 ) -> Settings:
     form = requests.find(cfg.model.request)
     return Settings(
@@ -121,6 +126,8 @@ def _settings(
         stall_s=stall_s,
         stream_from=_stream_from(cfg.kafka.stream_from),
         allow=allow,
+        places=Places(places),
+        more_fetchers={name: store.concurrency for name, store in cfg.stores.items()},
     )
 
 

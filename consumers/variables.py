@@ -1,4 +1,5 @@
-"""The environment's part of the configuration: `PENSTOCK_SECTION__KEY` variables as TOML values.
+"""The environment's part of the configuration: `PENSTOCK_SECTION__KEY` variables as TOML values,
+and `PENSTOCK_STORES__NAME__KEY` where a section has a name.
 
 Rule: a variable is a key, one of our own few, or an error that names the nearest key; a
 text that looks like another kind of value than the key takes is refused, never taken
@@ -25,11 +26,11 @@ _ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 # Texts that are JSON themselves.
 _JSON_TEXTS = frozenset({"model.canary"})
 
-Sections = Mapping[str, type[Any]]
+Sections = dict[str, type[Any]]
 
 
 class Variable(NamedTuple):
-    """One variable that sets a key."""
+    """One variable that sets a key; `section` with its name, `stores.eu`, where it has one."""
 
     name: str
     section: str
@@ -37,22 +38,40 @@ class Variable(NamedTuple):
     value: Any
 
 
-def variables(environ: Mapping[str, str], sections: Sections) -> Iterator[Variable]:
+def variables(
+    environ: Mapping[str, str], sections: Sections, named: Sections
+) -> Iterator[Variable]:
     """Those that are there, by name. Raises `Fatal` (exit 2) for one that is not understood."""
     for name, text in sorted(environ.items()):
         if not name.startswith(ENV_PREFIX) or _is_own(name, text):
             continue
         section, separator, key = name.removeprefix(ENV_PREFIX).lower().partition("__")
+        if section in named:
+            yield _of_named(name, text, section, key, named)
+            continue
         if not separator:
             known = [variable(one, two) for one in sections for two in _keys(sections[one])]
             raise usage(f"environment variable {name} is no key{nearest(name, known)}")
-        check_key(section, key, sections, where=f"environment variable {name}")
+        check_key(section, key, sections | named, where=f"environment variable {name}")
         hint = get_type_hints(sections[section])[key]
-        try:
-            value = from_text(hint, text, is_json=f"{section}.{key}" in _JSON_TEXTS)
-        except ValueError as error:
-            raise usage(f"environment variable {name}: {error}") from None
-        yield Variable(name, section, key, value)
+        yield Variable(name, section, key, _value(name, hint, text, f"{section}.{key}"))
+
+
+def _of_named(name: str, text: str, section: str, rest: str, named: Sections) -> Variable:
+    one, separator, key = rest.partition("__")
+    if not separator:
+        example = f"{ENV_PREFIX}{section}__NAME__KEY".upper()
+        raise usage(f"environment variable {name} is no key; write {example}")
+    check_key(section, key, named, where=f"environment variable {name}")
+    hint = get_type_hints(named[section])[key]
+    return Variable(name, f"{section}.{one}", key, _value(name, hint, text, f"{section}.{key}"))
+
+
+def _value(name: str, hint: Any, text: str, key: str) -> Any:
+    try:
+        return from_text(hint, text, is_json=key in _JSON_TEXTS)
+    except ValueError as error:
+        raise usage(f"environment variable {name}: {error}") from None
 
 
 def variable(section: str, key: str) -> str:

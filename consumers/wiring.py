@@ -7,8 +7,8 @@ nothing runs yet. Owner: the pipeline, which runs them and ends them.
 """
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from consumers.budget import Budget
 from consumers.core.blocks import Ticket
@@ -16,6 +16,7 @@ from consumers.core.jobs import Share
 from consumers.core.line_stop import LineLimits
 from consumers.core.pace import BatchPlan, Pace
 from consumers.core.payload import Payload
+from consumers.core.places import DEFAULT, Places
 from consumers.core.records import Labels
 from consumers.core.window import Window, WindowLimits
 from consumers.dedupe import Dedupe
@@ -70,6 +71,13 @@ class Settings:
     output_partitions: int | None = None  # None: streams are spread over as many as there are
     stream_from: str | None = None
     allow: Sequence[str] | None = None  # globs of `bucket/key`; None allows all
+    places: Places = field(default_factory=Places.one)
+    more_fetchers: Mapping[str, int] = field(default_factory=dict)  # of stores beside `[objects]`
+
+    @property
+    def stores(self) -> Mapping[str, int]:
+        """The fetchers of each store."""
+        return {DEFAULT: self.fetchers, **self.more_fetchers}
 
 
 class Wiring:
@@ -98,7 +106,11 @@ class Wiring:
         dedupe = Dedupe(is_on=settings.dedupe)
 
         self.intake = Intake(
-            stream_from=settings.stream_from, allow=settings.allow, clock=clock, telemetry=telemetry
+            stream_from=settings.stream_from,
+            allow=settings.allow,
+            places=settings.places,
+            clock=clock,
+            telemetry=telemetry,
         )
         self.consume = Consume(source, self.lanes, clock)
         self.microbatch = Microbatch(Window(window), clock, telemetry, calls=settings.callers)
@@ -150,7 +162,10 @@ class Wiring:
         self, adapters: Adapters, expand: Expand, dedupe: Dedupe, telemetry: Telemetry
     ) -> Download:
         settings, clock = self.settings, adapters.clock
-        away = self._outage("object store", clock, settings.patience_s)
+        away = {
+            store: self._outage(_service(store), clock, settings.patience_s)
+            for store in settings.stores
+        }
         reader = ObjectReader(
             adapters.objects,
             expand,
@@ -207,6 +222,10 @@ class Wiring:
         outage = Outage(service, clock, patience_s)
         self.outages.append(outage)
         return outage
+
+
+def _service(store: str) -> str:
+    return "object store" if store == DEFAULT else f"object store {store}"
 
 
 def _stream_share(settings: Settings) -> Share | None:

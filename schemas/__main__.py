@@ -60,7 +60,10 @@ def _input() -> dict[str, Any]:
     """The forms of our own; notifications are described by the stores that send them."""
     (reference, inline), definitions = _components(Reference, Inline)
     by_name = definitions["Reference"]
-    by_name["properties"]["url"] = {"type": "string", "pattern": "^s3://[^/]+/.+"}
+    by_name["properties"]["url"] = {
+        "type": "string",
+        "pattern": "^(?!http:)[a-zA-Z][a-zA-Z0-9+.-]*://[^/]+/.+",
+    }
     by_name["oneOf"] = [{"required": by_name.pop("required")}, {"required": ["url"]}]
     of_message = definitions["Inline"]
     of_message["properties"]["inline"] = of_message["properties"].pop("rows")

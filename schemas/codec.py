@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from schemas.errors import SchemaError
 from schemas.notifications import created_objects
 from schemas.reference import EventTime, Inline, Reference, RowRange
+from schemas.urls import split_url
 
 __all__ = [
     "Ignored",
@@ -21,7 +22,6 @@ __all__ = [
     "SchemaError",
     "decode",
     "encode_reference",
-    "split_url",
 ]
 
 
@@ -44,6 +44,7 @@ class _Fields(Struct):
     bucket: str | None = None
     key: str | None = None
     url: str | None = None
+    store: str | None = None
     stream: str | None = None
     event_time: EventTime | None = None
     version_id: str | None = None
@@ -101,16 +102,18 @@ def _decode(value: bytes) -> References | Inline | Ignored:
 
 
 def _reference(fields: _Fields) -> Reference:
-    bucket, key = fields.bucket, fields.key
+    store, bucket, key = fields.store, fields.bucket, fields.key
     if fields.url is not None:
         if bucket is not None or key is not None:
             raise SchemaError("a reference has either bucket and key, or url")
-        bucket, key = split_url(fields.url)
+        by_url, bucket, key = split_url(fields.url)
+        store = store or by_url
     if bucket is None or key is None:
         raise SchemaError(f"a reference needs a {'bucket' if bucket is None else 'key'}")
     return Reference(
         bucket=bucket,
         key=key,
+        store=store or None,
         stream=fields.stream,
         event_time=fields.event_time,
         version_id=fields.version_id or None,  # as unversioned buckets have it
@@ -121,15 +124,6 @@ def _reference(fields: _Fields) -> Reference:
         rows=fields.rows,
         attributes=fields.attributes,
     )
-
-
-def split_url(url: str) -> tuple[str, str]:
-    """`s3://bucket/key` as (bucket, key), or `SchemaError`. Keys may hold `?`, `#` and `%`."""
-    scheme, _, rest = url.partition("://")
-    bucket, _, key = rest.partition("/")
-    if scheme != "s3" or not bucket or not key:
-        raise SchemaError(f"url {url[:80]!r} is not of the form s3://bucket/key")
-    return bucket, key
 
 
 def _inline(message: _Message, rows: tuple[Raw, ...], value: bytes) -> Inline:

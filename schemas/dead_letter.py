@@ -73,7 +73,7 @@ def dead_letter(
     about = None
     stream = encodable(stream)
     if reference is not None:
-        about = ObjectId(reference.bucket, reference.key, version)
+        about = ObjectId(reference.bucket, reference.key, version, reference.store)
         failed = reference.rows if rows is None else tuple(rows)
         reference = structs.replace(reference, rows=failed, stream=stream)
         rows = failed

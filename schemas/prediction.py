@@ -28,12 +28,15 @@ class Source(Struct, frozen=True):
     offset: Count
 
 
-class ObjectId(Struct, frozen=True):
-    """Which object was read; `version` is its version id or entity tag, None if not known."""
+class ObjectId(Struct, frozen=True, omit_defaults=True):
+    """Which object was read; `version` is its version id or entity tag, None if not known; `store`
+    as the reference named it.
+    """
 
     bucket: str
     key: str
     version: str | None
+    store: str | None = None
 
 
 class Failure(Struct, frozen=True):
@@ -107,10 +110,13 @@ class RecordFrame:
         attributes: dict[str, Any] | None,
         model: str,
         model_version: str | None,
+        store: str | None = None,
     ) -> None:
         about = None
         if bucket is not None and key is not None:
             about = {"bucket": encodable(bucket), "key": encodable(key), "version": version}
+            if store is not None:
+                about["store"] = encodable(store)
         self._input = f"{topic}/{partition}"
         # An id ends where its row goes in, so its closing quote comes with what follows.
         self._id = b'{"v":1,"id":' + _encode(f"{topic}/{partition}/{offset}/{object_index}/")[:-1]

@@ -59,6 +59,8 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One object to answer. Raises `SchemaError` for an empty name, a bad time, or rows out of
     order.
 
+    `store`: the name of a configured store, or what kind of store it is by the scheme of its URL
+    (`gs`; `az@account` with the account).
     `event_time`: epoch milliseconds or ISO-8601, kept as it came. `rows`: the half-open ranges
     wanted, ascending and disjoint; None is all of them. `size` in bytes. `etag` as the sender wrote
     it, with or without quotes.
@@ -66,6 +68,7 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     bucket: Annotated[str, Meta(min_length=1)]
     key: Annotated[str, Meta(min_length=1)]
+    store: str | None = None
     stream: str | None = None
     event_time: Milliseconds | Iso8601 | None = None
     version_id: Version | None = None
@@ -81,7 +84,7 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise SchemaError(
                 f"a reference needs a {'key' if self.bucket else 'bucket'} that is not empty"
             )
-        _check_text(self.bucket, self.key, self.stream, self.format, self.compression)
+        _check_text(self.bucket, self.key, self.store, self.stream, self.format, self.compression)
         _check_version(self.version_id, self.etag)
         if self.event_time is not None:
             _check_event_time(self.event_time)

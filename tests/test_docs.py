@@ -115,6 +115,19 @@ def test_every_key_is_documented_with_its_default() -> None:
     assert documented == defaults()
 
 
+def test_every_key_of_a_named_section_is_documented_with_its_default() -> None:
+    for name, kind in config.NAMED.items():
+        rows = table(section(DOCS / "configuration.md", f"`{name}`"))
+        told = {key: default for key, default, *_ in rows}
+        assert told == {key.name: _default(key) for key in msgspec.structs.fields(kind)}
+
+
+def _default(key: msgspec.structs.FieldInfo) -> str:
+    if key.required:
+        return "required"
+    return "none" if key.default is msgspec.NODEFAULT else shown(key.default)
+
+
 def test_every_choice_of_a_key_is_named_where_the_key_is() -> None:
     for name, kind in config.SECTIONS.items():
         rows = {key: text for key, *text in table(section(DOCS / "configuration.md", f"`{name}`"))}
@@ -134,7 +147,8 @@ def test_keys_and_variables_that_are_mentioned_exist(page: Path) -> None:
     text = page.read_text()
     keys = re.findall(rf"`((?:{'|'.join(config.SECTIONS)})\.[a-z0-9_]+)(?:`| = )", text)
     variables = re.findall(r"PENSTOCK_([A-Z]+)__([A-Z0-9_]+)", text)
-    keys += [f"{name}.{key}".lower() for name, key in variables if name != "SECTION"]
+    ours = {"SECTION", *(name.upper() for name in config.NAMED)}
+    keys += [f"{name}.{key}".lower() for name, key in variables if name not in ours]
     assert set(keys) <= defaults().keys()
 
 

@@ -10,6 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
+from consumers.core.places import DEFAULT
 from consumers.errors import Poison
 from consumers.ports import (
     Listed,
@@ -114,10 +115,11 @@ class MemoryObjects:
         self.parts.append((location.key, len(data)))
         return Part(data, body.size, body.etag, body.version_id)
 
-    async def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
+    async def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
         for (held, key), data in sorted(self._data.items()):
             if held == bucket and fnmatch.fnmatchcase(key, pattern):
-                yield Listed(Location(bucket, key, None, self._etag(bucket, key)), len(data))
+                location = Location(bucket, key, None, self._etag(bucket, key), store)
+                yield Listed(location, len(data))
 
     async def aclose(self) -> None:
         return

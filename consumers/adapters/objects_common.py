@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from fsspec.utils import glob_translate
 
 from consumers import config
+from consumers.core.places import DEFAULT
 from consumers.errors import (
     EXIT_USAGE,
     Fatal,
@@ -71,11 +72,22 @@ def folder_of(endpoint_url: str | None) -> str | None:
     return unquote(parts.path) if parts.scheme == "file" else None
 
 
-def check_credentials(settings: config.Objects) -> None:
+def check_credentials(settings: config.Access, section: str) -> None:
     if (settings.key is None) != (settings.secret is None):
         raise Fatal(
-            "objects.key and objects.secret go together: set both or neither", exit_code=EXIT_USAGE
+            f"{section}.key and {section}.secret go together: set both or neither",
+            exit_code=EXIT_USAGE,
         )
+    if settings.token is not None and settings.key is None:
+        raise Fatal(
+            f"{section}.token goes together with {section}.key and {section}.secret",
+            exit_code=EXIT_USAGE,
+        )
+
+
+def section_of(location: Location) -> str:
+    """Where in the configuration its store is, for messages."""
+    return DEFAULT if location.store == DEFAULT else f"stores.{location.store}"
 
 
 def is_odd(key: str) -> bool:
@@ -98,7 +110,8 @@ def quoted(etag: str) -> str:
 
 
 def name(location: Location) -> str:
-    return f"object {location.key!r} in bucket {location.bucket!r}"
+    where = "" if location.store == DEFAULT else f" of the store {location.store}"
+    return f"object {location.key!r} in bucket {location.bucket!r}{where}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +157,7 @@ def refusal(
 ) -> PenstockError:
     """What an answer other than the object means. `code` is S3's own word, if it said one."""
     said = f"{name(location)}: the store answered {f'{status} {code}'.strip()}"
+    section = section_of(location)
     if code in _LOCKED_OUT:
         return LockedOut(
             f"{said}; set this machine's clock, or give fresh credentials",
@@ -152,7 +166,7 @@ def refusal(
     if status in _PASSING_STATUS or status >= 500 or code in _PASSING:
         return Transient(said, retry_after_s=retry_after_s)
     if status in (301, 307, 308) or code in _WRONG_REGION:
-        return Poison("forbidden", f"{said}: another region; set objects.region to the bucket's")
+        return Poison("forbidden", f"{said}: another region; set {section}.region to the bucket's")
     pinned = location.version_id is not None
     if (
         status in (412, NO_SUCH_RANGE)
@@ -162,12 +176,13 @@ def refusal(
         return Poison("changed", f"{said}: the pinned version is gone; reference the present one")
     if code == "NoSuchBucket":
         return Poison(
-            "not_found", f"{said}; create it, or correct the reference or objects.endpoint_url"
+            "not_found", f"{said}; create it, or correct the reference or {section}.endpoint_url"
         )
     if code == "InvalidObjectState":
         return Poison("forbidden", f"{said}: it is archived; restore it first")
     if status in (401, 403):
-        return Poison("forbidden", f"{said}; check objects.key and objects.secret and their rights")
+        keys = f"{section}.key and {section}.secret"
+        return Poison("forbidden", f"{said}; check {keys} and their rights")
     if status in (404, 410) or (code and status in _NAMELESS_STATUS):
         return Poison("not_found", f"{said}; upload it first, or correct the reference")
     return no_sense(location, f"{status} {code}".strip())
@@ -190,21 +205,23 @@ class Renewal:
 def no_sense(location: Location, reason: object) -> Transient:
     """Somebody answered, perhaps a proxy, but not as a store does."""
     return Transient(
-        f"{name(location)}: the answer is none of a store ({reason}); check objects.endpoint_url "
-        "and what is before it"
+        f"{name(location)}: the answer is none of a store ({reason}); check "
+        f"{section_of(location)}.endpoint_url and what is before it"
     )
 
 
-def no_credentials(reason: object) -> Fatal:
+def no_credentials(reason: object, section: str) -> Fatal:
     return Fatal(
-        f"objects: {reason}; set objects.key and objects.secret, objects.profile or objects.anon",
+        f"{section}: {reason}; set {section}.key and {section}.secret, {section}.profile or "
+        f"{section}.anon",
         exit_code=EXIT_USAGE,
     )
 
 
 def no_answer(location: Location, reason: object) -> Unreachable:
     return Unreachable(
-        f"{name(location)}: the store does not answer ({reason}); check objects.endpoint_url"
+        f"{name(location)}: the store does not answer ({reason}); check "
+        f"{section_of(location)}.endpoint_url"
     )
 
 

@@ -31,6 +31,7 @@ from consumers.adapters.objects_transfer import (
     SLOW_SILENCES,
 )
 from consumers.adapters.s3_signature import Credentials, Signer
+from consumers.core.places import DEFAULT
 from consumers.ports import Body, Listed, Location, Objects, Part
 
 HEAD_BYTES: Final = 64 * 1024
@@ -51,7 +52,12 @@ class DirectObjects:
     """The port `Objects`. For an http(s) endpoint with a fixed key and secret."""
 
     def __init__(
-        self, behind: Objects, settings: config.Objects, *, read_timeout_s: float = READ_TIMEOUT_S
+        self,
+        behind: Objects,
+        settings: config.Access,
+        *,
+        section: str = DEFAULT,
+        read_timeout_s: float = READ_TIMEOUT_S,
     ) -> None:
         assert settings.endpoint_url is not None
         assert settings.key is not None
@@ -60,17 +66,18 @@ class DirectObjects:
         self._behind = behind
         self._secure: ssl.SSLContext | None = None
         if parts.scheme == "https":
-            self._secure = trusting(settings.ssl_cafile, "objects.ssl_cafile")
+            self._secure = trusting(settings.ssl_cafile, f"{section}.ssl_cafile")
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if self._secure else 80)
         self._prefix = parts.path.rstrip("/")
         region = settings.region or DEFAULT_REGION
-        self._sign = Signer(parts.netloc, region, Credentials(settings.key, settings.secret))
+        credentials = Credentials(settings.key, settings.secret, settings.token)
+        self._sign = Signer(parts.netloc, region, credentials)
         self._read_timeout_s = read_timeout_s
         self._idle: deque[_Connection] = deque()
 
     @staticmethod
-    def is_for(settings: config.Objects) -> bool:
+    def is_for(settings: config.Access) -> bool:
         """Elsewhere addresses and credentials are found by rules that the client behind knows."""
         return None not in (settings.endpoint_url, settings.key, settings.secret)
 
@@ -85,8 +92,8 @@ class DirectObjects:
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
         return await self._behind.part(location, start, stop)
 
-    def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
-        return self._behind.list(bucket, pattern)
+    def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
+        return self._behind.list(bucket, pattern, store)
 
     async def aclose(self) -> None:
         while self._idle:

@@ -28,6 +28,7 @@ from consumers.adapters.objects_common import (
 from consumers.adapters.objects_transfer import (
     check_part,
 )
+from consumers.core.places import DEFAULT
 from consumers.errors import PenstockError, Poison, Transient
 from consumers.ports import Listed, Location, Part
 from consumers.threads import in_thread
@@ -66,8 +67,8 @@ class FolderObjects:
         finally:
             await body.aclose()
 
-    async def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
-        location = Location(bucket, pattern)
+    async def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
+        location = Location(bucket, pattern, store=store)
         check_bucket(location)
         glob = Glob.of(pattern)
         start = glob.prefix[: glob.prefix.rfind("/") + 1]
@@ -77,7 +78,7 @@ class FolderObjects:
         try:
             while page := await asyncio.to_thread(lambda: list(islice(found, LISTED_AT_ONCE))):
                 for listed in page:
-                    yield listed
+                    yield listed._replace(location=listed.location._replace(store=store))
         except OSError as error:
             raise translated(error, location) from None
 

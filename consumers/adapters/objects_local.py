@@ -17,6 +17,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from consumers.adapters.objects_folder import FolderBody, open_regular, translated
+from consumers.core.places import DEFAULT
 from consumers.errors import EXIT_USAGE, Fatal, Poison
 from consumers.ports import Body, Listed, Location, Objects, Part
 
@@ -102,8 +103,8 @@ class LocalObjects:
         finally:
             await body.aclose()
 
-    def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
-        return self._store.list(bucket, pattern)
+    def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
+        return self._store.list(bucket, pattern, store)
 
     async def aclose(self) -> None:
         if self._stdin is not None:

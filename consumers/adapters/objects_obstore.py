@@ -2,7 +2,7 @@
 
 Rule: keys that its path type would rewrite, empty objects and listings go to the exact client
 behind it; all else is one GET here. Owner of one obstore store per bucket. Cut bodies are resumed
-here, requests are the caller's to repeat.
+here, requests are the caller's to repeat. `ByObstore` is any cloud's, `ObstoreObjects` S3's.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -47,12 +47,13 @@ from consumers.adapters.objects_transfer import (
     repeated,
     resuming,
 )
-from consumers.errors import Fatal
-from consumers.ports import Body, Listed, Location, Part
+from consumers.core.places import DEFAULT
+from consumers.errors import Fatal, PenstockError
+from consumers.ports import Body, Listed, Location, Objects, Part
 
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
-    from obstore.store import ClientConfig, S3Credential
+    from obstore.store import ClientConfig, ObjectStore, S3Credential
 
 # Each store has its own connections, and bucket names come from messages: there is a bound.
 MAX_STORES: Final = 128
@@ -62,15 +63,27 @@ WHOLE_TRANSFER: Final = timedelta(days=1)
 CREDENTIALS_LAST: Final = timedelta(minutes=10)
 
 
-class ObstoreObjects:
-    """The port `Objects` over anything that speaks S3."""
+Buckets = Callable[[str], "ObjectStore"]
 
-    def __init__(self, settings: config.Objects, *, read_timeout_s: float = READ_TIMEOUT_S) -> None:
-        self._exact = S3fsObjects(settings, read_timeout_s=read_timeout_s)
-        self._settings = settings
+
+class ByObstore:
+    """The port `Objects` over what obstore reaches. `reach` says how a bucket is reached, and looks
+    for credentials anew when it is called again; `exact` is the client for the rest.
+    """
+
+    def __init__(
+        self,
+        reach: Callable[[], Buckets],
+        exact: Objects,
+        meaning: Callable[[Exception, Location], PenstockError],
+        read_timeout_s: float,
+    ) -> None:
+        self._reach = reach
+        self._exact = exact
+        self._meaning = meaning
         self._read_timeout_s = read_timeout_s
         self._renewal = Renewal()
-        self._store = lru_cache(MAX_STORES)(_s3_stores(settings, read_timeout_s))
+        self._store = lru_cache(MAX_STORES)(reach())
 
     async def open(self, location: Location) -> Body:
         if is_odd(location.key):
@@ -81,21 +94,21 @@ class ObstoreObjects:
             store = self._store(location.bucket)
             result = await obstore.get_async(store, location.key, options=options or None)
         except (BaseError, OSError) as error:
-            meant = translated(error, location)
+            meant = self._meaning(error, location)
             if self._renewal.is_due(meant):
                 self._renew()
             raise meant from None
         if not result.meta["size"]:
             # It may be a 204 of whatever is before the store: only the exact client sees that.
             return await self._exact.open(location)
-        return ObstoreBody(store, location, result, self._read_timeout_s)
+        return ObstoreBody(store, location, result, self._meaning, self._read_timeout_s)
 
     def _renew(self) -> None:
         """Look for credentials anew: obstore keeps what it was given last, and a file may have
         others by now. Where none are found at this moment, the old ones are as good.
         """
         with suppress(Fatal):
-            self._store = lru_cache(MAX_STORES)(_s3_stores(self._settings, self._read_timeout_s))
+            self._store = lru_cache(MAX_STORES)(self._reach())
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
         if is_odd(location.key):
@@ -116,16 +129,34 @@ class ObstoreObjects:
         except (BaseError, OSError) as error:
             if start < 0 and is_empty(error):
                 return Part(b"", 0, location.etag, location.version_id)
-            raise translated(error, location) from None
+            raise self._meaning(error, location) from None
         meta = result.meta
         part = Part(data, meta["size"], pin_of(meta["e_tag"]), pin_of(meta["version"]))
         return check_part(part, location, start, stop)
 
-    def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
-        return self._exact.list(bucket, pattern)
+    def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
+        return self._exact.list(bucket, pattern, store)
 
     async def aclose(self) -> None:
         await self._exact.aclose()
+
+
+class ObstoreObjects(ByObstore):
+    """Over anything that speaks S3."""
+
+    def __init__(
+        self,
+        settings: config.Access,
+        *,
+        section: str = DEFAULT,
+        read_timeout_s: float = READ_TIMEOUT_S,
+    ) -> None:
+        super().__init__(
+            lambda: s3_buckets(settings, section, read_timeout_s),
+            S3fsObjects(settings, section=section, read_timeout_s=read_timeout_s),
+            translated,
+            read_timeout_s,
+        )
 
 
 class ObstoreBody:
@@ -134,6 +165,7 @@ class ObstoreBody:
     __slots__ = (
         "_chunks",
         "_location",
+        "_meaning",
         "_result",
         "_slow_s",
         "_store",
@@ -143,7 +175,12 @@ class ObstoreBody:
     )
 
     def __init__(
-        self, store: S3Store, location: Location, result: "GetResult", read_timeout_s: float
+        self,
+        store: "ObjectStore",
+        location: Location,
+        result: "GetResult",
+        meaning: Callable[[Exception, Location], PenstockError],
+        read_timeout_s: float,
     ) -> None:
         meta = result.meta
         self.size = meta["size"]
@@ -152,6 +189,7 @@ class ObstoreBody:
         self._slow_s = SLOW_SILENCES * read_timeout_s
         self._store = store
         self._location = location
+        self._meaning = meaning
         self._result: GetResult | None = result
         self._chunks: AsyncGenerator[bytes] | None = None
 
@@ -169,7 +207,7 @@ class ObstoreBody:
                 async for chunk in result.stream(SLOW_CHUNK_BYTES if is_slow else CHUNK_BYTES):
                     yield chunk
         except (BaseError, OSError) as error:
-            raise translated(error, self._location) from None
+            raise self._meaning(error, self._location) from None
 
     async def _reopen(self, offset: int) -> "GetResult":
         options: GetOptions = {"range": {"offset": offset}}
@@ -199,15 +237,28 @@ def _pinned(location: Location) -> "GetOptions":
     return options
 
 
-def _s3_stores(settings: config.Objects, read_timeout_s: float) -> Callable[[str], S3Store]:
+def client_options(settings: config.Access, section: str, read_timeout_s: float) -> "ClientConfig":
+    """Of every cloud's client."""
+    options: ClientConfig = {
+        "allow_http": (settings.endpoint_url or "").startswith("http:"),
+        "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
+        "read_timeout": timedelta(seconds=read_timeout_s),
+        "timeout": WHOLE_TRANSFER,
+    }
+    if settings.ssl_cafile:
+        options["root_certificate"] = authorities(settings.ssl_cafile, f"{section}.ssl_cafile")
+    return options
+
+
+def s3_buckets(settings: config.Access, section: str, read_timeout_s: float) -> Buckets:
     """How to reach a bucket: as configured, with botocore's chain where keys are not."""
-    check_credentials(settings)
+    check_credentials(settings, section)
     try:
         session = Session(profile=settings.profile)
         region = settings.region or session.get_config_variable("region") or DEFAULT_REGION
-        credentials = None if settings.anon else _credentials(settings, session)
+        credentials = None if settings.anon else _credentials(settings, session, section)
     except BotoCoreError as error:
-        raise no_credentials(error) from None
+        raise no_credentials(error, section) from None
     endpoint = {"endpoint": settings.endpoint_url} if settings.endpoint_url else {}
     options: Any = {
         **endpoint,
@@ -215,30 +266,25 @@ def _s3_stores(settings: config.Objects, read_timeout_s: float) -> Callable[[str
         "skip_signature": settings.anon,
         "virtual_hosted_style_request": False,
     }
-    client_options: ClientConfig = {
-        "allow_http": (settings.endpoint_url or "").startswith("http:"),
-        "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
-        "read_timeout": timedelta(seconds=read_timeout_s),
-        "timeout": WHOLE_TRANSFER,
-    }
-    if settings.ssl_cafile:
-        client_options["root_certificate"] = authorities(settings.ssl_cafile, "objects.ssl_cafile")
+    of_client = client_options(settings, section, read_timeout_s)
     return lambda bucket: S3Store(
         bucket,
         config=options,
         credential_provider=credentials,
-        client_options=client_options,
+        client_options=of_client,
         retry_config={"max_retries": 0},
     )
 
 
-def _credentials(settings: config.Objects, session: Session) -> "Callable[[], S3Credential]":
+def _credentials(
+    settings: config.Access, session: Session, section: str
+) -> "Callable[[], S3Credential]":
     """Asked when none are fresh; never the environment's token beside configured keys."""
     if settings.key is not None and settings.secret is not None:
-        session.set_credentials(settings.key, settings.secret)
+        session.set_credentials(settings.key, settings.secret, settings.token)
     source = session.get_credentials()
     if source is None:
-        raise no_credentials("no credentials found")
+        raise no_credentials("no credentials found", section)
 
     def fresh() -> "S3Credential":
         frozen = source.get_frozen_credentials()

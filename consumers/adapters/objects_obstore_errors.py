@@ -9,7 +9,13 @@ import re
 from obstore.exceptions import PermissionDeniedError, PreconditionError, UnauthenticatedError
 
 from consumers.adapters.certificates import untrusted
-from consumers.adapters.objects_common import NO_SUCH_RANGE, no_answer, no_sense, refusal
+from consumers.adapters.objects_common import (
+    NO_SUCH_RANGE,
+    no_answer,
+    no_sense,
+    refusal,
+    section_of,
+)
 from consumers.errors import PenstockError
 from consumers.ports import Location
 
@@ -41,7 +47,7 @@ def translated(error: Exception, location: Location) -> PenstockError:
     if status is None and _NO_SENSE.search(text):
         return no_sense(location, text.partition("\n")[0])
     if status is None:
-        untrusting = untrusted(text, "objects.ssl_cafile")
+        untrusting = untrusted(text, f"{section_of(location)}.ssl_cafile")
         return untrusting or no_answer(location, text.partition("\n")[0])
     return refusal(location, status, code[1] if code else "")
 

@@ -43,6 +43,7 @@ from consumers.adapters.objects_transfer import (
     repeated,
     resuming,
 )
+from consumers.core.places import DEFAULT
 from consumers.errors import PenstockError
 from consumers.ports import Body, Listed, Location, Part
 
@@ -50,11 +51,18 @@ from consumers.ports import Body, Listed, Location, Part
 class S3fsObjects:
     """The port `Objects` over anything that speaks S3."""
 
-    def __init__(self, settings: config.Objects, *, read_timeout_s: float = READ_TIMEOUT_S) -> None:
-        check_credentials(settings)
+    def __init__(
+        self,
+        settings: config.Access,
+        *,
+        section: str = DEFAULT,
+        read_timeout_s: float = READ_TIMEOUT_S,
+    ) -> None:
+        check_credentials(settings, section)
         self._settings = settings
+        self._section = section
         self._read_timeout_s = read_timeout_s
-        self._files = _files(settings, read_timeout_s)
+        self._files = _files(settings, section, read_timeout_s)
         self._client: Any = None
         self._retired: list[Any] = []
         self._renewal = Renewal()
@@ -115,10 +123,10 @@ class S3fsObjects:
             await before.close()
         self._retired = [] if self._client is None else [self._client]
         self._client = None
-        self._files = _files(self._settings, self._read_timeout_s)
+        self._files = _files(self._settings, self._section, self._read_timeout_s)
 
-    async def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
-        location = Location(bucket, pattern)
+    async def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
+        location = Location(bucket, pattern, store=store)
         check_bucket(location)
         glob = Glob.of(pattern)
         try:
@@ -128,9 +136,8 @@ class S3fsObjects:
             async for page in pages.paginate(Bucket=bucket, Prefix=glob.prefix):
                 for entry in page.get("Contents", ()):
                     if glob.matches(entry["Key"]):
-                        yield Listed(
-                            Location(bucket, entry["Key"], etag=entry["ETag"]), entry["Size"]
-                        )
+                        found = Location(bucket, entry["Key"], None, entry["ETag"], store)
+                        yield Listed(found, entry["Size"])
         except CLIENT_ERRORS as error:
             raise translated(error, location) from None
 
@@ -217,7 +224,7 @@ def _pinned(location: Location) -> dict[str, str]:
     return pin
 
 
-def _files(settings: config.Objects, read_timeout_s: float) -> S3FileSystem:
+def _files(settings: config.Access, section: str, read_timeout_s: float) -> S3FileSystem:
     return S3FileSystem(
         asynchronous=True,
         skip_instance_cache=True,
@@ -225,7 +232,8 @@ def _files(settings: config.Objects, read_timeout_s: float) -> S3FileSystem:
         endpoint_url=settings.endpoint_url,
         key=settings.key,
         secret=settings.secret,
-        client_kwargs=_client_options(settings),
+        token=settings.token,
+        client_kwargs=_client_options(settings, section),
         config_kwargs={
             "connect_timeout": CONNECT_TIMEOUT_S,
             "read_timeout": read_timeout_s,
@@ -239,9 +247,9 @@ def _files(settings: config.Objects, read_timeout_s: float) -> S3FileSystem:
     )
 
 
-def _client_options(settings: config.Objects) -> dict[str, str]:
+def _client_options(settings: config.Access, section: str) -> dict[str, str]:
     options = {"region_name": settings.region} if settings.region else {}
     if settings.ssl_cafile:
-        trusting(settings.ssl_cafile, "objects.ssl_cafile")  # a wrong file is refused at once
+        trusting(settings.ssl_cafile, f"{section}.ssl_cafile")  # a wrong file is refused at once
         options["verify"] = settings.ssl_cafile
     return options

@@ -25,6 +25,7 @@ from consumers.adapters.objects_common import (
     no_credentials,
     no_sense,
     refusal,
+    section_of,
 )
 from consumers.errors import PenstockError, Poison
 from consumers.ports import Location
@@ -77,9 +78,9 @@ def translated(error: Exception, location: Location) -> PenstockError:
     if isinstance(error, ParamValidationError):
         return Poison("not_found", f"{name(location)}: S3 allows no such name")
     if isinstance(error, NoCredentialsError | ProfileNotFound | CredentialRetrievalError):
-        return no_credentials(error)
+        return no_credentials(error, section_of(location))
     if isinstance(error, RecursionError):
         return refusal(location, 301, "")
     if isinstance(error, ValueError) or type(error) is HTTPClientError:
         return no_sense(location, error)
-    return untrusted(str(error), "objects.ssl_cafile") or no_answer(location, error)
+    return untrusted(str(error), f"{section_of(location)}.ssl_cafile") or no_answer(location, error)

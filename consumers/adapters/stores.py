@@ -1,23 +1,136 @@
-"""Which adapter reads `objects.endpoint_url`.
+"""The one place where a store is made from its settings, and an object is read from its own store.
 
-Rule: obstore unless another client is asked for; plain HTTP where nothing of the store's own
-protocol is needed; a folder for `file://`. Owner: the application and the library call.
+Rule: `[objects]` and every `[stores.NAME]` have a client each, by the scheme of the address:
+obstore for S3, Google and Azure, unless another is asked for; plain HTTP where nothing of the
+store's own protocol is needed; a folder for `file://`; fsspec for the rest. Owner: the application
+and the library call.
 """
 
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
+from typing import Final
+
+import msgspec
+
 from consumers import config
+from consumers.adapters.objects_clouds import CloudObjects
 from consumers.adapters.objects_common import folder_of
 from consumers.adapters.objects_direct import DirectObjects
 from consumers.adapters.objects_folder import FolderObjects
+from consumers.adapters.objects_fsspec import FsspecObjects
 from consumers.adapters.objects_obstore import ObstoreObjects
 from consumers.adapters.objects_s3fs import S3fsObjects
-from consumers.ports import Objects
+from consumers.core.places import DEFAULT, Place
+from consumers.errors import EXIT_USAGE, Fatal
+from consumers.ports import Body, Listed, Location, Objects, Part
+from schemas.errors import SchemaError
+from schemas.urls import S3, split_place
+
+# Reached without any setting, by the cloud's own chain of credentials.
+CLOUDS: Final = ("gs", "az")
 
 
-def open_objects(settings: config.Objects) -> Objects:
+def open_objects(cfg: config.Config, *, lazily: bool = False) -> Objects:
+    """All that are configured; `lazily`: each when an object of it is asked for. Raises `Fatal` for
+    settings that cannot be right.
+    """
+    makers: dict[str, Callable[[], Objects]] = {DEFAULT: partial(_open_default, cfg.objects)}
+    makers |= {name: partial(open_store, name, store) for name, store in cfg.stores.items()}
+    if not cfg.stores:
+        return makers[DEFAULT]()
+    objects = Stores(makers)
+    for place in places_of(cfg) if not lazily else ():
+        objects.of(place.name)
+    return objects
+
+
+def open_store(name: str, store: config.Store) -> Objects:
+    """The client of `[stores.NAME]`."""
+    section = f"stores.{name}"
+    scheme = place_of(name, store).scheme
+    if scheme == S3:
+        return _open_s3(store, section)
+    if scheme in CLOUDS:
+        return CloudObjects(store, scheme, section=section)
+    if scheme == "file":
+        return FolderObjects(folder_of(store.url) or "/")
+    return FsspecObjects(store, scheme, section=section)
+
+
+def _open_default(settings: config.Objects) -> Objects:
     folder = folder_of(settings.endpoint_url)
-    if folder is not None:
-        return FolderObjects(folder)
+    return _open_s3(settings, DEFAULT) if folder is None else FolderObjects(folder)
+
+
+def _open_s3(settings: config.Access, section: str) -> Objects:
     if settings.client == "s3fs":
-        return S3fsObjects(settings)
-    objects = ObstoreObjects(settings)
-    return DirectObjects(objects, settings) if DirectObjects.is_for(settings) else objects
+        return S3fsObjects(settings, section=section)
+    objects = ObstoreObjects(settings, section=section)
+    if DirectObjects.is_for(settings):
+        return DirectObjects(objects, settings, section=section)
+    return objects
+
+
+def places_of(cfg: config.Config) -> list[Place]:
+    """What each store is for. `[objects]` is one of them unless only others are configured."""
+    named = [place_of(name, store) for name, store in cfg.stores.items()]
+    access = {key: getattr(cfg.objects, key) for key in config.Access.__struct_fields__}
+    if named and config.Access(**access) == config.Access():
+        return named
+    return [Place(DEFAULT, S3), *named]
+
+
+def places_of_caller(cfg: config.Config) -> list[Place]:
+    """For URLs that the caller names: `[objects]` is always one."""
+    return [Place(DEFAULT, S3), *(place for place in places_of(cfg) if place.name != DEFAULT)]
+
+
+def place_of(name: str, store: config.Store) -> Place:
+    if name == DEFAULT:
+        raise Fatal(
+            f"[stores.{DEFAULT}]: that is the name of the section [objects]; choose another",
+            exit_code=EXIT_USAGE,
+        )
+    try:
+        scheme, account, bucket, _ = split_place(store.url)
+    except SchemaError as error:
+        raise Fatal(f"stores.{name}.url: {error}", exit_code=EXIT_USAGE) from None
+    # The path of a folder is no bucket: its subfolders are.
+    bucket = "*" if scheme == "file" else bucket or "*"
+    return Place(name, scheme, bucket, store.account or account, tuple(store.route or ()))
+
+
+def with_clouds(cfg: config.Config) -> config.Config:
+    """For URLs that the caller names: clouds for which nothing is configured are asked as their
+    own tools would ask them. A topic's references never choose a store that nobody configured.
+    """
+    found = {place_of(name, store).scheme for name, store in cfg.stores.items()}
+    clouds = {scheme: config.Store(url=f"{scheme}://") for scheme in CLOUDS if scheme not in found}
+    return msgspec.structs.replace(cfg, stores=clouds | cfg.stores)
+
+
+class Stores:
+    """The port `Objects` over several clients: each made when it is first needed."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], Objects]]) -> None:
+        self._makers = makers
+        self._opened: dict[str, Objects] = {}
+
+    def of(self, store: str) -> Objects:
+        objects = self._opened.get(store)
+        if objects is None:
+            objects = self._opened[store] = self._makers[store]()
+        return objects
+
+    async def open(self, location: Location) -> Body:
+        return await self.of(location.store).open(location)
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        return await self.of(location.store).part(location, start, stop)
+
+    def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
+        return self.of(store).list(bucket, pattern, store)
+
+    async def aclose(self) -> None:
+        for objects in self._opened.values():
+            await objects.aclose()

@@ -8,17 +8,21 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
 from consumers.adapters.objects_local import LOCAL, local_files, local_path
+from consumers.core.places import Places
 from consumers.errors import EXIT_USAGE, Fatal, Poison
 from consumers.ports import Commit, Objects, Outgoing, Rebalance, Record
-from schemas.codec import SchemaError, encode_reference, split_url
+from schemas.codec import SchemaError, encode_reference
 from schemas.reference import Reference
+from schemas.urls import split_url
 
 # Records looked at in one poll; listing pages are larger and stay with the store's client.
 POLL_RECORDS = 100
 _MAGIC = frozenset("*?[")
 
 
-async def references(objects: Objects, urls: Sequence[str]) -> AsyncIterator[Reference]:
+async def references(
+    objects: Objects, urls: Sequence[str], places: Places
+) -> AsyncIterator[Reference]:
     """A reference per object or file the URLs and paths name, globs listed by key. Raises `Fatal`
     when a glob matches nothing, or its bucket cannot be listed.
     """
@@ -31,18 +35,19 @@ async def references(objects: Objects, urls: Sequence[str]) -> AsyncIterator[Ref
                 raise Fatal(f"no file matches {url}", exit_code=EXIT_USAGE)
             continue
         try:
-            bucket, key = split_url(url)
+            store, bucket, key = split_url(url)
         except SchemaError as error:
             said = f"{error}; all objects of a bucket are 's3://bucket/**'"
             raise Fatal(said, exit_code=EXIT_USAGE) from None
         if not _MAGIC & set(key):
-            yield Reference(bucket=bucket, key=key)
+            yield Reference(bucket=bucket, key=key, store=store)
             continue
         matched = False
         try:
-            async for listed in objects.list(bucket, key):
+            async for listed in objects.list(bucket, key, places.of(store, bucket, key)):
                 matched = True
-                yield Reference(bucket=bucket, key=listed.location.key, size=listed.size)
+                found = listed.location.key
+                yield Reference(bucket=bucket, key=found, store=store, size=listed.size)
         except Poison as error:  # no such bucket, or no right to list it: the caller's to correct
             raise Fatal(str(error), exit_code=EXIT_USAGE) from None
         if not matched:

@@ -25,17 +25,17 @@ def show_config(context: Context, schema: bool) -> None:
         click.echo(orjson.dumps(msgspec.json.schema(config.Config), option=orjson.OPT_INDENT_2))
         return
     resolved = context.resolve()
-    shown = resolved.config.masked()
+    sections = resolved.config.sections()
     sources = {
         f"{section}.{key}": resolved.sources.get(f"{section}.{key}", DEFAULT)
-        for section, keys in shown.items()
+        for section, keys in sections.items()
         for key in keys
     }
     console = Console()
     if console.is_terminal:
-        console.print(_table(shown, sources))
+        console.print(_table(sections, sources))
     else:
-        document = {**shown, "sources": sources}
+        document = {**resolved.config.masked(), "sources": sources}
         click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
 
 

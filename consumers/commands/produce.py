@@ -12,13 +12,13 @@ from consumers.commands.shared import Context, common, counting, pass_context, r
 @pass_context
 def produce(context: Context, urls: tuple[str, ...], stream: str | None) -> None:
     """Announce objects that are in the store (URLs or globs): one reference each."""
-    from consumers.adapters.stores import open_objects
+    from consumers.adapters.stores import open_objects, with_clouds
     from consumers.ops.produce import produce as announce
 
-    cfg = context.load()
+    cfg = with_clouds(context.load())
 
     async def work() -> None:
-        objects = open_objects(cfg.objects)
+        objects = open_objects(cfg, lazily=True)
         try:
             with counting("references") as count:
                 sent = await announce(cfg, objects, urls, stream=stream, on_sent=count)

@@ -15,6 +15,7 @@ from consumers.core.cursor import START
 from consumers.core.kept import Kept
 from consumers.core.owner import Answered, Origin, Owner, Times
 from consumers.core.payload import Payload
+from consumers.core.places import DEFAULT
 from consumers.core.ranges import END
 from consumers.core.reasons import Reasons
 from consumers.core.suspects import Suspicion
@@ -184,7 +185,8 @@ def _cost_of(rejection: Rejection) -> int:
 class Ticket:
     """One object of one record: its identity, its chain of blocks, and how it ended.
 
-    `reference` is None for inline rows and for a record that is no reference. `cost_bytes`
+    `reference` is None for inline rows and for a record that is no reference. `store` has the
+    object. `cost_bytes`
     is its share of what the message takes in memory. `value_kept`: a dead letter has its message.
     `closed` means: no more blocks will come, `rows` is the object's
     row count, `failure` tells why if it could not be read to its end.
@@ -210,6 +212,7 @@ class Ticket:
         "row_rules",
         "rows",
         "started",
+        "store",
         "stream",
         "suspicion",
         "tail",
@@ -225,6 +228,7 @@ class Ticket:
         stream: str,
         reference: Reference | None,
         inline: Inline | None = None,
+        store: str = DEFAULT,
     ) -> None:
         self.owner = owner
         self.record = record
@@ -232,6 +236,7 @@ class Ticket:
         self.stream = stream
         self.reference = reference
         self.inline = inline
+        self.store = store
         self.pin: tuple[str | None, str | None] | None = None
         self.row_rules = ""
         self.frame: RecordFrame | None = None
@@ -265,6 +270,8 @@ class Ticket:
         if self.reference is None:
             return cursor.digest("inline", str(self.record.offset), self.row_rules)
         name = f"{self.reference.bucket}/{self.reference.key}"
+        if self.store != DEFAULT:
+            name = f"{self.store}:{name}"
         return cursor.digest(name, self.version, self.row_rules)
 
     def resumes(self) -> bool:

@@ -2,10 +2,12 @@
 
 Rule: in input order. Where order is kept per stream, a stream has its share of the fetchers and of
 the objects in work and no more, so that one that is held back leaves the rest to the others.
+Objects of one store never wait for those of another.
 Owner: the lane.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -23,9 +25,18 @@ class Jobs(Protocol):
         """How many may be taken now."""
         ...
 
+    @property
+    def stores(self) -> Iterable[str]:
+        """Those of which some may be taken now, perhaps others."""
+        ...
+
+    def waiting(self, store: str) -> int:
+        """How many of this store's may be taken now."""
+        ...
+
     def add(self, ticket: Ticket) -> None: ...
 
-    def take(self) -> Ticket: ...
+    def take(self, store: str) -> Ticket: ...
 
     def fetched(self, ticket: Ticket) -> None: ...
 
@@ -34,22 +45,43 @@ class Jobs(Protocol):
     def clear(self) -> None: ...
 
 
-class JobsInOrder:
+class _Ready:
+    """What may be taken now, a queue for each store."""
+
+    def __init__(self) -> None:
+        self._ready: dict[str, deque[Ticket]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._ready.values()))
+
+    @property
+    def stores(self) -> Iterable[str]:
+        return self._ready
+
+    def waiting(self, store: str) -> int:
+        ready = self._ready.get(store)
+        return len(ready) if ready else 0
+
+    def take(self, store: str) -> Ticket:
+        return self._ready[store].popleft()
+
+    def _put(self, ticket: Ticket) -> None:
+        ready = self._ready.get(ticket.store)
+        if ready is None:
+            ready = self._ready[ticket.store] = deque()
+        ready.append(ticket)
+
+
+class JobsInOrder(_Ready):
     """First come, first served."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.in_work = 0
-        self._tickets: deque[Ticket] = deque()
-
-    def __len__(self) -> int:
-        return len(self._tickets)
 
     def add(self, ticket: Ticket) -> None:
         self.in_work += 1
-        self._tickets.append(ticket)
-
-    def take(self) -> Ticket:
-        return self._tickets.popleft()
+        self._put(ticket)
 
     def fetched(self, ticket: Ticket) -> None:
         """Any number may be fetched at a time."""
@@ -58,7 +90,7 @@ class JobsInOrder:
         self.in_work -= 1
 
     def clear(self) -> None:
-        self._tickets.clear()
+        self._ready.clear()
 
 
 class Share(NamedTuple):
@@ -80,19 +112,16 @@ class _Stream:
     waiting: deque[Ticket] = field(default_factory=deque)
 
 
-class JobsByStream:
+class JobsByStream(_Ready):
     """First come, first served among the streams that have not used up their share. `in_work` only
     grows by `add`: the lane, which adds, decides how many may be in work.
     """
 
     def __init__(self, share: Share) -> None:
+        super().__init__()
         self.in_work = 0
         self._share = share
-        self._ready: deque[Ticket] = deque()
         self._streams: dict[str, _Stream] = {}
-
-    def __len__(self) -> int:
-        return len(self._ready)
 
     def add(self, ticket: Ticket) -> None:
         stream = self._streams.setdefault(ticket.stream, _Stream())
@@ -103,9 +132,6 @@ class JobsByStream:
         self.in_work += 1
         stream.admitted.append(ticket)
         self._let_in(stream)
-
-    def take(self) -> Ticket:
-        return self._ready.popleft()
 
     def fetched(self, ticket: Ticket) -> None:
         stream = self._streams[ticket.stream]
@@ -132,4 +158,4 @@ class JobsByStream:
     def _let_in(self, stream: _Stream) -> None:
         while stream.admitted and stream.fetching < self._share.fetching:
             stream.fetching += 1
-            self._ready.append(stream.admitted.popleft())
+            self._put(stream.admitted.popleft())

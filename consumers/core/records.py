@@ -196,6 +196,7 @@ class Records:
             "stream": ticket.stream,
             "bucket": reference.bucket if reference else None,
             "key": reference.key if reference else None,
+            "store": reference.store if reference else None,
             "event_time": origin.event_time if origin else None,
             "attributes": origin.attributes if origin else None,
         }

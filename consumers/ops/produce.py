@@ -10,11 +10,12 @@ from typing import NamedTuple
 from consumers import config
 from consumers.adapters.kafka_announcer import announcing
 from consumers.adapters.objects_local import local_path
+from consumers.adapters.stores import places_of_caller
 from consumers.adapters.urls import references
+from consumers.core.places import Places
 from consumers.errors import EXIT_USAGE, Fatal, Poison
 from consumers.ports import Location, Objects
 from schemas.codec import encode_reference
-from schemas.reference import Reference
 
 
 class Produced(NamedTuple):
@@ -57,11 +58,13 @@ async def produce(
                 exit_code=EXIT_USAGE,
             )
     streams: set[str] = set()
+    places = Places(places_of_caller(cfg))
     async with announcing(cfg.kafka) as announcer:
         count = 0
-        async for reference in references(objects, urls):
+        async for reference in references(objects, urls, places):
             if reference.size is None:
-                await _look_for(objects, reference)
+                store = places.of(reference.store, reference.bucket, reference.key)
+                await _look_for(objects, Location(reference.bucket, reference.key, store=store))
             folder, slash, _ = reference.key.rpartition("/")
             key = stream or f"{reference.bucket}/{folder}{slash}"
             await announcer.send(encode_reference(reference), key.encode())
@@ -72,10 +75,10 @@ async def produce(
     return Produced(announcer.acknowledged, len(streams))
 
 
-async def _look_for(objects: Objects, reference: Reference) -> None:
+async def _look_for(objects: Objects, location: Location) -> None:
     """A listing has sizes: this one was named. Raises `Fatal` if it is not there."""
     try:
-        body = await objects.open(Location(reference.bucket, reference.key))
+        body = await objects.open(location)
     except Poison as error:
         raise Fatal(f"not announced: {error}", exit_code=EXIT_USAGE) from None
     await body.aclose()

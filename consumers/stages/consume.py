@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 
 from consumers.core.blocks import Rejection, Ticket
 from consumers.core.gather import Gather
+from consumers.core.places import DEFAULT, Places, is_whole
+from consumers.errors import Poison
 from consumers.lane import Lane
 from consumers.ports import Clock, Record, Source
 from consumers.telemetry import Telemetry
@@ -66,6 +68,7 @@ class Intake:
         *,
         stream_from: str | None,
         allow: Sequence[str] | None,
+        places: Places,
         clock: Clock,
         telemetry: Telemetry,
     ) -> None:
@@ -73,6 +76,7 @@ class Intake:
         self._stream_from = re.compile(stream_from) if stream_from else None
         self._allow = [re.compile(fnmatch.translate(_whole(glob))) for glob in allow or ()]
         self._allow_all = allow is None
+        self._places = places
         self._telemetry = telemetry
 
     def tickets(self, lane: Lane, record: Record) -> list[Ticket]:
@@ -104,8 +108,17 @@ class Intake:
     def _ticket(
         self, lane: Lane, record: Record, index: int, reference: Reference, key: str
     ) -> Ticket:
-        ticket = Ticket(lane, record, index, self._stream(reference, key), reference)
-        if not self._allowed(reference):
+        refused: Poison | None = None
+        store = DEFAULT
+        try:
+            store = self._places.of(reference.store, reference.bucket, reference.key)
+        except Poison as error:
+            refused = error
+        stream = self._stream(reference, key)
+        ticket = Ticket(lane, record, index, stream, reference, store=store)
+        if refused is not None:
+            ticket.close(Rejection(refused.code, str(refused), "consume"))
+        elif not self._allowed(reference):
             ticket.close(
                 Rejection(
                     "not_allowed",
@@ -151,4 +164,4 @@ def _fallback_stream(record: Record) -> str:
 
 def _whole(glob: str) -> str:
     """`bucket` and `bucket/prefix/` allow everything below them."""
-    return f"{glob.rstrip('/')}/*" if "/" not in glob or glob.endswith("/") else glob
+    return f"{glob.rstrip('/')}/*" if is_whole(glob) else glob

@@ -1,13 +1,14 @@
 """Fetches objects: a fixed number of fetchers, lanes in turn, objects of a lane in order.
 
 Rule: one object is one fetcher's from the first try to the last; what is tried again and for how
-long is decided here, what a try is in download_object.py. Owner: the pipeline runs `fetch_forever`
-as often as `objects.concurrency` says.
+long is decided here, what a try is in download_object.py. A store has fetchers of its own, so that
+one that is away keeps nobody from the others. Owner: the pipeline runs `fetch_forever` for each
+store as often as its `concurrency` says.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from consumers.core.blocks import Rejection, Ticket
 from consumers.core.retry import Backoff, Tries
@@ -29,6 +30,23 @@ AWAY_RETRY = Backoff(first_s=0.1, most_s=5.0)
 LATE_OBJECT_POLL_S = 0.1
 
 
+class _Pool:
+    """The fetchers of one store: who waits for work, and which lanes have some, each once."""
+
+    def __init__(self) -> None:
+        self.lanes: deque[Lane] = deque()
+        self.offered: set[Lane] = set()
+        self.idle: deque[asyncio.Future[None]] = deque()
+
+    def wake_one(self) -> bool:
+        while self.idle:
+            idle = self.idle.popleft()
+            if not idle.done():
+                idle.set_result(None)
+                return True
+        return False
+
+
 class Download:
     """`offer` lanes that have jobs; fetchers take one object at a time."""
 
@@ -38,7 +56,7 @@ class Download:
         microbatch: Microbatch,
         clock: Clock,
         telemetry: Telemetry,
-        outage: Outage,
+        outages: Mapping[str, Outage],
         dedupe: Dedupe,
         jitter: Callable[[], float],
         *,
@@ -48,51 +66,50 @@ class Download:
         self._microbatch = microbatch
         self._clock = clock
         self._telemetry = telemetry
-        self._outage = outage
+        self._outages = outages
         self._dedupe = dedupe
         self._jitter = jitter
         self._wait_for_object_s = wait_for_object_s
-        self._lanes: deque[Lane] = deque()
-        self._idle: deque[asyncio.Future[None]] = deque()
+        self._pools = {store: _Pool() for store in outages}
 
     def offer(self, lane: Lane) -> None:
-        """This lane has jobs again. Called once per stretch of jobs."""
-        self._lanes.append(lane)
-        for _ in range(len(lane.jobs)):
-            if not self._wake_one():
-                return
+        """This lane has jobs; said again while it has some, that changes nothing."""
+        for store in lane.jobs.stores:
+            pool = self._pools[store]
+            if lane in pool.offered:
+                continue
+            pool.offered.add(lane)
+            pool.lanes.append(lane)
+            for _ in range(lane.jobs.waiting(store)):
+                if not pool.wake_one():
+                    break
 
-    async def fetch_forever(self) -> None:
+    async def fetch_forever(self, store: str) -> None:
+        pool = self._pools[store]
         while True:
-            ticket = await self._next()
+            ticket = await self._next(pool, store)
             ticket.started = True
             ticket.times.fetching_s = self._clock.now()
             async with self._dedupe.turn(ticket):
                 await self._fetch(ticket)
             ticket.owner.fetched(ticket)
 
-    async def _next(self) -> Ticket:
+    async def _next(self, pool: _Pool, store: str) -> Ticket:
         while True:
-            while self._lanes:
-                lane = self._lanes.popleft()
-                if lane.jobs:
-                    ticket = lane.jobs.take()
-                    if lane.jobs:
-                        self._lanes.append(lane)
+            while pool.lanes:
+                lane = pool.lanes.popleft()
+                pool.offered.discard(lane)
+                if lane.jobs.waiting(store):
+                    ticket = lane.jobs.take(store)
+                    if lane.jobs.waiting(store):
+                        pool.offered.add(lane)
+                        pool.lanes.append(lane)
                         # Jobs may have come since `offer`, and this one may take long.
-                        self._wake_one()
+                        pool.wake_one()
                     return ticket
             idle = asyncio.get_running_loop().create_future()
-            self._idle.append(idle)
+            pool.idle.append(idle)
             await idle
-
-    def _wake_one(self) -> bool:
-        while self._idle:
-            idle = self._idle.popleft()
-            if not idle.done():
-                idle.set_result(None)
-                return True
-        return False
 
     async def _fetch(self, ticket: Ticket) -> None:
         """Read the ticket's object to its end, or close the ticket with the reason why not."""
@@ -113,7 +130,7 @@ class Download:
             except Transient as error:
                 is_away = not tries.is_open and await self._reader.is_away(ticket, error)
                 has_new = ticket.next_row > rows_before
-                delay_s = self._after(error, tries, is_away=is_away, has_new=has_new)
+                delay_s = self._after(ticket, error, tries, is_away=is_away, has_new=has_new)
                 if delay_s is None:
                     ticket.close(Rejection("unavailable", str(error), "download", tries.count))
                     return
@@ -124,14 +141,14 @@ class Download:
                 return
 
     def _after(
-        self, error: Transient, tries: Tries, *, is_away: bool, has_new: bool
+        self, ticket: Ticket, error: Transient, tries: Tries, *, is_away: bool, has_new: bool
     ) -> float | None:
         """Seconds before the next try, or None: give up. Only a store that is away keeps the
         watchdog quiet; anything else has an end of its own.
         """
         self._telemetry.retried("download", is_away=is_away)
         if is_away:
-            self._outage.unreachable(error)
+            self._outages[ticket.store].unreachable(error)
         return tries.failed(
             self._clock.now(), self._jitter(), error.retry_after_s, is_away=is_away, has_new=has_new
         )

@@ -6,6 +6,7 @@ has room, so a spent budget stops the transfer itself. Owner: the fetchers.
 """
 
 import logging
+from collections.abc import Mapping
 
 from consumers.budget import Budget
 from consumers.core.blocks import Ticket
@@ -38,7 +39,7 @@ class ObjectReader:
         budget: Budget,
         clock: Clock,
         telemetry: Telemetry,
-        outage: Outage,
+        outages: Mapping[str, Outage],
         dedupe: Dedupe,
         *,
         pin: bool,
@@ -50,7 +51,7 @@ class ObjectReader:
         self._budget = budget
         self._clock = clock
         self._telemetry = telemetry
-        self._outage = outage
+        self._outages = outages
         self._dedupe = dedupe
         self._pin = pin
         self._object_bytes = object_bytes
@@ -78,7 +79,7 @@ class ObjectReader:
             return
         body = await self._objects.open(self._location(ticket))
         tries.is_open = True
-        self._outage.answered()
+        self._outages[ticket.store].answered()
         try:
             await self._read_body(ticket, reading, body, room)
         finally:
@@ -90,7 +91,7 @@ class ObjectReader:
         """
         reference = ticket.reference
         assert reference is not None
-        location = Location(reference.bucket, reference.key)
+        location = Location(reference.bucket, reference.key, store=ticket.store)
         if not self._pin and not ticket.next_row:
             return location
         version_id, etag = ticket.pin or (reference.version_id, reference.etag)
@@ -115,7 +116,7 @@ class ObjectReader:
         await room()
         tail = await self._objects.part(self._location(ticket), -TAIL_BYTES)
         tries.is_open = True
-        self._outage.answered()
+        self._outages[ticket.store].answered()
         if not self._begin_version(ticket, tail) or not tail.size:
             return
         location = self._pinned(ticket)
@@ -144,7 +145,8 @@ class ObjectReader:
                 f"the store tells no version of {reference.bucket}/{reference.key}, so that its "
                 "parts could be of different ones",
             )
-        return Location(reference.bucket, reference.key, version_id, None if version_id else etag)
+        etag = None if version_id else etag
+        return Location(reference.bucket, reference.key, version_id, etag, ticket.store)
 
     def _begin_version(self, ticket: Ticket, body: Body | Part) -> bool:
         """From here on the ticket is bound to the version that is read. False: it
@@ -176,8 +178,9 @@ class ObjectReader:
             return False
         if isinstance(error, LockedOut):
             return True
+        probe = Location(ticket.reference.bucket, PROBE_KEY, store=ticket.store)
         try:
-            body = await self._objects.open(Location(ticket.reference.bucket, PROBE_KEY))
+            body = await self._objects.open(probe)
         except Unreachable:
             return True
         except (Poison, Transient):

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from consumers.adapters.memory_objects import MemoryObjects
 from consumers.core.payload import Payload
+from consumers.core.places import DEFAULT
 from consumers.errors import Overloaded, Transient, Unreachable, WorkerDied
 from consumers.ports import Answers, Body, Listed, Location, Part
 from consumers.testing.faults import Weather
@@ -102,8 +103,8 @@ class SimulatedObjects:
             self.reading -= 1
         return answer
 
-    def list(self, bucket: str, pattern: str) -> AsyncIterator[Listed]:
-        return self._objects.list(bucket, pattern)
+    def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
+        return self._objects.list(bucket, pattern, store)
 
     async def aclose(self) -> None:
         return

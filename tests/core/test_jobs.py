@@ -1,10 +1,11 @@
 from consumers.core.blocks import Ticket
 from consumers.core.jobs import Jobs, JobsByStream, JobsInOrder, Share
+from consumers.core.places import DEFAULT
 from tests.core.builders import ticket
 
 
 def taken(jobs: Jobs) -> list[Ticket]:
-    return [jobs.take() for _ in range(len(jobs))]
+    return [jobs.take(DEFAULT) for _ in range(len(jobs))]
 
 
 def filled(jobs: Jobs, streams: str) -> list[Ticket]:
@@ -68,7 +69,7 @@ def test_all_are_fetched_in_the_end_and_nothing_is_kept_of_them() -> None:
 def test_after_a_clear_nothing_waits() -> None:
     jobs = JobsByStream(Share(fetching=1, in_work=2))
     first, *_ = filled(jobs, "aaaa")
-    jobs.take()
+    jobs.take(DEFAULT)
     jobs.clear()
     jobs.fetched(first)
     jobs.delivered(first)

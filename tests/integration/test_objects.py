@@ -14,7 +14,7 @@ from tests.adapters.objects_contract import ObjectsContract, code_of, keys_of, r
 from tests.support.services import Services
 
 CLIENTS: dict[str, Callable[[config.Objects], Objects]] = {
-    "default": open_objects,
+    "default": lambda settings: open_objects(config.Config(objects=settings)),
     "obstore": ObstoreObjects,
     "s3fs": S3fsObjects,
 }

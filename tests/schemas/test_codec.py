@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.codec import Ignored, Inline, References, decode, encode_reference, split_url
+from schemas.codec import Ignored, Inline, References, decode, encode_reference
 from schemas.errors import SchemaError
 from schemas.reference import MAX_DEPTH, Reference
+from schemas.urls import split_url
 from tests.schemas.test_notifications import FORMS
 
 FULL = {
@@ -70,7 +71,44 @@ def test_fields_that_are_null_or_not_ours_are_as_if_left_out() -> None:
 @pytest.mark.parametrize("key", ["a", "a/b", "a//b?c#d%20e+f", "ü/日"])
 def test_a_url_names_bucket_and_key_exactly(key: str) -> None:
     assert reference_of({"url": f"s3://bucket/{key}"}) == Reference(bucket="bucket", key=key)
-    assert split_url(f"s3://bucket/{key}") == ("bucket", key)
+    assert split_url(f"s3://bucket/{key}") == (None, "bucket", key)
+
+
+@pytest.mark.parametrize(
+    ("url", "store", "bucket", "key"),
+    [
+        ("s3a://b/k", None, "b", "k"),
+        ("S3://b/k", None, "b", "k"),
+        ("gs://b/a//b?c#d%20e", "gs", "b", "a//b?c#d%20e"),
+        ("az://raw/a/b.csv", "az", "raw", "a/b.csv"),
+        ("abfs://raw/k", "az", "raw", "k"),
+        ("abfss://raw@acct.dfs.core.windows.net/a/k", "az@acct", "raw", "a/k"),
+        ("https://acct.blob.core.windows.net/raw/a%20b/k", "az@acct", "raw", "a b/k"),
+        ("hf://datasets/user/repo/k.csv", "hf", "datasets", "user/repo/k.csv"),
+        ("sftp://host:22/k", "sftp", "host:22", "k"),
+        ("https://example.org/a%20b", "https", "example.org", "a%20b"),
+    ],
+)
+def test_a_url_says_what_kind_of_store_has_it(
+    url: str, store: str | None, bucket: str, key: str
+) -> None:
+    reference = reference_of({"url": url})
+    assert reference == Reference(bucket=bucket, key=key, store=store)
+    assert decode(encode_reference(reference)) == References((reference,))
+
+
+@pytest.mark.parametrize(
+    "url", ["b/k", "s3:/b/k", "gs://b", "gs:///k", "file:///etc/passwd", "sftp://me:pw@host/k", ""]
+)
+def test_a_url_without_bucket_or_with_a_password_is_none(url: str) -> None:
+    with pytest.raises(SchemaError):
+        decode(orjson.dumps({"url": url}))
+
+
+def test_a_store_is_named_beside_bucket_and_key_or_url() -> None:
+    for message in ({"bucket": "b", "key": "k"}, {"url": "gs://b/k"}):
+        reference = reference_of({**message, "store": "eu"})
+        assert reference == Reference(bucket="b", key="k", store="eu")
 
 
 def test_several_objects_keep_their_order() -> None:

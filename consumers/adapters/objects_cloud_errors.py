@@ -1,0 +1,63 @@
+"""What the answers of Google Cloud Storage and Azure mean.
+
+Rule: one table by the cloud's own word, before what a status means everywhere. Owner: the clients
+of both. Sources: Google's "HTTP status and error codes for XML", Azure's "Blob service error codes"
+and "Common REST API error codes".
+"""
+
+import re
+from typing import Final
+
+from consumers.adapters import objects_obstore_errors
+from consumers.adapters.objects_common import name, section_of
+from consumers.errors import LockedOut, PenstockError, Poison, Transient
+from consumers.ports import Location
+
+_STATUS = re.compile(r"status code: (\d{3})|(\b404 Not Found)")
+_CODE = re.compile(r"<Code>(\w+)</Code>|[Ee]rror[- ][Cc]ode: ?\"?(\w+)")
+# The cloud's own identity service, which is asked for a token before the store is.
+_IDENTITY = re.compile(
+    r"performing token request|getting token|Generic (?:GCS|MicrosoftAzure) "
+    r"error: .*(?:token|credential)",
+    re.IGNORECASE,
+)
+
+_NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"})
+_ARCHIVED: Final = frozenset({"BlobArchived", "BlobBeingRehydrated"})
+_EXPIRED: Final = frozenset({"ExpiredToken", "InvalidAuthenticationInfo", "TokenExpired"})
+_GONE: Final = frozenset(
+    {
+        "ConditionNotMet",
+        "TargetConditionNotMet",
+        "SnapshotNotPresent",
+        "InvalidVersionForPageBlobOperation",
+    }
+)
+# A pin that the cloud cannot read is none of its versions.
+_BAD_PIN: Final = frozenset({"InvalidArgument", "InvalidQueryParameterValue", "InvalidHeaderValue"})
+
+
+def translated(error: Exception, location: Location) -> PenstockError:
+    text = str(error)
+    found = _CODE.search(text)
+    code = (found[1] or found[2]) if found else ""
+    said = f"{name(location)}: the store answered {code or 'that it is not there'}"
+    section = section_of(location)
+    if code in _NO_BUCKET:
+        return Poison("not_found", f"{said}; create it, or correct the reference or {section}")
+    if code in _ARCHIVED:
+        return Poison("forbidden", f"{said}: it is archived; rehydrate it first")
+    if code in _EXPIRED:
+        return LockedOut(f"{said}; set this machine's clock, or give fresh credentials")
+    if location.version_id is not None and (
+        isinstance(error, FileNotFoundError) or code in _BAD_PIN
+    ):
+        return Poison("changed", f"{said}: the pinned version is gone; reference the present one")
+    if code in _GONE:
+        return Poison("changed", f"{said}: the pinned version is gone; reference the present one")
+    if _STATUS.search(text) is None and _IDENTITY.search(text):
+        return Transient(
+            f"{name(location)}: no token ({text.partition(chr(10))[0]}); check the "
+            f"credentials of {section}"
+        )
+    return objects_obstore_errors.translated(error, location)

@@ -1,0 +1,158 @@
+"""Objects of Google Cloud Storage and of Azure, through obstore.
+
+Rule: credentials are those of the configuration, else each cloud's own chain finds them (obstore
+knows it: application default, workload identity, managed identity). A version is a generation, or
+Azure's version id. A key that obstore would rewrite is refused, since no other client is behind.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import AzureStore, GCSStore
+
+from consumers import config
+from consumers.adapters.objects_cloud_errors import translated
+from consumers.adapters.objects_common import (
+    READ_TIMEOUT_S,
+    Glob,
+    check_bucket,
+    is_odd,
+    name,
+    quoted,
+)
+from consumers.adapters.objects_obstore import Buckets, ByObstore, client_options
+from consumers.core.places import DEFAULT
+from consumers.errors import EXIT_USAGE, Fatal, PenstockError, Poison
+from consumers.ports import Body, Listed, Location, Part
+
+# As many as a page of each cloud's listing has at least.
+LISTED_AT_ONCE: Final = 1000
+
+
+class CloudObjects(ByObstore):
+    """The port `Objects` over `gs://` and `az://`."""
+
+    def __init__(
+        self,
+        settings: config.Store,
+        scheme: str,
+        *,
+        section: str,
+        read_timeout_s: float = READ_TIMEOUT_S,
+    ) -> None:
+        def reach() -> Buckets:
+            return cloud_buckets(settings, scheme, section, read_timeout_s)
+
+        super().__init__(reach, _Rest(reach()), translated, read_timeout_s)
+
+
+def cloud_buckets(
+    settings: config.Store, scheme: str, section: str, read_timeout_s: float = READ_TIMEOUT_S
+) -> Buckets:
+    """How to reach a bucket of `gs`, or a container of `az`."""
+    of_client = client_options(settings, section, read_timeout_s)
+    maker: Any = GCSStore if scheme == "gs" else AzureStore
+    options = _google(settings) if scheme == "gs" else _azure(settings, section)
+
+    def bucket(named: str) -> Any:
+        try:
+            return maker(
+                named,
+                config=options,
+                client_options=of_client,
+                retry_config={"max_retries": 0},
+            )
+        except BaseError as error:
+            raise Fatal(f"{section}: {error}", exit_code=EXIT_USAGE) from None
+
+    return bucket
+
+
+def _google(settings: config.Store) -> dict[str, Any]:
+    options: dict[str, Any] = {"skip_signature": settings.anon}
+    if settings.endpoint_url:
+        options["base_url"] = settings.endpoint_url
+    if settings.key_file:
+        options["application_credentials"] = settings.key_file
+    if settings.token:
+        options["bearer_token"] = settings.token
+    return options
+
+
+def _azure(settings: config.Store, section: str) -> dict[str, Any]:
+    options: dict[str, Any] = {"skip_signature": settings.anon}
+    if settings.account:
+        options["account_name"] = settings.account
+    if settings.endpoint_url:
+        options["endpoint"] = settings.endpoint_url
+    if settings.secret:
+        options["account_key"] = settings.secret
+    if settings.token:
+        options["sas_key"] = settings.token
+    if settings.secret and not settings.account:
+        raise Fatal(f"{section}.secret is a key of {section}.account", exit_code=EXIT_USAGE)
+    return options
+
+
+class _Rest:
+    """What `ByObstore` leaves to another client: odd keys, empty objects, listings."""
+
+    def __init__(self, buckets: Buckets) -> None:
+        self._buckets = buckets
+
+    async def open(self, location: Location) -> Body:
+        if is_odd(location.key):
+            raise _odd(location)
+        try:
+            meta = await obstore.head_async(self._buckets(location.bucket), location.key)
+        except (BaseError, OSError) as error:
+            raise translated(error, location) from None
+        return EmptyBody(meta["size"], meta["e_tag"], meta["version"])
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        raise _odd(location)
+
+    async def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
+        location = Location(bucket, pattern, store=store)
+        check_bucket(location)
+        glob = Glob.of(pattern)
+        # obstore takes whole folders only.
+        folder = glob.prefix.rpartition("/")[0]
+        try:
+            pages = obstore.list(self._buckets(bucket), folder or None, chunk_size=LISTED_AT_ONCE)
+            async for page in pages:
+                for entry in page:
+                    if glob.matches(entry["path"]):
+                        etag = entry["e_tag"]
+                        pin = None if etag is None else quoted(etag)
+                        found = Location(bucket, entry["path"], None, pin, store)
+                        yield Listed(found, entry["size"])
+        except (BaseError, OSError) as error:
+            raise translated(error, location) from None
+
+    async def aclose(self) -> None:
+        """Nothing is held between calls."""
+
+
+class EmptyBody:
+    """An object without bytes."""
+
+    def __init__(self, size: int, etag: str | None, version_id: str | None) -> None:
+        self.size, self.etag, self.version_id = size, etag, version_id
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        return
+        yield b""
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+def _odd(location: Location) -> PenstockError:
+    return Poison(
+        "not_found",
+        f"{name(location)}: keys that are empty or have an empty, . or .. segment, or a control "
+        "character, are read from S3 only; rename the object",
+    )

@@ -1,0 +1,108 @@
+"""Which store has the object that a reference names?
+
+Rule: the reference's own word comes first (a store's name, or the scheme of a URL), then the routes
+in the order of the configuration, then the store whose `url` names the bucket most exactly;
+`[objects]` is for any bucket. What no store is for is refused, never looked for in another one.
+Owner: the intake.
+"""
+
+import fnmatch
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Self
+
+from consumers.errors import Poison
+
+# The store of the section `[objects]`.
+DEFAULT: Final = "objects"
+_MAGIC = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A store, and what of the world it is for. `account`: of Azure, where buckets of two accounts
+    may have one name. `bucket` is a glob, `routes` are globs of `bucket/key`.
+    """
+
+    name: str
+    scheme: str
+    bucket: str = "*"
+    account: str | None = None
+    routes: tuple[str, ...] = ()
+
+
+class _Rule(NamedTuple):
+    name: str
+    pattern: re.Pattern[str]
+
+
+class Places:
+    """`of` names the store of an object."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._names = {place.name for place in places}
+        self._routes = [
+            _Rule(place.name, _compiled(route)) for place in places for route in place.routes
+        ]
+        # What is named literally comes before what fits a glob, and a longer beginning before a
+        # shorter one.
+        self._exactly = sorted(places, key=lambda place: -_exactness(place.bucket))
+        self._is_plain = [(place.name, place.bucket) for place in places] == [(DEFAULT, "*")]
+
+    @classmethod
+    def one(cls) -> Self:
+        """Only `[objects]`."""
+        return cls([Place(DEFAULT, "s3")])
+
+    def of(self, store: str | None, bucket: str, key: str) -> str:
+        """`store` is a name, a scheme, or `scheme@account`. Raises `Poison`."""
+        if store is None:
+            if self._is_plain:
+                return DEFAULT
+            name = f"{bucket}/{key}"
+            routed = next((rule.name for rule in self._routes if rule.pattern.match(name)), None)
+            return routed or self._plain(bucket)
+        if store in self._names:
+            return store
+        scheme, _, account = store.partition("@")
+        return self._by_bucket(scheme, account or None, bucket)
+
+    def _plain(self, bucket: str) -> str:
+        """Of S3 where there is one, since `s3://` is left out as often as it is written."""
+        fitting = [place for place in self._exactly if _is_for(place, bucket)]
+        of_s3 = next((place.name for place in fitting if place.scheme == "s3"), None)
+        if of_s3 is None and fitting:
+            return fitting[0].name
+        return of_s3 or self._by_bucket("s3", None, bucket)
+
+    def _by_bucket(self, scheme: str, account: str | None, bucket: str) -> str:
+        for place in self._exactly:
+            is_account = None in (account, place.account) or account == place.account
+            if place.scheme == scheme and is_account and _is_for(place, bucket):
+                return place.name
+        of_account = f" of the account {account}" if account else ""
+        raise Poison(
+            "not_allowed",
+            f"no store is configured for {scheme}://{bucket}{of_account}; add a section "
+            "[stores.NAME] with such a url, or correct the reference",
+        )
+
+
+def _is_for(place: Place, bucket: str) -> bool:
+    return fnmatch.fnmatchcase(bucket, place.bucket)
+
+
+def _exactness(bucket: str) -> int:
+    """Above all globs for one without a magic character."""
+    magic = _MAGIC.search(bucket)
+    return magic.start() if magic else 1 << 16
+
+
+def _compiled(glob: str) -> re.Pattern[str]:
+    return re.compile(fnmatch.translate(f"{glob.rstrip('/')}/*" if is_whole(glob) else glob))
+
+
+def is_whole(glob: str) -> bool:
+    """`bucket` and `bucket/prefix/` stand for everything below them."""
+    return "/" not in glob or glob.endswith("/")
