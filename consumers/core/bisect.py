@@ -10,7 +10,15 @@ batch, most of which end with one answer.
 from collections.abc import Sequence
 
 from consumers.core.blocks import Block, Ticket
-from consumers.core.runs import alive, border_near_middle, leading, rows_of, rows_while
+from consumers.core.runs import (
+    alive,
+    border_near_middle,
+    border_of_sizes,
+    leading,
+    rows_of,
+    rows_while,
+    smallest_first,
+)
 from consumers.core.suspects import LOT, shape_of, suspicion_of, trial_of
 
 # Up to so many bad rows say nothing about the next ones: all that is left is asked at once.
@@ -99,6 +107,11 @@ class Search:
         return not self._suspects and not self._found and not self.is_deadly
 
     @property
+    def clears_small(self) -> bool:
+        """Are the small objects next, which were refused with a much larger one?"""
+        return self._border_cuts == BORDER_CUTS and border_of_sizes(self._suspects) > 0
+
+    @property
     def sole_ticket(self) -> Ticket | None:
         """The object of all rows that are to be asked next; None if there are several."""
         left = self._suspects or self._untested or (self._lot[0] if self._lot else [])
@@ -162,12 +175,14 @@ class Search:
 
     def _half(self) -> int:
         """Between two objects at first: one of which every row is bad is then soon alone, and the
-        others are answered.
+        others are answered. Small objects before large ones: those are ticks that somebody waits
+        for, and one request clears them all of what a file beside them did.
         """
         whole = rows_of(self._suspects)
         if self._border_cuts:
             self._border_cuts -= 1
-            if border := border_near_middle(self._suspects, whole):
+            border = border_of_sizes(self._suspects) or border_near_middle(self._suspects, whole)
+            if border:
                 return border
         return max(1, whole // 2)
 
@@ -217,7 +232,7 @@ class Search:
             self._border_cuts = BORDER_CUTS
         # Only of the rows that were asked it is certain that one is bad.
         self._untested = self._suspects + self._untested
-        self._suspects = self._asked if self.rows > 1 else []
+        self._suspects = smallest_first(self._asked) if self.rows > 1 else []
         self.condemned = []
         if self._suspects:
             return 0

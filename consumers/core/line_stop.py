@@ -1,8 +1,10 @@
 """How many dead letters of a stream are too many? One account per assignment of a partition.
 
 Rule: it is asked before answers leave, in the order of each stream, and refuses the letter that
-would be one too many, so that the object at which a stream stops is not answered. Streams are
-forgotten from the one that was longest silent on. Owner: the lane; the publish stage asks.
+would be one too many, so that the object at which a stream stops is not answered. Of one record's
+objects only the first that fails counts: a record that names a hundred missing objects would
+otherwise stop its line at every start, and no restart would get past it. Streams are forgotten from
+the one that was longest silent on. Owner: the lane; the publish stage asks.
 """
 
 import zlib
@@ -55,15 +57,18 @@ class LineStop(NamedTuple):
 
 
 class _Stream:
-    """`recent`: a bit per object, 1 for a letter. `failing`: the object that is leaving has one."""
+    """`recent`: a bit per object, 1 for a letter. `failing`: the object that is leaving has one.
+    `failed_record`: the offset of the record whose failure was counted last.
+    """
 
-    __slots__ = ("failing", "in_a_row", "recent", "seen")
+    __slots__ = ("failed_record", "failing", "in_a_row", "recent", "seen")
 
     def __init__(self) -> None:
         self.recent = 0
         self.seen = 0
         self.in_a_row = 0
         self.failing = False
+        self.failed_record = -1
 
     def exceeds(self, limits: LineLimits) -> str | None:
         """The limit that one more letter would break."""
@@ -79,7 +84,12 @@ class _Stream:
             )
         return None
 
-    def finish(self) -> None:
+    def finish(self, offset: int) -> None:
+        if self.failing and offset == self.failed_record:
+            self.failing = False
+            return
+        if self.failing:
+            self.failed_record = offset
         self.recent = self.recent << 1 & _ALL | self.failing
         self.seen = min(self.seen + 1, WINDOW)
         self.in_a_row = self.in_a_row + 1 if self.failing else 0
@@ -109,11 +119,11 @@ class LetterAccount:
         if failed and not account.failing:
             if offset == self.stopped_at:
                 return "it failed here before, and stopped"
-            if limit := account.exceeds(self.limits):
+            if offset != account.failed_record and (limit := account.exceeds(self.limits)):
                 return limit
             account.failing = True
         if finished:
-            account.finish()
+            account.finish(offset)
             if offset == self.stopped_at:
                 self.stopped_at = None
         return None

@@ -5,9 +5,13 @@ Owner: the searches.
 """
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise, takewhile
+from itertools import accumulate, groupby, pairwise, takewhile
 
-from consumers.core.blocks import Block
+from consumers.core.blocks import Block, Ticket
+
+# An object that has so many times the rows of the one before is of another kind: a file beside a
+# tick.
+GROWS = 3.0
 
 
 def leading(blocks: list[Block], rows: int | None) -> tuple[list[Block], list[Block]]:
@@ -35,6 +39,28 @@ def alive(blocks: list[Block]) -> list[Block]:
 
 def rows_while(blocks: Sequence[Block], holds: Callable[[Block], bool]) -> int:
     return sum(block.rows for block in takewhile(holds, blocks))
+
+
+def smallest_first(blocks: Sequence[Block]) -> list[Block]:
+    """The blocks object by object, those of the fewest rows first."""
+    rows: dict[Ticket, int] = {}
+    for block in blocks:
+        rows[block.ticket] = rows.get(block.ticket, 0) + block.rows
+    place = {ticket: number for number, ticket in enumerate(rows)}
+    return sorted(blocks, key=lambda block: (rows[block.ticket], place[block.ticket]))
+
+
+def border_of_sizes(blocks: Sequence[Block]) -> int:
+    """Rows before the border at which objects grow the most, of blocks that are `smallest_first`;
+    0: none is `GROWS` times as large as the one before it.
+    """
+    sizes = [rows_of(list(group)) for _, group in groupby(blocks, key=lambda block: block.ticket)]
+    borders = accumulate(sizes)
+    best, steepest = 0, GROWS
+    for border, (one, following) in zip(borders, pairwise(sizes), strict=False):
+        if following >= steepest * one:
+            best, steepest = border, following / one
+    return best
 
 
 def border_near_middle(blocks: Sequence[Block], whole: int) -> int:

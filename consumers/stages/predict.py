@@ -84,7 +84,7 @@ class Predict:
         return [block for block in blocks if not _is_suspect(block)]
 
     async def _answer(self, search: Search) -> None:
-        while search.is_easy and not search.is_settled:
+        while (search.is_easy or search.clears_small) and not search.is_settled:
             await self._ask(search)
         if not search.is_settled:
             self._begin(search)

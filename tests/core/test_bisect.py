@@ -97,6 +97,26 @@ def test_a_batch_that_is_answered_costs_one_request() -> None:
     assert search_to_the_end(search_of(numbered([3, 4])), lambda _: False).requests == 1
 
 
+def test_small_objects_that_were_refused_with_a_file_are_asked_first_and_together() -> None:
+    file, *ticks = numbered([400, 8, 8, 8])
+    search = search_of([file, *ticks])
+    search.ask()
+    search.refused("no")
+    assert search.clears_small
+    assert search.ask() == ticks
+    search.answered()
+    assert not search.clears_small
+    assert search.sole_ticket is file.ticket
+
+
+def test_objects_of_like_size_are_cut_near_the_middle() -> None:
+    search = search_of(numbered([8] * 8))
+    search.ask()
+    search.refused("no")
+    assert not search.clears_small
+    assert len(search.ask()) == 4
+
+
 def test_a_bad_row_knows_how_often_it_was_refused() -> None:
     found = search_to_the_end(search_of([block(ticket(), 8)]), lambda row: row[1] == 0)
     assert found.attempts == [4]

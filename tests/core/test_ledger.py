@@ -174,7 +174,7 @@ def test_what_lies_between_completed_records_is_one_run_with_them() -> None:
     assert (ledger.next_offset, list(ledger.progress.completed)) == (33, [])
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     stuck_every=st.integers(2, 9),
     gap=st.integers(1, 40),

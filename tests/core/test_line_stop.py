@@ -45,6 +45,22 @@ def test_the_limit_that_would_be_broken_is_told_with_its_key() -> None:
     assert limit == "11 of its last 100 objects failed, limits.dlq_ratio is 0.1"
 
 
+def test_no_single_record_stops_a_line_however_many_of_its_objects_fail() -> None:
+    line = LetterAccount(LineLimits(0.5, 3))
+    for _ in range(1_000):
+        assert line.refuses("s", 7, failed=True, finished=True) is None
+    assert passed(line, "xxx") == 2
+
+
+def test_objects_of_a_record_that_do_not_fail_all_count() -> None:
+    line = LetterAccount(LineLimits(0.0, 2))
+    assert line.refuses("s", 1, failed=True, finished=True) is None
+    assert line.refuses("s", 1, failed=False, finished=True) is None
+    assert line.refuses("s", 2, failed=True, finished=True) is None
+    assert line.refuses("s", 3, failed=True, finished=True) is None
+    assert line.refuses("s", 4, failed=True, finished=True)
+
+
 def test_what_is_good_passes_however_much_failed_before() -> None:
     line = LetterAccount(LineLimits(0.5, 5))
     assert passed(line, "xxxxx") == 5

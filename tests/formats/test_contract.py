@@ -106,7 +106,7 @@ def test_a_row_limit_holds_wherever_the_data_is_cut(name: str, form: Form) -> No
     assert outcome(key, data, options, list(range(len(data)))) == outcome(key, data, options, [])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_cuts_do_not_change_rows_or_errors(data: st.DataObject) -> None:
     key, body = OBJECTS[data.draw(st.sampled_from(sorted(OBJECTS)))]
@@ -146,7 +146,7 @@ def _damaged(draw: Callable[..., object], body: bytes) -> bytes:
     return body[:place] + extra + body[place + 1 :]
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(st.data())
 def test_any_bytes_give_rows_or_poison_and_never_depend_on_the_cut(data: st.DataObject) -> None:
     body = data.draw(st.binary(max_size=60) | _csv_like | _json_lines | _json_arrays)
@@ -157,7 +157,7 @@ def test_any_bytes_give_rows_or_poison_and_never_depend_on_the_cut(data: st.Data
     assert outcome(key, body, options, cuts) == outcome(key, body, options, [])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_damage_gives_rows_or_poison_and_never_another_error(data: st.DataObject) -> None:
     key, body = OBJECTS[data.draw(st.sampled_from(sorted(OBJECTS)))]

@@ -169,7 +169,7 @@ _cells = (
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(_cells, min_size=1, max_size=6))
 def test_the_fast_ways_read_a_number_as_python_does_or_not_at_all(cells: list[str]) -> None:
     text = "".join(f"{cell},1\n" for cell in cells).encode()

@@ -183,7 +183,7 @@ def test_a_text_that_begins_like_another_format_is_text() -> None:
 TEXTS = st.text(st.sampled_from('ab.,;|\t\x1f"\n é1'), max_size=6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     table=st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=6),
     sign=st.sampled_from(["semicolon", "tab", "pipe"]),

@@ -25,6 +25,9 @@ def wide(rows: int) -> bytes:
     return b"".join(b"%d,1,2\n" % number for number in range(rows))
 
 
+SHARING = csv(5_000, start=BAD)
+
+
 @dataclass
 class OneWorker:
     """A server with one worker process, which takes its time; keeps what was asked when."""
@@ -48,12 +51,12 @@ class OneWorker:
 
 
 async def worst_good_s(
-    bad: Sequence[bytes], calls: int, call_s: float, *, seconds: float = 4.0
+    files: Sequence[bytes], calls: int, call_s: float, *, seconds: float = 4.0, bad: bool = True
 ) -> tuple[float, OneWorker]:
-    """12 streams of 8 rows at 10 Hz, and the bad objects, which come after a second; how long the
-    slowest good object took from its announcement to its last record.
+    """12 streams of 8 rows at 10 Hz, and files, bad ones or good, which come after a second; how
+    long the slowest small object took from its announcement to its last record.
     """
-    world = World(partitions=STREAMS + len(bad)).with_settings(
+    world = World(partitions=STREAMS + len(files)).with_settings(
         window=WindowLimits(512, 1 << 20, 0.010), buffer_bytes=1 << 24, callers=calls
     )
     world.model.script = server = OneWorker(call_s)
@@ -86,16 +89,17 @@ async def worst_good_s(
                 tasks.create_task(stream(number))
             tasks.create_task(look())
             await asyncio.sleep(1.0)
-            for number, data in enumerate(bad):
+            for number, data in enumerate(files):
                 world.announce(f"bad{number}.csv", data, partition=STREAMS + number)
         await until(
-            lambda: all(world.next_offset(STREAMS + number) for number in range(len(bad))),
+            lambda: all(world.next_offset(STREAMS + number) for number in range(len(files))),
             within_s=600.0,
         )
-    for number, data in enumerate(bad):
+    for number, data in enumerate(files):
         records = world.records(STREAMS + number)
         assert len(records) == data.count(b"\n")
-        assert all(record["error"]["code"] == "model_rejected" for record in records)
+        codes = {record["error"]["code"] if "error" in record else None for record in records}
+        assert codes == {"model_rejected" if bad else None}
     for number in range(STREAMS):
         assert all("error" not in record for record in world.records(number))
     return max(took_s), server
@@ -108,18 +112,20 @@ async def worst_good_s(
         pytest.param([wide(2_500)], id="2,500 rows of another width"),
         pytest.param([wide(5_000)], id="5,000 rows of another width"),
         pytest.param([wide(5_000)] * 12, id="12 objects of 5,000 such rows"),
-        pytest.param([csv(5_000, start=BAD)], id="5,000 rows that share batches"),
-        pytest.param([csv(5_000, start=BAD)] * 12, id="12 objects of rows that share batches"),
+        pytest.param([SHARING], id="5,000 rows that share batches"),
+        pytest.param([SHARING] * 12, id="12 objects of rows that share batches"),
     ],
 )
 def test_good_streams_hardly_notice_bad_objects(bad: list[bytes], calls: int) -> None:
     @virtual_time
     async def scenario() -> None:
         call_s = 0.002
-        alone_s, _ = await worst_good_s([], calls, call_s)
+        usual_s, _ = await worst_good_s([], calls, call_s)
+        if len(bad) > 1 and bad[0] == SHARING:
+            # Twelve files at once fill every call: as many good ones are the measure.
+            usual_s, _ = await worst_good_s([csv(5_000)] * len(bad), calls, call_s, bad=False)
         beside_s, server = await worst_good_s(bad, calls, call_s)
-        # Each of twelve that come at once and share batches spoils one, before it is suspected.
-        assert beside_s <= (3 if len(bad) == 1 or bad[0] == wide(5_000) else 10) * alone_s
+        assert beside_s <= 3 * usual_s
         assert beside_s < 0.5
         assert server.refused < 300 * len(bad)
 
