@@ -7,43 +7,32 @@ answered and committed. Where exactly once is promised, readers of committed rec
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
 
 from consumers import config
 from consumers.adapters.kafka_sink import KafkaSink
-from consumers.adapters.kafka_source import KafkaSource
-from consumers.adapters.kafka_transactions import KafkaOutlets
-from consumers.adapters.memory_model import MemoryModel
-from consumers.adapters.memory_objects import MemoryObjects
 from consumers.clock import SystemClock
-from consumers.core.records import Labels
-from consumers.errors import Fatal
-from consumers.pipeline import Pipeline
-from consumers.ports import Adapters, Outgoing, Transactions
+from consumers.ports import Outgoing
 from consumers.process.stopping import stopped_after
-from consumers.telemetry import Telemetry
-from consumers.wiring import Wiring
 from tests.integration.conftest import MakeTopics
+from tests.support.broker_stage import ending, stage
 from tests.support.kafka_proxy import (
     CUT,
     LOSE,
     TWICE,
     Act,
     Api,
-    KafkaProxy,
+    hold,
     parts,
     proxy_before,
     refuse,
     spoil,
 )
-from tests.support.pipelines import SETTINGS, inline
 from tests.support.services import Services, Topics
-from tests.support.topic_tools import Broker, Message, broker_of
+from tests.support.topic_tools import broker_of
 from tests.support.waiting import until
 
 # A broker's codes, as its protocol numbers them.
@@ -55,8 +44,6 @@ OUT_OF_ORDER, FENCED, TXN_STATE, PID_MAPPING, CONCURRENT = 45, 47, 48, 49, 51
 TXN_RIGHTS, STORAGE, UNKNOWN_PRODUCER = 53, 56, 59
 # Newer than aiokafka's table of codes.
 FENCED_EPOCH, OFFSET_NOT_AVAILABLE, GROUP_FULL, FENCED_INSTANCE = 74, 78, 81, 82
-
-STEP_S = 25.0
 
 
 class Step(NamedTuple):
@@ -85,7 +72,9 @@ def looking_up(*acts: Act) -> Step:
     return Step({Api.OFFSET_COMMIT: (refuse(MOVED),), Api.FIND_COORDINATOR: acts})
 
 
+LATE = hold(1.0)
 READING = [
+    *(Step({api: (LATE,)}) for api in (Api.FETCH, Api.HEARTBEAT, Api.METADATA)),
     *each(Api.FETCH, *(parts(code) for code in (NO_TOPIC, NOT_LEADER, UNKNOWN, STORAGE))),
     *each(Api.FETCH, parts(FENCED_EPOCH), parts(OFFSET_NOT_AVAILABLE), spoil(UNKNOWN), CUT, LOSE),
     *(Step({Api.FETCH: (parts(NOT_LEADER),), Api.METADATA: (act,)}) for act in (CUT, LOSE)),
@@ -113,12 +102,14 @@ MEMBERSHIP = [
     ),
 ]
 COMMITS = [
+    *each(Api.OFFSET_COMMIT, LATE),
     *each(Api.OFFSET_COMMIT, *(refuse(code) for code in (NO_TOPIC, TIMED_OUT, LOADING, MOVED))),
     *each(Api.OFFSET_COMMIT, refuse(NOT_AVAILABLE), spoil(TIMED_OUT), CUT, LOSE, TWICE),
     *each(Api.OFFSET_COMMIT, refuse(GENERATION), refuse(MEMBER), refuse(REBALANCING)),
     looking_up(spoil(NOT_AVAILABLE), spoil(LOADING), CUT, LOSE),
 ]
 DELIVERIES = [
+    *each(Api.PRODUCE, LATE),
     *each(
         Api.PRODUCE,
         *(refuse(code) for code in (NO_TOPIC, NO_LEADER, NOT_LEADER, TIMED_OUT)),
@@ -132,6 +123,7 @@ DELIVERIES = [
 ]
 COORDINATOR = (LOADING, NOT_AVAILABLE, MOVED, CONCURRENT)
 TRANSACTIONS = [
+    *(Step({api: (LATE,)}) for api in (Api.ADD_PARTITIONS_TO_TXN, Api.END_TXN)),
     *(
         Step({api: tuple(refuse(code) for code in COORDINATOR)})
         for api in (Api.ADD_PARTITIONS_TO_TXN, Api.ADD_OFFSETS_TO_TXN, Api.END_TXN)
@@ -197,76 +189,6 @@ ENDS: list[tuple[str, Api, Act, int]] = [
 ]
 
 
-class Stage(NamedTuple):
-    """A worker that runs, and all around it."""
-
-    proxy: KafkaProxy
-    broker: Broker
-    topics: Topics
-    running: asyncio.Task[None]
-
-    async def answer_one(self, offset: int, name: object) -> None:
-        """Publish a message, and wait until it is answered and committed."""
-        row = {"stream": "s", "inline": [[float(offset)] * 2]}
-        await self.broker.publish(self.topics.input, [Message(row)])
-        group = topic = self.topics.input
-        seen: dict[int, int] = {}
-
-        async def is_committed() -> bool:
-            nonlocal seen
-            if self.running.done():
-                self.running.result()
-            with suppress(Exception):
-                seen = await self.broker.committed(group, topic)
-            return seen.get(0) == offset + 1 and self.proxy.is_done
-
-        await until(is_committed, lambda: f"{name}: {seen}, {self.proxy}", within_s=STEP_S)
-
-
-@asynccontextmanager
-async def stage(services: Services, topics: Topics, guarantee: str) -> AsyncIterator[Stage]:
-    is_once = guarantee == "exactly_once"
-    async with (
-        proxy_before(services.bootstrap_servers) as proxy,
-        broker_of(services, "read_committed") as broker,
-    ):
-        kafka = config.Kafka(
-            bootstrap_servers=proxy.address,
-            input_topic=topics.input,
-            group=topics.input,
-            timeout_ms=60_000,
-        )
-        running = asyncio.create_task(_run(kafka, topics, is_once))
-        try:
-            yield Stage(proxy, broker, topics, running)
-        finally:
-            proxy.forget()
-            running.cancel()
-            with suppress(BaseException):
-                await running
-
-
-async def _run(kafka: config.Kafka, topics: Topics, is_once: bool) -> None:
-    clock, telemetry = SystemClock(), Telemetry()
-    sink = KafkaSink(kafka, clock)
-    outlets = KafkaOutlets(kafka, clock, sink.batch_bytes)
-    settings = replace(
-        SETTINGS,
-        labels=Labels(topics.input, topics.output, "rows", None, markers=True),
-        dead_letter_topic=topics.dlq,
-        dead_letter_partitions=1,
-        commit_interval_s=0.05,
-        drain_s=2.0,
-    )
-    async with stopped_after(sink.stop):
-        await sink.start()
-        source = KafkaSource(kafka, drain_ms=2_000)
-        transactions = Transactions(outlets, source) if is_once else None
-        adapters = Adapters(source, MemoryObjects(), MemoryModel(), sink, clock, transactions)
-        pipeline = Pipeline(Wiring(settings, adapters, telemetry, offload=inline))
-        await pipeline.run()
-
-
 @pytest.mark.stack
 @pytest.mark.parametrize("part", list(TABLE))
 async def test_what_passes_over_costs_no_row(
@@ -299,7 +221,7 @@ async def test_what_does_not_pass_over_ends_the_worker_with_the_code_that_says_s
             topics = await make_topics(1)
             async with stage(services, topics, guarantee) as world:
                 world.proxy.plan(api, *[act] * 3)
-                told = await _ending(world)
+                told = await ending(world)
             if told[0] != code:
                 wrong.append(f"{guarantee} {api.name} {act.how} {act.code}: {told}, not {code}")
 
@@ -335,25 +257,3 @@ async def test_a_batch_that_is_given_up_is_not_sent_when_the_broker_is_well_agai
             proxy.forget()
             await (await sink.send(Outgoing(topics.output, 0, [None], [b"[]"])))
         assert [record.value for record in (await broker.records(topics.output))[0]] == [b"[]"]
-
-
-async def _ending(world: Stage) -> tuple[int | None, str]:
-    """The exit code, and the reason; None: it did not end."""
-    try:
-        async with asyncio.timeout(STEP_S + 5.0):
-            await world.answer_one(0, "nothing")
-    except Fatal as error:
-        return error.exit_code, str(error)
-    except BaseExceptionGroup as group:
-        failures = leaves(group)
-        fatal = next((one for one in failures if isinstance(one, Fatal)), None)
-        return (fatal.exit_code if fatal else None), str(failures)
-    except (AssertionError, TimeoutError) as error:
-        return None, repr(error)
-    return None, "it went on"
-
-
-def leaves(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in leaves(inner)]
-    return [error]

@@ -1,0 +1,126 @@
+"""A pipeline on the real broker through a proxy that spoils chosen requests; store and model are in
+memory.
+
+Rule: a message is done when it is answered and its offset is committed. Owner: the tests.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import NamedTuple
+
+from consumers import config
+from consumers.adapters.kafka_sink import KafkaSink
+from consumers.adapters.kafka_source import KafkaSource
+from consumers.adapters.kafka_transactions import KafkaOutlets
+from consumers.adapters.memory_model import MemoryModel
+from consumers.adapters.memory_objects import MemoryObjects
+from consumers.clock import SystemClock
+from consumers.core.records import Labels
+from consumers.errors import Fatal
+from consumers.pipeline import Pipeline
+from consumers.ports import Adapters, Transactions
+from consumers.process.stopping import stopped_after
+from consumers.telemetry import Telemetry
+from consumers.wiring import Wiring
+from tests.support.kafka_proxy import KafkaProxy, proxy_before
+from tests.support.pipelines import SETTINGS, inline
+from tests.support.services import Services, Topics
+from tests.support.topic_tools import Broker, Message, broker_of
+from tests.support.waiting import until
+
+# Past the longest wait of a client: 5 s after a fencing, and a session of 10 s.
+STEP_S = 25.0
+
+
+class Stage(NamedTuple):
+    """A worker that runs, and all around it."""
+
+    proxy: KafkaProxy
+    broker: Broker
+    topics: Topics
+    running: asyncio.Task[None]
+
+    async def answer_one(self, offset: int, name: object) -> None:
+        """Publish a message, and wait until it is answered and committed."""
+        row = {"stream": "s", "inline": [[float(offset)] * 2]}
+        await self.broker.publish(self.topics.input, [Message(row)])
+        group = topic = self.topics.input
+        seen: dict[int, int] = {}
+
+        async def is_committed() -> bool:
+            nonlocal seen
+            if self.running.done():
+                self.running.result()
+            with suppress(Exception):
+                seen = await self.broker.committed(group, topic)
+            return seen.get(0) == offset + 1 and self.proxy.is_done
+
+        await until(is_committed, lambda: f"{name}: {seen}, {self.proxy}", within_s=STEP_S)
+
+
+@asynccontextmanager
+async def stage(services: Services, topics: Topics, guarantee: str) -> AsyncIterator[Stage]:
+    is_once = guarantee == "exactly_once"
+    async with (
+        proxy_before(services.bootstrap_servers) as proxy,
+        broker_of(services, "read_committed") as broker,
+    ):
+        kafka = config.Kafka(
+            bootstrap_servers=proxy.address,
+            input_topic=topics.input,
+            group=topics.input,
+            timeout_ms=60_000,
+        )
+        running = asyncio.create_task(_run(kafka, topics, is_once))
+        try:
+            yield Stage(proxy, broker, topics, running)
+        finally:
+            proxy.forget()
+            running.cancel()
+            with suppress(BaseException):
+                await running
+
+
+async def _run(kafka: config.Kafka, topics: Topics, is_once: bool) -> None:
+    clock, telemetry = SystemClock(), Telemetry()
+    sink = KafkaSink(kafka, clock)
+    outlets = KafkaOutlets(kafka, clock, sink.batch_bytes)
+    settings = replace(
+        SETTINGS,
+        labels=Labels(topics.input, topics.output, "rows", None, markers=True),
+        dead_letter_topic=topics.dlq,
+        dead_letter_partitions=1,
+        commit_interval_s=0.05,
+        drain_s=2.0,
+    )
+    async with stopped_after(sink.stop):
+        await sink.start()
+        source = KafkaSource(kafka, drain_ms=2_000)
+        transactions = Transactions(outlets, source) if is_once else None
+        adapters = Adapters(source, MemoryObjects(), MemoryModel(), sink, clock, transactions)
+        pipeline = Pipeline(Wiring(settings, adapters, telemetry, offload=inline))
+        await pipeline.run()
+
+
+async def ending(world: Stage, offset: int = 0) -> tuple[int | None, str]:
+    """The exit code, and the reason; None: it did not end."""
+    try:
+        async with asyncio.timeout(STEP_S + 5.0):
+            await world.answer_one(offset, "the message")
+    except Fatal as error:
+        return error.exit_code, str(error)
+    except BaseExceptionGroup as group:
+        failures = leaves(group)
+        fatal = next((one for one in failures if isinstance(one, Fatal)), None)
+        return (fatal.exit_code if fatal else None), str(failures)
+    except (AssertionError, TimeoutError) as error:
+        return None, repr(error)
+    return None, "it went on"
+
+
+def leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in leaves(inner)]
+    return [error]
