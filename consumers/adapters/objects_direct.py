@@ -41,10 +41,10 @@ MAX_IDLE: Final = 64
 
 _CODED: Final = frozenset({b"content-encoding", b"transfer-encoding"})
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
-# Only what is needed: an answer has a dozen more.
+# Only what is needed: an answer has a dozen more, passed over by their first letters.
 _FIELDS: Final = re.compile(
-    rb"\r\n((?i:content-length|etag|x-amz-version-id|connection|content-encoding|transfer-encoding))"
-    rb":[ \t]*([^\r\n]*?)[ \t]*(?=\r|$)"
+    rb"\r\n([cC](?i:ontent-length|onnection|ontent-encoding)|[eE](?i:tag)|"
+    rb"[xX](?i:-amz-version-id)|[tT](?i:ransfer-encoding)):([^\r\n]*+)(?=\r|$)"
 )
 
 
@@ -118,18 +118,21 @@ class DirectObjects:
         return answer
 
     def _take(self) -> "_Connection | None":
-        now_s = asyncio.get_running_loop().time()
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_reusable and now_s - connection.used_s < IDLE_S:
+            if connection.is_fresh:
                 return connection
             connection.close()
         return None
 
     async def _connect(self) -> "_Connection":
+        loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: _Connection(self._read_timeout_s), self._host, self._port, ssl=self._secure
+            _, connection = await loop.create_connection(
+                lambda: _Connection(loop, self._read_timeout_s),
+                self._host,
+                self._port,
+                ssl=self._secure,
             )
         return connection
 
@@ -171,11 +174,14 @@ class WholeBody:
 
 
 class _Connection(asyncio.Protocol):
-    """One question at a time. Owner: the task that took it, until it is given back."""
+    """One question at a time. Owner: the task that took it, until it is given back. It keeps its
+    loop: to ask for the running one costs Python 3.11 a getpid each time.
+    """
 
-    def __init__(self, read_timeout_s: float) -> None:
-        self.used_s = 0.0
+    def __init__(self, loop: asyncio.AbstractEventLoop, read_timeout_s: float) -> None:
         self.is_reusable = False
+        self._loop = loop
+        self._used_s = 0.0
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[Answer | None] | None = None
         self._buffer = bytearray()
@@ -189,7 +195,7 @@ class _Connection(asyncio.Protocol):
         """The whole object, or None if the answer is anything else.
         Raises `OSError`, `TimeoutError`.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         if self._transport is None or self._transport.is_closing():
             raise ConnectionResetError
         self._waiter = loop.create_future()
@@ -202,9 +208,14 @@ class _Connection(asyncio.Protocol):
         try:
             return await self._waiter
         finally:
-            self.used_s = loop.time()
+            self._used_s = loop.time()
             if not self.is_reusable:
                 self.close()
+
+    @property
+    def is_fresh(self) -> bool:
+        """May another question be asked?"""
+        return self.is_reusable and self._loop.time() - self._used_s < IDLE_S
 
     @property
     def _silent_at_s(self) -> float:
@@ -215,7 +226,7 @@ class _Connection(asyncio.Protocol):
 
     def _check_silence(self) -> None:
         """One timer a connection, not one a question: set again while there is a question."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         self._watch = None
         if self._waiter is not None and not self._waiter.done():
             if loop.time() >= self._silent_at_s:
@@ -240,7 +251,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        self._heard_s = asyncio.get_running_loop().time()
+        self._heard_s = self._loop.time()
         if self._head is None:
             end = self._buffer.find(b"\r\n\r\n")
             if end < 0:
@@ -276,7 +287,7 @@ class _Head(NamedTuple):
     @classmethod
     def parse(cls, head: bytes) -> "_Head | None":
         """None unless it is a 200 with a plain length, and no field contradicts another."""
-        found = {(name.lower(), value) for name, value in _FIELDS.findall(head)}
+        found = {(name.lower(), value.strip(b" \t")) for name, value in _FIELDS.findall(head)}
         fields = dict(found)
         if len(fields) != len(found):
             return None

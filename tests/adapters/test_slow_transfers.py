@@ -39,7 +39,7 @@ async def asked(pieces: list[tuple[float, bytes]]) -> Answer | None:
     """One question to a connection that silence ends after 30 s, answered by pieces, each after so
     many seconds.
     """
-    connection = _Connection(30.0)
+    connection = _Connection(asyncio.get_running_loop(), 30.0)
     connection.connection_made(_Wire())
     question = asyncio.create_task(connection.ask(b"GET"))
     for pause_s, piece in pieces:
