@@ -205,6 +205,7 @@ class Scenes(Section, frozen=True):
     topic: str = "scenes"
     late_topic: str = "scenes.late"
     group: str = "penstock-scenes"
+    engine: Literal["penstock", "faust"] = "penstock"
     site: str = "(?P<site>[^/]+)/(?P<member>.+)"
     members: Literal["learned"] | dict[str, list[str]] = "learned"
     anchor: str = "grid"

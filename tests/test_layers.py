@@ -146,6 +146,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.clock",
         "consumers.config",
         "consumers.errors",
+        "consumers.ports",
         "schemas",
     },
     "consumers.embedded": {

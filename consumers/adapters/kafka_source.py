@@ -205,18 +205,20 @@ class KafkaSource:
             self._consumer.pause(TopicPartition(self._topic, partition))
 
     def reached(self) -> Mapping[int, int]:
+        states = self._states()
+        return {each: state.position for each, state in states if state.has_valid_position}
+
+    def known_ends(self) -> Mapping[int, int]:
+        """As `end_offsets`, by what the last reads said."""
+        return {each: state.highwater for each, state in self._states() if state.highwater}
+
+    def _states(self) -> list[tuple[int, Any]]:
         subscription = self._consumer._subscription.subscription
         if subscription is None or subscription.assignment is None:
-            return {}
-        states = {
-            number: subscription.assignment.state_value(TopicPartition(self._topic, number))
-            for number in self._ours
-        }
-        return {
-            number: state.position
-            for number, state in states.items()
-            if state is not None and state.has_valid_position
-        }
+            return []
+        state_value = subscription.assignment.state_value
+        found = [(each, state_value(TopicPartition(self._topic, each))) for each in self._ours]
+        return [(each, state) for each, state in found if state is not None]
 
     def partitions(self) -> int:
         return len(self._consumer.partitions_for_topic(self._topic) or ())

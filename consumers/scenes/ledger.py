@@ -1,16 +1,20 @@
 """The sites of a worker's partitions: decide, write down, publish, in this order.
 
 Rule: what was decided is on the changelog before it is on a topic, and events are acknowledged
-after both; so a crash at any point repeats the same bytes. One batch at a time. Owner: the Faust
-application, which gives the batches, the time and the way out.
+after both; so a crash at any point repeats the same bytes. What another worker has taken over is
+not published: the changelog says so (`Turn`). One batch at a time. Owner: the engine, which gives
+the batches, the time and the way out.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
 
+from consumers.errors import Fatal
 from consumers.scenes.arrival import read_arrival
+from consumers.scenes.boundary import Changelog, Out, Send
+from consumers.scenes.changelog import CLAIM_KEY, Replay, Turn
 from consumers.scenes.picture import Pictures, late
 from consumers.scenes.rules import Rules, Streams
 from consumers.scenes.site import Site
@@ -26,14 +30,6 @@ class Keyed(NamedTuple):
     site: str
     value: bytes
     recorded_ms: int
-
-
-class Send(Protocol):
-    """Hands a record over; what it returns ends when the record is delivered, or raises."""
-
-    async def __call__(
-        self, topic: str, key: bytes, value: bytes, partition: int | None = None
-    ) -> Awaitable[object]: ...
 
 
 class Topics(NamedTuple):
@@ -71,6 +67,7 @@ class Ledger:
         pictures: Pictures,
         topics: Topics,
         send: Send,
+        changelog: Changelog,
         wall_ms: Callable[[], int],
         is_behind: Callable[[], bool],
     ) -> None:
@@ -79,10 +76,11 @@ class Ledger:
         self._pictures = pictures
         self._topics = topics
         self._send = send
+        self._changelog = changelog
         self._clock = WaitingClock(wall_ms, is_behind)
         self._lock = asyncio.Lock()
         self._ready = asyncio.Event()
-        self._partitions: Collection[int] = ()
+        self._turns: dict[int, Turn] = {}
         self.sites: dict[str, Site] = {}
 
     async def give_up(self) -> None:
@@ -90,19 +88,26 @@ class Ledger:
         self._ready.clear()
         async with self._lock:
             self.sites.clear()
-            self._partitions = ()
+            self._turns.clear()
 
-    async def take_over(self, partitions: Collection[int], states: Mapping[str, bytes]) -> None:
-        """Go on from what the changelog says: what was decided is published again."""
+    async def take_over(self, partitions: Collection[int]) -> None:
+        """Claim them, and go on from what the changelog says: what was decided is published again.
+        From the claim on no other worker's decision counts.
+        """
         async with self._lock:
-            self._partitions = partitions
             self.sites.clear()
-            for name, value in states.items():
-                state = load(value)
-                if state.partition in partitions:
-                    site = self.sites[name] = Site(name, self._rules, state)
+            self._turns = await self._claimed(partitions)
+            shadowed = []
+            for partition, replay in (await self._replayed()).items():
+                for name, value in replay.states.items():
+                    site = Site(name, self._rules, load(value))
+                    site.state.partition = partition
                     site.resume(self._clock.now())
+                    self.sites[name] = site
+                shadowed += [self.sites[name] for name in replay.shadowed & replay.states.keys()]
+            await self._write(shadowed)
             await self._publish(self.sites.values())
+        log.info("%d sites of partitions %s", len(self.sites), sorted(self._turns) or "none")
         self._ready.set()
 
     async def handle(self, batch: Iterable[Keyed]) -> None:
@@ -111,7 +116,7 @@ class Ledger:
         async with self._lock:
             now, touched = self._clock.now(), {}
             for keyed in batch:
-                if keyed.partition not in self._partitions:
+                if keyed.partition not in self._turns:
                     continue  # read before a rebalance; its new owner reads it again
                 site = self._site(keyed)
                 arrival = read_arrival(keyed.value, keyed.recorded_ms)
@@ -141,14 +146,58 @@ class Ledger:
     async def _settle(self, sites: Collection[Site]) -> None:
         for site in sites:
             site.state.outbox = self._outbox(site)
-        written = [
-            await self._send(
-                self._topics.changelog, site.name.encode(), dump(site.state), site.state.partition
-            )
-            for site in sites
-        ]
-        await asyncio.gather(*written)
+        await self._write(sites)
         await self._publish(sites)
+
+    async def _write(self, sites: Collection[Site]) -> None:
+        """Until all of it stands in the changelog, and nothing of another worker behind it."""
+        while sites:
+            states = [
+                Out(
+                    self._topics.changelog,
+                    site.name.encode(),
+                    self._turns[site.state.partition].seal(dump(site.state)),
+                    site.state.partition,
+                )
+                for site in sites
+            ]
+            foreign: set[str] = set()
+            for site, offset in zip(sites, await (await self._send(states)), strict=True):
+                foreign |= await self._foreign(site.state.partition, offset)
+            # A worker that was frozen wrote what it took for its sites: ours are written again.
+            sites = [self.sites[name] for name in foreign if name in self.sites]
+
+    async def _foreign(self, partition: int, offset: int) -> set[str]:
+        """The sites that another worker wrote since our last record. Raises `Fatal` if it has
+        claimed the partition.
+        """
+        others = self._turns[partition].written(offset) if offset >= 0 else None
+        if others is None:
+            raise Fatal("Kafka did not say where a record of the changelog stands; start again")
+        if not others:
+            return set()
+        found = self._changelog.read({partition: others.stop}, {partition: others.start})
+        keys = {record.key async for record in found}
+        if CLAIM_KEY in keys:
+            raise Fatal(
+                f"another worker has taken over partition {partition}: this one was silent for "
+                "too long. Nothing that it decided since was published; start it again."
+            )
+        log.warning("partition %d: a worker that had lost it wrote once more", partition)
+        return {key.decode() for key in keys}
+
+    async def _claimed(self, partitions: Collection[int]) -> dict[int, Turn]:
+        ours = list(partitions)
+        claims = [Out(self._topics.changelog, CLAIM_KEY, b"claim", number) for number in ours]
+        offsets = await (await self._send(claims))
+        return {number: Turn(offset) for number, offset in zip(ours, offsets, strict=True)}
+
+    async def _replayed(self) -> dict[int, Replay]:
+        replays = {partition: Replay() for partition in self._turns}
+        ends = {partition: turn.claim for partition, turn in self._turns.items()}
+        async for record in self._changelog.read(ends):
+            replays[record.partition].add(record)
+        return replays
 
     def _outbox(self, site: Site) -> list[tuple[str, bytes]]:
         scenes, refused = site.take()
@@ -159,9 +208,10 @@ class Ledger:
         return outbox
 
     async def _publish(self, sites: Iterable[Site]) -> None:
-        sent = [
-            await self._send(topic, site.name.encode(), value)
+        outbox = [
+            Out(topic, site.name.encode(), value)
             for site in sites
             for topic, value in site.state.outbox
         ]
-        await asyncio.gather(*sent)
+        if outbox:
+            await (await self._send(outbox))

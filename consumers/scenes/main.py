@@ -1,39 +1,44 @@
-"""`penstock scenes` and its topics: checked before Faust starts, since Faust would hang on them.
+"""`penstock scenes`: its engine, and its topics, which are checked before it starts.
 
 Rule: topics that do not fit are an error that says how to mend it. Owner: the command.
 """
 
-import asyncio
 import logging
-import signal
+from collections.abc import Awaitable, Callable
 
 from consumers import config
 from consumers.adapters.kafka_topics import TopicShape, create_topics, partition_counts
 from consumers.errors import EXIT_USAGE, Fatal, missing_extra
+from consumers.scenes.engine import Engine
 from consumers.scenes.names import Names, names, rules_of
 
 log = logging.getLogger(__name__)
 
-# The changelog is one record a site, the last; the rest is cleaned away.
-COMPACTED = {"cleanup.policy": "compact", "segment.ms": "600000"}
+# The changelog is one record a site, the last; the rest is cleaned away, soon, as who takes over
+# reads it all. For a minute what a worker wrote stays that another had taken over from.
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "60000",
+    "min.compaction.lag.ms": "60000",
+    "min.cleanable.dirty.ratio": "0.1",
+}
 
 
 async def run_scenes(cfg: config.Config) -> None:
     """Until SIGTERM or Ctrl-C."""
     rules_of(cfg.scenes)
-    try:
-        from consumers.scenes.faust_app import Scenes  # noqa: PLC0415 (an extra)
-    except ImportError as error:
-        raise missing_extra("penstock scenes", "scenes", error) from error
-    partitions = await check_topics(cfg)
-    scenes = Scenes(cfg, partitions)
+    run = _faust(cfg) if cfg.scenes.engine == "faust" else Engine(cfg).run
+    await check_topics(cfg)
     log.info("scenes of %s to %s as group %s", *_said(cfg.scenes))
-    async with asyncio.TaskGroup() as tasks:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, lambda: tasks.create_task(scenes.stop()))
-        await scenes.run()
-    raise Fatal("Faust stopped; its log says why")
+    await run()
+
+
+def _faust(cfg: config.Config) -> Callable[[], Awaitable[None]]:
+    try:
+        from consumers.scenes.faust_app import FaustEngine  # noqa: PLC0415 (an extra)
+    except ImportError as error:
+        raise missing_extra('scenes.engine = "faust"', "scenes", error) from error
+    return FaustEngine(cfg).run
 
 
 def _said(scenes: config.Scenes) -> tuple[str, str, str]:

@@ -1,10 +1,13 @@
 """Decide, write down, publish: a crash at any point repeats the same bytes."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 
 import pytest
 
+from consumers.errors import Fatal
+from consumers.scenes.boundary import Logged, Out
+from consumers.scenes.changelog import CLAIM_BYTES, CLAIM_KEY
 from consumers.scenes.judge import Judge
 from consumers.scenes.ledger import Keyed, Ledger, Topics, WaitingClock
 from consumers.scenes.picture import Pictures
@@ -24,28 +27,43 @@ class Crash(Exception):
 
 
 class Kafka:
-    """Keeps what was sent, in order; dies before send number `dies_at`."""
+    """Keeps what was sent, in order; dies before record number `dies_at`. An offset is of a topic
+    and a partition; the changelog is read as Kafka would give it.
+    """
 
     def __init__(self) -> None:
         self.log: list[tuple[str, bytes, bytes]] = []
+        self.changelog: list[Logged] = []
         self.dies_at: int | None = None
 
-    async def __call__(
-        self, topic: str, key: bytes, value: bytes, partition: int | None = None
-    ) -> Awaitable[object]:
-        if self.dies_at is not None and len(self.log) >= self.dies_at:
-            raise Crash
-        self.log.append((topic, key, value))
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        done.set_result(None)
+    async def __call__(self, records: Sequence[Out], /) -> Awaitable[Sequence[int]]:
+        offsets = [self.append(out) for out in records]
+        done: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
+        done.set_result(offsets)
         return done
+
+    def append(self, out: Out) -> int:
+        if out.key != CLAIM_KEY:
+            if self.dies_at is not None and len(self.log) >= self.dies_at:
+                raise Crash
+            self.log.append((out.topic, out.key, out.value))
+        if out.topic != "changelog":
+            return 0
+        assert out.partition is not None
+        offset = sum(each.partition == out.partition for each in self.changelog)
+        self.changelog.append(Logged(out.partition, offset, out.key, out.value))
+        return offset
+
+    async def read(
+        self, ends: Mapping[int, int], begins: Mapping[int, int] | None = None
+    ) -> AsyncIterator[Logged]:
+        for each in self.changelog:
+            begin = 0 if begins is None else begins[each.partition]
+            if begin <= each.offset < ends.get(each.partition, 0):
+                yield each
 
     def of(self, topic: str) -> list[bytes]:
         return [value for name, _, value in self.log if name == topic]
-
-    @property
-    def table(self) -> dict[str, bytes]:
-        return {key.decode(): value for topic, key, value in self.log if topic == "changelog"}
 
 
 class World:
@@ -63,10 +81,11 @@ class World:
             Pictures(),
             TOPICS,
             self.kafka,
+            self.kafka,
             lambda: self.now,
             lambda: self.is_behind,
         )
-        await ledger.take_over([3], self.kafka.table)
+        await ledger.take_over([3])
         return ledger
 
 
@@ -132,7 +151,7 @@ async def test_a_decision_is_written_down_before_it_is_published() -> None:
     for at, (topic, _, value) in enumerate(world.kafka.log):
         if topic != "changelog":
             before = [each for name, _, each in world.kafka.log[:at] if name == "changelog"]
-            assert (topic, value) in load(before[-1]).outbox
+            assert (topic, value) in load(before[-1][CLAIM_BYTES:]).outbox
 
 
 async def test_what_was_read_before_a_rebalance_is_left_to_the_new_owner() -> None:
@@ -142,9 +161,52 @@ async def test_what_was_read_before_a_rebalance_is_left_to_the_new_owner() -> No
     handling = asyncio.ensure_future(worker.handle(BATCHES[0]))
     await asyncio.sleep(0)
     assert not handling.done(), "it waits until the changelog is read"
-    await worker.take_over([4], {})
+    await worker.take_over([4])
     await handling
     assert world.kafka.log == []
+
+
+async def test_a_worker_that_was_taken_over_from_publishes_nothing_more() -> None:
+    world = World()
+    asleep = await world.worker()
+    await asleep.handle(BATCHES[0])
+    await world.worker()
+    published = world.kafka.of("scenes")
+    world.now += 1_000
+    with pytest.raises(Fatal, match="taken over partition 3"):
+        await asleep.tick()
+    assert world.kafka.of("scenes") == published
+
+
+async def test_what_it_wrote_is_void_for_its_follower_and_for_the_next() -> None:
+    world = World()
+    asleep = await world.worker()
+    await asleep.handle(BATCHES[0])
+    follower = await world.worker()
+    world.now += 1_000
+    with pytest.raises(Fatal):
+        await asleep.tick()  # closes what the follower completes
+    await follower.handle(BATCHES[1])
+    await follower.handle(BATCHES[2])
+    await (await world.worker()).handle(BATCHES[3])
+    world.now += 1_000
+    await (await world.worker()).tick()
+    report = judged(world.kafka).report()
+    assert report.ok, report.examples
+    scenes = {scene.time: scene for scene in map(decode_scene, world.kafka.of("scenes"))}
+    assert scenes[EPOCH + 50].missing == 0, "as the follower decided it"
+
+
+async def test_the_next_worker_writes_anew_what_a_void_record_hides() -> None:
+    world = World()
+    asleep = await world.worker()
+    await asleep.handle(BATCHES[0])
+    await world.worker()
+    with pytest.raises(Fatal):
+        await asleep.handle(BATCHES[1])
+    before = len(world.kafka.of("changelog"))
+    await world.worker()
+    assert len(world.kafka.of("changelog")) == before + 1
 
 
 def test_what_has_no_site_goes_to_the_late_topic() -> None:

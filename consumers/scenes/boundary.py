@@ -1,0 +1,42 @@
+"""What a ledger asks of the world around it.
+
+Rule: the promises stand here; `adapters/kafka_writer` and `changelog` keep them. Owner: the ledger.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+
+class Out(NamedTuple):
+    """A record on its way out. `partition` None: its key says; `at_ms` None: now."""
+
+    topic: str
+    key: bytes
+    value: bytes
+    partition: int | None = None
+    at_ms: int | None = None
+
+
+class Send(Protocol):
+    """Hands records over, those of one partition in order; what it returns ends when all are
+    delivered, with the offset of each, or raises. A negative offset: Kafka did not say.
+    """
+
+    async def __call__(self, records: Sequence[Out], /) -> Awaitable[Sequence[int]]: ...
+
+
+class Logged(NamedTuple):
+    partition: int
+    offset: int
+    key: bytes
+    value: bytes
+
+
+class Changelog(Protocol):
+    """The topic with what sites remember, as it can be read."""
+
+    def read(
+        self, ends: Mapping[int, int], begins: Mapping[int, int] | None = None
+    ) -> AsyncIterator[Logged]:
+        """Records before `ends`, from the first one or from `begins`, each partition in order."""
+        ...

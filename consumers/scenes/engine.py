@@ -1,0 +1,144 @@
+"""One scenes worker on our own Kafka adapters: a line that re-keys, a line that decides.
+
+Rule: it holds what the two lines share, and its life: start, rebalance, drain, stop. A failure ends
+the process, and what was not committed is done again. Owner: `penstock scenes`.
+"""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+
+import msgspec
+
+from consumers import config
+from consumers.adapters.kafka_source import KafkaSource
+from consumers.adapters.kafka_writer import KafkaWriter
+from consumers.clock import SystemClock
+from consumers.ports import Record
+from consumers.scenes.backlog import Backlog
+from consumers.scenes.boundary import Out
+from consumers.scenes.changelog import KafkaChangelog
+from consumers.scenes.ledger import Keyed, Ledger, Topics
+from consumers.scenes.line import Line
+from consumers.scenes.names import Names, names, rules_of
+from consumers.scenes.picture import Pictures
+from consumers.scenes.rekey import forward
+from consumers.scenes.rules import Streams
+
+# How often deadlines are looked at.
+TICK_S = 0.01
+# How long a rebalance waits for the batches under way.
+DRAIN_MS = 5_000
+
+
+class Engine:
+    """One member of the group on each of two topics."""
+
+    def __init__(self, cfg: config.Config) -> None:
+        scenes = cfg.scenes
+        self._names: Names = names(scenes)
+        self._late_is_dropped = scenes.late == "drop"
+        self._streams = Streams(scenes.site)
+        self._clock = SystemClock()
+        self._writer = KafkaWriter(cfg.kafka, self._clock)
+        self._backlog: Backlog[tuple[str, int]] = Backlog()
+        self._input = _source(cfg.kafka, self._names.input, scenes.group)
+        self._by_site = _source(cfg.kafka, self._names.by_site, f"{scenes.group}-sites")
+        self.ledger = Ledger(
+            rules_of(scenes),
+            self._streams,
+            Pictures(scenes.inline, scenes.fill),
+            Topics(self._names.scenes, self._names.late, self._names.changelog),
+            self._writer,
+            KafkaChangelog(cfg.kafka, self._names.changelog),
+            self._clock.wall_ms,
+            self._is_behind,
+        )
+        self._lines = (
+            Line(self._input, self._rekey, _nothing, _nothing),
+            Line(self._by_site, self._decide, self.ledger.take_over, self._give_up),
+        )
+
+    async def run(self) -> None:
+        """Until SIGTERM or Ctrl-C; then what is under way is finished and committed."""
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        try:
+            await self._writer.start(self._written)
+            async with asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(line.run()) for line in self._lines]
+                running.append(tasks.create_task(self._tick()))
+                await stop.wait()
+                for line in self._lines:
+                    await line.leave()
+                for task in running:
+                    task.cancel()
+            await self._writer.stop()
+        finally:
+            await self._input.stop()
+            await self._by_site.stop()
+            await self._writer.abandon()
+
+    @property
+    def _written(self) -> list[str]:
+        """The topics."""
+        return [topic for topic in self._names if topic != self._names.input]
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            await self.ledger.tick()
+
+    async def _rekey(self, records: Sequence[Record]) -> Awaitable[object]:
+        """To the topic that has one site on one partition."""
+        ours, outs = self._names, []
+        for record in records:
+            where = f"{ours.input}/{record.partition}/{record.offset}"
+            site, key, value = forward(self._streams, record.value, where)
+            if site is not None:
+                outs.append(Out(ours.by_site, key, value, at_ms=record.timestamp_ms))
+            elif not self._late_is_dropped:
+                outs.append(Out(ours.late, key, value))
+        sent = await self._writer(outs)
+        self._note(ours.input, records)
+        return sent
+
+    async def _decide(self, records: Sequence[Record]) -> Awaitable[object]:
+        await self.ledger.handle(
+            Keyed(each.partition, (each.key or b"").decode(), each.value or b"", each.timestamp_ms)
+            for each in records
+        )
+        self._note(self._names.by_site, records)
+        return asyncio.sleep(0)
+
+    async def _give_up(self, _: Collection[int]) -> None:
+        self._backlog.forget()
+        await self.ledger.give_up()
+
+    def _note(self, topic: str, records: Sequence[Record]) -> None:
+        now = self._clock.wall_ms()
+        last = {record.partition: record for record in records}
+        for record in last.values():
+            self._backlog.handled(
+                (topic, record.partition), record.offset, record.timestamp_ms, now
+            )
+
+    def _is_behind(self) -> bool:
+        return self._backlog.is_behind(self._ends(), self._clock.wall_ms())
+
+    def _ends(self) -> Mapping[tuple[str, int], int]:
+        ours = self._names
+        ends = {(ours.input, each): end for each, end in self._input.known_ends().items()}
+        for each, end in self._by_site.known_ends().items():
+            ends[ours.by_site, each] = end
+        return ends
+
+
+def _source(kafka: config.Kafka, topic: str, group: str) -> KafkaSource:
+    ours = msgspec.structs.replace(kafka, input_topic=topic, group=group)
+    return KafkaSource(ours, drain_ms=DRAIN_MS)
+
+
+async def _nothing(_: Collection[int]) -> None:
+    """Partitions come and go without anything to do."""

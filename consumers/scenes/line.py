@@ -1,0 +1,98 @@
+"""A topic that is read, worked on and committed: each record once its work is safe.
+
+Rule: batches are handed over in order and committed in order; what was read for an assignment that
+is over is left to the next one, which reads it again. Owner: the engine.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+from consumers.errors import Transient
+from consumers.ports import Commit, Record, Source
+
+log = logging.getLogger(__name__)
+
+POLL_MS = 200
+# What a crash repeats at the most; repeats are known by their ids.
+COMMIT_S = 0.5
+# Batches that are handed over and not safe yet: one is being delivered while the next are read.
+UNDER_WAY = 8
+
+Work = Callable[[Sequence[Record]], Awaitable[Awaitable[object]]]
+Change = Callable[[Collection[int]], Awaitable[None]]
+
+
+class Line:
+    """`work` hands a batch over; what it returns ends when the batch is safe. `taken` and `given`
+    are told of partitions that come, before their first record, and that go, after their last.
+    """
+
+    def __init__(self, source: Source, work: Work, taken: Change, given: Change) -> None:
+        self._source = source
+        self._work = work
+        self._taken = taken
+        self._given = given
+        self._ours: frozenset[int] = frozenset()
+        self._life = 0
+        self._busy = asyncio.Lock()
+        self._under_way: asyncio.Queue[tuple[Mapping[int, Commit], Awaitable[object]]]
+        self._under_way = asyncio.Queue(UNDER_WAY)
+        self._safe: dict[int, Commit] = {}
+
+    async def assigned(self, starts: Mapping[int, Commit]) -> None:
+        await self._taken(starts)
+        self._ours = frozenset(starts)
+
+    async def revoked(self, partitions: Collection[int]) -> None:
+        self._ours = frozenset()
+        self._life += 1
+        async with self._busy:
+            await self._under_way.join()
+        await self._given(partitions)
+        await self._commit()
+        self._safe.clear()
+
+    async def run(self) -> None:
+        """Until it is cancelled, or fails."""
+        await self._source.start(self)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._settle())
+            tasks.create_task(self._commit_often())
+            while True:
+                life = self._life
+                records = await self._source.poll(self._ours, POLL_MS)
+                async with self._busy:
+                    if records and life == self._life:
+                        await self._hand_over(records)
+
+    async def leave(self) -> None:
+        """Finish what is under way, commit, and leave the group."""
+        await self.revoked(self._ours)
+        await self._source.stop()
+
+    async def _hand_over(self, records: Sequence[Record]) -> None:
+        ends = {record.partition: Commit(record.offset + 1) for record in records}
+        await self._under_way.put((ends, await self._work(records)))
+
+    async def _settle(self) -> None:
+        while True:
+            ends, safe = await self._under_way.get()
+            await safe
+            self._safe.update(ends)
+            self._under_way.task_done()
+
+    async def _commit_often(self) -> None:
+        while True:
+            await asyncio.sleep(COMMIT_S)
+            await self._commit()
+
+    async def _commit(self) -> None:
+        commits, self._safe = self._safe, {}
+        if not commits:
+            return
+        try:
+            await self._source.commit(commits)
+        except Transient as error:
+            log.warning("committed again later: %s", error)
+            self._safe = commits | self._safe
