@@ -1,8 +1,9 @@
 """One picture from many streams: `penstock scenes`.
 
-    rekey → arrival → site → ledger → publish
-    Kafka    decode   decide  table    Kafka
+    line → rekey → line → arrival → site → ledger → publish
+    Kafka          Kafka   decode   decide  changelog  Kafka
 
 `rules`, `arrival`, `state`, `members`, `slots` and `site` are the core: they decide, and know no
-Faust, no clock and no Kafka. `app` is the Faust application around them.
+clock and no Kafka. `changelog` says whose turn it is, `ledger` writes down and publishes. `engine` is
+the worker on our own adapters, `faust_app` the same on Faust.
 """

@@ -34,8 +34,11 @@ class Site:
         self._refused: list[Refused] = []
 
     def resume(self, now: int) -> None:
-        """After a restart: the time when nobody listened counts for no lease."""
-        self.state.now = max(self.state.now, now)
+        """After a restart: the time when nobody listened counts for no lease, nor for patience."""
+        away = max(0, now - self.state.now)
+        for scene in self.state.open:
+            scene.start += away
+        self.state.now += away
         self._members.renew_all()
 
     def arrive(self, arrival: Arrival, member: str, now: int) -> None:
@@ -158,11 +161,13 @@ class Site:
         """No scene opens at or before this time: one was published there, or could be. Otherwise
         a clock of 1970 would open scenes before the others' for ever, and these would wait.
         """
+        emitted = self.state.emitted
+        floors = [] if emitted is None else [emitted + self._gap]
         for scene in reversed(self.state.open):
             if self._closed_by(scene) is not None:
-                return scene.time
-        emitted = self.state.emitted
-        return None if emitted is None else emitted + self._gap
+                floors.append(scene.time)
+                break
+        return max(floors, default=None)
 
     def _late(self, arrival: Arrival, member: str, slot: int, time: int) -> None:
         for decided in self.state.decided if self._rules.late == "amend" else ():

@@ -34,12 +34,13 @@ class Exit(NamedTuple):
 class Worker:
     """Runs until `leave`; `busy` while a fault has it."""
 
-    def __init__(self, number: int, place: Place, exits: list[Exit]) -> None:
+    def __init__(self, number: int, place: Place, exits: list[Exit], command: str) -> None:
         self.name = f"worker {number}"
         self.busy = False
         self._place = place
         self._exits = exits
         self._number = number
+        self._command = command
         self.life = 0
         self._child: Child | None = None
         self._expected: int | None = None
@@ -53,7 +54,7 @@ class Worker:
                 self.name,
                 "consumers",
                 self._log,
-                arguments=[parent.OPTION, "run"],
+                arguments=[parent.OPTION, self._command],
                 environ=self._place.environ,
             ) as self._child:
                 code = await self._child.wait()
@@ -102,16 +103,17 @@ class Worker:
 
 
 class Crew:
-    """The members of the group, and visitors."""
+    """The members of the group, and visitors; `command` is what they are."""
 
-    def __init__(self, place: Place, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, place: Place, tasks: asyncio.TaskGroup, command: str = "run") -> None:
+        self._command = command
         self.exits: list[Exit] = []
         self._place = place
         self._tasks = tasks
         self._workers: dict[Worker, asyncio.Task[None]] = {}
 
     def join(self) -> Worker:
-        worker = Worker(len(self._workers) + 1, self._place, self.exits)
+        worker = Worker(len(self._workers) + 1, self._place, self.exits, self._command)
         self._workers[worker] = self._tasks.create_task(worker.run())
         return worker
 

@@ -112,6 +112,16 @@ def up(how: How | None = None, extras: Sequence[str] = ()) -> str:
         return f"the stack ({state.how}) is up: {what}"
 
 
+def up_alone(name: str) -> None:
+    """One of Kafka, MinIO, TorchServe as a local process, in a home where nothing runs."""
+    with layout.locked():
+        state = State("local", layout.free_ports())
+        service = next(one for one in SERVICES if one.name == name)
+        _build()
+        _launch(service, state)
+        _wait(service, state)
+
+
 def _up_in_docker(state: State) -> list[str]:
     state.save()
     before = compose.running(state.ports)

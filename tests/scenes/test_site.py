@@ -1,6 +1,7 @@
 """A site decides: against a slow model by seeds, and case by case."""
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -13,6 +14,7 @@ from consumers.scenes.site import Decisions, Site
 from consumers.scenes.state import Decided, dump, load
 from tests.scenes.flows import EPOCH, HOUR, arrival, flow, rules
 from tests.scenes.model import SlowSite
+from tests.scenes.near_model import SlowNear
 
 LISTED = {"s": ["a", "b", "c"]}
 
@@ -32,12 +34,24 @@ def told(decisions: Decisions) -> tuple[list[Any], list[tuple[str, str]]]:
     return scenes, [(each.arrival.id, each.reason) for each in decisions.refused]
 
 
-@pytest.mark.parametrize("first", range(0, 2_000, 250))
-def test_it_says_what_the_slow_model_says(first: int) -> None:
+ANCHORS: dict[str, tuple[type[SlowSite], dict[str, Any]]] = {
+    "grid": (SlowSite, {}),
+    "smallest": (SlowNear, {"is_grid": False}),
+    "leader": (SlowNear, {"is_grid": False, "leader": "c0"}),
+}
+
+
+@pytest.mark.parametrize(
+    ("anchor", "first"),
+    # 2,000 seeds of each were tried; those of the anchors that share all but `place` are fewer.
+    [("grid", first) for first in range(0, 2_000, 250)] + [("smallest", 0), ("leader", 250)],
+)
+def test_it_says_what_the_slow_model_says(first: int, anchor: str) -> None:
+    slow, changes = ANCHORS[anchor]
     for seed in range(first, first + 250):
         random = Random(seed)
-        shape = rules(random)
-        site, model = Site("s", shape), SlowSite("s", shape)
+        shape = replace(rules(random), **changes)
+        site, model = Site("s", shape), slow("s", shape)
         scenes: list[Any] = []
         refused: list[tuple[str, str]] = []
         for now, member, found in flow(random, shape, random.choice((8, 15, 30))):
@@ -292,3 +306,14 @@ def test_a_pause_of_the_worker_evicts_nobody() -> None:
     site.resume(EPOCH + 60_000)
     site.tick(EPOCH + 60_001)
     assert not any(member.is_evicted for member in site.state.members.values())
+
+
+def test_a_pause_of_the_worker_closes_nothing() -> None:
+    desk = Desk()
+    desk.say("a", 0)
+    site = Site("s", Rules(listed=LISTED), load(dump(desk.site.state)))
+    site.resume(EPOCH + 60_000)
+    site.tick(EPOCH + 60_099)
+    assert not site.has_decided, "what the others said meanwhile lies in Kafka"
+    site.tick(EPOCH + 60_100)
+    assert site.take().scenes[0].closed_by == "quorum"

@@ -1,0 +1,79 @@
+"""Predictions as cameras of several sites give them: skewed clocks, jitter, a member that is idle,
+one that comes and goes, rejected rows.
+
+Rule: what a prediction says follows from its site, member and instant alone. Owner: the run.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+import orjson
+
+# Clocks differ by so much, and a record is so much later than its instant.
+SKEW_MS = 20
+JITTER_MS = 15
+REJECTED_EVERY = 50
+# A member that comes and goes: so long there, so long away.
+FLAPS_MS = 4_000
+PARTITIONS = 4
+
+
+@dataclass(frozen=True)
+class Shape:
+    sites: int
+    members: int
+    hz: int
+
+    @property
+    def period_ms(self) -> int:
+        return 1000 // self.hz
+
+    def streams(self) -> list[tuple[str, str]]:
+        return [
+            (f"site-{site}", f"cam-{member}")
+            for site in range(self.sites)
+            for member in range(self.members)
+        ]
+
+    def members_of(self) -> dict[str, list[str]]:
+        by_site: dict[str, list[str]] = {}
+        for site, member in self.streams():
+            by_site.setdefault(site, []).append(member)
+        return by_site
+
+    def speaks(self, stream: int, since_ms: int) -> bool:
+        """The last stream is idle; the one before comes and goes."""
+        count = self.sites * self.members
+        if stream == count - 1:
+            return False
+        return stream != count - 2 or since_ms // FLAPS_MS % 2 == 0
+
+
+def event_time(instant_ms: int, stream: int) -> int:
+    """Of a camera whose clock is wrong by up to half of the skew to either side."""
+    return instant_ms + stream * 7 % (SKEW_MS + 1) - SKEW_MS // 2
+
+
+def said_at(instant: int, instant_ms: int, shape: Shape) -> Iterator[tuple[int, int, str, bytes]]:
+    """Delay in milliseconds, partition, stream and record of everybody who speaks then."""
+    jitter = Random(instant)
+    for number, (site, member) in enumerate(shape.streams()):
+        if not shape.speaks(number, instant * shape.period_ms):
+            continue
+        partition, stream = number % PARTITIONS, f"{site}/{member}"
+        record = {
+            "v": 1,
+            "id": f"in/{partition}/{instant}/{number}/0",
+            "stream": stream,
+            "source": {"topic": "in", "partition": partition, "offset": instant},
+            "row": 0,
+            "last": True,
+            "rows": 1,
+            "event_time": event_time(instant_ms, number),
+            "model": "rows",
+            "prediction": {"label": number, "score": instant % 100 / 100},
+        }
+        if (instant + number) % REJECTED_EVERY == 0:
+            record |= {"prediction": None, "error": {"code": "bad_row", "message": "no number"}}
+        yield jitter.randint(0, JITTER_MS), partition, stream, orjson.dumps(record)

@@ -1,0 +1,136 @@
+"""A line commits what is safe, and hands back a partition with nothing left under way."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+
+from consumers.errors import Transient
+from consumers.ports import Commit, Rebalance, Record
+from consumers.scenes.backlog import BEHIND_MS, Backlog
+from consumers.scenes.line import COMMIT_S, UNDER_WAY, Line
+from consumers.testing.virtual_time import virtual_time
+
+
+class Topic:
+    """Gives out what is put into `records`, once; remembers the commits."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.commits: list[dict[int, Commit]] = []
+        self.fails = 0
+
+    async def start(self, rebalance: Rebalance) -> None:
+        await rebalance.assigned({0: Commit(0)})
+
+    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+        if not partitions or not self.records:
+            await asyncio.sleep(wait_ms / 1000)
+            return ()
+        return [self.records.pop(0)]
+
+    async def commit(self, commits: Mapping[int, Commit]) -> None:
+        if self.fails:
+            self.fails -= 1
+            raise Transient("no coordinator")
+        self.commits.append(dict(commits))
+
+    async def stop(self) -> None:
+        """Nothing to leave."""
+
+    def pause(self, partition: int) -> None: ...
+    def reached(self) -> Mapping[int, int]: ...  # type: ignore[empty-body]
+    def partitions(self) -> int: ...  # type: ignore[empty-body]
+    async def end_offsets(self) -> Mapping[int, int]: ...  # type: ignore[empty-body]
+
+
+class Work:
+    """Is safe when the test says so."""
+
+    def __init__(self) -> None:
+        self.handed: list[int] = []
+        self.safe: list[asyncio.Future[None]] = []
+        self.events: list[str] = []
+
+    async def __call__(self, records: Sequence[Record]) -> Awaitable[object]:
+        self.handed += [record.offset for record in records]
+        self.safe.append(asyncio.get_running_loop().create_future())
+        return self.safe[-1]
+
+    async def taken(self, partitions: Collection[int]) -> None:
+        self.events.append(f"taken {sorted(partitions)}")
+
+    async def given(self, partitions: Collection[int]) -> None:
+        self.events.append(f"given {sorted(partitions)}")
+
+
+def record(offset: int) -> Record:
+    return Record(0, offset, b"s", b"", 0)
+
+
+@asynccontextmanager
+async def running(records: int) -> AsyncIterator[tuple[Topic, Work, Line]]:
+    """A line that has read all it may of so many records."""
+    topic, work = Topic(), Work()
+    topic.records = [record(offset) for offset in range(records)]
+    line = Line(topic, work, work.taken, work.given)
+    task = asyncio.ensure_future(line.run())
+    await asyncio.sleep(0.1)
+    yield topic, work, line
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+@virtual_time
+async def test_only_what_is_safe_is_committed() -> None:
+    async with running(3) as (topic, work, _):
+        assert work.handed == [0, 1, 2], "read on while the first is under way"
+        work.safe[1].set_result(None)
+        await asyncio.sleep(2 * COMMIT_S)
+        assert topic.commits == []
+        work.safe[0].set_result(None)
+        await asyncio.sleep(2 * COMMIT_S)
+        assert topic.commits == [{0: Commit(2)}]
+
+
+@virtual_time
+async def test_what_is_under_way_is_bounded() -> None:
+    async with running(100) as (topic, work, _):
+        await asyncio.sleep(10)
+        assert len(work.handed) <= UNDER_WAY + 2
+        assert topic.records
+
+
+@virtual_time
+async def test_a_partition_is_handed_back_when_its_batches_are_safe_and_committed() -> None:
+    async with running(2) as (topic, work, line):
+        going = asyncio.ensure_future(line.revoked([0]))
+        await asyncio.sleep(COMMIT_S / 2)
+        assert not going.done()
+        for safe in work.safe:
+            safe.set_result(None)
+        await going
+        assert topic.commits[-1] == {0: Commit(2)}
+        topic.records = [record(2)]
+        await asyncio.sleep(1)
+        assert work.handed == [0, 1], "it is another's"
+        assert work.events == ["taken [0]", "given [0]"]
+
+
+@virtual_time
+async def test_a_commit_that_failed_is_made_again() -> None:
+    async with running(1) as (topic, work, _):
+        topic.fails = 1
+        work.safe[0].set_result(None)
+        await asyncio.sleep(3 * COMMIT_S)
+        assert topic.commits == [{0: Commit(1)}]
+
+
+def test_behind_is_who_reads_old_records_and_has_more() -> None:
+    backlog: Backlog[str] = Backlog()
+    backlog.handled("p", 4, came_ms=0, now_ms=10 * BEHIND_MS)
+    assert backlog.is_behind({"p": 6}, 10 * BEHIND_MS)
+    assert not backlog.is_behind({"p": 5}, 10 * BEHIND_MS), "it was the last"
+    assert not backlog.is_behind({"p": 6}, 20 * BEHIND_MS), "the rest is no record"
+    backlog.handled("p", 5, came_ms=10 * BEHIND_MS - 10, now_ms=10 * BEHIND_MS)
+    assert not backlog.is_behind({"p": 9}, 10 * BEHIND_MS), "it is as new as can be"
