@@ -146,6 +146,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.clock",
         "consumers.config",
         "consumers.errors",
+        "consumers.ops",
         "consumers.ports",
         "schemas",
     },
@@ -258,6 +259,7 @@ CLIENTS: dict[str, tuple[str, ...]] = {
         "consumers/embedded/",
         "consumers/bench/",
         "consumers/demo/",
+        "consumers/scenes/health.py",
     ),
     "grpc": ("consumers/adapters/oip_",),
     "google": ("consumers/adapters/oip_messages.py",),
@@ -266,7 +268,7 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "soundfile": ("consumers/formats/audio.py",),
     "PIL": ("consumers/formats/pictures.py",),
     "faust": ("consumers/scenes/faust_",),
-    "prometheus_client": ("consumers/telemetry.py", "consumers/ops/"),
+    "prometheus_client": ("consumers/telemetry.py", "consumers/ops/", "consumers/scenes/health.py"),
     "click": ("consumers/cli.py", "consumers/commands/"),
 }
 

@@ -11,26 +11,34 @@ from importlib import resources
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 SHELL: Final = resources.files(__package__).joinpath("page.html").read_text()
 
 
-def _hash_of(tag: str) -> str:
-    found = re.search(rf"<{tag}>(.*?)</{tag}>", SHELL, re.DOTALL)
+def page_of(shell: str) -> Handler:
+    """A page with its own script and style, and nothing else that runs."""
+    headers = {
+        "Content-Security-Policy": (
+            f"default-src 'none'; script-src {_hash_of(shell, 'script')}; "
+            f"style-src {_hash_of(shell, 'style')}; "
+            "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        ),
+        "Cache-Control": "no-store",
+        "Referrer-Policy": "no-referrer",
+    }
+
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(text=shell, content_type="text/html", headers=headers)
+
+    return page
+
+
+def _hash_of(shell: str, tag: str) -> str:
+    found = re.search(rf"<{tag}>(.*?)</{tag}>", shell, re.DOTALL)
     assert found is not None
     digest = hashlib.sha256(found[1].encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-_HEADERS: Final = {
-    "Content-Security-Policy": (
-        f"default-src 'none'; script-src {_hash_of('script')}; style-src {_hash_of('style')}; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "Cache-Control": "no-store",
-    "Referrer-Policy": "no-referrer",
-}
-
-
-async def page(_: web.Request) -> web.Response:
-    return web.Response(text=SHELL, content_type="text/html", headers=_HEADERS)
+page: Final = page_of(SHELL)

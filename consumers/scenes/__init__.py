@@ -4,6 +4,6 @@
     Kafka          Kafka   decode   decide  changelog  Kafka
 
 `rules`, `arrival`, `state`, `members`, `slots` and `site` are the core: they decide, and know no
-clock and no Kafka. `changelog` says whose turn it is, `ledger` writes down and publishes. `engine` is
-the worker on our own adapters, `faust_app` the same on Faust.
+clock and no Kafka. `changelog` says whose turn it is, `ledger` writes down and publishes. `engine`
+is the worker on our own adapters, `faust_app` the same on Faust.
 """

@@ -24,6 +24,7 @@ from consumers.scenes.names import Names, names, rules_of
 from consumers.scenes.picture import Pictures
 from consumers.scenes.rekey import forward
 from consumers.scenes.rules import Streams
+from consumers.scenes.watch import Watch
 
 # How often deadlines are looked at.
 TICK_S = 0.01
@@ -51,6 +52,7 @@ class Engine:
             Topics(self._names.scenes, self._names.late, self._names.changelog),
             self._writer,
             KafkaChangelog(cfg.kafka, self._names.changelog),
+            Watch(self._clock.wall_ms),
             self._clock.wall_ms,
             self._is_behind,
         )

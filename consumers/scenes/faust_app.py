@@ -29,6 +29,7 @@ from consumers.scenes.names import Names, names, rules_of
 from consumers.scenes.picture import Pictures
 from consumers.scenes.rekey import forward
 from consumers.scenes.rules import Streams
+from consumers.scenes.watch import Watch
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class FaustEngine:
             Topics(self._names.scenes, self._names.late, self._names.changelog),
             self._send,
             KafkaChangelog(cfg.kafka, self._names.changelog),
+            Watch(self._clock.wall_ms),
             self._clock.wall_ms,
             self._is_behind,
         )
@@ -173,8 +175,9 @@ class FaustEngine:
         self._backlog.forget()
         await self.ledger.give_up()
 
-    async def _assigned(self, _: object, *assigned: set[TP], **__: object) -> None:
-        ours = {tp.partition for tp in assigned[0] if tp.topic == self._names.by_site}
+    async def _assigned(self, *said: Any, **_: object) -> None:
+        assigned: set[TP] = said[1]
+        ours = {tp.partition for tp in assigned if tp.topic == self._names.by_site}
         try:
             await self.ledger.take_over(ours)
         except Exception:

@@ -8,8 +8,8 @@ the batches, the time and the way out.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from consumers.errors import Fatal
 from consumers.scenes.arrival import read_arrival
@@ -19,6 +19,7 @@ from consumers.scenes.picture import Pictures, late
 from consumers.scenes.rules import Rules, Streams
 from consumers.scenes.site import Site
 from consumers.scenes.state import SiteState, dump, load
+from consumers.scenes.watch import Watch
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class Ledger:
         topics: Topics,
         send: Send,
         changelog: Changelog,
+        watch: Watch,
         wall_ms: Callable[[], int],
         is_behind: Callable[[], bool],
     ) -> None:
@@ -77,6 +79,7 @@ class Ledger:
         self._topics = topics
         self._send = send
         self._changelog = changelog
+        self._watch = watch
         self._clock = WaitingClock(wall_ms, is_behind)
         self._lock = asyncio.Lock()
         self._ready = asyncio.Event()
@@ -89,6 +92,7 @@ class Ledger:
         async with self._lock:
             self.sites.clear()
             self._turns.clear()
+            self._watch.forget()
 
     async def take_over(self, partitions: Collection[int]) -> None:
         """Claim them, and go on from what the changelog says: what was decided is published again.
@@ -135,6 +139,16 @@ class Ledger:
             for site in self.sites.values():
                 site.tick(now)
             await self._settle([site for site in self.sites.values() if site.has_decided])
+
+    @property
+    def partitions(self) -> Collection[int]:
+        """Of which it decides."""
+        return self._turns.keys() if self._ready.is_set() else ()
+
+    def looks(self, most: int) -> Iterator[dict[str, Any]]:
+        """What is to be seen of its sites, of so many at the most."""
+        for name in sorted(self.sites)[:most]:
+            yield self._watch.look(self.sites[name])
 
     def _site(self, keyed: Keyed) -> Site:
         site = self.sites.get(keyed.site)
@@ -201,6 +215,8 @@ class Ledger:
 
     def _outbox(self, site: Site) -> list[tuple[str, bytes]]:
         scenes, refused = site.take()
+        if scenes:
+            self._watch.decided(site.name, scenes)
         topics = self._topics
         outbox = [(topics.scenes, self._pictures.scene(site.name, scene)) for scene in scenes]
         if self._rules.late != "drop":

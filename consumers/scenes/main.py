@@ -4,12 +4,14 @@ Rule: topics that do not fit are an error that says how to mend it. Owner: the c
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from consumers import config
 from consumers.adapters.kafka_topics import TopicShape, create_topics, partition_counts
 from consumers.errors import EXIT_USAGE, Fatal, missing_extra
 from consumers.scenes.engine import Engine
+from consumers.scenes.health import serve_scenes
+from consumers.scenes.ledger import Ledger
 from consumers.scenes.names import Names, names, rules_of
 
 log = logging.getLogger(__name__)
@@ -27,18 +29,25 @@ COMPACTED = {
 async def run_scenes(cfg: config.Config) -> None:
     """Until SIGTERM or Ctrl-C."""
     rules_of(cfg.scenes)
-    run = _faust(cfg) if cfg.scenes.engine == "faust" else Engine(cfg).run
+    engine = _faust(cfg) if cfg.scenes.engine == "faust" else Engine(cfg)
     await check_topics(cfg)
-    log.info("scenes of %s to %s as group %s", *_said(cfg.scenes))
-    await run()
+    async with serve_scenes(cfg, engine.ledger) as url:
+        log.info("scenes of %s to %s as group %s; %s", *_said(cfg.scenes), url)
+        await engine.run()
 
 
-def _faust(cfg: config.Config) -> Callable[[], Awaitable[None]]:
+class _Engine(Protocol):
+    ledger: Ledger
+
+    async def run(self) -> None: ...
+
+
+def _faust(cfg: config.Config) -> _Engine:
     try:
         from consumers.scenes.faust_app import FaustEngine  # noqa: PLC0415 (an extra)
     except ImportError as error:
         raise missing_extra('scenes.engine = "faust"', "scenes", error) from error
-    return FaustEngine(cfg).run
+    return FaustEngine(cfg)
 
 
 def _said(scenes: config.Scenes) -> tuple[str, str, str]:

@@ -14,6 +14,7 @@ from consumers.scenes.picture import Pictures
 from consumers.scenes.rekey import forward
 from consumers.scenes.rules import Rules, Streams
 from consumers.scenes.state import load
+from consumers.scenes.watch import Watch
 from schemas.scene import decode_late, decode_scene
 from tests.scenes.flows import EPOCH, arrival
 
@@ -73,6 +74,7 @@ class World:
         self.kafka = Kafka()
         self.now = EPOCH
         self.is_behind = False
+        self.last: Ledger | None = None
 
     async def worker(self) -> Ledger:
         ledger = Ledger(
@@ -82,6 +84,7 @@ class World:
             TOPICS,
             self.kafka,
             self.kafka,
+            Watch(lambda: self.now),
             lambda: self.now,
             lambda: self.is_behind,
         )

@@ -1,0 +1,69 @@
+"""What is to be seen of a scenes worker."""
+
+import aiohttp
+import pytest
+
+from consumers import config
+from consumers.scenes.health import SHELL, serve_scenes
+from tests.scenes.test_ledger import BATCHES, World, said
+
+
+async def world_with_a_dead_member() -> World:
+    """`c` was there, and then is not."""
+    world = World()
+    worker = await world.worker()
+    for batch in BATCHES[:3]:
+        await worker.handle(batch)
+    for step in range(4, 40):
+        world.now += 50
+        await worker.handle([said("a", step), said("b", step)])
+    world.now += 200
+    await worker.tick()
+    world.last = worker
+    return world
+
+
+async def test_the_page_says_who_is_there_and_who_is_not() -> None:
+    world = await world_with_a_dead_member()
+    assert world.last is not None
+    (look,) = world.last.looks(10)
+    states = {each["member"]: each["state"] for each in look["members"]}
+    assert states == {"a": "present", "b": "present", "c": "late"}
+    assert look["last"][0]["absent"] == ["c"]
+    assert look["counts"]["complete"] >= 3
+    (step, *_) = look["completeness"]
+    assert 0.6 < step["present"] < 0.9
+    await world.last.give_up()
+    assert list(world.last.looks(10)) == []
+
+
+async def test_metrics_are_by_site() -> None:
+    world = await world_with_a_dead_member()
+    assert world.last is not None
+    cfg = config.load(None, {"PENSTOCK_HTTP__PORT": "0"})
+    async with serve_scenes(cfg, world.last) as url, aiohttp.ClientSession() as session:
+        said_by = {}
+        for path in ("/", "/healthz", "/readyz", "/metrics", "/api/status"):
+            async with session.get(url + path) as answer:
+                assert answer.status == 200, path
+                said_by[path] = await answer.text()
+        assert said_by["/"] == SHELL
+        for line in (
+            'penstock_scenes_members{site="s",state="late"} 1.0',
+            'penstock_scenes_total{closed_by="quorum",site="s"}',
+            'penstock_scenes_predictions_total{site="s",what="arrived"}',
+            'penstock_scenes_skew_milliseconds{member="a",site="s"} 0.0',
+        ):
+            assert line in said_by["/metrics"]
+        # A second worker of the host has the same configuration.
+        taken = config.load(None, {"PENSTOCK_HTTP__PORT": url.rpartition(":")[2]})
+        async with serve_scenes(taken, world.last) as other:
+            assert other != url
+            await world.last.give_up()
+            async with session.get(other + "/readyz") as answer:
+                assert answer.status == 503
+
+
+@pytest.mark.parametrize("forbidden", ["innerHTML", "http://", "https://", "eval("])
+def test_nothing_on_the_page_runs_that_a_site_says(forbidden: str) -> None:
+    assert forbidden not in SHELL
