@@ -18,7 +18,7 @@ from pathlib import Path
 
 import botocore.session
 
-from chaos_run import plan, report, scenes
+from chaos_run import chain, plan, report, scenes
 from chaos_run.cutting import cutting
 from chaos_run.load import LINES
 from chaos_run.place import Place, crash, model_worker_pid
@@ -45,6 +45,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "a promise was broken; the folder with all logs is kept.",
     )
     parser.add_argument("--scenes", action="store_true", help="another run; see --scenes --help")
+    parser.add_argument("--chain", action="store_true", help="another run; see --chain --help")
     parser.add_argument("--rows", type=int, default=1_000_000, help="default 1,000,000")
     parser.add_argument("--faults", type=int, default=30, help="default 30")
     parser.add_argument("--seed", type=int, help="repeats a run's plan; random if not given")
@@ -152,5 +153,6 @@ def _stop(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    of_scenes = "--scenes" in sys.argv
-    sys.exit(scenes.main(sys.argv[1:]) if of_scenes else main(sys.argv[1:]))
+    runs = {"--scenes": scenes.main, "--chain": chain.main}
+    chosen = next((run for flag, run in runs.items() if flag in sys.argv), main)
+    sys.exit(chosen(sys.argv[1:]))

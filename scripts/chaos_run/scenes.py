@@ -94,7 +94,7 @@ def _environ(options: argparse.Namespace, shape: Shape) -> dict[str, str]:
 async def _run(options: argparse.Namespace, chance: random.Random, folder: Path) -> bool:
     shape = Shape(options.sites, options.members, options.hz)
     place = Place(_environ(options, shape), "", folder, model_worker_pid, stack.restart, crash)
-    _penstock(place.environ, "topics", "create", "--scenes", "--partitions", str(PARTITIONS))
+    penstock(place.environ, "topics", "create", "--scenes", "--partitions", str(PARTITIONS))
     struck: Counter[str] = Counter()
     async with asyncio.TaskGroup() as tasks:
         crew = Crew(place, tasks, "scenes")
@@ -104,12 +104,12 @@ async def _run(options: argparse.Namespace, chance: random.Random, folder: Path)
             async with asyncio.TaskGroup() as both:
                 both.create_task(_speak(place.config, shape, options.seconds))
                 both.create_task(_strike(crew, place, chance, options.seconds, struck))
-            await _placed(place)
+            await placed(place)
             await crew.dismiss()
         finally:
             crew.end()
     print(f"struck: {dict(struck)}; unexpected ends: {Counter(each.code for each in crew.exits)}")
-    return await _judged(place, shape)
+    return await judged(place, shape)
 
 
 async def _speak(cfg: config.Config, shape: Shape, seconds: int) -> None:
@@ -162,7 +162,7 @@ async def _freeze(worker: Worker, seconds: float) -> None:
     worker.busy = False
 
 
-async def _placed(place: Place) -> None:
+async def placed(place: Place) -> None:
     """Until the judge finds nothing that is in no place, or the time is over."""
     until_s = time.monotonic() + GRACE_S
     while time.monotonic() < until_s:
@@ -172,7 +172,7 @@ async def _placed(place: Place) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-async def _judged(place: Place, shape: Shape) -> bool:
+async def judged(place: Place, shape: Shape) -> bool:
     code, said = await asyncio.to_thread(_verify, place)
     print(said)
     scenes = place.config.scenes
@@ -194,10 +194,10 @@ async def _judged(place: Place, shape: Shape) -> bool:
 
 
 def _verify(place: Place) -> tuple[int, str]:
-    return _penstock(place.environ, "verify", "--scenes")
+    return penstock(place.environ, "verify", "--scenes")
 
 
-def _penstock(environ: Mapping[str, str], *arguments: str) -> tuple[int, str]:
+def penstock(environ: Mapping[str, str], *arguments: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "consumers", *arguments]
     answer = subprocess.run(command, env=dict(environ), capture_output=True, text=True, check=False)
     if answer.returncode not in (EXIT_DONE, EXIT_CHECK_FAILED):

@@ -103,17 +103,22 @@ class Worker:
 
 
 class Crew:
-    """The members of the group, and visitors; `command` is what they are."""
+    """The members of the group, and visitors; `command` is what they are, `first` the number of the
+    first, which names its logs.
+    """
 
-    def __init__(self, place: Place, tasks: asyncio.TaskGroup, command: str = "run") -> None:
+    def __init__(
+        self, place: Place, tasks: asyncio.TaskGroup, command: str = "run", first: int = 1
+    ) -> None:
         self._command = command
+        self._first = first
         self.exits: list[Exit] = []
         self._place = place
         self._tasks = tasks
         self._workers: dict[Worker, asyncio.Task[None]] = {}
 
     def join(self) -> Worker:
-        worker = Worker(len(self._workers) + 1, self._place, self.exits, self._command)
+        worker = Worker(len(self._workers) + self._first, self._place, self.exits, self._command)
         self._workers[worker] = self._tasks.create_task(worker.run())
         return worker
 

@@ -4,6 +4,7 @@ import os
 import signal
 import uuid
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,20 +14,23 @@ from consumers.scenes.judge import Report
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
-from tests.support.worker import environment, penstock
+from tests.support.worker import environment, penstock, running_worker
 
 MEMBERS, STEPS, PARTITIONS = 4, 60, 4
-LISTED = {f"site-{site}": [f"cam-{n}" for n in range(MEMBERS)] for site in range(2)}
+LISTED = {f"site-{site}": [f"cam-{n:02}" for n in range(MEMBERS)] for site in range(2)}
 EPOCH = 1_795_208_217_400
 
 
-def predictions(topic: str, steps: range) -> list[Message]:
-    """Of two sites on a grid; one row in ten is rejected."""
-    messages = []
+def predictions(topic: str, steps: range, members: int = MEMBERS, sites: int = 2) -> list[Message]:
+    """On a grid; in every tenth instant all rows are rejected."""
+    messages, each = [], sites * members
     for step in steps:
-        for number in range(2 * MEMBERS):
-            partition, offset = number % PARTITIONS, 2 * step + number // PARTITIONS
-            stream = f"site-{number // MEMBERS}/cam-{number % MEMBERS}"
+        for number in range(each):
+            partition, offset = (
+                number % PARTITIONS,
+                step * each // PARTITIONS + number // PARTITIONS,
+            )
+            stream = f"site-{number // members}/cam-{number % members:02}"
             record = {
                 "id": f"{topic}/{partition}/{offset}/0/0",
                 "stream": stream,
@@ -39,6 +43,29 @@ def predictions(topic: str, steps: range) -> list[Message]:
                 record["error"] = {"code": "bad_row", "message": "no number"}
             messages.append(Message(record, partition, stream.encode()))
     return messages
+
+
+def scenes_environment(
+    services: Services,
+    topics: Topics,
+    source: str,
+    members: dict[str, list[str]],
+    **changes: object,
+) -> dict[str, str]:
+    """A scenes worker that waits for everybody, so that nothing depends on its pace."""
+    name = f"scenes-{uuid.uuid4().hex[:12]}"
+    return environment(
+        services,
+        topics,
+        SCENES__MEMBERS=msgspec.json.encode(members).decode(),
+        SCENES__PATIENCE_MS=30_000,
+        SCENES__DEADLINE_MS=60_000,
+        SCENES__INPUT_TOPIC=source,
+        SCENES__TOPIC=name,
+        SCENES__LATE_TOPIC=f"{name}.late",
+        SCENES__GROUP=name,
+        **changes,
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,19 +81,8 @@ async def test_the_next_worker_goes_on_where_one_was_ended(
     number: int,
     code: int,
 ) -> None:
-    name = f"scenes-{uuid.uuid4().hex[:12]}"
-    environ = environment(
-        services,
-        topics,
-        SCENES__ENGINE=engine,
-        SCENES__MEMBERS=msgspec.json.encode(LISTED).decode(),
-        SCENES__PATIENCE_MS=30_000,
-        SCENES__DEADLINE_MS=60_000,
-        SCENES__INPUT_TOPIC=topics.output,
-        SCENES__TOPIC=name,
-        SCENES__LATE_TOPIC=f"{name}.late",
-        SCENES__GROUP=name,
-    )
+    environ = scenes_environment(services, topics, topics.output, LISTED, SCENES__ENGINE=engine)
+    name = environ["PENSTOCK_SCENES__TOPIC"]
     created = await penstock("topics", "create", "--scenes", "--partitions", "4", environ=environ)
     assert created.code == 0, created.stderr
     log = tmp_path / "log"
@@ -98,5 +114,62 @@ async def test_the_next_worker_goes_on_where_one_was_ended(
         assert report.predictions == 2 * MEMBERS * STEPS
         assert report.closed_by == {"complete": 2 * STEPS}
     finally:
-        theirs = {name, f"{name}.late", f"{name}-by-site", f"{name}-sites-changelog"}
-        await broker.delete(theirs & await broker.topics())
+        await remove(broker, name)
+
+
+async def remove(broker: Broker, name: str) -> None:
+    theirs = {name, f"{name}.late", f"{name}-by-site", f"{name}-sites-changelog"}
+    await broker.delete(theirs & await broker.topics())
+
+
+async def test_a_picture_goes_to_a_second_model_and_leads_back_to_its_frames(
+    services: Services, topics: Topics, broker: Broker, tmp_path: Path
+) -> None:
+    members, steps = 16, 20  # the stack's model takes rows of 16 numbers
+    listed = {"site-0": [f"cam-{n:02}" for n in range(members)]}
+    first = scenes_environment(
+        services, topics, topics.input, listed, SCENES__INLINE="/score", SCENES__FILL=0
+    )
+    name, log = first["PENSTOCK_SCENES__TOPIC"], tmp_path / "log"
+    created = await penstock("topics", "create", "--scenes", "--partitions", "4", environ=first)
+    assert created.code == 0, created.stderr
+    second = environment(
+        services, Topics(name, topics.output, topics.dlq), MODEL__REQUEST="float32"
+    )
+
+    async def answered() -> bool:
+        return sum((await broker.ends(topics.output)).values()) >= steps
+
+    try:
+        async with (
+            running("scenes", "consumers", log, arguments=["scenes"], environ=first),
+            running_worker(second) as worker,
+        ):
+            frames = predictions("frames", range(steps), members, sites=1)
+            await broker.publish(topics.input, frames)
+            await until(answered, lambda: f"{steps} pictures; {log.read_text()}; {worker.said}")
+        read = [each for found in (await broker.records(topics.output)).values() for each in found]
+        pictures = [each.document for each in read]
+        assert [each["event_time"] for each in pictures] == [
+            EPOCH + 50 * step for step in range(steps)
+        ]
+        assert all("label" in each["prediction"] for each in pictures)
+        assert await frames_of(broker, name, pictures) == [
+            {each.value["id"] for each in frames[members * step : members * (step + 1)]}
+            for step in range(steps)
+        ]
+    finally:
+        await remove(broker, name)
+
+
+async def frames_of(broker: Broker, topic: str, pictures: list[dict[str, Any]]) -> list[set[str]]:
+    """From a picture's own record by its source to the scene, and to the ids in it."""
+    scenes = await broker.records(topic)
+    found = []
+    for picture in pictures:
+        source = picture["source"]
+        assert source["topic"] == topic
+        scene = scenes[source["partition"]][source["offset"]].document
+        assert picture["attributes"]["scene"] == scene["id"]
+        found.append({seat["id"] for seat in scene["members"].values()})
+    return found

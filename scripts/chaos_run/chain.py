@@ -1,0 +1,164 @@
+"""`scripts/chaos --chain`: the whole way on the running stack: objects, worker, model, scenes; then
+the judge and an oracle, and how long a complete scene took from its last member's record.
+
+Rule: topics, group and bucket are its own, and gone at the end; nothing is harmed.
+"""
+
+import argparse
+import asyncio
+import os
+import time
+import uuid
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import botocore.session
+import orjson
+from aiokafka import AIOKafkaProducer
+
+from chaos_run.instants import JITTER_MS, PARTITIONS, REJECTED_EVERY, Shape, event_time
+from chaos_run.place import Place, crash, model_worker_pid
+from chaos_run.scenes import judged, penstock, placed
+from chaos_run.workers import Crew
+from consumers import config
+from consumers.adapters.kafka_client import connection
+from consumers.adapters.kafka_topics import delete_topics
+from consumers.errors import EXIT_CHECK_FAILED, EXIT_DONE
+from consumers.scenes.names import names
+from realstack import stack
+
+COLUMNS = 16
+# Two interpreters that start and join their groups.
+START_S = 15.0
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="scripts/chaos --chain",
+        description="Objects of many streams through a worker, the model and a scenes worker on "
+        "the running stack (scripts/stack up); then `penstock verify --scenes` and an oracle.",
+    )
+    parser.add_argument("--chain", action="store_true")
+    parser.add_argument("--seconds", type=int, default=300, help="default 300")
+    parser.add_argument("--sites", type=int, default=8, help="default 8")
+    parser.add_argument("--members", type=int, default=8, help="of a site; default 8")
+    parser.add_argument("--hz", type=int, default=20, help="default 20")
+    parser.add_argument("--engine", choices=["penstock", "faust"], default="penstock")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    shape = Shape(options.sites, options.members, options.hz)
+    with TemporaryDirectory(prefix="penstock-chain-") as folder:
+        well = asyncio.run(_run(options, shape, Path(folder)))
+    return EXIT_DONE if well else EXIT_CHECK_FAILED
+
+
+def _environ(options: argparse.Namespace, shape: Shape, name: str) -> dict[str, str]:
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+    exports = (line.removeprefix("export ").partition("=") for line in stack.exports())
+    ours = {key: value.strip("'") for key, _, value in exports if "__" in key}
+    changes = {
+        "KAFKA__INPUT_TOPIC": f"{name}-refs",
+        "KAFKA__GROUP": name,
+        "OUTPUT__TOPIC": f"{name}-predictions",
+        "OUTPUT__DLQ_TOPIC": f"{name}-dlq",
+        "LIMITS__DLQ_RATIO": "0",
+        "MODEL__REQUEST": "float32",
+        "ROWS__HEADER": "false",
+        "SCENES__INPUT_TOPIC": f"{name}-predictions",
+        "SCENES__TOPIC": f"{name}-scenes",
+        "SCENES__LATE_TOPIC": f"{name}-late",
+        "SCENES__GROUP": f"{name}-scenes",
+        "SCENES__ENGINE": options.engine,
+        "SCENES__PERIOD_MS": str(shape.period_ms),
+        "SCENES__TOLERANCE_MS": str(shape.period_ms // 2),
+        "SCENES__MEMBERS": orjson.dumps(shape.members_of()).decode(),
+        "HTTP__PORT": "0",
+    }
+    return inherited | ours | {f"PENSTOCK_{key}": value for key, value in changes.items()}
+
+
+async def _run(options: argparse.Namespace, shape: Shape, folder: Path) -> bool:
+    name = f"chain-{uuid.uuid4().hex[:8]}"
+    environ = _environ(options, shape, name)
+    place = Place(environ, name, folder, model_worker_pid, stack.restart, crash)
+    for of_scenes in ([], ["--scenes"]):
+        penstock(environ, "topics", "create", *of_scenes, "--partitions", str(PARTITIONS))
+    store = _store(place, shape)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            crews = [Crew(place, tasks, "run"), Crew(place, tasks, "scenes", first=10)]
+            for crew in crews:
+                crew.join()
+            try:
+                await asyncio.sleep(START_S)
+                await _announce(place, shape, options.seconds)
+                await placed(place)
+                for crew in crews:
+                    await crew.dismiss()
+            finally:
+                for crew in crews:
+                    crew.end()
+        return await judged(place, shape)
+    finally:
+        _remove(store, place.bucket)
+        cfg = place.config
+        await delete_topics(cfg.kafka, [*cfg.topics[::2], *names(cfg.scenes)])
+
+
+def _store(place: Place, shape: Shape) -> Any:
+    """An object a stream, and one whose row is bad."""
+    settings = place.config.objects
+    client = botocore.session.get_session().create_client(
+        "s3",
+        endpoint_url=settings.endpoint_url,
+        region_name=settings.region,
+        aws_access_key_id=settings.key,
+        aws_secret_access_key=settings.secret,
+    )
+    client.create_bucket(Bucket=place.bucket)
+    for number, (site, member) in enumerate(shape.streams()):
+        row = ",".join(str(number + column) for column in range(COLUMNS))
+        client.put_object(Bucket=place.bucket, Key=f"{site}/{member}.csv", Body=f"{row}\n".encode())
+    row = ",".join(["no number", *"1" * (COLUMNS - 1)])
+    client.put_object(Bucket=place.bucket, Key="bad.csv", Body=f"{row}\n".encode())
+    return client
+
+
+def _remove(client: Any, bucket: str) -> None:
+    for found in client.list_objects_v2(Bucket=bucket).get("Contents", []):
+        client.delete_object(Bucket=bucket, Key=found["Key"])
+    client.delete_bucket(Bucket=bucket)
+    client.close()
+
+
+async def _announce(place: Place, shape: Shape, seconds: int) -> None:
+    """Open loop: what could not be sent in time is sent late."""
+    cfg: config.Config = place.config
+    producer = AIOKafkaProducer(**connection(cfg.kafka), enable_idempotence=True)
+    await producer.start()
+    try:
+        began_ms = int(time.time() * 1000) // shape.period_ms * shape.period_ms
+        for instant in range(seconds * shape.hz):
+            instant_ms = began_ms + instant * shape.period_ms
+            for number, (site, member) in enumerate(shape.streams()):
+                if not shape.speaks(number, instant * shape.period_ms):
+                    continue
+                due_ms = instant_ms + number * JITTER_MS // len(shape.streams())
+                await asyncio.sleep(due_ms / 1000 - time.time())
+                is_bad = (instant + number) % REJECTED_EVERY == 0
+                reference = {
+                    "bucket": place.bucket,
+                    "key": "bad.csv" if is_bad else f"{site}/{member}.csv",
+                    "stream": f"{site}/{member}",
+                    "event_time": event_time(instant_ms, number),
+                }
+                await producer.send(
+                    cfg.kafka.input_topic, orjson.dumps(reference), partition=number % PARTITIONS
+                )
+        await producer.flush()
+    finally:
+        await producer.stop()
