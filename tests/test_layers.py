@@ -212,6 +212,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.errors",
         "consumers.ports",
         "consumers.process",
+        "consumers.scenes",
         "consumers.variables",
         "consumers.verify",
         "schemas",

@@ -104,7 +104,7 @@ async def embedded(path: Path | None) -> AsyncIterator[Place]:
             config.Model(url=await address(model, log), request="float32"),
             # The broker keeps 5 MB of a partition, whatever is in it.
             config.Output(compression="zstd"),
-            _http(),
+            free_http(),
         ]
         # The mock broker knows no transactions.
         variables = as_environment(settings) | {"PENSTOCK_DELIVERY__GUARANTEE": "at_least_once"}
@@ -140,7 +140,7 @@ async def on_stack(path: Path | None) -> AsyncIterator[Place]:
         "PENSTOCK_OUTPUT__DLQ_TOPIC": "",
         "PENSTOCK_OBJECTS__ALLOW": own,
     }
-    cfg, environ = _settled(path, stack | names | as_environment([_http()]))
+    cfg, environ = _settled(path, stack | names | as_environment([free_http()]))
     async with AsyncExitStack() as cleanup:
         folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="penstock-demo-")))
         files = fsspec.filesystem(
@@ -201,7 +201,8 @@ def _settled(
     return config.load(path, environ), environ
 
 
-def _http() -> config.Http:
+def free_http() -> config.Http:
+    """A page of its own for every worker."""
     with closing(socket.socket()) as probe:
         probe.bind((HOST, 0))
         return config.Http(host=HOST, port=probe.getsockname()[1])

@@ -4,6 +4,7 @@ Rule: topics that do not fit are an error that says how to mend it. Owner: the c
 """
 
 import logging
+from collections.abc import Callable
 from typing import Protocol
 
 from consumers import config
@@ -29,8 +30,10 @@ COMPACTED = {
 async def run_scenes(cfg: config.Config) -> None:
     """Until SIGTERM or Ctrl-C."""
     rules_of(cfg.scenes)
-    engine = _faust(cfg) if cfg.scenes.engine == "faust" else Engine(cfg)
+    make: Callable[[config.Config], _Engine]
+    make = _faust() if cfg.scenes.engine == "faust" else Engine
     await check_topics(cfg)
+    engine = make(cfg)
     async with serve_scenes(cfg, engine.ledger) as url:
         log.info("scenes of %s to %s as group %s; %s", *_said(cfg.scenes), url)
         await engine.run()
@@ -42,12 +45,12 @@ class _Engine(Protocol):
     async def run(self) -> None: ...
 
 
-def _faust(cfg: config.Config) -> _Engine:
+def _faust() -> Callable[[config.Config], _Engine]:
     try:
         from consumers.scenes.faust_app import FaustEngine  # noqa: PLC0415 (an extra)
     except ImportError as error:
         raise missing_extra('scenes.engine = "faust"', "scenes", error) from error
-    return FaustEngine(cfg)
+    return FaustEngine
 
 
 def _said(scenes: config.Scenes) -> tuple[str, str, str]:

@@ -16,10 +16,12 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import orjson
 from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaTimeoutError
 
 from chaos_run import oracle
 from chaos_run.instants import PARTITIONS, Shape, said_at
@@ -122,12 +124,20 @@ async def _speak(cfg: config.Config, shape: Shape, seconds: int) -> None:
             instant_ms = began_ms + instant * shape.period_ms
             for delay, partition, stream, value in sorted(said_at(instant, instant_ms, shape)):
                 await asyncio.sleep((instant_ms + delay) / 1000 - time.time())
-                await producer.send(
-                    cfg.scenes.input_topic, value, key=stream.encode(), partition=partition
-                )
+                await _send(producer, cfg.scenes.input_topic, stream.encode(), value, partition)
         await producer.flush()
     finally:
         await producer.stop()
+
+
+async def _send(
+    producer: AIOKafkaProducer, topic: str, key: bytes, value: bytes, partition: int
+) -> None:
+    """Also while Kafka is away for longer than a queue may be full."""
+    while True:
+        with suppress(KafkaTimeoutError):
+            await producer.send(topic, value, key=key, partition=partition)
+            return
 
 
 async def _strike(
