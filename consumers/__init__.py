@@ -21,6 +21,7 @@ Where to look, from what a person starts down to what everything rests on:
     dedupe          an object that is announced again
     services/       calling a service that may be ill: gate, outage, start, canary
     formats/        bytes to rows, push parsers, one file a format
+    encodings/      answers to bytes of a result object, one file a format
     requests        what a batch looks like to a model
     plugins         formats and requests of users' packages
     adapters/       the only code that knows a client library

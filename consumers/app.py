@@ -16,6 +16,7 @@ from consumers.adapters.kafka_sink import KafkaSink
 from consumers.adapters.kafka_source import KafkaSource
 from consumers.adapters.kafka_transactions import KafkaOutlets
 from consumers.adapters.models import fitted_to_server, open_model
+from consumers.adapters.results_stores import open_results
 from consumers.adapters.stores import open_objects
 from consumers.clock import SystemClock
 from consumers.errors import EXIT_USAGE, Fatal
@@ -42,7 +43,7 @@ async def run_worker(cfg: config.Config) -> None:
     """One worker until SIGTERM or SIGINT, then a drain. Raises the first failure."""
     stop = StopSignal(cfg.delivery.drain_ms / 1000 + LAST_RESORT_S)
     clock, telemetry = SystemClock(), Telemetry()
-    objects, model = open_objects(cfg), open_model(cfg)
+    objects, model, results = open_objects(cfg), open_model(cfg), open_results(cfg)
     sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
     start_s = cfg.limits.start_ms / 1000
     try:
@@ -52,7 +53,7 @@ async def run_worker(cfg: config.Config) -> None:
             source = _source(cfg)
             transactions = _transactions(cfg, source, sink, clock)
             pipeline = await _pipeline(
-                cfg, Adapters(source, objects, model, sink, clock, transactions), telemetry
+                cfg, Adapters(source, objects, model, sink, clock, transactions, results), telemetry
             )
             _calm_garbage_collector()
             async with serve_health(cfg.http, pipeline, model, telemetry) as url:
@@ -72,6 +73,8 @@ async def run_worker(cfg: config.Config) -> None:
     finally:
         await model.aclose()
         await objects.aclose()
+        if results is not None:
+            await results.aclose()
 
 
 async def _pipeline(cfg: config.Config, adapters: Adapters, telemetry: Telemetry) -> Pipeline:

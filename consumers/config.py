@@ -165,6 +165,9 @@ class Output(Section, frozen=True):
     order: Literal["partition", "stream"] = "partition"
     markers: bool = True
     compression: Literal["none", "snappy", "zstd", "lz4", "gzip"] = "none"
+    # Where the answers of each object are written as one; none: they are records alone.
+    objects: str | None = None
+    records: Literal["rows", "objects", "both"] = "rows"
 
     @property
     def dead_letter_topic(self) -> str:

@@ -59,7 +59,7 @@ class Dedupe:
     def is_duplicate(self, ticket: Ticket) -> bool:
         """Of an object whose rows were begun to be answered the rest is answered, too."""
         announced = self._announced.get(ticket.owner)
-        if announced is None or ticket.next_row:
+        if announced is None or ticket.next_row or ticket.published_rows:
             return False
         ticket.duplicate_of = announced.first(ticket)
         return ticket.duplicate_of is not None

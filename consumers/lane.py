@@ -301,7 +301,9 @@ class Lane:
             ticket.forget()
         else:
             last = release.blocks[-1]
-            cursor = Cursor(last.first_row + last.rows, ticket.digest)
+            # Rows that are answered again for the result object alone are no step back.
+            row = max(last.first_row + last.rows, ticket.published_rows)
+            cursor = Cursor(row, ticket.digest)
             self.ledger.reach(offset, ticket.index, cursor)
 
     def drain(self) -> None:

@@ -1,4 +1,4 @@
-"""The five boundaries of the pipeline, as promises an adapter keeps.
+"""The boundaries of the pipeline, as promises an adapter keeps.
 
 Rule: stages know these and no client library; adapters know these and no stage. Every adapter of a
 port passes the one contract suite in `tests/adapters/`. Only errors of `consumers.errors` cross a
@@ -166,6 +166,44 @@ class Objects(Protocol):
     async def aclose(self) -> None: ...
 
 
+class Stored(NamedTuple):
+    """A result object that is complete: its version id, else its entity tag, if the store says."""
+
+    version: str | None
+
+
+class Upload(Protocol):
+    """A result object being written. One task; ends by `complete` or by `abort`."""
+
+    async def write(self, data: bytes) -> None:
+        """The next bytes. Waits while those before are on their way: that is the brake. Raises
+        `Transient` after own retries, `Fatal` for what waiting cannot mend.
+        """
+        ...
+
+    async def complete(self) -> Stored:
+        """All is written: from here on the object can be read, in place of one that was there
+        before. Raises as `write` does, and then there is no more to be seen than before.
+        """
+        ...
+
+    async def abort(self) -> None:
+        """Nothing is left of it, as far as the store answers within the adapter's deadline."""
+        ...
+
+
+class Results(Protocol):
+    """Where result objects are written. Any number of tasks, one for each name."""
+
+    def begin(self, location: Location) -> Upload:
+        """What an earlier worker began under this name and did not end is removed, at the latest
+        when a new one is too long for one request.
+        """
+        ...
+
+    async def aclose(self) -> None: ...
+
+
 class Answers(NamedTuple):
     """What the model said, one entry per row of the batch, in order.
 
@@ -309,7 +347,9 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """One implementation of each port. With `transactions` answers leave exactly once."""
+    """One implementation of each port. With `transactions` answers leave exactly once; with
+    `results` they are written as objects.
+    """
 
     source: Source
     objects: Objects
@@ -317,3 +357,4 @@ class Adapters:
     sink: Sink
     clock: Clock
     transactions: Transactions | None = None
+    results: Results | None = None

@@ -15,7 +15,9 @@ from consumers.core.blocks import Ticket
 from consumers.core.line_stop import NO_LIMITS, LineLimits
 from consumers.core.places import Place, Places
 from consumers.core.records import Labels, same_partition
+from consumers.core.result_names import ResultNames
 from consumers.core.window import WindowLimits
+from consumers.encodings import registry as encodings
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.formats.base import RowOptions
 from consumers.formats.media import need_media
@@ -24,6 +26,7 @@ from consumers.formats.pixels import pixel_options
 from consumers.formats.registry import check_options
 from consumers.services.canary import canary_of
 from consumers.stages.download import GIVE_UP_S
+from consumers.stages.publish_object import ResultPlan
 from consumers.wiring import Settings
 
 # Without Kafka: how soon the end is noticed after the last answer.
@@ -128,6 +131,28 @@ def _settings(
         allow=allow,
         places=Places(places),
         more_fetchers={name: store.concurrency for name, store in cfg.stores.items()},
+        results=_results(cfg.output),
+    )
+
+
+def _results(output: config.Output) -> ResultPlan | None:
+    """Raises `Fatal` here, at the start: the first result would be too late."""
+    if output.objects is None:
+        if output.records == "rows":
+            return None
+        raise Fatal(
+            f'output.records = "{output.records}" needs output.objects: where they are written',
+            exit_code=EXIT_USAGE,
+        )
+    try:
+        names = ResultNames(output.objects)
+    except ValueError as error:
+        raise Fatal(f"output.objects: {error}", exit_code=EXIT_USAGE) from None
+    return ResultPlan(
+        names,
+        encodings.find(names.format),
+        of_rows=output.records != "objects",
+        of_objects=output.records != "rows",
     )
 
 

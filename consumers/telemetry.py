@@ -81,6 +81,10 @@ class Telemetry:
             "penstock_model_calls_allowed", "Model calls at a time, as learned", registry=reg
         )
         self._rows = Counter("penstock_rows_delivered", "Rows on the output topic", registry=reg)
+        self._results = Counter("penstock_results", "Result objects written", registry=reg)
+        self._result_bytes = Counter(
+            "penstock_result_bytes", "Bytes of the result objects written", registry=reg
+        )
         self._rejected = Counter(
             "penstock_rejected", "Rows and objects answered by an error", ["code"], registry=reg
         )
@@ -139,6 +143,10 @@ class Telemetry:
 
     def rows_delivered(self, rows: int) -> None:
         self._rows.inc(rows)
+
+    def result_written(self, nbytes: int) -> None:
+        self._results.inc()
+        self._result_bytes.inc(nbytes)
 
     def objects_delivered(self, latencies_s: Sequence[float], spent: Sequence[TimeSpent]) -> None:
         for latency_s in latencies_s:

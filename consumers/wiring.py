@@ -32,6 +32,7 @@ from consumers.stages.expand import Expand, Offload, decode_in_thread
 from consumers.stages.microbatch import Microbatch
 from consumers.stages.predict import Predict
 from consumers.stages.publish import Publish
+from consumers.stages.publish_object import ObjectResults, ResultPlan
 from consumers.stages.reject import Reject
 from consumers.stages.settle import Settle
 from consumers.telemetry import Telemetry
@@ -71,6 +72,7 @@ class Settings:
     output_partitions: int | None = None  # None: streams are spread over as many as there are
     stream_from: str | None = None
     allow: Sequence[str] | None = None  # globs of `bucket/key`; None allows all
+    results: ResultPlan | None = None  # None: answers are records alone
     places: Places = field(default_factory=Places.one)
     more_fetchers: Mapping[str, int] = field(default_factory=dict)  # of stores beside `[objects]`
 
@@ -130,6 +132,7 @@ class Wiring:
             dedupe,
             clock,
             telemetry,
+            self._results(adapters, offload, telemetry),
         )
         self.settle = self._settle(adapters, telemetry)
         self.watchdogs = (
@@ -177,6 +180,8 @@ class Wiring:
             dedupe,
             pin=settings.pin,
             object_bytes=settings.object_bytes,
+            from_first_row=settings.results is not None,
+            row_rules=_delivered_as(settings.results),
         )
         return Download(
             reader,
@@ -207,6 +212,14 @@ class Wiring:
             clock=adapters.clock,
         )
 
+    def _results(
+        self, adapters: Adapters, offload: Offload, telemetry: Telemetry
+    ) -> ObjectResults | None:
+        plan = self.settings.results
+        if plan is None or adapters.results is None:
+            return None
+        return ObjectResults(adapters.results, plan, offload, telemetry)
+
     def _settle(self, adapters: Adapters, telemetry: Telemetry) -> Settle:
         settings, clock = self.settings, adapters.clock
         return Settle(
@@ -226,6 +239,11 @@ class Wiring:
 
 def _service(store: str) -> str:
     return "object store" if store == DEFAULT else f"object store {store}"
+
+
+def _delivered_as(plan: ResultPlan | None) -> str:
+    """Rows that were delivered within a result object only are not on the output topic."""
+    return "" if plan is None or plan.of_rows else "/objects"
 
 
 def _stream_share(settings: Settings) -> Share | None:

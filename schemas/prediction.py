@@ -46,8 +46,23 @@ class Failure(Struct, frozen=True):
     message: str
 
 
+class Result(Struct, frozen=True):
+    """Where an object's answers are written: `rows` of them, of which `errors` have no prediction.
+    `version` is the result's version id or entity tag, None if not known; `checksum` is of its
+    bytes, `sha256:` and hexadecimal digits.
+    """
+
+    url: str
+    version: str | None
+    bytes: Count
+    rows: Count
+    errors: Count
+    checksum: str
+
+
 class Prediction(Struct, kw_only=True):
-    """One record of the output topic: a row's answer, or the marker (`row` None) of an object.
+    """One record of the output topic: a row's answer, the marker (`row` None) of an object, or the
+    `result` (`row` None) that has the object's answers.
 
     `row` counts from 0 over the whole object, `rows` is the object's row count; `last` and `rows`
     are on its last record only. `object` is None for inline rows and for a message that is no
@@ -72,6 +87,7 @@ class Prediction(Struct, kw_only=True):
     attributes: dict[str, Any] | None = None
     model_version: str | None = None
     error: Failure | None = None
+    result: Result | None = None
 
 
 _decoder = msgspec.json.Decoder(Prediction)
@@ -160,7 +176,7 @@ class RecordFrame:
         """Rows without prediction, all for one reason; `last_rows` is the object's row count if
         the last of them is the object's last.
         """
-        error = b'"prediction":null,"error":%b}' % _failure(code, message)
+        error = b'"prediction":null,"error":%b}' % failure(code, message)
         record = self._until_answer(member) + error.replace(b"%", b"%%")
         values = [record % (row, row) for row in range(first_row, first_row + rows)]
         if last_rows is not None:
@@ -173,6 +189,11 @@ class RecordFrame:
         if it failed.
         """
         return self._record(b"-", None, b"null", rows, b"null", error)
+
+    def result(self, rows: int, result: Result, error: tuple[str, str] | None) -> bytes:
+        """The record of an object of so many rows whose answers are elsewhere."""
+        marker = self._record(b"-", None, b"null", rows, b"null", error)
+        return b'%b,"result":%b}' % (marker[:-1], _encode(result))
 
     def duplicate(self, offset: int, object_index: int, row: int | None) -> bytes:
         """The marker of an object whose first answer, by the same partition, is this one."""
@@ -211,13 +232,19 @@ class RecordFrame:
             parts.append(b',"last":true,"rows":%d' % last_rows)
         parts += (self._tail, b'"prediction":', answer)
         if error is not None:
-            parts.append(b',"error":%b' % _failure(*error))
+            parts.append(b',"error":%b' % failure(*error))
         parts.append(b"}")
         return b"".join(parts)
 
 
-def _failure(code: str, message: str) -> bytes:
+def failure(code: str, message: str) -> bytes:
+    """As a record writes an error."""
     return _encode({"code": code, "message": printable(message)})
+
+
+def as_text(text: str) -> bytes:
+    """As a record writes a name."""
+    return _encode(encodable(text))
 
 
 def as_json(value: EventTime) -> bytes:

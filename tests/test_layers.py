@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.plugins",
         "consumers.process",
     },
+    "consumers.encodings": {"consumers.core", "schemas"},
     "consumers.ports": {"consumers.core"},
     "consumers.services": {
         "consumers.core",
@@ -55,6 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "consumers.stages": {
         "consumers.core",
+        "consumers.encodings",
         "consumers.formats",
         "consumers.ports",
         "consumers.lane",
@@ -160,6 +162,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.adapters",
         "consumers.config",
         "consumers.core",
+        "consumers.encodings",
         "consumers.errors",
         "consumers.formats",
         "consumers.requests",

@@ -53,7 +53,7 @@ from consumers.ports import Body, Listed, Location, Objects, Part
 
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
-    from obstore.store import ClientConfig, ObjectStore, S3Credential
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Credential
 
 # Each store has its own connections, and bucket names come from messages: there is a bound.
 MAX_STORES: Final = 128
@@ -250,8 +250,15 @@ def client_options(settings: config.Access, section: str, read_timeout_s: float)
     return options
 
 
-def s3_buckets(settings: config.Access, section: str, read_timeout_s: float) -> Buckets:
-    """How to reach a bucket: as configured, with botocore's chain where keys are not."""
+def s3_buckets(
+    settings: config.Access,
+    section: str,
+    read_timeout_s: float,
+    retries: "RetryConfig | None" = None,
+) -> Buckets:
+    """How to reach a bucket: as configured, with botocore's chain where keys are not. Reads are
+    repeated by the caller, writes by `retries`.
+    """
     check_credentials(settings, section)
     try:
         session = Session(profile=settings.profile)
@@ -272,7 +279,7 @@ def s3_buckets(settings: config.Access, section: str, read_timeout_s: float) -> 
         config=options,
         credential_provider=credentials,
         client_options=of_client,
-        retry_config={"max_retries": 0},
+        retry_config=retries or {"max_retries": 0},
     )
 
 

@@ -108,12 +108,17 @@ class S3fsObjects:
             raise meant from None
 
     async def _ask(self, location: Location, conditions: dict[str, str]) -> dict[str, Any]:
-        if self._client is None:
-            self._client = await self._files.set_session()
-        answer: dict[str, Any] = await self._client.get_object(
+        client = await self.client()
+        answer: dict[str, Any] = await client.get_object(
             Bucket=location.bucket, Key=location.key, **conditions
         )
         return answer
+
+    async def client(self) -> Any:
+        """aiobotocore's, for what this port has no name for."""
+        if self._client is None:
+            self._client = await self._files.set_session()
+        return self._client
 
     async def _renew(self) -> None:
         """Look for credentials anew at the next request: botocore keeps those of a file for good.
@@ -130,9 +135,7 @@ class S3fsObjects:
         check_bucket(location)
         glob = Glob.of(pattern)
         try:
-            if self._client is None:
-                self._client = await self._files.set_session()
-            pages = self._client.get_paginator("list_objects_v2")
+            pages = (await self.client()).get_paginator("list_objects_v2")
             async for page in pages.paginate(Bucket=bucket, Prefix=glob.prefix):
                 for entry in page.get("Contents", ()):
                     if glob.matches(entry["Key"]):

@@ -188,6 +188,8 @@ class Ticket:
     `reference` is None for inline rows and for a record that is no reference. `store` has the
     object. `cost_bytes`
     is its share of what the message takes in memory. `value_kept`: a dead letter has its message.
+    `published_rows`: the records and letters of the rows below are out by a former assignment,
+    though they are answered again.
     `closed` means: no more blocks will come, `rows` is the object's
     row count, `failure` tells why if it could not be read to its end.
     """
@@ -205,6 +207,7 @@ class Ticket:
         "next_row",
         "owner",
         "pin",
+        "published_rows",
         "read_bytes",
         "record",
         "reference",
@@ -245,6 +248,7 @@ class Ticket:
         self.next_row = 0
         self.read_bytes = 0
         self.resume = START
+        self.published_rows = 0
         self.cost_bytes = 0
         self.rows = 0
         self.started = False
@@ -274,13 +278,19 @@ class Ticket:
             name = f"{self.store}:{name}"
         return cursor.digest(name, self.version, self.row_rules)
 
-    def resumes(self) -> bool:
-        """Skip what a former assignment delivered, if this is the version it read."""
+    def resumes(self, *, from_first_row: bool) -> bool:
+        """Skip what a former assignment delivered, if this is the version it read. An object that
+        becomes one result is answered `from_first_row` on, and only its records begin there.
+        """
         if self.next_row or not self.resume.row:
             return True
         if self.resume.version != self.digest:
+            self.published_rows = 0
             return False
-        self.next_row = self.resume.row
+        if from_first_row:
+            self.published_rows = self.resume.row
+        else:
+            self.next_row = self.resume.row
         return True
 
     def add(self, block: Block) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from consumers.core.blocks import Block, Rejection, Ticket
 from consumers.core.order import Release
-from schemas.prediction import RecordFrame, as_json
+from schemas.prediction import RecordFrame, Result, as_json
 
 # Does the topic take a record of this key with a value of so many bytes?
 Fits = Callable[[bytes | None, int], bool]
@@ -51,12 +51,27 @@ class Encoded(NamedTuple):
     failed: list[Failed]
 
 
-class Records:
-    """Encodes releases."""
+def has_result(ticket: Ticket) -> bool:
+    """Is its object, which is closed, one whose answers are written as a result? Nothing is written
+    of what could not be read at all, nor of what is answered elsewhere.
+    """
+    is_named = ticket.reference is not None or ticket.inline is not None
+    is_read = ticket.failure is None or ticket.tail is not None
+    return is_named and is_read and ticket.duplicate_of is None
 
-    def __init__(self, labels: Labels, fits: Fits) -> None:
+
+class Records:
+    """Encodes releases: a record for each row, one for each object whose answers are written as a
+    result, or both.
+    """
+
+    def __init__(
+        self, labels: Labels, fits: Fits, *, of_rows: bool = True, of_objects: bool = False
+    ) -> None:
         self._labels = labels
         self._fits = fits
+        self._of_rows = of_rows
+        self._of_objects = of_objects
 
     def frame_bytes(self, ticket: Ticket) -> int:
         """What a record of this ticket takes besides its answer and its member."""
@@ -65,6 +80,29 @@ class Records:
     def encode(self, release: Release) -> Encoded:
         ticket = release.ticket
         out = Encoded([], [])
+        if self._of_rows:
+            self._add_rows(release, out)
+        else:
+            out.failed.extend(_failed_rows(release))
+        if ticket.published_rows:
+            out = _unpublished(release, out)
+        if release.finished and (ticket.failure is not None or ticket.tail is None):
+            self._add_end(ticket, out)
+        return out
+
+    def object_record(self, ticket: Ticket, result: Result) -> bytes:
+        """The one of a finished object, behind those of its rows."""
+        failure = ticket.failure
+        error = (failure.code, failure.message) if failure else None
+        value = b""
+        for frame in self._frames(ticket):
+            value = frame.result(ticket.rows, result, error)
+            if self._fits(ticket.stream.encode(), len(value)):
+                break
+        return value
+
+    def _add_rows(self, release: Release, out: Encoded) -> None:
+        ticket = release.ticket
         for block in release.blocks:
             is_last = release.finished and block.next is None and ticket.failure is None
             last_rows = ticket.rows if is_last else None
@@ -72,9 +110,6 @@ class Records:
                 self._add_refused(block, last_rows, out)
             else:
                 self._add_answered(block, block.answers, last_rows, out)
-        if release.finished and (ticket.failure is not None or ticket.tail is None):
-            self._add_end(ticket, out)
-        return out
 
     def _add_refused(self, block: Block, last_rows: int | None, out: Encoded) -> None:
         row = block.first_row
@@ -158,9 +193,11 @@ class Records:
         out.values.extend(values)
 
     def _add_end(self, ticket: Ticket, out: Encoded) -> None:
-        """The marker of an object without rows, or that could not be read (to its end)."""
+        """The marker of an object without rows, or that could not be read (to its end); the record
+        of its result says as much.
+        """
         failure = ticket.failure
-        if self._labels.markers:
+        if self._labels.markers and not (self._of_objects and has_result(ticket)):
             key = ticket.stream.encode()
             error = (failure.code, failure.message) if failure else None
             for frame in self._frames(ticket):
@@ -210,6 +247,32 @@ class Records:
             model_version=self._labels.model_version,
             **(fields | changes),  # type: ignore[arg-type]
         )
+
+
+def _failed_rows(release: Release) -> Iterator[Failed]:
+    for block in release.blocks:
+        if block.answers is None:
+            row = block.first_row
+            for rows, why in block.rejections():
+                yield Failed(row, rows, block.member, why)
+                row += rows
+        else:
+            for index in sorted(block.errors):
+                yield Failed(block.first_row + index, 1, block.member, block.errors[index])
+
+
+def _unpublished(release: Release, out: Encoded) -> Encoded:
+    """Without what a former assignment published: these rows are answered again for the result
+    alone. Each row has one record.
+    """
+    published = release.ticket.published_rows
+    known = sum(min(b.rows, max(0, published - b.first_row)) for b in release.blocks)
+    failed: list[Failed] = []
+    for one in out.failed:
+        passed = max(0, published - (one.row or 0))
+        if passed < one.rows:
+            failed.append(one._replace(row=(one.row or 0) + passed, rows=one.rows - passed))
+    return Encoded(out.values[known:], failed)
 
 
 def _too_large(values: Sequence[bytes], fits: Callable[[bytes], bool]) -> dict[int, Rejection]:

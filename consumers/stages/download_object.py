@@ -44,7 +44,12 @@ class ObjectReader:
         *,
         pin: bool,
         object_bytes: int | None,
+        from_first_row: bool,
+        row_rules: str,
     ) -> None:
+        """`row_rules`: what a cursor is bound to besides the rules of the rows."""
+        self._from_first_row = from_first_row
+        self._row_rules = row_rules
         self._objects = objects
         self._expand = expand
         self._microbatch = microbatch
@@ -59,7 +64,7 @@ class ObjectReader:
     async def read(self, ticket: Ticket, tries: Tries) -> None:
         """Returns at the end, or when the lane is over. Raises `Poison` and `Transient`."""
         room = self._room(ticket, tries)
-        ticket.row_rules = self._expand.rules
+        ticket.row_rules = self._expand.rules + self._row_rules
         format = self._expand.ranged(ticket)
         if format is None:
             try:
@@ -73,7 +78,7 @@ class ObjectReader:
         reading = self._expand.begin(ticket)
         if ticket.inline is not None:
             ticket.times.fetched_s = self._clock.now()
-            ticket.resumes()
+            ticket.resumes(from_first_row=self._from_first_row)
             await reading.feed(ticket.inline.body(), room)
             await reading.close()
             return
@@ -154,7 +159,7 @@ class ObjectReader:
         """
         ticket.pin = (body.version_id, body.etag)
         ticket.times.fetched_s = self._clock.now()
-        if not ticket.resumes():
+        if not ticket.resumes(from_first_row=self._from_first_row):
             log.warning(
                 "partition %d, offset %d: the object is not the version that the cursor was made "
                 "for, or its rows are read by other settings; its rows are repeated",

@@ -9,6 +9,7 @@ refuses stays, and so does everything behind it.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import NamedTuple
 
@@ -18,10 +19,13 @@ from consumers.core.order import Release, Room
 from consumers.core.pace import Pace
 from consumers.core.records import Encoded, Failed, Labels, Records
 from consumers.dedupe import Dedupe
+from consumers.errors import EXIT_UNREACHABLE, Fatal, Transient
 from consumers.lane import Lane
 from consumers.ports import Clock, Outgoing, Outlet, Sink
+from consumers.stages.publish_object import LaneResults, ObjectResults
 from consumers.stages.reject import Reject
 from consumers.telemetry import Telemetry, TimeSpent
+from schemas.prediction import Result
 
 # About 1 MB of records, the size of a Kafka batch, and a few ms of the event loop.
 RELEASE_ROWS = 2_500
@@ -60,32 +64,57 @@ class Publish:
         dedupe: Dedupe,
         clock: Clock,
         telemetry: Telemetry,
+        results: ObjectResults | None = None,
     ) -> None:
+        """With `results` answers are written as objects, before anything of them is published."""
+        self._results = results
         self._sink = sink
         self._pace = pace
         self._dedupe = dedupe
         self._reject = reject
         self._output_topic = labels.output_topic
-        self._records = Records(labels, partial(sink.fits, labels.output_topic))
+        self._records = Records(
+            labels,
+            partial(sink.fits, labels.output_topic),
+            of_rows=results is None or results.of_rows,
+            of_objects=results is not None and results.of_objects,
+        )
         self._partition_of = partition_of
         self._clock = clock
         self._telemetry = telemetry
 
     async def lane_forever(self, lane: Lane) -> None:
-        while found := await lane.release(self._room):
-            step = self._step(lane, found)
-            # All are handed over before the first is waited for: they leave in one batch.
-            for delivery in [await self._sink.send(out) for out in step.outgoing]:
-                await delivery
-            lane.delivered(step.releases)
-            self._end(lane, step)
+        async with self._results_of_lane() as results:
+            while found := await lane.release(self._room):
+                try:
+                    step = await self._step(lane, found, results)
+                except Transient as error:
+                    # The answers are gone with the upload, and a lane that lives has no way back.
+                    raise Fatal(
+                        f"results cannot be written; they will be repeated: {error}",
+                        exit_code=EXIT_UNREACHABLE,
+                    ) from error
+                # All are handed over before the first is waited for: they leave in one batch.
+                for delivery in [await self._sink.send(out) for out in step.outgoing]:
+                    await delivery
+                lane.delivered(step.releases)
+                self._end(lane, step)
 
     async def lane_in_transactions(self, lane: Lane, outlet: Outlet, idle_s: float) -> None:
         """Records that need no answer move the position alone, after `idle_s` without a release."""
+        async with self._results_of_lane() as results:
+            await self._in_transactions(lane, outlet, idle_s, results)
+
+    def _results_of_lane(self) -> AbstractAsyncContextManager[LaneResults | None]:
+        return nullcontext() if self._results is None else self._results.lane()
+
+    async def _in_transactions(
+        self, lane: Lane, outlet: Outlet, idle_s: float, results: LaneResults | None
+    ) -> None:
         while (found := await self._within(lane, idle_s)) is not None:
             if not found and lane.due is None:
                 continue
-            step = self._step(lane, found)
+            step = await self._step(lane, found, results)
             # The position goes into the transaction, so it is known before the answers are out.
             lane.account(step.releases, step.stop)
             position = lane.progress
@@ -96,11 +125,28 @@ class Publish:
                 lane.confirm(step.releases)
             self._end(lane, step)
 
-    def _step(self, lane: Lane, found: Sequence[Release]) -> _Step:
+    async def _step(
+        self, lane: Lane, found: Sequence[Release], results: LaneResults | None
+    ) -> _Step:
         released_s = self._clock.now()
         leaving, stop = self._encode_all(lane, found)
         releases = found[: len(leaving)]
+        if results is not None:
+            self._add_results(releases, leaving, await results.write(releases))
         return _Step(releases, self._outgoing(releases, leaving), stop, released_s)
+
+    def _add_results(
+        self,
+        releases: Sequence[Release],
+        leaving: Sequence[_Leaving],
+        results: Sequence[Result | None],
+    ) -> None:
+        """The record of each object that ends here, behind those of its rows."""
+        if self._results is None or not self._results.of_objects:
+            return
+        for release, (encoded, _), result in zip(releases, leaving, results, strict=True):
+            if result is not None:
+                encoded.values.append(self._records.object_record(release.ticket, result))
 
     def _end(self, lane: Lane, step: _Step) -> None:
         if step.releases:

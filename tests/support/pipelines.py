@@ -13,6 +13,7 @@ import orjson
 from consumers.adapters.memory_kafka import MemorySink, MemorySource
 from consumers.adapters.memory_model import MemoryModel
 from consumers.adapters.memory_objects import MemoryObjects
+from consumers.adapters.memory_results import MemoryResults
 from consumers.adapters.memory_transactions import MemoryOutlets
 from consumers.core.blocks import Ticket
 from consumers.core.line_stop import LineLimits
@@ -83,6 +84,7 @@ class World:
     model: MemoryModel = field(default_factory=MemoryModel)
     sink: MemorySink = field(init=False)
     outlets: MemoryOutlets = field(init=False)
+    results: MemoryResults = field(default_factory=MemoryResults)
     clock: VirtualClock = field(default_factory=VirtualClock)
     telemetry: Telemetry = field(default_factory=Telemetry)
 
@@ -99,7 +101,13 @@ class World:
     def pipeline(self) -> Pipeline:
         transactions = Transactions(self.outlets, self.source) if self.exactly_once else None
         adapters = Adapters(
-            self.source, self.objects, self.model, self.sink, self.clock, transactions
+            self.source,
+            self.objects,
+            self.model,
+            self.sink,
+            self.clock,
+            transactions,
+            self.results,
         )
         settings = replace(
             self.settings,

@@ -1,0 +1,66 @@
+"""Result objects in memory that a test or a simulation owns.
+
+Rule: they keep the same promises as the real adapters (one contract suite) and fail when the test
+says so. Owner: the test.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from consumers.ports import Location, Stored
+
+Name = tuple[str, str]
+
+
+class MemoryResults:
+    """`objects` are complete, `versions` counts how often each became so, `begun` are not yet.
+    `on_step` may raise or wait before anything is written or completed.
+    """
+
+    def __init__(self) -> None:
+        self.objects: dict[Name, bytes] = {}
+        self.versions: dict[Name, int] = {}
+        self.begun: dict[Name, MemoryUpload] = {}
+        self.on_step: Callable[[Location], Awaitable[None]] | None = None
+
+    def begin(self, location: Location) -> "MemoryUpload":
+        upload = MemoryUpload(self, location)
+        self.begun[location.bucket, location.key] = upload
+        return upload
+
+    async def aclose(self) -> None:
+        return
+
+
+class MemoryUpload:
+    """One object; the last one that was begun under a name is the one that is left there."""
+
+    def __init__(self, results: MemoryResults, location: Location) -> None:
+        self._results = results
+        self._location = location
+        self._name = (location.bucket, location.key)
+        self._data: list[bytes] = []
+
+    async def write(self, data: bytes) -> None:
+        await self._step()
+        self._data.append(data)
+
+    async def complete(self) -> Stored:
+        await self._step()
+        results, name = self._results, self._name
+        results.objects[name] = b"".join(self._data)
+        results.versions[name] = results.versions.get(name, 0) + 1
+        self._forget()
+        return Stored(f"v{results.versions[name]}")
+
+    async def abort(self) -> None:
+        self._forget()
+
+    async def _step(self) -> None:
+        await asyncio.sleep(0)
+        if self._results.on_step is not None:
+            await self._results.on_step(self._location)
+
+    def _forget(self) -> None:
+        if self._results.begun.get(self._name) is self:
+            del self._results.begun[self._name]

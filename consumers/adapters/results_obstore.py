@@ -1,0 +1,146 @@
+"""Result objects in a store: one PUT, or parts while they come.
+
+Rule: what fits into one part is one request; of more no more than two parts are held. What was
+begun is aborted when it is given up, and what a killed worker began goes before the next upload of
+the same name. Requests are repeated here for `PATIENCE`. Owner: the worker.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import obstore
+from obstore.exceptions import BaseError
+
+from consumers.adapters.objects_obstore_errors import translated
+from consumers.errors import EXIT_USAGE, Fatal, PenstockError, Poison
+from consumers.ports import Location, Stored
+
+if TYPE_CHECKING:
+    from obstore import PutResult
+    from obstore.store import ObjectStore
+
+# S3 takes 10,000 parts of 5 MiB or more: results of up to 80 GB.
+PART_BYTES: Final = 8 << 20
+# As long as Kafka is waited for (`kafka.timeout_ms`): a store that takes nothing ends the worker.
+PATIENCE: Final = timedelta(seconds=120)
+ABORT_S: Final = 5.0
+
+Reach = Callable[[str], "ObjectStore"]
+# Removes what was begun under this name, and was not ended.
+Clean = Callable[[Location], Awaitable[None]]
+
+
+class ObstoreResults:
+    """The port `Results`. `reach` says how a bucket is reached; `clean` is None where the store
+    forgets by itself what was not ended.
+    """
+
+    def __init__(
+        self, reach: Reach, clean: Clean | None, close: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        self._store = lru_cache(128)(reach)
+        self._clean = clean
+        self._close = close
+
+    def begin(self, location: Location) -> "ObstoreUpload":
+        return ObstoreUpload(self._store(location.bucket), location, self._clean)
+
+    async def aclose(self) -> None:
+        if self._close is not None:
+            await self._close()
+
+
+class _GivenUp(Exception):
+    """Ends the parts of an upload; obstore then takes back those that were sent."""
+
+
+class ObstoreUpload:
+    """One object. Its parts go through a queue of one to the task that sends them."""
+
+    def __init__(self, store: "ObjectStore", location: Location, clean: Clean | None) -> None:
+        self._store = store
+        self._location = location
+        self._clean = clean
+        self._first = bytearray()
+        self._parts: asyncio.Queue[bytes | _GivenUp | None] = asyncio.Queue(1)
+        self._sending: asyncio.Task[PutResult] | None = None
+
+    async def write(self, data: bytes) -> None:
+        if self._sending is None:
+            self._first += data
+            if len(self._first) <= PART_BYTES:
+                return
+            data, self._first = bytes(self._first), bytearray()
+            if self._clean is not None:
+                await self._clean(self._location)
+            self._sending = asyncio.create_task(self._send())
+        await self._hand_over(self._sending, data)
+
+    async def complete(self) -> Stored:
+        try:
+            if self._sending is None:
+                data = bytes(self._first)
+                key = self._location.key
+                done = await obstore.put_async(self._store, key, data, use_multipart=False)
+            else:
+                await self._hand_over(self._sending, None)
+                done = await self._sending
+        except (BaseError, OSError) as error:
+            raise _meaning(error, self._location) from None
+        return Stored(done["version"] or done["e_tag"])
+
+    async def abort(self) -> None:
+        self._first.clear()
+        sending, self._sending = self._sending, None
+        if sending is None or sending.done():
+            return
+        # What is queued may go; a cancelled task would leave its parts in the store.
+        with suppress(asyncio.QueueEmpty):
+            self._parts.get_nowait()
+        self._parts.put_nowait(_GivenUp())
+        await asyncio.wait([sending], timeout=ABORT_S)
+        if not sending.cancel() and not sending.cancelled():
+            sending.exception()
+
+    async def _send(self) -> "PutResult":
+        return await obstore.put_async(
+            self._store,
+            self._location.key,
+            self._queued(),
+            use_multipart=True,
+            chunk_size=PART_BYTES,
+            max_concurrency=1,
+        )
+
+    async def _queued(self) -> AsyncGenerator[bytes]:
+        while (part := await self._parts.get()) is not None:
+            if isinstance(part, _GivenUp):
+                raise part
+            yield part
+
+    async def _hand_over(self, sending: "asyncio.Task[PutResult]", data: bytes | None) -> None:
+        """Into the queue, unless the task that empties it has failed."""
+        putting = asyncio.ensure_future(self._parts.put(data))
+        try:
+            await asyncio.wait([putting, sending], return_when=asyncio.FIRST_COMPLETED)
+            if not putting.done():
+                await sending
+        except (BaseError, OSError) as error:
+            raise _meaning(error, self._location) from None
+        finally:
+            putting.cancel()
+
+
+def _meaning(error: Exception, location: Location) -> PenstockError:
+    """A store that refuses a result refuses the next one, too: that is no object's fault."""
+    meant = translated(error, location)
+    if isinstance(meant, Poison):
+        return Fatal(
+            f"the result cannot be written: {meant}; correct output.objects or the rights there",
+            exit_code=EXIT_USAGE,
+        )
+    return meant

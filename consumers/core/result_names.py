@@ -1,0 +1,156 @@
+"""Where the answers of an input object are written: the name of their result object.
+
+Rule: a name is made of the reference and its record alone, never of the time of the writing, so a
+repeat after a crash writes the same object. Whatever a reference says, it stays below the
+template's own folders: no segment is empty, `.` or `..`, and none is longer than stores and file
+systems take. Owner: the publish stage.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from string import Formatter
+from typing import NamedTuple
+
+from consumers.core.blocks import Ticket
+from schemas.reference import EventTime
+
+FIELDS = frozenset({"bucket", "key", "stream", "date", "partition", "offset"})
+# By the end of the template.
+FORMATS = ("jsonl", "jsonl.gz", "csv", "parquet")
+
+# S3 takes 1,024 bytes, a file system 255 a segment; `.`, a random part and `.part` come to it.
+MAX_KEY_BYTES = 1_000
+MAX_SEGMENT_BYTES = 200
+_DIGEST_CHARS = 16
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# What no path may have, and `%` itself, so that two names never become one.
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f%\\]")
+_URL = re.compile(r"(?P<scheme>[a-z0-9]+)://(?P<bucket>[^/]*)/(?P<key>.+)")
+
+
+class ResultName(NamedTuple):
+    """`bucket` is empty where the scheme is `file`; the key is an absolute path then."""
+
+    scheme: str
+    bucket: str
+    key: str
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{self.bucket}/{self.key.lstrip('/')}"
+
+
+class ResultNames:
+    """`of` a ticket. Raises `ValueError` for a template that can name no results."""
+
+    def __init__(self, template: str) -> None:
+        self.format = _format_of(template)
+        found = _URL.fullmatch(template)
+        if found is None:
+            raise ValueError(f"{template!r} is no URL with a bucket and a key")
+        self._suffix = f".{self.format}"
+        self._scheme, self._bucket = found["scheme"], found["bucket"]
+        if self._scheme == "file" and self._bucket:
+            raise ValueError(f"{template!r} names a host; write file:///folder/...")
+        self._key = found["key"].removesuffix(self._suffix)
+        named = _fields(self._bucket) | _fields(self._key)
+        if unknown := named - FIELDS:
+            raise ValueError(
+                f"{template!r} has {{{min(unknown)}}}; there are "
+                + ", ".join(f"{{{name}}}" for name in sorted(FIELDS))
+            )
+        if not ("key" in named or {"partition", "offset"} <= named):
+            raise ValueError(
+                f"{template!r} names one object for many: put in {{key}}, or {{partition}} and "
+                "{offset}"
+            )
+        self._names_records = {"partition", "offset"} <= named
+
+    def of(self, ticket: Ticket) -> ResultName:
+        values = _values(ticket)
+        bucket = self._bucket.format_map({name: _safe(text) for name, text in values.items()})
+        key = self._key.format_map({name: _safe(text) for name, text in values.items()})
+        key = _short(key + self._own(ticket)) + self._suffix
+        return ResultName(self._scheme, bucket, f"/{key}" if self._scheme == "file" else key)
+
+    def _own(self, ticket: Ticket) -> str:
+        """What keeps apart answers to the same object that are not the same: those to some of its
+        rows only, and those of one message that names several objects.
+        """
+        if self._names_records:
+            return f".{ticket.index}" if ticket.index else ""
+        if ticket.reference is None or ticket.reference.rows is None:
+            return ""
+        owner, record = ticket.owner, ticket.record
+        return f".rows-{owner.partition}-{record.offset}-{ticket.index}"
+
+
+def _format_of(template: str) -> str:
+    for name in sorted(FORMATS, key=len, reverse=True):
+        if template.endswith(f".{name}"):
+            return name
+    raise ValueError(f"{template!r} must end with {', '.join(f'.{name}' for name in FORMATS)}")
+
+
+def _fields(text: str) -> set[str]:
+    return {name for _, name, _, _ in Formatter().parse(text) if name is not None}
+
+
+def _values(ticket: Ticket) -> Mapping[str, str]:
+    reference, owner, record = ticket.reference, ticket.owner, ticket.record
+    origin = reference or ticket.inline
+    return {
+        "bucket": reference.bucket if reference else "inline",
+        "key": reference.key if reference else f"{owner.partition}/{record.offset}",
+        "stream": ticket.stream,
+        "date": _date(origin.event_time if origin else None, record.timestamp_ms),
+        "partition": str(owner.partition),
+        "offset": str(record.offset),
+    }
+
+
+def _date(event_time: EventTime | None, timestamp_ms: int) -> str:
+    """The day (UTC) of the reference's own time, else of its record."""
+    if isinstance(event_time, str):
+        when = datetime.fromisoformat(event_time)
+        with suppress(OverflowError):  # the first and the last day there is
+            when = when if when.tzinfo is None else when.astimezone(UTC)
+        return when.date().isoformat()
+    number = timestamp_ms if event_time is None else event_time
+    return (_EPOCH + timedelta(milliseconds=number)).date().isoformat()
+
+
+def _safe(text: str) -> str:
+    """The value as path segments that lead nowhere else."""
+    text = _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", text)
+    text = text.encode(errors="replace").decode()
+    segments = (
+        "%" if not part else part.replace(".", "%2E") if part in (".", "..") else part
+        for part in text.split("/")
+    )
+    return "/".join(segments)
+
+
+def _short(key: str) -> str:
+    """As it is, or with a digest in place of what is too long."""
+    key = "/".join(_cut(part, MAX_SEGMENT_BYTES) for part in key.split("/"))
+    if len(key.encode()) <= MAX_KEY_BYTES:
+        return key
+    return (
+        f"{key.encode()[: MAX_KEY_BYTES // 2].decode(errors='ignore').rstrip('/')}~{_digest(key)}"
+    )
+
+
+def _cut(text: str, most_bytes: int) -> str:
+    if len(text.encode()) <= most_bytes:
+        return text
+    kept = text.encode()[: most_bytes - _DIGEST_CHARS - 1].decode(errors="ignore")
+    return f"{kept}~{_digest(text)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARS]

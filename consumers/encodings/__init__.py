@@ -1,0 +1,1 @@
+"""Answers to bytes of a result object: one file a format, found by `registry`."""

@@ -1,0 +1,47 @@
+"""What every format of result objects keeps.
+
+Rule: the bytes depend on the rows alone, never on how many came at a time, so that a repeat writes
+the same object; so what is packed is cut at fixed places. Memory is bounded by a step, not by the
+object. Owner: the writer of one result object.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from consumers.core.blocks import Rejection
+from consumers.core.kept import Kept
+
+# What is packed, or handed to the store, at once.
+STEP_BYTES = 1 << 20
+
+
+class Rows(NamedTuple):
+    """Consecutive rows of one member; `answers` are JSON, `null` where `errors` (by index) has the
+    reason. `event_time` is the reference's own, as JSON, where each row may have another.
+    """
+
+    first_row: int
+    answers: Sequence[bytes]
+    member: str | None
+    errors: Mapping[int, Rejection]
+    kept: Kept | None = None
+
+
+class Encoding(Protocol):
+    """One result object. `add` rows in order; `take` what is ready when it `is_due`; `close` gives
+    the rest. `take` and `close` may be called in a thread, one at a time, never beside `add`.
+    """
+
+    @property
+    def is_due(self) -> bool: ...
+
+    @property
+    def waiting_bytes(self) -> int:
+        """About what the next `take` or `close` works on."""
+        ...
+
+    def add(self, rows: Rows) -> None: ...
+
+    def take(self) -> bytes: ...
+
+    def close(self) -> bytes: ...

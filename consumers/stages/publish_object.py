@@ -1,0 +1,179 @@
+"""Writes the answers of each object as one result object, while they come.
+
+Rule: a result is complete before its record leaves and before anything of its object counts as
+delivered. One that is interrupted is given up and written again from the object's first row: what
+was written of it cannot be seen, and a packed format cannot be gone on with. Owner: the publish
+stage, one `LaneResults` per lane; what a lane leaves open is given up with it.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from consumers.core.blocks import Block, Rejection, Ticket
+from consumers.core.order import Release
+from consumers.core.records import has_result
+from consumers.core.result_names import ResultNames
+from consumers.encodings.base import Encoding, Rows
+from consumers.errors import first_cause
+from consumers.ports import Location, Results
+from consumers.stages.expand import Offload
+from consumers.telemetry import Telemetry
+from schemas.prediction import Result
+
+# Below this a step of the encoding costs less than the way to a thread.
+IN_THREAD_BYTES = 64 * 1024
+# Small objects that end together are written together: so many requests at a time.
+AT_A_TIME = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPlan:
+    """What is written where, and what is published besides: a record for each row, one for each
+    object.
+    """
+
+    names: ResultNames
+    encoding: Callable[[], Encoding]
+    of_rows: bool
+    of_objects: bool
+
+
+class ResultObject:
+    """One result object being written."""
+
+    def __init__(
+        self, results: Results, plan: ResultPlan, offload: Offload, ticket: Ticket
+    ) -> None:
+        name = plan.names.of(ticket)
+        self._url = name.url
+        self._encoding = plan.encoding()
+        self._upload = results.begin(Location(name.bucket, name.key))
+        self._offload = offload
+        self._digest = hashlib.sha256()
+        self._bytes = self._rows = self._errors = 0
+
+    async def add(self, block: Block) -> None:
+        rows = _rows(block)
+        self._encoding.add(rows)
+        self._rows += len(rows.answers)
+        self._errors += len(rows.errors)
+        if self._encoding.is_due:
+            await self._write(self._encoding.take)
+
+    async def complete(self) -> Result:
+        await self._write(self._encoding.close)
+        stored = await self._upload.complete()
+        return Result(
+            url=self._url,
+            version=stored.version,
+            bytes=self._bytes,
+            rows=self._rows,
+            errors=self._errors,
+            checksum=f"sha256:{self._digest.hexdigest()}",
+        )
+
+    async def abort(self) -> None:
+        await self._upload.abort()
+
+    async def _write(self, step: Callable[[], bytes]) -> None:
+        if self._encoding.waiting_bytes > IN_THREAD_BYTES:
+            data = await self._offload(lambda _: step(), b"")
+        else:
+            data = step()
+        if data:
+            self._digest.update(data)
+            self._bytes += len(data)
+            await self._upload.write(data)
+
+
+class ObjectResults:
+    """One per pipeline; `lane` for the time of a lane."""
+
+    def __init__(
+        self, results: Results, plan: ResultPlan, offload: Offload, telemetry: Telemetry
+    ) -> None:
+        self.of_rows, self.of_objects = plan.of_rows, plan.of_objects
+        self._results = results
+        self._plan = plan
+        self._offload = offload
+        self._telemetry = telemetry
+
+    @asynccontextmanager
+    async def lane(self) -> AsyncIterator["LaneResults"]:
+        lane = LaneResults(self)
+        try:
+            yield lane
+        finally:
+            await lane.give_up()
+
+    def begin(self, ticket: Ticket) -> ResultObject:
+        return ResultObject(self._results, self._plan, self._offload, ticket)
+
+    def completed(self, result: Result) -> None:
+        self._telemetry.result_written(result.bytes)
+
+
+class LaneResults:
+    """The results of one lane. With order by stream there may be one for each stream in work."""
+
+    def __init__(self, results: ObjectResults) -> None:
+        self._results = results
+        self._open: dict[Ticket, ResultObject] = {}
+
+    async def write(self, releases: Sequence[Release]) -> list[Result | None]:
+        """The rows of these releases; for each that ends its object, the result. Raises
+        `Transient` and `Fatal`: the lane cannot go on then.
+        """
+        for release in releases:
+            if release.blocks:
+                await self._add(release)
+        ended = [one.ticket for one in releases if one.finished and has_result(one.ticket)]
+        found: dict[Ticket, Result] = {}
+        for start in range(0, len(ended), AT_A_TIME):
+            part = ended[start : start + AT_A_TIME]
+            found |= await self._complete_all(part)
+        return [found.get(release.ticket) for release in releases]
+
+    async def give_up(self) -> None:
+        for ticket in list(self._open):
+            await self._open.pop(ticket).abort()
+
+    async def _add(self, release: Release) -> None:
+        result = self._of(release.ticket)
+        for block in release.blocks:
+            await result.add(block)
+
+    async def _complete_all(self, tickets: Sequence[Ticket]) -> dict[Ticket, Result]:
+        if len(tickets) == 1:
+            return {tickets[0]: await self._complete(tickets[0])}
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                ending = [tasks.create_task(self._complete(ticket)) for ticket in tickets]
+        except BaseExceptionGroup as group:
+            raise first_cause(group) from group
+        return {ticket: task.result() for ticket, task in zip(tickets, ending, strict=True)}
+
+    async def _complete(self, ticket: Ticket) -> Result:
+        result = await self._of(ticket).complete()
+        del self._open[ticket]
+        self._results.completed(result)
+        return result
+
+    def _of(self, ticket: Ticket) -> ResultObject:
+        if ticket not in self._open:
+            self._open[ticket] = self._results.begin(ticket)
+        return self._open[ticket]
+
+
+def _rows(block: Block) -> Rows:
+    if block.answers is not None:
+        return Rows(block.first_row, block.answers, block.member, block.errors, block.kept)
+    errors: dict[int, Rejection] = {}
+    for rows, why in block.rejections():
+        begin = len(errors)
+        errors |= dict.fromkeys(range(begin, begin + rows), why)
+    nothing = [b"null"] * block.rows
+    return Rows(block.first_row, nothing, block.member, errors, block.kept)

@@ -1,0 +1,111 @@
+"""Where the answers of an object are written."""
+
+import re
+
+import pytest
+
+from consumers.core.blocks import Ticket
+from consumers.core.result_names import MAX_KEY_BYTES, ResultNames
+from consumers.ports import Record
+from schemas.reference import EventTime, Reference, RowRange
+from tests.core.builders import StubLane
+
+
+def ticket(
+    key: str = "a/b.csv",
+    *,
+    index: int = 0,
+    event_time: EventTime | None = None,
+    rows: tuple[RowRange, ...] | None = None,
+) -> Ticket:
+    reference = Reference(bucket="in", key=key, event_time=event_time, rows=rows)
+    return Ticket(StubLane(), Record(0, 42, None, b"", 1_795_208_217_412), index, "s/1", reference)
+
+
+def key_of(key: str, template: str = "s3://out/{key}.jsonl") -> str:
+    return ResultNames(template).of(ticket(key)).key
+
+
+def test_a_template_names_the_object_of_a_reference() -> None:
+    names = ResultNames("s3://out-{bucket}/{date}/{stream}/{key}.{partition}.{offset}.jsonl.gz")
+    name = names.of(ticket())
+    assert names.format == "jsonl.gz"
+    assert (name.bucket, name.key) == ("out-in", "2026-11-20/s/1/a/b.csv.0.42.jsonl.gz")
+    assert name.url == "s3://out-in/2026-11-20/s/1/a/b.csv.0.42.jsonl.gz"
+
+
+def test_a_folder_of_this_machine() -> None:
+    name = ResultNames("file:///out/{key}.csv").of(ticket())
+    assert (name.bucket, name.key, name.url) == ("", "/out/a/b.csv.csv", "file:///out/a/b.csv.csv")
+
+
+@pytest.mark.parametrize(
+    ("event_time", "date"),
+    [
+        (0, "1970-01-01"),
+        (1_795_208_217_412, "2026-11-20"),
+        ("2024-02-29T23:59:59-05:00", "2024-03-01"),
+        ("2024-02-29", "2024-02-29"),
+        ("9999-12-31T23:59:59-05:00", "9999-12-31"),
+        (None, "2026-11-20"),
+    ],
+)
+def test_the_date_is_the_reference_s_own_never_today(
+    event_time: EventTime | None, date: str
+) -> None:
+    assert ResultNames("s3://out/{date}/{key}.csv").of(ticket(event_time=event_time)).key == (
+        f"{date}/a/b.csv.csv"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("../../etc/passwd", "%2E%2E/%2E%2E/etc/passwd.jsonl"),
+        ("a//b", "a/%/b.jsonl"),
+        ("/a", "%/a.jsonl"),
+        ("a/./b", "a/%2E/b.jsonl"),
+        ("100%", "100%25.jsonl"),
+        ("%2E%2E", "%252E%252E.jsonl"),
+        ("a\nb\\c", "a%0Ab%5Cc.jsonl"),
+        ("ü +&?#*", "ü +&?#*.jsonl"),
+        ("{key}", "{key}.jsonl"),
+    ],
+)
+def test_a_key_leads_nowhere_else_and_no_two_become_one(key: str, name: str) -> None:
+    assert key_of(key) == name
+
+
+def test_a_long_name_is_cut_and_stays_its_own() -> None:
+    for longest in ("k" * 1_000, "/".join(["ü" * 100] * 5), "a/" * 500):
+        names = {key_of(longest), key_of(longest + "x")}
+        assert len(names) == 2
+        assert all(len(name.encode()) <= MAX_KEY_BYTES + 20 for name in names)
+        assert all(len(part.encode()) <= 220 for name in names for part in name.split("/"))
+
+
+def test_answers_to_some_rows_do_not_take_the_place_of_all() -> None:
+    names = ResultNames("s3://out/{key}.jsonl")
+    redriven = ticket(rows=((17, 18),))
+    assert names.of(redriven).key == "a/b.csv.rows-0-42-0.jsonl"
+
+
+def test_two_objects_of_one_message_have_two_results() -> None:
+    names = ResultNames("s3://out/{partition}/{offset}.jsonl")
+    assert [names.of(ticket(index=index)).key for index in (0, 1)] == ["0/42.jsonl", "0/42.1.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("s3://out/{key}.txt", "must end with .jsonl, "),
+        ("s3://out/all.jsonl", "names one object for many"),
+        ("s3://out/{date}/{offset}.jsonl", "names one object for many"),
+        ("s3://out/{kee}.jsonl", "has {kee}; there are {bucket}, {date}, {key}"),
+        ("out/{key}.jsonl", "is no URL"),
+        ("file://host/{key}.jsonl", "names a host"),
+    ],
+)
+def test_a_template_that_can_name_no_results_is_refused(template: str, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        ResultNames(template)

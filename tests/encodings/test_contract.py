@@ -1,0 +1,133 @@
+"""What every format of result objects keeps."""
+
+import csv
+import gzip
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+import pyarrow.parquet as pq
+import pytest
+
+from consumers.core.blocks import Rejection
+from consumers.core.kept import Kept
+from consumers.core.result_names import FORMATS
+from consumers.encodings import registry
+from consumers.encodings.base import Rows
+from consumers.encodings.parquet import GROUP_ROWS
+
+WHY = Rejection("bad_row", 'line 3: "x", no number\n', "expand")
+Row = tuple[int, str | None, Any, str | None]
+
+
+def runs() -> list[Rows]:
+    """Rows as they come: two members, texts, an error, and what was kept."""
+    answers = [b'{"label":1,"score":0.5}', b'"a, \\"b\\" 100%"', b"null", b"[1,2]"]
+    kept = Kept.of([b'{"site":"x"}'] * 2, [1_795_208_217_412, None])
+    return [
+        Rows(0, answers, "m/1.csv", {2: WHY}),
+        Rows(4, answers[:2], "ü%d.csv", {}, kept),
+        Rows(6, [b"%d" % row for row in range(3_000)], None, {}),
+    ]
+
+
+def written(name: str, found: Sequence[Rows]) -> bytes:
+    encoding, parts = registry.find(name)(), []
+    for rows in found:
+        encoding.add(rows)
+        if encoding.is_due:
+            parts.append(encoding.take())
+    return b"".join([*parts, encoding.close()])
+
+
+def by_json(data: bytes) -> list[Row]:
+    found = [orjson.loads(line) for line in data.splitlines()]
+    return [
+        (one["row"], one.get("member"), one["prediction"], one.get("error", {}).get("message"))
+        for one in found
+    ]
+
+
+def by_csv(data: bytes) -> list[Row]:
+    return [
+        (
+            int(one["row"]),
+            one["member"] or None,
+            orjson.loads(one["prediction"]) if one["prediction"] else None,
+            one["error_message"] or None,
+        )
+        for one in csv.DictReader(io.StringIO(data.decode(), newline=""))
+    ]
+
+
+def by_parquet(data: bytes) -> list[Row]:
+    return [
+        (
+            one["row"],
+            one["member"],
+            orjson.loads(one["prediction"]) if one["prediction"] else None,
+            one["error_message"],
+        )
+        for one in pq.read_table(io.BytesIO(data)).to_pylist()
+    ]
+
+
+READERS: dict[str, Callable[[bytes], list[Row]]] = {
+    "jsonl": by_json,
+    "jsonl.gz": lambda data: by_json(gzip.decompress(data)),
+    "csv": by_csv,
+    "parquet": by_parquet,
+}
+
+
+def test_every_format_is_read_here() -> None:
+    assert set(READERS) == set(FORMATS)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_rows_come_back_as_they_were(name: str) -> None:
+    expected: list[Row] = [
+        (0, "m/1.csv", {"label": 1, "score": 0.5}, None),
+        (1, "m/1.csv", 'a, "b" 100%', None),
+        (2, "m/1.csv", None, WHY.message),
+        (3, "m/1.csv", [1, 2], None),
+        (4, "ü%d.csv", {"label": 1, "score": 0.5}, None),
+        (5, "ü%d.csv", 'a, "b" 100%', None),
+        *((row, None, row - 6, None) for row in range(6, 3_006)),
+    ]
+    assert READERS[name](written(name, runs())) == expected
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_object_without_rows_can_be_read(name: str) -> None:
+    assert READERS[name](written(name, [])) == []
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_bytes_do_not_depend_on_how_the_rows_came(name: str) -> None:
+    """A repeat after a crash has other batches and has to write the same object."""
+    answers = [b'{"label":%d,"score":0.%d}' % (row % 2, row % 997) for row in range(150_000)]
+    whole = written(name, [Rows(0, answers, None, {})])
+    cut = [Rows(at, answers[at : at + 2_500], None, {}) for at in range(0, len(answers), 2_500)]
+    assert written(name, cut) == whole
+
+
+def test_a_line_has_what_is_not_the_same_for_the_whole_object() -> None:
+    lines = [orjson.loads(line) for line in written("jsonl", runs()).splitlines()]
+    assert list(lines[1]) == ["row", "member", "prediction"]
+    assert lines[2]["error"] == {"code": "bad_row", "message": WHY.message}
+    assert (lines[4]["event_time"], lines[4]["columns"]) == (1_795_208_217_412, {"site": "x"})
+    assert "event_time" not in lines[5]
+
+
+def test_parquet_has_row_groups_of_one_size_and_typed_columns() -> None:
+    rows = 2 * GROUP_ROWS + 5
+    answers = [b"%d" % row for row in range(rows)]
+    cut = [Rows(at, answers[at : at + 2_500], None, {}) for at in range(0, rows, 2_500)]
+    file = pq.ParquetFile(io.BytesIO(written("parquet", cut)))
+    groups = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+    assert groups == [GROUP_ROWS, GROUP_ROWS, 5]
+    kept = pq.read_table(io.BytesIO(written("parquet", runs()[1:2]))).to_pylist()
+    assert kept[0]["columns"] == '{"site":"x"}'
+    assert kept[0]["event_time"].timestamp() * 1000 == 1_795_208_217_412
