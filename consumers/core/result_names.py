@@ -9,13 +9,11 @@ systems take. Owner: the publish stage.
 import hashlib
 import re
 from collections.abc import Mapping
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from string import Formatter
 from typing import NamedTuple
 
 from consumers.core.blocks import Ticket
-from schemas.reference import EventTime
+from schemas.reference import day_of
 
 FIELDS = frozenset({"bucket", "key", "stream", "date", "partition", "offset"})
 # By the end of the template.
@@ -25,7 +23,6 @@ FORMATS = ("jsonl", "jsonl.gz", "csv", "parquet")
 MAX_KEY_BYTES = 1_000
 MAX_SEGMENT_BYTES = 200
 _DIGEST_CHARS = 16
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # What no path may have, and `%` itself, so that two names never become one.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f%\\]")
@@ -103,25 +100,15 @@ def _fields(text: str) -> set[str]:
 def _values(ticket: Ticket) -> Mapping[str, str]:
     reference, owner, record = ticket.reference, ticket.owner, ticket.record
     origin = reference or ticket.inline
+    event_time = origin.event_time if origin else None
     return {
         "bucket": reference.bucket if reference else "inline",
         "key": reference.key if reference else f"{owner.partition}/{record.offset}",
         "stream": ticket.stream,
-        "date": _date(origin.event_time if origin else None, record.timestamp_ms),
+        "date": day_of(record.timestamp_ms if event_time is None else event_time),
         "partition": str(owner.partition),
         "offset": str(record.offset),
     }
-
-
-def _date(event_time: EventTime | None, timestamp_ms: int) -> str:
-    """The day (UTC) of the reference's own time, else of its record."""
-    if isinstance(event_time, str):
-        when = datetime.fromisoformat(event_time)
-        with suppress(OverflowError):  # the first and the last day there is
-            when = when if when.tzinfo is None else when.astimezone(UTC)
-        return when.date().isoformat()
-    number = timestamp_ms if event_time is None else event_time
-    return (_EPOCH + timedelta(milliseconds=number)).date().isoformat()
 
 
 def _safe(text: str) -> str:
