@@ -5,7 +5,7 @@ otherwise, with what to mend.
 """
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
@@ -18,6 +18,7 @@ RowRange = tuple[int, int | None]
 
 EventTime = int | str
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The years 1 to 9999: what ISO-8601 and `datetime` can say. Microseconds given by mistake lie
 # beyond.
 EARLIEST_MS = -62_135_596_800_000
@@ -151,6 +152,12 @@ def epoch_ms(event_time: EventTime | None) -> int | None:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)
+
+
+def day_of(event_time: EventTime) -> str:
+    """The day (UTC) in which a time lies."""
+    moment_ms = min(max(epoch_ms(event_time) or 0, EARLIEST_MS), LATEST_MS)
+    return (EPOCH + timedelta(milliseconds=moment_ms)).date().isoformat()
 
 
 def _check_event_time(event_time: EventTime) -> None:

@@ -253,7 +253,7 @@ CLIENTS: dict[str, tuple[str, ...]] = {
         # The bench writes and reads with a client of its own: it measures the product's.
         "consumers/bench/",
     ),
-    "obstore": ("consumers/adapters/objects_",),
+    "obstore": ("consumers/adapters/objects_", "consumers/adapters/results_"),
     "s3fs": ("consumers/adapters/objects_",),
     "botocore": ("consumers/adapters/objects_", "consumers/bench/place.py"),
     "aiobotocore": ("consumers/adapters/objects_",),

@@ -6,7 +6,7 @@ Azure's version id. A key that obstore would rewrite is refused, since no other 
 """
 
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import obstore
 from obstore.exceptions import BaseError
@@ -26,6 +26,9 @@ from consumers.adapters.objects_obstore import Buckets, ByObstore, client_option
 from consumers.core.places import DEFAULT
 from consumers.errors import EXIT_USAGE, Fatal, PenstockError, Poison
 from consumers.ports import Body, Listed, Location, Part
+
+if TYPE_CHECKING:
+    from obstore.store import RetryConfig
 
 # As many as a page of each cloud's listing has at least.
 LISTED_AT_ONCE: Final = 1000
@@ -49,9 +52,15 @@ class CloudObjects(ByObstore):
 
 
 def cloud_buckets(
-    settings: config.Store, scheme: str, section: str, read_timeout_s: float = READ_TIMEOUT_S
+    settings: config.Store,
+    scheme: str,
+    section: str,
+    read_timeout_s: float = READ_TIMEOUT_S,
+    retries: "RetryConfig | None" = None,
 ) -> Buckets:
-    """How to reach a bucket of `gs`, or a container of `az`."""
+    """How to reach a bucket of `gs`, or a container of `az`. Reads are repeated by the caller,
+    writes by `retries`.
+    """
     of_client = client_options(settings, section, read_timeout_s)
     maker: Any = GCSStore if scheme == "gs" else AzureStore
     options = _google(settings) if scheme == "gs" else _azure(settings, section)
@@ -62,7 +71,7 @@ def cloud_buckets(
                 named,
                 config=options,
                 client_options=of_client,
-                retry_config={"max_retries": 0},
+                retry_config=retries or {"max_retries": 0},
             )
         except BaseError as error:
             raise Fatal(f"{section}: {error}", exit_code=EXIT_USAGE) from None

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 import obstore
 from obstore.exceptions import BaseError
 
-from consumers.adapters.objects_obstore_errors import translated
 from consumers.errors import EXIT_USAGE, Fatal, PenstockError, Poison
 from consumers.ports import Location, Stored
 
@@ -28,8 +27,11 @@ PART_BYTES: Final = 8 << 20
 # As long as Kafka is waited for (`kafka.timeout_ms`): a store that takes nothing ends the worker.
 PATIENCE: Final = timedelta(seconds=120)
 ABORT_S: Final = 5.0
+# Each has its own connections, and a template may name buckets by those of the input.
+MAX_STORES: Final = 128
 
 Reach = Callable[[str], "ObjectStore"]
+Meaning = Callable[[Exception, Location], PenstockError]
 # Removes what was begun under this name, and was not ended.
 Clean = Callable[[Location], Awaitable[None]]
 
@@ -40,14 +42,19 @@ class ObstoreResults:
     """
 
     def __init__(
-        self, reach: Reach, clean: Clean | None, close: Callable[[], Awaitable[None]] | None = None
+        self,
+        reach: Reach,
+        clean: Clean | None,
+        meaning: Meaning,
+        close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self._store = lru_cache(128)(reach)
+        self._store = lru_cache(MAX_STORES)(reach)
         self._clean = clean
+        self._meaning = meaning
         self._close = close
 
     def begin(self, location: Location) -> "ObstoreUpload":
-        return ObstoreUpload(self._store(location.bucket), location, self._clean)
+        return ObstoreUpload(self._store(location.bucket), location, self._clean, self._meaning)
 
     async def aclose(self) -> None:
         if self._close is not None:
@@ -61,7 +68,10 @@ class _GivenUp(Exception):
 class ObstoreUpload:
     """One object. Its parts go through a queue of one to the task that sends them."""
 
-    def __init__(self, store: "ObjectStore", location: Location, clean: Clean | None) -> None:
+    def __init__(
+        self, store: "ObjectStore", location: Location, clean: Clean | None, meaning: Meaning
+    ) -> None:
+        self._meaning = meaning
         self._store = store
         self._location = location
         self._clean = clean
@@ -90,7 +100,7 @@ class ObstoreUpload:
                 await self._hand_over(self._sending, None)
                 done = await self._sending
         except (BaseError, OSError) as error:
-            raise _meaning(error, self._location) from None
+            raise _blamed(self._meaning(error, self._location)) from None
         return Stored(done["version"] or done["e_tag"])
 
     async def abort(self) -> None:
@@ -130,14 +140,13 @@ class ObstoreUpload:
             if not putting.done():
                 await sending
         except (BaseError, OSError) as error:
-            raise _meaning(error, self._location) from None
+            raise _blamed(self._meaning(error, self._location)) from None
         finally:
             putting.cancel()
 
 
-def _meaning(error: Exception, location: Location) -> PenstockError:
+def _blamed(meant: PenstockError) -> PenstockError:
     """A store that refuses a result refuses the next one, too: that is no object's fault."""
-    meant = translated(error, location)
     if isinstance(meant, Poison):
         return Fatal(
             f"the result cannot be written: {meant}; correct output.objects or the rights there",

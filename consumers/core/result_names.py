@@ -15,7 +15,7 @@ from typing import NamedTuple
 from consumers.core.blocks import Ticket
 from schemas.reference import day_of
 
-FIELDS = frozenset({"bucket", "key", "stream", "date", "partition", "offset"})
+FIELDS = frozenset({"store", "bucket", "key", "stream", "date", "partition", "offset"})
 # By the end of the template.
 FORMATS = ("jsonl", "jsonl.gz", "csv", "parquet")
 
@@ -50,11 +50,11 @@ class ResultNames:
         if found is None:
             raise ValueError(f"{template!r} is no URL with a bucket and a key")
         self._suffix = f".{self.format}"
-        self._scheme, self._bucket = found["scheme"], found["bucket"]
-        if self._scheme == "file" and self._bucket:
+        self.scheme, self.bucket = found["scheme"], found["bucket"]
+        if self.scheme == "file" and self.bucket:
             raise ValueError(f"{template!r} names a host; write file:///folder/...")
         self._key = found["key"].removesuffix(self._suffix)
-        named = _fields(self._bucket) | _fields(self._key)
+        named = _fields(self.bucket) | _fields(self._key)
         if unknown := named - FIELDS:
             raise ValueError(
                 f"{template!r} has {{{min(unknown)}}}; there are "
@@ -69,10 +69,10 @@ class ResultNames:
 
     def of(self, ticket: Ticket) -> ResultName:
         values = _values(ticket)
-        bucket = self._bucket.format_map({name: _safe(text) for name, text in values.items()})
+        bucket = self.bucket.format_map({name: _safe(text) for name, text in values.items()})
         key = self._key.format_map({name: _safe(text) for name, text in values.items()})
         key = _short(key + self._own(ticket)) + self._suffix
-        return ResultName(self._scheme, bucket, f"/{key}" if self._scheme == "file" else key)
+        return ResultName(self.scheme, bucket, f"/{key}" if self.scheme == "file" else key)
 
     def _own(self, ticket: Ticket) -> str:
         """What keeps apart answers to the same object that are not the same: those to some of its
@@ -102,6 +102,7 @@ def _values(ticket: Ticket) -> Mapping[str, str]:
     origin = reference or ticket.inline
     event_time = origin.event_time if origin else None
     return {
+        "store": ticket.store,
         "bucket": reference.bucket if reference else "inline",
         "key": reference.key if reference else f"{owner.partition}/{record.offset}",
         "stream": ticket.stream,
