@@ -7,10 +7,10 @@ the same name. Requests are repeated here for `PATIENCE`. Owner: the worker.
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import suppress
 from datetime import timedelta
+from enum import Enum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import obstore
 from obstore.exceptions import BaseError
@@ -61,12 +61,19 @@ class ObstoreResults:
             await self._close()
 
 
+class _End(Enum):
+    """What comes behind the last part."""
+
+    COMPLETE = 0
+    GIVEN_UP = 1
+
+
 class _GivenUp(Exception):
     """Ends the parts of an upload; obstore then takes back those that were sent."""
 
 
 class ObstoreUpload:
-    """One object. Its parts go through a queue of one to the task that sends them."""
+    """One object. Its parts go through a place for one to obstore, which sends them meanwhile."""
 
     def __init__(
         self, store: "ObjectStore", location: Location, clean: Clean | None, meaning: Meaning
@@ -76,8 +83,9 @@ class ObstoreUpload:
         self._location = location
         self._clean = clean
         self._first = bytearray()
-        self._parts: asyncio.Queue[bytes | _GivenUp | None] = asyncio.Queue(1)
-        self._sending: asyncio.Task[PutResult] | None = None
+        self._next: bytes | _End | None = None
+        self._changed = asyncio.Event()
+        self._sending: asyncio.Future[PutResult] | None = None
 
     async def write(self, data: bytes) -> None:
         if self._sending is None:
@@ -87,7 +95,7 @@ class ObstoreUpload:
             data, self._first = bytes(self._first), bytearray()
             if self._clean is not None:
                 await self._clean(self._location)
-            self._sending = asyncio.create_task(self._send())
+            self._sending = self._send()
         await self._hand_over(self._sending, data)
 
     async def complete(self) -> Stored:
@@ -97,7 +105,7 @@ class ObstoreUpload:
                 key = self._location.key
                 done = await obstore.put_async(self._store, key, data, use_multipart=False)
             else:
-                await self._hand_over(self._sending, None)
+                await self._hand_over(self._sending, _End.COMPLETE)
                 done = await self._sending
         except (BaseError, OSError) as error:
             raise _blamed(self._meaning(error, self._location)) from None
@@ -108,41 +116,58 @@ class ObstoreUpload:
         sending, self._sending = self._sending, None
         if sending is None or sending.done():
             return
-        # What is queued may go; a cancelled task would leave its parts in the store.
-        with suppress(asyncio.QueueEmpty):
-            self._parts.get_nowait()
-        self._parts.put_nowait(_GivenUp())
+        # A transfer that is cancelled would leave its parts in the store; one that is told the end
+        # is a failure takes them back.
+        self._next = _End.GIVEN_UP
+        self._changed.set()
         await asyncio.wait([sending], timeout=ABORT_S)
         if not sending.cancel() and not sending.cancelled():
             sending.exception()
 
-    async def _send(self) -> "PutResult":
-        return await obstore.put_async(
-            self._store,
-            self._location.key,
-            self._queued(),
-            use_multipart=True,
-            chunk_size=PART_BYTES,
-            max_concurrency=1,
+    def _send(self) -> "asyncio.Future[PutResult]":
+        """obstore works in threads of its own from here on: it gives a future, whatever its types say,
+        and no task of ours waits.
+        """
+        sending = cast(
+            "asyncio.Future[PutResult]",
+            obstore.put_async(
+                self._store,
+                self._location.key,
+                self._handed_over(),
+                use_multipart=True,
+                chunk_size=PART_BYTES,
+                max_concurrency=1,
+            ),
         )
+        sending.add_done_callback(lambda _: self._changed.set())
+        return sending
 
-    async def _queued(self) -> AsyncGenerator[bytes]:
-        while (part := await self._parts.get()) is not None:
-            if isinstance(part, _GivenUp):
-                raise part
+    async def _handed_over(self) -> AsyncGenerator[bytes]:
+        while True:
+            while self._next is None:
+                self._changed.clear()
+                await self._changed.wait()
+            part, self._next = self._next, None
+            self._changed.set()
+            if part is _End.COMPLETE:
+                return
+            if isinstance(part, _End):
+                raise _GivenUp
             yield part
 
-    async def _hand_over(self, sending: "asyncio.Task[PutResult]", data: bytes | None) -> None:
-        """Into the queue, unless the task that empties it has failed."""
-        putting = asyncio.ensure_future(self._parts.put(data))
+    async def _hand_over(self, sending: "asyncio.Future[PutResult]", part: "bytes | _End") -> None:
+        """When the part before is on its way. Raises what became of the transfer, if it ended."""
+        while self._next is not None and not sending.done():
+            self._changed.clear()
+            await self._changed.wait()
+        if not sending.done():
+            self._next = part
+            self._changed.set()
+            return
         try:
-            await asyncio.wait([putting, sending], return_when=asyncio.FIRST_COMPLETED)
-            if not putting.done():
-                await sending
+            await sending
         except (BaseError, OSError) as error:
             raise _blamed(self._meaning(error, self._location)) from None
-        finally:
-            putting.cancel()
 
 
 def _blamed(meant: PenstockError) -> PenstockError:
