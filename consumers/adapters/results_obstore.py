@@ -125,8 +125,8 @@ class ObstoreUpload:
             sending.exception()
 
     def _send(self) -> "asyncio.Future[PutResult]":
-        """obstore works in threads of its own from here on: it gives a future, whatever its types say,
-        and no task of ours waits.
+        """obstore works in threads of its own from here on: what it gives is a future, whatever its
+        types say, so that no task of ours waits.
         """
         sending = cast(
             "asyncio.Future[PutResult]",
