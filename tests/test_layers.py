@@ -385,5 +385,5 @@ def test_stage_files_list_the_flow() -> None:
     )
     assert stages == [
         "consume", "download", "download_object", "expand", "microbatch", "predict", "publish",
-        "reject", "settle",
+        "publish_object", "reject", "settle",
     ]  # fmt: skip
