@@ -37,7 +37,7 @@ def frame(number: int, kind: str) -> tuple[bytes, list[int]]:
 async def model(services: Services, request: pytest.FixtureRequest) -> AsyncIterator[DeployedModel]:
     """The frames' model, on a server that gathers so many requests."""
     async with deployed(
-        services, "frames", handler=HANDLER, extra_file=SHIPPED, batch_size=request.param
+        services, "frames", handler=HANDLER, extra_files=[SHIPPED], batch_size=request.param
     ) as model:
         model.batch_size = request.param
         yield model

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -66,12 +66,16 @@ async def deployed(
     services: Services,
     kind: str,
     *,
-    handler: Path = HANDLER,
-    extra_file: Path | None = None,
+    handler: Path | str = HANDLER,
+    serialized: Path | None = None,
+    extra_files: Sequence[Path] = (),
     queue_size: int = 100,
     batch_size: int = 1,
 ) -> AsyncIterator[DeployedModel]:
-    """A handler, by default the one that falls ill, as a model whose name begins with `kind`."""
+    """A handler, by default the one that falls ill, as a model whose name begins with `kind`. A
+    handler that is no path is one of TorchServe's own; a folder among the files stands for what is
+    in it.
+    """
     if services.torch_python is None or services.management_url is None:
         pytest.skip("TorchServe does not run beside us: no model can be given to it")
     name = f"{kind}-{uuid.uuid4().hex[:8]}"
@@ -84,8 +88,10 @@ async def deployed(
         command = [services.torch_python, "-m", "model_archiver.model_packaging"]
         command += ["--model-name", name, "--version", "1.0", "--handler", str(handler)]
         command += ["--config-file", str(settings), "--export-path", folder]
-        if extra_file is not None:
-            command += ["--extra-files", str(extra_file)]
+        if serialized is not None:
+            command += ["--serialized-file", str(serialized)]
+        if extra_files:
+            command += ["--extra-files", ",".join(map(str, extra_files))]
         # Its warning about a module that is run while it is imported is none of ours.
         await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
         archive = Path(folder, f"{name}.mar")

@@ -18,7 +18,7 @@ from consumers.adapters.kafka_positions import positions
 from consumers.errors import Transient
 from consumers.ports import Commit
 from tests.support.services import Services
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 
 class Message(NamedTuple):
@@ -165,7 +165,7 @@ class Broker:
 
         await until(reached, lambda: f"{wanted} committed by {group}; it has {seen}")
 
-    async def until_answered(self, topic: str, records: int) -> None:
+    async def until_answered(self, topic: str, records: int, within_s: float = DEADLINE_S) -> None:
         """Until so many records are on the topic."""
         ends: dict[int, int] = {}
 
@@ -174,7 +174,7 @@ class Broker:
             ends = await self.ends(topic)
             return sum(ends.values()) >= records
 
-        await until(reached, lambda: f"{records} records on {topic}; it has {ends}")
+        await until(reached, lambda: f"{records} records on {topic}; it has {ends}", within_s)
 
 
 @asynccontextmanager
