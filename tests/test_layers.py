@@ -205,7 +205,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.config",
         "consumers.core",
         "consumers.errors",
+        "consumers.formats",
         "consumers.process",
+        "consumers.requests",
+        "consumers.settings",
         "schemas",
     },
     "consumers.demo": {

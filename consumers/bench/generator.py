@@ -18,6 +18,7 @@ from msgspec import Struct
 from consumers import config
 from consumers.adapters.kafka_client import connection, opened, within
 from consumers.bench import load
+from consumers.bench.body import Body
 from consumers.bench.place import PARTITIONS
 from consumers.bench.tails import percentile
 from consumers.process.tasks import say, serve
@@ -50,6 +51,7 @@ class GeneratorTask(Struct):
     ticks: int
     warm_up_ticks: int
     beside_rows: int
+    extension: str
 
     @property
     def partitions(self) -> int:
@@ -81,9 +83,9 @@ class Due(NamedTuple):
     streams: range
 
 
-def key_of(rows: int, stream: int, tick: int) -> str:
+def key_of(rows: int, stream: int, tick: int, extension: str = ".csv") -> str:
     """Ticks of a stream go round its own objects."""
-    return f"tick-{rows}/{stream:03}/{tick % OBJECTS_PER_STREAM}.csv"
+    return f"tick-{rows}/{stream:03}/{tick % OBJECTS_PER_STREAM}{extension}"
 
 
 def stream_of(stream: int) -> str:
@@ -96,6 +98,15 @@ def bodies(rows: int, first: int, stop: int) -> Iterator[tuple[str, bytes]]:
         for tick in range(OBJECTS_PER_STREAM):
             number = stream * OBJECTS_PER_STREAM + tick
             yield key_of(rows, stream, tick), load.csv_body(rows, number)
+
+
+def copies(body: Body, first: int, stop: int) -> dict[str, bytes]:
+    """The objects of these streams, where all of them are the same."""
+    return {
+        key_of(body.rows, stream, tick, body.extension): body.data
+        for stream in range(first, stop)
+        for tick in range(OBJECTS_PER_STREAM)
+    }
 
 
 def huge_references(task: GeneratorTask) -> int:
@@ -150,7 +161,7 @@ async def _send_all(task: GeneratorTask, producer: AIOKafkaProducer) -> Sent:
             cpu_s = cpu_s or time.process_time()
             lags_ms += [(time.monotonic() - due_s) * 1000] * len(due.streams)
         for stream in due.streams:
-            object_key = key_of(task.rows, stream, due.tick)
+            object_key = key_of(task.rows, stream, due.tick, task.extension)
             key, value = load.reference(
                 task.bucket, object_key, stream_of(stream), t0_ms + due.at_ms
             )

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from consumers import config
 from consumers.bench import load
+from consumers.bench.body import Request
 from consumers.errors import Fatal
 from consumers.process.tasks import ask, say, serve
 
@@ -29,7 +30,7 @@ WARM_UP_LIMIT_S = 30.0
 
 class HttpTask(Struct):
     """Post until `seconds` are over, `warm_up_s` of them uncounted, or `requests` (if
-    any) were sent.
+    any) were sent; `body` instead of `rows` of numbers.
     """
 
     url: str
@@ -39,6 +40,7 @@ class HttpTask(Struct):
     rows: int = load.BATCH_ROWS
     in_flight: int = 4
     requests: int | None = None
+    body: Request | None = None
 
 
 class HttpAnswer(Struct):
@@ -63,12 +65,14 @@ def predictions_url(cfg: config.Config) -> str:
     return f"{cfg.model.url.rstrip('/')}/predictions/{cfg.model.name}"
 
 
-async def warm_up(cfg: config.Config, requests: int, tell: Callable[[str], None]) -> None:
+async def warm_up(
+    cfg: config.Config, requests: int, body: Request | None, tell: Callable[[str], None]
+) -> None:
     """This many small requests, for a bounded time."""
     if requests:
         tell("warming up the model server")
         url = predictions_url(cfg)
-        await post(HttpTask(url, "direct", WARM_UP_LIMIT_S, rows=8, requests=requests))
+        await post(HttpTask(url, "direct", WARM_UP_LIMIT_S, rows=8, requests=requests, body=body))
 
 
 async def _work(task: HttpTask) -> None:
@@ -118,8 +122,14 @@ async def _post(
 
 
 async def _direct(task: HttpTask) -> HttpAnswer:
-    bodies = itertools.cycle(load.float32_requests(DIRECT_BODIES, task.rows))
-    headers = {"Content-Type": "application/octet-stream", "X-Rows": str(task.rows)}
+    bodies: Iterator[bytes]
+    if task.body is not None:
+        rows, headers = task.body.rows, task.body.headers
+        bodies = itertools.repeat(task.body.data)
+    else:
+        rows = task.rows
+        headers = {"Content-Type": "application/octet-stream", "X-Rows": str(rows)}
+        bodies = itertools.cycle(load.float32_requests(DIRECT_BODIES, rows))
     meter = _Meter(task.warm_up_s)
     end_s = time.monotonic() + task.warm_up_s + task.seconds
     numbers: Iterator[int] = iter(range(task.requests)) if task.requests else itertools.count()
@@ -134,7 +144,7 @@ async def _direct(task: HttpTask) -> HttpAnswer:
                 if time.monotonic() >= end_s:
                     return
                 await _post(session, task.url, next(bodies), headers)
-                meter.count(task.rows)
+                meter.count(rows)
 
         async with asyncio.TaskGroup() as slots:
             for _ in range(task.in_flight):

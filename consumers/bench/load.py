@@ -17,6 +17,8 @@ COLUMNS = 16
 SEED = 20
 # The model server's plateau (docs/performance.md); the worker under test is set to the same.
 BATCH_ROWS = 512
+# The worker's settings for rows of numbers; another body comes with the caller's own.
+NUMBERS = {"MODEL__REQUEST": "float32", "WINDOW__MAX_ROWS": str(BATCH_ROWS)}
 HUGE_PART_ROWS = 10_000
 
 

@@ -78,13 +78,16 @@ def throughput_table(report: ThroughputReport) -> Table:
     rounds = len(report.rounds) // len(report.summaries)
     table = Table(
         title="Throughput" if rounds == 1 else f"Throughput, medians of {rounds} rounds",
-        caption=f"{report.columns} columns; requests of {report.batch_rows} float32 rows, "
-        f"{report.in_flight} in flight; {report.partitions} partitions; {os.cpu_count()} cores",
+        caption=f"{report.body or f'{report.columns} columns'}; requests of {report.batch_rows} "
+        f"{report.request} rows, {report.in_flight} in flight; {report.partitions} partitions; "
+        f"{os.cpu_count()} cores",
     )
     table.add_column("rows per object")
     for entry in report.summaries:
         table.add_column(f"{entry.rows_per_object:,}", justify="right")
     for title, name, form in THROUGHPUT_ROWS:
+        if report.body and "seed" in name:
+            continue  # it knows nothing but numbers
         cells = [_cell(form, getattr(entry, name)) for entry in report.summaries]
         table.add_row(title, *cells, style="bold" if name.startswith("ratio") else None)
     return table
@@ -96,8 +99,9 @@ def _cell(form: str, figure: float | None) -> str:
 
 def result_line(report: StreamsReport) -> str:
     """The result in a sentence; for a run too short for a proof, how long it would have to be."""
+    body = f" of {report.body}" if report.body else ""
     what = (
-        f"at {report.hz:g} Hz, {report.rows} rows a tick, "
+        f"at {report.hz:g} Hz, {report.rows} rows{body} a tick, "
         f"p99 within {report.bound_ms:g} ms, worst stream included"
     )
     last = report.trials[-1]

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from consumers import config
 from consumers.bench import generator, load
+from consumers.bench.body import Body, read_body
 from consumers.bench.http_load import WARM_UP_REQUESTS, warm_up
 from consumers.bench.place import Bucket, check_local, fresh_bucket
 from consumers.bench.search import bisect, prove
@@ -24,12 +25,14 @@ DISTURBED_TRIALS = 3
 
 class StreamsPlan(Struct, frozen=True, kw_only=True):
     """`streams` fixed, or None to search up to `max_streams`; `beside_rows`: of huge objects that
-    are answered at the same time, 0 for none.
+    are answered at the same time, 0 for none. `body`: the file that every tick's object is, instead
+    of `rows` of numbers.
     """
 
     hz: float = 20.0
     bound_ms: float = 50.0
     rows: int = 8
+    body: Path | None = None
     beside_rows: int = 0
     streams: int | None = None
     max_streams: int = 100
@@ -45,6 +48,8 @@ class StreamsReport(Struct, kw_only=True):
     hz: float
     bound_ms: float
     rows: int
+    body: str | None = None
+    request: str = "float32"
     beside_rows: int
     streams: int
     proof: Trial | None
@@ -58,11 +63,12 @@ async def measure(
     tell: Callable[[str], None],
 ) -> StreamsReport:
     check_local(cfg)
-    await warm_up(cfg, plan.warm_up_requests, tell)
+    body = None if plan.body is None else read_body(cfg, plan.body)
+    await warm_up(cfg, plan.warm_up_requests, body.small if body else None, tell)
     async with fresh_bucket(cfg.objects) as bucket:
         if plan.beside_rows:
             await bucket.put({generator.HUGE_KEY: load.huge_body(plan.beside_rows)})
-        search = _Search(cfg, config_path, plan, bucket, tell)
+        search = _Search(cfg, config_path, plan, body, bucket, tell)
         if plan.streams is not None:
             proven = plan.streams if await search.proves(plan.streams) else 0
         else:
@@ -71,7 +77,9 @@ async def measure(
     return StreamsReport(
         hz=plan.hz,
         bound_ms=plan.bound_ms,
-        rows=plan.rows,
+        rows=body.rows if body else plan.rows,
+        body=plan.body.name if plan.body else None,
+        request=cfg.model.request if body else "float32",
         beside_rows=plan.beside_rows,
         streams=proven,
         proof=search.trials[-1] if proven else None,
@@ -87,12 +95,14 @@ class _Search:
         cfg: config.Config,
         config_path: Path | None,
         plan: StreamsPlan,
+        body: Body | None,
         bucket: Bucket,
         tell: Callable[[str], None],
     ) -> None:
         self._cfg = cfg
         self._config_path = config_path
         self._plan = plan
+        self._body = body
         self._bucket = bucket
         self._tell = tell
         self._stored_streams = 0
@@ -119,19 +129,26 @@ class _Search:
         return trial
 
     async def _try(self, streams: int, seconds: float) -> Trial:
-        plan = self._plan
+        plan, body = self._plan, self._body
         if streams > self._stored_streams:
-            await self._bucket.put(dict(generator.bodies(plan.rows, self._stored_streams, streams)))
+            missing = (self._stored_streams, streams)
+            await self._bucket.put(
+                generator.copies(body, *missing)
+                if body
+                else dict(generator.bodies(plan.rows, *missing))
+            )
             self._stored_streams = streams
         task = TrialTask(
             streams=streams,
             hz=plan.hz,
-            rows=plan.rows,
+            rows=body.rows if body else plan.rows,
             bound_ms=plan.bound_ms,
             seconds=seconds,
             bucket=self._bucket.name,
             pids=self._pids,
             beside_rows=plan.beside_rows,
+            extension=body.extension if body else ".csv",
+            settings={} if body else load.NUMBERS,
         )
         trial = await run_trial(self._cfg, self._config_path, task)
         self.trials.append(trial)

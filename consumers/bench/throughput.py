@@ -17,6 +17,7 @@ from msgspec import Struct, convert
 
 from consumers import config
 from consumers.bench import load
+from consumers.bench.body import Body, read_body
 from consumers.bench.http_load import (
     WARM_UP_REQUESTS,
     HttpAnswer,
@@ -27,7 +28,6 @@ from consumers.bench.http_load import (
 )
 from consumers.bench.place import (
     PARTITIONS,
-    Bucket,
     check_local,
     count_records,
     end_watcher,
@@ -62,14 +62,14 @@ class Summary(Struct, kw_only=True):
 
     rows_per_object: int
     ratio_to_direct: float
-    ratio_to_seed: float
+    ratio_to_seed: float | None
     cpu_us_per_row: float | None
     cpu_ms_per_object: float | None
     peak_rss_mb: float
     rows_per_s: float
     direct_rows_per_s: float
     direct_cpu_us_per_row: float
-    seed_rows_per_s: float
+    seed_rows_per_s: float | None
 
 
 class Round(Summary, kw_only=True):
@@ -80,7 +80,9 @@ class Round(Summary, kw_only=True):
 
 
 class ThroughputReport(Struct, kw_only=True):
-    columns: int
+    body: str | None = None
+    request: str = "float32"
+    columns: int | None
     batch_rows: int
     in_flight: int
     partitions: int
@@ -89,9 +91,12 @@ class ThroughputReport(Struct, kw_only=True):
 
 
 class ThroughputPlan(Struct, frozen=True, kw_only=True):
-    """How much is measured."""
+    """How much is measured; `body`: the file that every object is, instead of `sizes` of numbers.
+    The seed's method knows nothing but numbers.
+    """
 
     sizes: Sequence[int] = SIZES
+    body: Path | None = None
     rounds: int = 3
     rows: int = ROUND_ROWS
     direct_s: float = 4.0
@@ -114,32 +119,36 @@ async def measure(
     cfg: config.Config, config_path: Path | None, plan: ThroughputPlan, tell: Callable[[str], None]
 ) -> ThroughputReport:
     check_local(cfg)
-    await warm_up(cfg, plan.warm_up_requests, tell)
+    body = None if plan.body is None else read_body(cfg, plan.body)
+    sizes = plan.sizes if body is None else (body.rows,)
+    await warm_up(cfg, plan.warm_up_requests, body.small if body else None, tell)
     url = predictions_url(cfg)
     rounds: list[Round] = []
     pids = service_pids(cfg)
     async with fresh_bucket(cfg.objects) as bucket:
-        for size in plan.sizes:
-            count = min(plan.objects(size), DISTINCT_OBJECTS)
-            await bucket.put(
-                {f"{size}/{number}.csv": load.csv_body(size, number) for number in range(count)}
-            )
+        for size in sizes:
+            await bucket.put(_objects(plan, size, body))
         for number in range(plan.rounds):
-            for size in plan.sizes:
+            for size in sizes:
                 tell(f"round {number + 1} of {plan.rounds}: objects of {size} rows")
                 await quiet(pids, plan.quiet_wait_s, tell)
-                direct = await post(HttpTask(url, "direct", plan.direct_s, warm_up_s=0.5))
-                ours = await _pipeline(cfg, config_path, bucket, size, plan.objects(size))
-                seed = await post(HttpTask(url, "seed", plan.seed_s))
+                full = body.full if body else None
+                task = HttpTask(url, "direct", plan.direct_s, warm_up_s=0.5, body=full)
+                direct = await post(task)
+                load_of = _Load(bucket.name, size, plan.objects(size), body)
+                ours = await _pipeline(cfg, config_path, load_of)
+                seed = None if body else await post(HttpTask(url, "seed", plan.seed_s))
                 rounds.append(_round(size, plan.objects(size), ours, direct, seed))
     return ThroughputReport(
-        columns=load.COLUMNS,
-        batch_rows=load.BATCH_ROWS,
+        body=plan.body.name if plan.body else None,
+        request=cfg.model.request if body else "float32",
+        columns=None if body else load.COLUMNS,
+        batch_rows=body.full.rows if body else load.BATCH_ROWS,
         in_flight=cfg.model.max_in_flight,
         partitions=PARTITIONS,
         summaries=[
             summarise([entry for entry in rounds if entry.rows_per_object == size])
-            for size in plan.sizes
+            for size in sizes
         ],
         rounds=rounds,
     )
@@ -151,29 +160,53 @@ class _Ours(NamedTuple):
     peak_rss_bytes: int
 
 
-async def _pipeline(
-    cfg: config.Config, config_path: Path | None, bucket: Bucket, size: int, objects: int
-) -> _Ours:
-    rows = size * objects
+class _Load(NamedTuple):
+    """So many references to objects of so many rows."""
+
+    bucket: str
+    size: int
+    objects: int
+    body: Body | None
+
+    @property
+    def rows(self) -> int:
+        return self.size * self.objects
+
+
+async def _pipeline(cfg: config.Config, config_path: Path | None, task: _Load) -> _Ours:
+    settings = {} if task.body else load.NUMBERS
     async with fresh_topics(cfg.kafka) as topics:
-        await publish(cfg.kafka, topics.input, _references(bucket.name, size, objects))
+        await publish(cfg.kafka, topics.input, _references(task))
         async with (
             end_watcher(cfg.kafka) as watcher,
-            running_worker(config_path, topics) as worker,
+            running_worker(config_path, topics, **settings) as worker,
         ):
-            samples = await _watch(worker, watcher, topics.output, rows)
+            samples = await _watch(worker, watcher, topics.output, task.rows)
             peak_rss_bytes = worker.usage().peak_rss_bytes
             await worker.stop()
         answer = await read(cfg.kafka, topics)
-    check_answered(answer, rows)
+    check_answered(answer, task.rows)
     return _Ours(steady_rate(answer.rows_by_ms), cpu_s_per_row(samples), peak_rss_bytes)
 
 
-def _references(bucket: str, size: int, objects: int) -> Iterator[tuple[int, bytes, bytes]]:
-    distinct = min(objects, DISTINCT_OBJECTS)
-    for number in range(objects):
-        key = f"{size}/{number % distinct}.csv"
-        yield number % PARTITIONS, *load.reference(bucket, key, f"stream-{number % STREAMS:02}")
+def _key(size: int, number: int, body: Body | None) -> str:
+    return f"{size}/{number}{body.extension if body else '.csv'}"
+
+
+def _objects(plan: ThroughputPlan, size: int, body: Body | None) -> dict[str, bytes]:
+    count = min(plan.objects(size), DISTINCT_OBJECTS)
+    return {
+        _key(size, number, body): body.data if body else load.csv_body(size, number)
+        for number in range(count)
+    }
+
+
+def _references(task: _Load) -> Iterator[tuple[int, bytes, bytes]]:
+    distinct = min(task.objects, DISTINCT_OBJECTS)
+    for number in range(task.objects):
+        key = _key(task.size, number % distinct, task.body)
+        stream = f"stream-{number % STREAMS:02}"
+        yield number % PARTITIONS, *load.reference(task.bucket, key, stream)
 
 
 async def _watch(worker: Worker, watcher: Any, topic: str, rows: int) -> list[Sample]:
@@ -224,7 +257,9 @@ def cpu_s_per_row(samples: Sequence[Sample]) -> float | None:
     return cpu_s / (total - begin.rows) if cpu_s >= LEAST_CPU_S else None
 
 
-def _round(size: int, objects: int, ours: _Ours, direct: HttpAnswer, seed: HttpAnswer) -> Round:
+def _round(
+    size: int, objects: int, ours: _Ours, direct: HttpAnswer, seed: HttpAnswer | None
+) -> Round:
     return Round(
         rows_per_object=size,
         objects=objects,
@@ -235,9 +270,9 @@ def _round(size: int, objects: int, ours: _Ours, direct: HttpAnswer, seed: HttpA
         peak_rss_mb=ours.peak_rss_bytes / 1e6,
         direct_rows_per_s=direct.rows_per_s,
         direct_cpu_us_per_row=direct.cpu_s / direct.rows * 1e6,
-        seed_rows_per_s=seed.rows_per_s,
+        seed_rows_per_s=seed.rows_per_s if seed else None,
         ratio_to_direct=ours.rows_per_s / direct.rows_per_s,
-        ratio_to_seed=ours.rows_per_s / seed.rows_per_s,
+        ratio_to_seed=ours.rows_per_s / seed.rows_per_s if seed else None,
     )
 
 

@@ -34,7 +34,7 @@ DRAIN_MS = 2_000
 
 
 class TrialTask(Struct, frozen=True, kw_only=True):
-    """What is tried. `bucket` has the objects already."""
+    """What is tried. `bucket` has the objects already; `settings` are the worker's."""
 
     streams: int
     hz: float
@@ -44,6 +44,8 @@ class TrialTask(Struct, frozen=True, kw_only=True):
     bucket: str
     pids: Mapping[str, int]
     beside_rows: int
+    extension: str
+    settings: Mapping[str, str]
 
 
 class _Observed(NamedTuple):
@@ -92,10 +94,11 @@ async def _observe(
         ticks=ticks,
         warm_up_ticks=warm_up_ticks,
         beside_rows=task.beside_rows,
+        extension=task.extension,
     )
     async with (
         end_watcher(cfg.kafka) as watcher,
-        running_worker(config_path, topics, DELIVERY__DRAIN_MS=DRAIN_MS) as worker,
+        running_worker(config_path, topics, DELIVERY__DRAIN_MS=DRAIN_MS, **task.settings) as worker,
     ):
         await worker.ready()
         async with child("consumers.bench.generator", stdin=msgspec.json.encode(load)) as generator:

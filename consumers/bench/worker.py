@@ -16,7 +16,6 @@ from pathlib import Path
 
 import aiohttp
 
-from consumers.bench import load
 from consumers.bench.place import Topics
 from consumers.bench.usage import Usage, usage
 from consumers.errors import Fatal
@@ -98,8 +97,6 @@ async def running_worker(
         "KAFKA__GROUP": f"bench-{uuid.uuid4().hex[:12]}",
         "OUTPUT__TOPIC": topics.output,
         "OUTPUT__DLQ_TOPIC": topics.dead_letters,
-        "MODEL__REQUEST": "float32",
-        "WINDOW__MAX_ROWS": load.BATCH_ROWS,
         "HTTP__HOST": "127.0.0.1",
         "HTTP__PORT": port,
         "HTTP__TOKEN": "",

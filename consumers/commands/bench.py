@@ -36,6 +36,15 @@ def measuring(command: Any) -> Any:
     return command
 
 
+def file_as_body(command: Any) -> Any:
+    """The option of both commands that takes an object of the caller's own."""
+    return click.option(
+        "--body",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Every object is this file, asked for as model.request says.",
+    )(command)
+
+
 @click.group()
 def bench() -> None:
     """Measure a worker on real services of this machine: scripts/stack up, then its env."""
@@ -56,6 +65,7 @@ def bench() -> None:
     "--rows", type=click.IntRange(1, 5_000_000), default=750_000, show_default=True,
     help="At most, of each size in each round.",
 )  # fmt: skip
+@file_as_body
 @measuring
 @common
 @pass_context
@@ -64,6 +74,7 @@ def throughput(
     sizes: tuple[int, ...],
     rounds: int,
     rows: int,
+    body: Path | None,
     warm_up: int,
     wait_for_quiet: float,
     json_path: Path | None,
@@ -74,6 +85,7 @@ def throughput(
 
     plan = ThroughputPlan(
         sizes=sizes,
+        body=body,
         rounds=rounds,
         rows=rows,
         warm_up_requests=warm_up,
@@ -90,6 +102,7 @@ def throughput(
     "--beside", "beside_rows", type=click.IntRange(0, 10_000_000), default=0, show_default=True,
     help="Rows of huge objects that are answered at the same time.",
 )  # fmt: skip
+@file_as_body
 @click.option("--streams", "fixed", type=click.IntRange(1, 999), help="Do not search: this many.")
 @click.option("--max-streams", type=click.IntRange(1, 999), default=100, show_default=True)
 @click.option(
@@ -115,6 +128,7 @@ def streams(
     p99_ms: float,
     rows: int,
     beside_rows: int,
+    body: Path | None,
     fixed: int | None,
     max_streams: int,
     seconds: float,
@@ -133,6 +147,7 @@ def streams(
         bound_ms=p99_ms,
         rows=rows,
         beside_rows=beside_rows,
+        body=body,
         streams=fixed,
         max_streams=max_streams,
         seconds=seconds,

@@ -8,6 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import orjson
+import pytest
 
 from tests.support.services import Services
 
@@ -41,6 +42,31 @@ def test_throughput_reports_the_worker_beside_the_other_clients(
     assert summary["rows_per_object"] == 500
     positive = ("ratio_to_direct", "ratio_to_seed", "peak_rss_mb", "rows_per_s")
     assert all(summary[name] > 0 for name in positive)
+
+
+def frame(folder: Path) -> Path:
+    """Any file is a row of bytes; one of 64 bytes is a row that the stack's model answers."""
+    path = folder / "frame.bin"
+    path.write_bytes(bytes(64))
+    return path
+
+
+def test_a_file_may_be_the_body_of_every_object(
+    services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_MODEL__REQUEST", "bytes")
+    body = ("--body", str(frame(tmp_path)))
+    counts = ("--rows", "500", "--rounds", "1")
+    document = bench(services, tmp_path / "report.json", "throughput", *counts, *body)
+    assert (document["body"], document["request"]) == ("frame.bin", "bytes")
+    (measured,) = document["rounds"]
+    assert (measured["rows"], measured["rows_per_object"]) == (500, 1)
+    assert measured["ratio_to_direct"] > 0
+    assert measured["ratio_to_seed"] is None
+    counts = ("--streams", "2", "--hz", "10", "--seconds", "2", "--p99-ms", "5000")
+    document = bench(services, tmp_path / "report.json", "streams", *counts, *body)
+    (trial,) = document["trials"]
+    assert (document["rows"], trial["ticks"], trial["unanswered"]) == (1, 40, 0)
 
 
 def test_streams_reports_every_trial_and_draws_it(services: Services, tmp_path: Path) -> None:
