@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+from collections import Counter
 from typing import Any
 
 import fastavro
@@ -10,12 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.model_proxy import ModelProxy
 from tests.support.reference_model import Rows, numpy_answers, random_rows
+from tests.support.relay import relay_to
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message
+from tests.support.waiting import until
 from tests.support.worker import environment, running_worker
 
 ROWS = 3000
+# 20 row groups of about 0.5 MB.
+LARGE_ROWS, GROUP_ROWS = 160_000, 8_000
 
 
 def table_of(rows: Rows) -> Any:
@@ -80,3 +86,48 @@ async def test_every_row_of_a_table_is_answered_with_its_own_id(
     assert [record["columns"] for record in records] == [{"id": n} for n in range(ROWS)]
     scores = [record["prediction"]["score"] for record in records]
     assert scores == pytest.approx([one["score"] for one in numpy_answers(rows)], abs=1e-4)
+
+
+async def test_after_a_kill_only_the_row_groups_that_are_left_are_fetched(
+    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker, proxy: ModelProxy
+) -> None:
+    rows = random_rows(LARGE_ROWS)
+    out = io.BytesIO()
+    pq.write_table(table_of(rows), out, row_group_size=GROUP_ROWS)
+    s3.put_object(Bucket=bucket, Key="a.parquet", Body=out.getvalue())
+    settings = {"MODEL__REQUEST": "float32", "MODEL__URL": proxy.url, "ROWS__KEEP": "id"}
+    proxy.hold_after(LARGE_ROWS * 3 // 4 // 512)
+    await broker.publish(topics.input, [Message({"bucket": bucket, "key": "a.parquet"})])
+    async with running_worker(environment(services, topics, **settings)) as worker:
+        await broker.until_answered(topics.output, LARGE_ROWS // 2)
+
+        async def committed() -> bool:
+            position = (await broker.positions(topics.input, topics.input)).get(0)
+            return position is not None and bool(position.metadata)
+
+        await until(committed, lambda: "a cursor in the middle of the object")
+        await worker.kill()
+    proxy.release()
+    before = sum((await broker.ends(topics.output)).values())
+    async with relay_to(services.endpoint_url.removeprefix("http://")) as relay:
+        await relay.listen("open")
+        settings["OBJECTS__ENDPOINT_URL"] = f"http://{relay.address}"
+        async with running_worker(environment(services, topics, **settings)) as worker:
+            await broker.until_committed(topics.input, topics.input, {0: 1})
+            assert await worker.stop() == 0
+    answered = [one.document["row"] for one in (await broker.records(topics.output))[0]]
+    assert sorted(set(answered)) == list(range(LARGE_ROWS))
+    assert max(Counter(answered).values()) <= 2
+    first_left = answered[before]
+    assert first_left >= GROUP_ROWS, "nothing of the object was committed before the kill"
+    footer = pq.read_metadata(out)
+    groups = [
+        sum(
+            footer.row_group(number).column(column).total_compressed_size
+            for column in range(footer.num_columns)
+        )
+        for number in range(footer.num_row_groups)
+    ]
+    left_bytes = sum(groups[first_left // GROUP_ROWS :])
+    # The footer and what HTTP says beside the bodies are less than one row group.
+    assert left_bytes < relay.given_bytes < left_bytes + min(groups)

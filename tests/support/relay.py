@@ -1,10 +1,10 @@
 """A port in front of a service: closed at first, then mute, rude, or open.
 
-Rule: it changes nothing of what passes, and counts who came.
+Rule: it changes nothing of what passes, and counts who came and how much was given to them.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Literal
 from urllib.parse import urlsplit
@@ -22,6 +22,7 @@ class Relay:
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.came = 0
+        self.given_bytes = 0
         self._target = target
         self._manner: Manner = "open"
         self._server: asyncio.Server | None = None
@@ -61,15 +62,23 @@ class Relay:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_pipe(reader, there))
-                tasks.create_task(_pipe(there_reader, writer))
+                tasks.create_task(_pipe(there_reader, writer, self._count))
         finally:
             self._writers.discard(there)
             there.transport.abort()
 
+    def _count(self, chunk: bytes) -> None:
+        self.given_bytes += len(chunk)
 
-async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+
+async def _pipe(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    count: Callable[[bytes], None] = lambda chunk: None,
+) -> None:
     with suppress(OSError):
         while chunk := await reader.read(CHUNK_BYTES):
+            count(chunk)
             writer.write(chunk)
             await writer.drain()
     writer.transport.abort()
