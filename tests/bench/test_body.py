@@ -16,8 +16,11 @@ from consumers.errors import EXIT_USAGE, Fatal
 CSV = b"1,2\n3,4\n5,6\n"
 
 
-def settings(request: str, **window: int) -> config.Config:
-    return config.Config(model=config.Model(request=request), window=config.Window(**window))
+def settings(request: str, max_rows: int = 512, max_bytes: int = 4 << 20) -> config.Config:
+    return config.Config(
+        model=config.Model(request=request),
+        window=config.Window(max_rows=max_rows, max_bytes=max_bytes),
+    )
 
 
 def file(folder: Path, name: str, data: bytes) -> Path:

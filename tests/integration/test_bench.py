@@ -56,8 +56,8 @@ def test_a_file_may_be_the_body_of_every_object(
 ) -> None:
     monkeypatch.setenv("PENSTOCK_MODEL__REQUEST", "bytes")
     body = ("--body", str(frame(tmp_path)))
-    counts = ("--rows", "500", "--rounds", "1")
-    document = bench(services, tmp_path / "report.json", "throughput", *counts, *body)
+    few = ("--rows", "500", "--rounds", "1")
+    document = bench(services, tmp_path / "report.json", "throughput", *few, *body)
     assert (document["body"], document["request"]) == ("frame.bin", "bytes")
     (measured,) = document["rounds"]
     assert (measured["rows"], measured["rows_per_object"]) == (500, 1)
