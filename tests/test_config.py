@@ -130,6 +130,24 @@ def test_the_command_shows_it(file: Path) -> None:
     assert "not-to-be-shown" not in shown.output
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[rows]\ndecimal = ","\ndelimiter = "comma"\n', "one sign cannot be both"),
+        ('[kafka]\nstream_from = "("\n', "is no regular expression"),
+    ],
+)
+def test_config_shows_and_then_refuses_what_a_worker_would_refuse(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text(text)
+    shown = CliRunner().invoke(cli, ["config", "--config", str(file)])
+    assert '"sources"' in shown.stdout
+    assert shown.exit_code != 0
+    assert words in shown.stderr + str(shown.exception)
+
+
 def test_a_worker_says_at_its_start_what_it_is_and_what_the_environment_overrides(
     file: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,8 @@ DEFAULT = "default"
 @pass_context
 def show_config(context: Context, schema: bool) -> None:
     """Print the resolved configuration, secrets masked, and where each value comes from: a table
-    on a terminal, else JSON with the keys' places under "sources".
+    on a terminal, else JSON with the keys' places under "sources". Values that a worker would
+    refuse together are shown, too, and then refused with its words and code 2.
     """
     if schema:
         click.echo(orjson.dumps(msgspec.json.schema(config.Config), option=orjson.OPT_INDENT_2))
@@ -37,6 +38,15 @@ def show_config(context: Context, schema: bool) -> None:
     else:
         document = {**resolved.config.masked(), "sources": sources}
         click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    from consumers.settings import for_worker
+
+    for_worker(
+        resolved.config,
+        None,
+        input_partitions=1,
+        output_partitions=1,
+        dead_letter_partitions=1,
+    )
 
 
 def _table(shown: dict[str, dict[str, object]], sources: dict[str, str]) -> Table:
