@@ -64,8 +64,8 @@ def main() -> NoReturn:
     except click.exceptions.Abort:
         code = 130
     except PenstockError as error:
-        told = traceback.format_exc() if context.debug else f"penstock: {error}\n"
-        click.echo(logs.redacted(told), err=True, nl=False)
+        text = traceback.format_exc() if context.debug else f"penstock: {error}\n"
+        click.echo(logs.redacted(text), err=True, nl=False)
         code = _exit_code(error)
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)

@@ -170,10 +170,10 @@ def decode(metadata: str, next_offset: int) -> tuple[Progress, bool]:
         return progress, True
     if not metadata.startswith(PREFIX):
         return progress, False
-    base, *told = metadata.removeprefix(PREFIX).split(";")
-    if not told or not _OFFSET.fullmatch(base) or int(base, 16) != next_offset:
+    base, *parts = metadata.removeprefix(PREFIX).split(";")
+    if not parts or not _OFFSET.fullmatch(base) or int(base, 16) != next_offset:
         return progress, False
-    head, *beyond = told
+    head, *beyond = parts
     is_whole = _read_head(head, progress)
     if beyond:
         is_whole = _read_beyond(beyond, progress) and is_whole

@@ -39,9 +39,11 @@ class Seen:
     def sentence(self) -> str:
         count = self.by_code.total()
         codes = ", ".join(f"{code} {number:,}" for code, number in self.by_code.most_common())
-        told = f"{count:,} dead letter{'' if count == 1 else 's'}" + (f": {codes}" if codes else "")
+        sentence = f"{count:,} dead letter{'' if count == 1 else 's'}" + (
+            f": {codes}" if codes else ""
+        )
         strange = f"; {self.no_letters:,} records are no dead letters" if self.no_letters else ""
-        return told + strange
+        return sentence + strange
 
 
 async def letters(

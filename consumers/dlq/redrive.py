@@ -41,22 +41,22 @@ class Redriven:
 
     def lines(self, topic: str) -> list[str]:
         verb = "would send" if self.dry else "sent"
-        told = [f"{self.seen.sentence()}", f"{verb} {self.sent:,} of them back to {topic}"]
+        said = [f"{self.seen.sentence()}", f"{verb} {self.sent:,} of them back to {topic}"]
         if self.originals:
-            told[-1] += f", {self.originals:,} as whole original messages"
+            said[-1] += f", {self.originals:,} as whole original messages"
         if self.repeats:
-            told.append(f"{self.repeats:,} ask for what another letter asked for already")
+            said.append(f"{self.repeats:,} ask for what another letter asked for already")
         if self.without_reference:
-            told.append(
+            said.append(
                 f"{self.without_reference:,} have no reference (inline rows, or no reference at "
                 "all): --originals sends their messages again, whole"
             )
         if self.lost:
-            told.append(
+            said.append(
                 f"{self.lost:,} have neither reference nor bytes: their message was too large to "
                 "keep and is only on the input topic, at the letter's source"
             )
-        return told
+        return said
 
 
 async def redrive(

@@ -29,7 +29,7 @@ class EmbeddedBroker:
             from confluent_kafka import Producer  # noqa: PLC0415 (an extra: only the demo has it)
         except ImportError as error:
             raise missing_extra("the embedded broker", "demo", error) from None
-        # Whoever holds this client holds the cluster: it lives on the client's threads.
+        # The cluster lives as long as this client: its threads are the client's.
         self._cluster = Producer({"test.mock.num.brokers": 1, "log_level": 0})
         brokers = self._cluster.list_topics(timeout=START_TIMEOUT_S).brokers.values()
         self.bootstrap_servers = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)

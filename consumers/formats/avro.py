@@ -98,7 +98,7 @@ class AvroParser:
             raise Poison("bad_format", "this is no Avro object container")
         file = io.BytesIO(head[len(MAGIC) :])
         try:
-            told = self._avro.schemaless_reader(file, _HEADER)
+            metadata = self._avro.schemaless_reader(file, _HEADER)
         except (EOFError, IndexError, ValueError):
             if len(head) < MOST_HEADER_BYTES:
                 return False
@@ -106,19 +106,19 @@ class AvroParser:
         end = len(MAGIC) + file.tell() + _SYNC_BYTES
         if len(self._held) < end:
             return False
-        self._settle(told)
+        self._settle(metadata)
         self._sync = bytes(self._held[end - _SYNC_BYTES : end])
         del self._held[:end]
         self._begun = True
         return True
 
-    def _settle(self, told: dict[str, bytes]) -> None:
-        codec = told.get("avro.codec", b"null").decode(errors="replace")
+    def _settle(self, metadata: dict[str, bytes]) -> None:
+        codec = metadata.get("avro.codec", b"null").decode(errors="replace")
         if codec not in _CODECS:
             raise Poison("bad_format", f"Avro of the codec {codec!r} is not read")
         self._unpack = _CODECS[codec]
         try:
-            schema = orjson.loads(told.get("avro.schema", b""))
+            schema = orjson.loads(metadata.get("avro.schema", b""))
             _check_schema(schema, frozenset())
             self._schema = self._avro.parse_schema(schema)
         except Poison:

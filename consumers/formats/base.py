@@ -143,5 +143,5 @@ class RowOptions:
         """What tells options apart under which an object has other rows, or others of them are
         bad. An option that is added belongs to it unless it is named in `_LIMITS`.
         """
-        told = [one.name for one in fields(self) if one.compare and one.name not in _LIMITS]
-        return repr([(name, getattr(self, name)) for name in told])
+        named = [one.name for one in fields(self) if one.compare and one.name not in _LIMITS]
+        return repr([(name, getattr(self, name)) for name in named])

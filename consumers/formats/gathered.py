@@ -14,7 +14,7 @@ from consumers.formats.media_wire import Batch
 
 # A message of this size costs nothing beside its rows.
 BATCH_BYTES: Final = 256 << 10
-# Skipped rows that are told together.
+# Skipped rows that one block stands for.
 SKIPPED_ROWS: Final = 1_000
 
 

@@ -98,7 +98,7 @@ class RangedDecoder:
         self._runs = read(Ranges(size, tail, self._ask), options, wanted)
         self._fail_on_bad_row = options.fail_on_bad_row
         self._rows = 0
-        self._told: SimpleQueue[bytes | None] = SimpleQueue()
+        self._replies: SimpleQueue[bytes | None] = SimpleQueue()
         self._said: SimpleQueue[_Said] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._ended = False
@@ -111,7 +111,7 @@ class RangedDecoder:
             self._thread = threading.Thread(target=self._work, name="ranges", daemon=True)
             self._thread.start()
         else:
-            self._told.put(data)
+            self._replies.put(data)
         said = self._said.get()
         if isinstance(said, BaseException):
             raise said
@@ -120,7 +120,7 @@ class RangedDecoder:
     def abandon(self) -> None:
         """Nobody will advance it any more. Returns at once; its thread ends when it next asks."""
         self._ended = True
-        self._told.put(None)
+        self._replies.put(None)
 
     def _work(self) -> None:
         said: _Said = None
@@ -141,10 +141,10 @@ class RangedDecoder:
 
     def _say(self, said: Need | list[Run]) -> bytes:
         self._said.put(said)
-        told = self._told.get()
-        if told is None:
+        reply = self._replies.get()
+        if reply is None:
             raise Abandoned
-        return told
+        return reply
 
     def _check(self, run: Run) -> None:
         if run.error is not None and self._fail_on_bad_row:

@@ -109,8 +109,8 @@ def _line(answer: Answer) -> str:
 
 def _status(answer: Answer) -> dict[str, Any]:
     member = {"process": answer.member.number, "restarts": answer.member.restarts}
-    told = orjson.loads(answer.text) if answer.good else {"error": answer.text.strip()}
-    return {**member, "up": answer.good, **told}
+    status = orjson.loads(answer.text) if answer.good else {"error": answer.text.strip()}
+    return {**member, "up": answer.good, **status}
 
 
 def _unavailable(answers: Iterable[Answer]) -> web.Response:

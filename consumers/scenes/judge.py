@@ -88,14 +88,14 @@ class Judge:
         except SchemaError as error:
             return self._broken("no scene", str(error))
         members = {name: seat.id for name, seat in scene.members.items() if seat.id is not None}
-        key, told = (scene.id, scene.revision), _Told(hash(value), members)
+        key, given = (scene.id, scene.revision), _Told(hash(value), members)
         before = self._scenes.get(key)
         if before is not None:
             self._counts["repeated"] += 1
-            if before.content != told.content:
+            if before.content != given.content:
                 self._broken("scene twice with other content", f"{scene.id} {scene.revision}")
             return None
-        self._scenes[key] = told
+        self._scenes[key] = given
         self._in_order(scene.id, scene.site, scene.time, scene.revision)
         self._place(scene.id, members)
         if scene.revision == 1:

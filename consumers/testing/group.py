@@ -144,7 +144,7 @@ class Group:
             if not handed.done():
                 self.leave(member)
         self.generation += 1
-        # Whoever came meanwhile takes part in the next one.
+        # A member that came meanwhile takes part in the next one.
         members = [one for one in self._handing if one in self._members]
         if not members:
             return

@@ -77,7 +77,7 @@ class Life:
         for number in self._claimed(claims):
             if not self._is_done(number):
                 raise self.broken(
-                    f"{commit} is committed, not acknowledged is {self._log.told(number)}"
+                    f"{commit} is committed, not acknowledged is {self._log.account(number)}"
                 )
             self._check_letters(commit, number)
         for (offset, index), reached in claims.rows.items():
@@ -118,7 +118,7 @@ class Life:
         if acked is None or acked.row < reached.row:
             rows = acked.row if acked is not None else 0
             raise self.broken(
-                f"{commit} is committed, of {self._log.told(number)} only {rows} are acknowledged"
+                f"{commit} is committed, of {self._log.account(number)} only {rows} are acknowledged"
             )
         truths = self._terms.truths
         if not self._log.bind(number, reached.version, acked.version, truths):
@@ -158,7 +158,7 @@ class Life:
         if head is None:
             raise self.broken(f"{record['id']} is published, nothing more was asked for")
         if found != (self._log.records[head[0]].offset, head[1]):
-            raise self.broken(f"{record['id']} is published, the turn is {self._log.told(head)}")
+            raise self.broken(f"{record['id']} is published, the turn is {self._log.account(head)}")
         asked, about = self._log.asked(head), record["object"]
         if (record["stream"], about and about["key"]) != (asked.stream, asked.key):
             raise self.broken(f"{record['id']} is of {record['stream']}, {about}, not {asked}")

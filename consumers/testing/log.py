@@ -83,5 +83,5 @@ class Log:
             return code == "bad_reference" and asked.inline is None
         return code in self.unsteady.get(asked.name, ())
 
-    def told(self, number: Number) -> str:
+    def account(self, number: Number) -> str:
         return f"offset {self.records[number[0]].offset}, object {number[1]}"

@@ -209,8 +209,10 @@ class World:
         """Workers that are hired from now on have other settings."""
         self.eras.change(self.partitions)
         terms = self.eras.now.terms
-        told = [name for name in ("by_stream", "exactly_once", "markers") if getattr(terms, name)]
-        self.history.note("change", f"{terms.truths.options.rules} {told}")
+        terms_on = [
+            name for name in ("by_stream", "exactly_once", "markers") if getattr(terms, name)
+        ]
+        self.history.note("change", f"{terms.truths.options.rules} {terms_on}")
 
     def hire(self) -> Worker:
         """A new worker, not yet running."""

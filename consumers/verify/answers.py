@@ -262,7 +262,7 @@ class Answers:
         self.duplicates.compare(identity[0], answer.object)
         row = END if answer.row is None else answer.row
         if self.repeats.includes(identity[0], row) and not self.repeats.compare(
-            identity[0], row, answer.told()
+            identity[0], row, answer.content()
         ):
             text = f"{answer.id} was answered before, but not like this"
             self._tell("differs", partition, offset, text)

@@ -77,7 +77,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
     def sentence(self) -> str:
         """The verdict, for people."""
-        told = (
+        counts = (
             f"{_count(self.rows, 'row')} of {_count(self.streams, 'stream')} "
             f"in {_count(self.objects, 'object')}"
         )
@@ -85,7 +85,7 @@ class Report(Struct, frozen=True, kw_only=True):
             kinds = ", ".join(
                 f"{number:,} {kind.replace('_', ' ')}" for kind, number in self.violated.items()
             )
-            return f"{told}: VIOLATED: {kinds}."
+            return f"{counts}: VIOLATED: {kinds}."
         repeated = (
             f"{self.duplicates:,} answered twice (same id, same answer)"
             if self.duplicates
@@ -97,7 +97,7 @@ class Report(Struct, frozen=True, kw_only=True):
             if self.unproven
             else ""
         )
-        return f"{told}: in order, none lost, {repeated}.{unproven}"
+        return f"{counts}: in order, none lost, {repeated}.{unproven}"
 
 
 class Findings:

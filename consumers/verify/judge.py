@@ -209,7 +209,7 @@ class Judge:
 
 
 def _progress(commit: Commit | None) -> Progress:
-    """Whoever takes over ignores what cannot be read; a group without commit has said nothing."""
+    """The next owner ignores what cannot be read; a group without commit has said nothing."""
     if commit is None:
         return Progress(0)
     return decode(without_stop(commit.metadata)[0], commit.next_offset)[0]

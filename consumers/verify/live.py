@@ -62,8 +62,8 @@ class LiveJudge:
             if judge.repeats != repeats:
                 repeats = judge.repeats
                 value = record.value or b""
-                for told in recent.with_first(value):
-                    judge.compare(partition, record.offset, None, told)
+                for content in recent.with_first(value):
+                    judge.compare(partition, record.offset, None, content)
             recent.add(record.value or b"")
 
     def dead_letters(self, partition: int, records: Iterable[Entry]) -> None:

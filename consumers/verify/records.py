@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 from consumers.core.ranges import Ranges
 from consumers.verify.asked import Want
 from consumers.verify.letters import About, Name
-from consumers.verify.repeats import ObjectAt, Told
+from consumers.verify.repeats import ObjectAt, Content
 from consumers.verify.runs import Runs
 from schemas.prediction import Failure, ObjectId, Source
 
@@ -36,8 +36,8 @@ class Answer(Struct, gc=False):
         named = _decode_object(self.object)
         return (named.bucket, named.key) if named else None
 
-    def told(self) -> Told:
-        return Told(
+    def content(self) -> Content:
+        return Content(
             self.stream,
             bytes(self.prediction),
             self.error.code if self.error else None,

@@ -1,4 +1,4 @@
-"""Was what came twice the same answer? Told by a second reading of the output topic.
+"""Was what came twice the same answer? Content by a second reading of the output topic.
 
 Rule: the first reading only notes which rows came again, and how often; the second keeps what a row
 said from its first record to its last. So nothing is kept of rows that came once, and of the others
@@ -27,7 +27,7 @@ class ObjectAt(NamedTuple):
     object_index: int
 
 
-class Told(NamedTuple):
+class Content(NamedTuple):
     """What one record says about its row."""
 
     stream: str
@@ -35,7 +35,7 @@ class Told(NamedTuple):
     error: str | None = None
     rows: int | None = None
 
-    def agrees(self, other: "Told") -> bool:
+    def agrees(self, other: "Content") -> bool:
         if (self.stream, self.error, self.rows) != (other.stream, other.error, other.rows):
             return False
         return self.prediction == other.prediction or _close(
@@ -68,7 +68,7 @@ class Repeats:
         self.partitions: set[int] = set()
         self._rows: dict[ObjectAt, _Times] = {}
         self._again: dict[ObjectAt, _Times] = {}
-        self._first: dict[tuple[ObjectAt, int], Told] = {}
+        self._first: dict[tuple[ObjectAt, int], Content] = {}
 
     def note(self, output_partition: int, where: ObjectAt, row: int) -> None:
         self.count += 1
@@ -79,16 +79,16 @@ class Repeats:
         rows = self._rows.get(where)
         return rows is not None and row in rows.levels[0]
 
-    def compare(self, where: ObjectAt, row: int, told: Told) -> bool:
+    def compare(self, where: ObjectAt, row: int, content: Content) -> bool:
         """Does it say what the row's first record says?"""
-        first = self._first.setdefault((where, row), told)
-        if first is told:
+        first = self._first.setdefault((where, row), content)
+        if first is content:
             return True
         again = self._again.setdefault(where, _Times())
         again.add(row)
         if again.of(row) == self._rows[where].of(row):
             del self._first[where, row]
-        return first.agrees(told)
+        return first.agrees(content)
 
     def once(self) -> Iterator[tuple[ObjectAt, Ranges]]:
         """Rows that were taken for repeats, since their object was complete, and came once."""
