@@ -118,7 +118,8 @@ class Life:
         if acked is None or acked.row < reached.row:
             rows = acked.row if acked is not None else 0
             raise self.broken(
-                f"{commit} is committed, of {self._log.account(number)} only {rows} are acknowledged"
+                f"{commit} is committed, of {self._log.account(number)} only {rows} rows are "
+                "acknowledged"
             )
         truths = self._terms.truths
         if not self._log.bind(number, reached.version, acked.version, truths):

@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 from consumers.core.ranges import Ranges
 from consumers.verify.asked import Want
 from consumers.verify.letters import About, Name
-from consumers.verify.repeats import ObjectAt, Content
+from consumers.verify.repeats import Content, ObjectAt
 from consumers.verify.runs import Runs
 from schemas.prediction import Failure, ObjectId, Source
 

@@ -2,7 +2,7 @@
 
 Rule: only our own errors come out of a decoder, rows do not depend on where the bytes are cut, and
 what a codec read it writes back so that it reads the same. The first bytes choose the settings, so
-that a fuzzer can. Owner: whoever adds a format or a codec adds its target.
+that a fuzzer can. Owner: a new format or codec brings its target.
 """
 
 import gzip
