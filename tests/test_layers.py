@@ -236,6 +236,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.ops",
         "consumers.process",
         "consumers.scenes",
+        "consumers.settings",
         "consumers.verify",
         "schemas",
     },
