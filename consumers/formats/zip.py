@@ -5,9 +5,11 @@ say what it likes. What is encrypted, damaged, or does not have its checksum is 
 in the directory are promises: what is unpacked is measured. Owner: the reader of one object.
 """
 
+import stat
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -24,6 +26,8 @@ MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")
 MOST_READ_BYTES: Final = 64 << 20
 _READ_BYTES: Final = 128 << 10
 _ENCRYPTED: Final = 0x1
+_UTF8: Final = 0x800
+_UNIX: Final = 3
 _DAMAGE: Final = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError)
 
 
@@ -59,7 +63,7 @@ def read_zip(
                 parser = _parser_of(entry, options, open_member)
                 if parser is not None:
                     runs = _read(archive, entry, parser, options, expansion)
-                    yield from of_member(entry.filename, runs)
+                    yield from of_member(_path(entry), runs)
     except NotImplementedError as error:
         raise Poison("bad_archive", f"the zip cannot be read: {error}") from None
     except _DAMAGE as error:
@@ -69,8 +73,8 @@ def read_zip(
 def _parser_of(
     entry: zipfile.ZipInfo, options: RowOptions, open_member: OpenMember
 ) -> Parser | None:
-    glob, path = options.member, entry.filename
-    if entry.is_dir() or (glob is not None and not fnmatchcase(path, glob)):
+    glob, path = options.member, _path(entry)
+    if not _is_file(entry) or (glob is not None and not fnmatchcase(path, glob)):
         return None
     parser = open_member(path)
     if parser is None:
@@ -85,6 +89,24 @@ def _parser_of(
             f'member "{path}" has {entry.file_size} bytes, limits.member_bytes is {limit_bytes}',
         )
     return parser
+
+
+def _is_file(entry: zipfile.ZipInfo) -> bool:
+    """The data of a link, which looks like a file's, is the name that it leads to."""
+    kind = stat.S_IFMT(entry.external_attr >> 16)  # 0 where the writer says nothing of it
+    return not entry.is_dir() and kind in (0, stat.S_IFREG)
+
+
+def _path(entry: zipfile.ZipInfo) -> str:
+    """As in tar, a leading `./` is no part of it. Where nothing says how it is written, programs of
+    Unix (Info-ZIP) take the bytes of the file system, which are UTF-8, and zipfile takes them for
+    those of DOS.
+    """
+    path = entry.filename
+    if not entry.flag_bits & _UTF8 and entry.create_system == _UNIX:
+        with suppress(UnicodeError):
+            path = path.encode("cp437").decode()
+    return path.removeprefix("./")
 
 
 def _read(

@@ -35,7 +35,7 @@ def parquet(path: Path, mb: int) -> int:
     random = np.random.default_rng(1)
     groups = max(1, mb * MB // (GROUP_ROWS * COLUMNS * 8))
     schema = pa.schema([(f"c{number}", pa.float64()) for number in range(COLUMNS)])
-    with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False) as writer:
+    with pq.ParquetWriter(path, schema, compression="snappy", use_dictionary=False) as writer:
         for _ in range(groups):
             values = random.standard_normal((COLUMNS, GROUP_ROWS))
             table = pa.table([pa.array(column) for column in values], schema=schema)
