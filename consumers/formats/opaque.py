@@ -57,6 +57,24 @@ def opaque(data: bytes) -> BytesRows:
     return BytesRows.of([data])
 
 
+class UnreadParser:
+    """A member that cannot be read where it lies: one bad row, which says why; its bytes are passed
+    over, and the members around it are read.
+    """
+
+    step_bytes = PLAIN_STEP_BYTES
+    damage: ErrorCode = "bad_format"
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        return iter(())
+
+    def close(self) -> Iterator[Run]:
+        yield bad_row(self._why)
+
+
 class BytesParser(OneRowParser):
     """The format `bytes`."""
 

@@ -24,7 +24,7 @@ from consumers.formats.json import JsonArrayParser
 from consumers.formats.media import open_audio, reader
 from consumers.formats.ndjson import NdjsonParser
 from consumers.formats.npy import NpyParser, read_npy
-from consumers.formats.opaque import BytesParser
+from consumers.formats.opaque import BytesParser, UnreadParser
 from consumers.formats.parquet import read_parquet
 from consumers.formats.push import (
     EXPANDING_STEP_BYTES,
@@ -215,10 +215,10 @@ def _open(
                 return _open_rows(formats()[chosen], options, head)
             except WantsRanges:
                 if member:
-                    raise not_as_stream(chosen) from None
+                    return Chosen(UnreadParser(str(not_as_stream(chosen))))
                 raise
         if member:
-            raise Poison("bad_format", "an archive in an archive is not read")
+            return Chosen(UnreadParser("an archive in an archive is not read"))
         of_members = Expansion(options, outer=expansion)
         return Chosen(TarParser(options, partial(_open_member, options, expansion=of_members)))
 

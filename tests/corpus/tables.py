@@ -141,7 +141,7 @@ _FOOTERS = [
     Stored("Parquet whose pages are zeros", "x.parquet", _with(_PARQUET, 4, bytes(4000)),
            "end:bad_format"),
     Stored("Parquet in gzip", "x.parquet.gz", gzip.compress(_PARQUET, mtime=0), "end:bad_format"),
-    Stored("Parquet in a tar", "x.tar", tar_of({"a.parquet": _PARQUET}), "end:bad_format"),
+    Stored("Parquet in a tar", "x.tar", tar_of({"a.parquet": _PARQUET}), "bad_row"),
     Stored("an Arrow file in a zip", "x.zip", _zip({"a.arrow": _arrow(pa.ipc.new_file)}),
            "end:bad_format"),
 ]  # fmt: skip

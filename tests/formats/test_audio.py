@@ -13,6 +13,7 @@ from consumers.formats.base import RowOptions, Run
 from consumers.formats.ranged import Wanted
 from consumers.formats.registry import formats
 from consumers.formats.whole import by_ranges
+from tests.formats.pictures import JPEG
 from tests.formats.recordings import RATE, recording, tone
 from tests.formats.support import decode, errors, rows_of, tar_of
 
@@ -157,5 +158,13 @@ def test_a_model_that_takes_bytes_gets_the_recording_as_it_is() -> None:
 
 
 def test_samples_of_a_recording_in_an_archive_are_not_read() -> None:
-    with pytest.raises(Poison, match="object of its own"):
-        decode(tar_of({"a.wav": recording(tone(100))}), "x.tar", HALF_S)
+    runs = decode(tar_of({"a.wav": recording(tone(100))}), "x.tar", HALF_S)
+    assert "object of its own" in errors(runs)[0]
+
+
+def test_a_stray_video_among_pictures_is_one_bad_row() -> None:
+    pictures = {"1.jpg": JPEG, "2.mp4": b"\0\0\0\x18ftypisom" + bytes(3000), "3.jpg": JPEG}
+    rows = rows_of(decode(tar_of(pictures), "x.tar", RowOptions(form="bytes")))
+    assert [rows[0], rows[2]] == [("1.jpg", JPEG), ("3.jpg", JPEG)]
+    assert rows[1][0] == "2.mp4"
+    assert "video is read by its parts" in str(rows[1][1])

@@ -219,14 +219,28 @@ def test_it_is_known_by_name_and_by_its_first_bytes() -> None:
     ("key", "data"),
     [
         ("x.parquet.gz", gzipped(written(NUMBERS))),
-        ("x.tar", tar_of({"a.parquet": written(NUMBERS)})),
         ("x.gz", gzipped(written(NUMBERS))),
     ],
 )
-def test_inside_gzip_or_an_archive_it_is_refused_with_the_reason(key: str, data: bytes) -> None:
+def test_inside_gzip_it_is_refused_with_the_reason(key: str, data: bytes) -> None:
     with pytest.raises(Poison, match="by its parts") as caught:
         list(decoded(RowOptions(), data, 100, key=key))
     assert caught.value.code == "bad_format"
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.parquet.gz"])
+def test_inside_an_archive_it_is_one_bad_row_and_its_neighbours_are_read(name: str) -> None:
+    body = written(NUMBERS)
+    members = {
+        "1.csv": b"1,2\n",
+        name: gzipped(body) if name.endswith(".gz") else body,
+        "2.csv": b"3,4\n",
+    }
+    runs = [
+        run for some in decoded(RowOptions(), tar_of(members), 100, key="x.tar") for run in some
+    ]
+    assert [(run.member, run.rows) for run in runs] == [("1.csv", 1), (name, 1), ("2.csv", 1)]
+    assert "by its parts" in str(runs[1].error)
 
 
 def with_footer_length(data: bytes, length: int) -> bytes:
