@@ -143,7 +143,7 @@ _FOOTERS = [
     Stored("Parquet in gzip", "x.parquet.gz", gzip.compress(_PARQUET, mtime=0), "end:bad_format"),
     Stored("Parquet in a tar", "x.tar", tar_of({"a.parquet": _PARQUET}), "bad_row"),
     Stored("an Arrow file in a zip", "x.zip", _zip({"a.arrow": _arrow(pa.ipc.new_file)}),
-           "end:bad_format"),
+           "bad_row"),
 ]  # fmt: skip
 
 _VALUES = [
@@ -216,7 +216,7 @@ _ZIPS = [
     Stored("an encrypted zip", "x.zip", bytes(_ENCRYPTED), "end:bad_archive"),
     Stored("a zip with a wrong checksum", "x.zip", _ZIP.replace(b"3,4", b"9,9"),
            "row end:bad_archive"),
-    Stored("a zip in a zip", "x.zip", _zip({"a.zip": _ZIP}), "end:bad_format"),
+    Stored("a zip in a zip", "x.zip", _zip({"a.zip": _ZIP}), "bad_row"),
     Stored("a zip with more members than allowed", "x.zip", _ZIP, "end:too_large", None,
            RowOptions(members=1)),
     Stored("a zip with a member larger than allowed", "x.zip", _ZIP, "end:too_large", None,
