@@ -54,7 +54,8 @@ def parse_table(text: bytes, columns: int) -> Float32Matrix | None:
     # As many row ends as rows: else short rows would pass as fewer long ones, with ends for cells.
     if len(flat) - len(text) != len(rows) * (len(_BETWEEN_ROWS) - 1):
         return None
-    if not (rows[:, columns] == _ROW_END_VALUE).all():
+    # `all()` of an array of comparisons takes 1 us more, as long as reading ten numbers.
+    if np.count_nonzero(rows[:, columns] == _ROW_END_VALUE) != len(rows):
         return None
     return to_float32(rows[:, :columns])
 

@@ -7,7 +7,7 @@ request, unless the `member` glob selects others.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Final
 
 from consumers.errors import EXIT_USAGE, Fatal, Poison
@@ -122,7 +122,10 @@ _OURS: Final = (
 )
 # Any of these asked for means that the data may be packed; by what, its first bytes tell.
 _CODECS: Final = ("gzip", *(codec.name for codec in CODECS))
+_COMPRESSIONS: Final = (*_CODECS, "none")
 _PACKED: Final = (".gz", *(suffix for codec in CODECS for suffix in codec.suffixes))
+# The longest that may be told by: of a user's format, and packed.
+_EXTENSION_CHARS: Final = 64
 _TARS: Final = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 
 
@@ -140,6 +143,7 @@ def formats() -> Mapping[str, Format]:
     return found
 
 
+@cache
 def known_formats() -> tuple[str, ...]:
     return (*formats(), TAR)
 
@@ -167,7 +171,7 @@ def open_decoder(
 ) -> Decoder:
     """The decoder of one object. `compression` "none" leaves gzip data as it is."""
     format = _known("format", format, known_formats())
-    compression = _known("compression", compression, (*_CODECS, "none"))
+    compression = _known("compression", compression, _COMPRESSIONS)
     expansion = Expansion(options)
     parser = _open(options, format, key, expansion, packed=compression != "none", member=False)
     return PushDecoder(parser, fail_on_bad_row=options.fail_on_bad_row)
@@ -303,7 +307,14 @@ def _open_member(options: RowOptions, path: str, expansion: Expansion) -> Parser
 
 def _format_of(key: str, *, packed: bool = True) -> str | None:
     """By the extension; `packed`: that in front of `.gz` and its like counts, too."""
-    name = key.lower()
+    # Names differ, what follows their first dot does mostly not, and to compare it takes 2 us.
+    dot = key.find(".", max(key.rfind("/") + 1, len(key) - _EXTENSION_CHARS))
+    return None if dot < 0 else _format_of_extension(key[dot:], packed)
+
+
+@lru_cache(maxsize=256)
+def _format_of_extension(extension: str, packed: bool) -> str | None:
+    name = extension.lower()
     if packed:
         name = next((name.removesuffix(end) for end in _PACKED if name.endswith(end)), name)
     if name.endswith(_TARS):
