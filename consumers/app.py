@@ -19,10 +19,10 @@ from consumers.adapters.models import fitted_to_server, open_model
 from consumers.adapters.results_stores import open_results
 from consumers.adapters.stores import open_objects
 from consumers.clock import SystemClock
-from consumers.errors import EXIT_USAGE, Fatal
 from consumers.ops.health import serve_health
+from consumers.ops.topics import check_topics
 from consumers.pipeline import Pipeline
-from consumers.ports import Adapters, Clock, Sink, Transactions
+from consumers.ports import Adapters, Clock, Transactions
 from consumers.process.deadline import end_within
 from consumers.process.stopping import stopped_after
 from consumers.services.startup import ask_store, until_answered
@@ -32,9 +32,6 @@ from consumers.wiring import Wiring
 
 log = logging.getLogger(__name__)
 
-# An error that says as little as it can: 4,096 characters of a stream as the Kafka key (16 kB), as
-# many of a member's name as JSON (25 kB), and 1,000 of a message (6 kB).
-LEAST_RECORD_BYTES = 50_000
 # Beyond the drain: a producer that does not let go is asked for 30 s, then commit and leave 10 s.
 LAST_RESORT_S = 60.0
 
@@ -78,7 +75,7 @@ async def run_worker(cfg: config.Config) -> None:
 
 
 async def _pipeline(cfg: config.Config, adapters: Adapters, telemetry: Telemetry) -> Pipeline:
-    partitions = await _check_topics(cfg, adapters.sink)
+    partitions = await check_topics(cfg, adapters.sink)
     settings = for_worker(
         cfg,
         adapters.model.version,
@@ -133,30 +130,3 @@ class StopSignal:
             self._stop()
         elif self._task is not None:
             self._task.cancel()
-
-
-async def _check_topics(cfg: config.Config, sink: Sink) -> dict[str, int]:
-    """Partitions of each topic; raises `Fatal` where answers would have no place to go."""
-    counts = {topic: await sink.partitions(topic) for topic in cfg.topics}
-    for topic, count in counts.items():
-        if not count:
-            raise Fatal(
-                f"there is no topic {topic} on {cfg.kafka.bootstrap_servers}; "
-                "create it: penstock topics create",
-                exit_code=EXIT_USAGE,
-            )
-    for topic in (cfg.output.topic, cfg.output.dead_letter_topic):
-        if not sink.fits(topic, None, LEAST_RECORD_BYTES):
-            raise Fatal(
-                f"max.message.bytes of {topic} is too small for the longest names that a message "
-                f"may have: set it to {2 * LEAST_RECORD_BYTES:,} or more",
-                exit_code=EXIT_USAGE,
-            )
-    wanted, found = counts[cfg.kafka.input_topic], counts[cfg.output.topic]
-    if cfg.output.partitioning == "same" and found < wanted:
-        raise Fatal(
-            f"{cfg.output.topic} has {found} partitions, {cfg.kafka.input_topic} has {wanted}; "
-            "add partitions, or set output.partitioning = 'stream'",
-            exit_code=EXIT_USAGE,
-        )
-    return counts

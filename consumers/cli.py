@@ -16,6 +16,7 @@ from consumers.commands.bench import bench
 from consumers.commands.config import show_config
 from consumers.commands.demo import demo
 from consumers.commands.dlq import dlq
+from consumers.commands.doctor import doctor
 from consumers.commands.predict import predict
 from consumers.commands.produce import produce
 from consumers.commands.run import run
@@ -47,7 +48,9 @@ def cli(ctx: click.Context, *, end_with_parent: bool) -> None:
         parent.end_with_parent()
 
 
-for command in (demo, run, predict, produce, verify, scenes, dlq, topics, bench, show_config):
+for command in (
+    demo, run, predict, produce, verify, scenes, dlq, topics, doctor, bench, show_config,
+):  # fmt: skip
     cli.add_command(command)
 
 

@@ -132,6 +132,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "consumers.dlq": {"consumers.adapters", "consumers.config", "schemas"},
     "consumers.ops": {
         "consumers.adapters",
+        "consumers.clock",
         "consumers.config",
         "consumers.core",
         "consumers.errors",
@@ -139,6 +140,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.pipeline",
         "consumers.ports",
         "consumers.process",
+        "consumers.requests",
         "consumers.services",
         "consumers.telemetry",
         "schemas",

@@ -5,10 +5,12 @@ away; nothing is guessed. Never sends an empty batch, which some servers refuse.
 is the wire's to know.
 """
 
+import asyncio
 import itertools
+import math
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from consumers import config, requests
 from consumers.adapters.oip_columns import Filled
@@ -18,6 +20,9 @@ from consumers.adapters.oip_signature import Signature, signature
 from consumers.core.payload import Payload
 from consumers.errors import EXIT_USAGE, Fatal, Poison, Rejected, Transient, Unreachable
 from consumers.ports import Answers
+
+# A search halves a batch of 512 in ten requests, of which each may be refused.
+LOOK_AGAIN_S: Final = 1.0
 
 
 class Description(NamedTuple):
@@ -57,6 +62,7 @@ class OipModel:
         self._wire = wire
         self._columns = columns
         self._known: Signature | None = None
+        self._looked_s = -math.inf
         self._ids: Iterator[str] = map(f"{secrets.token_hex(4)}-{{}}".format, itertools.count())
 
     @property
@@ -76,7 +82,7 @@ class OipModel:
             try:
                 return await self._answers(known, fill(known, payloads))
             except Rejected:
-                await self._check_still(known)
+                await self._check_still(known, sum(payload.rows for payload in payloads))
                 raise
         except Unreachable:
             # Whatever comes back may be another server, or another model.
@@ -113,10 +119,15 @@ class OipModel:
         known = signature(told.metadata, told.limits, self._settings)
         self._check_rows(known)
         self._known = known
+        self._looked_s = asyncio.get_running_loop().time()
         return known
 
-    async def _check_still(self, known: Signature) -> None:
-        """Rows are not to blame for a model that was replaced while its server ran on."""
+    async def _check_still(self, known: Signature, rows: int) -> None:
+        """Rows are not to blame for a model that was replaced while its server ran on. Several rows
+        are searched on and not blamed yet, so that they are worth a look only now and then.
+        """
+        if rows > 1 and asyncio.get_running_loop().time() < self._looked_s + LOOK_AGAIN_S:
+            return
         now = await self._look()
         if now != known:
             raise Transient(f"the model was replaced: it wanted {known}, now it wants {now}")

@@ -14,6 +14,7 @@ from consumers.adapters.model_embeddings import EmbeddingsModel
 from consumers.adapters.model_envelope import EnvelopeModel
 from consumers.adapters.model_oip import OipModel, Wire
 from consumers.adapters.model_torchserve import TorchServeModel
+from consumers.adapters.oip_signature import Signature, signature
 from consumers.adapters.oip_wire_rest import RestWire
 from consumers.adapters.torchserve_management import server_batching
 from consumers.core import double_batching
@@ -64,6 +65,27 @@ def _wire(settings: config.Model) -> Wire:
             exit_code=EXIT_USAGE,
         ) from None
     return GrpcWire(settings)
+
+
+async def wanted(cfg: config.Config) -> Signature | None:
+    """What the model takes, where the protocol has a way to ask. Raises as the model does."""
+    if cfg.model.protocol not in ("oip", "oip-grpc"):
+        return None
+    wire = _wire(cfg.model)
+    try:
+        told = await wire.describe()
+    finally:
+        await wire.aclose()
+    return signature(told.metadata, told.limits, cfg.model)
+
+
+async def advice(cfg: config.Config) -> str | None:
+    """What the server's own batching costs batches that are gathered already."""
+    model = cfg.model
+    server = await server_batching(model) if model.protocol == "torchserve" else None
+    if server is None or requests.find(model.request).single:
+        return None
+    return double_batching.warning(server, max_in_flight=model.max_in_flight)
 
 
 async def fitted_to_server(cfg: config.Config) -> config.Config:

@@ -16,7 +16,6 @@ from consumers.core.payload import Payload
 from consumers.core.retry import Backoff
 from consumers.errors import (
     EXIT_FATAL,
-    EXIT_USAGE,
     Fatal,
     NoAnswer,
     Overloaded,
@@ -28,14 +27,13 @@ from consumers.errors import (
 from consumers.ports import Answers, Clock, Model
 from consumers.services.gate import Gate, Rank
 from consumers.services.outage import Outage
+from consumers.services.startup import ask_model
 from consumers.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
 # For the same rows while the breaker is closed; open, it paces all of them.
 RETRY: Final = Backoff(first_s=0.05, most_s=5.0)
-# An empty batch is answered within milliseconds, unless the server is busy loading the model.
-CHECK_S: Final = 5.0
 # So few rows cost a recovering server next to nothing, and take hardly longer than one.
 PROBE_ROWS: Final = 32
 # A server that is ill now and then is logged once a minute.
@@ -147,20 +145,7 @@ class ModelCalls:
         """At the start: raises `Transient` for a server that is away or ill, `Fatal` for settings
         that waiting cannot mend.
         """
-        try:
-            async with asyncio.timeout(CHECK_S):
-                answers = await self._model.predict(self._canary)
-            complaint = next(iter(answers.errors.values()), None)
-        except TimeoutError:
-            raise Unreachable(f"no answer within {CHECK_S:.0f} s; check model.url") from None
-        except Poison as error:
-            complaint = str(error)
-        if self.has_canary and complaint:
-            raise Fatal(
-                f"the model refuses the row of model.canary: {complaint}; give it a row that the "
-                "model is known to take",
-                exit_code=EXIT_USAGE,
-            )
+        await ask_model(self._model, self._canary)
         self._is_known = True
 
     async def _request(

@@ -7,15 +7,18 @@ at most `limits.start_ms`; what no waiting mends ends the start at once. Owner: 
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import urlsplit
 
+from consumers.core.payload import Payload
 from consumers.core.retry import Backoff
-from consumers.errors import EXIT_USAGE, Fatal, Poison, Transient
-from consumers.ports import Clock, Location, Objects
+from consumers.errors import EXIT_USAGE, Fatal, Poison, Transient, Unreachable
+from consumers.ports import Clock, Location, Model, Objects
 from consumers.services.outage import Outage
 
 RETRY = Backoff(first_s=0.2, most_s=3.0)
+# An empty batch is answered within milliseconds, unless the server is busy loading the model.
+MODEL_S = 5.0
 # Need not exist: any answer about it is an answer.
 PROBE = Location("penstock", "probe")
 # What S3 says of a key or a secret that is no one's; rights may differ from object to object.
@@ -51,3 +54,23 @@ async def ask_store(objects: Objects, endpoint_url: str | None) -> None:
             raise Fatal(str(error), exit_code=EXIT_USAGE) from None
         return
     await body.aclose()
+
+
+async def ask_model(model: Model, canary: Sequence[Payload]) -> None:
+    """Is the model there, and does it take the canary row, if there is one? Raises `Transient` for
+    a server that is away or ill, `Fatal` for settings that waiting cannot mend.
+    """
+    try:
+        async with asyncio.timeout(MODEL_S):
+            answers = await model.predict(canary)
+        complaint = next(iter(answers.errors.values()), None)
+    except TimeoutError:
+        raise Unreachable(f"no answer within {MODEL_S:.0f} s; check model.url") from None
+    except Poison as error:
+        complaint = str(error)
+    if canary and complaint:
+        raise Fatal(
+            f"the model refuses the row of model.canary: {complaint}; give it a row that the "
+            "model is known to take",
+            exit_code=EXIT_USAGE,
+        )

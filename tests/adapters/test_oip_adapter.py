@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from consumers import config
-from consumers.adapters.model_oip import OipModel
+from consumers.adapters.model_oip import LOOK_AGAIN_S, Description, OipModel
 from consumers.adapters.oip_wire_rest import RestWire
 from consumers.core.payload import JsonRows, Matrix
 from consumers.errors import (
@@ -25,6 +25,7 @@ from consumers.errors import (
     Unreachable,
 )
 from consumers.ports import Answers
+from consumers.testing.virtual_time import virtual_time
 from tests.adapters.model_contract import expect
 from tests.support.oip_models import ROWS, Described, Fault, Outputs
 from tests.support.oip_server import Manner, OipServer
@@ -114,7 +115,7 @@ async def test_no_row_is_blamed_for_a_model_that_was_replaced_while_its_server_r
         server.model = ROWS._replace(inputs=[("renamed", *ROWS.inputs[0][1:])])
         server.fail_next("model_raised")
         with pytest.raises(Transient, match="the model was replaced"):
-            await model.predict([Matrix(NUMBERS)])
+            await model.predict([Matrix(NUMBERS[:1])])
 
 
 async def test_rows_that_fit_only_the_model_of_now_are_not_refused_by_the_former_one() -> None:
@@ -123,8 +124,44 @@ async def test_rows_that_fit_only_the_model_of_now_are_not_refused_by_the_former
         await model.predict(())
         server.model = ROWS
         with pytest.raises(Transient, match="the model was replaced"):
-            await model.predict([Matrix(NUMBERS)])
+            await model.predict([Matrix(NUMBERS[:1])])
         expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
+
+
+class Refusing:
+    """A wire on which the model refuses everything; counts how often it was asked what it takes."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    async def describe(self) -> Description:
+        self.looks += 1
+        return Description({"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 16]}]}, {})
+
+    async def check_ready(self) -> None: ...
+
+    async def infer(self, *_: object) -> Any:
+        raise Rejected("model_rejected", "no")
+
+    def forget(self) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
+@virtual_time
+async def test_refusals_of_several_rows_ask_the_server_anew_once_a_second() -> None:
+    async def refused(rows: int) -> int:
+        with pytest.raises(Rejected):
+            await model.predict([Matrix(NUMBERS[:rows])])
+        return wire.looks
+
+    wire = Refusing()
+    model = OipModel(config.Model(request="float32"), wire)
+    assert [await refused(4), await refused(2)] == [1, 1]
+    # A row alone would be blamed.
+    assert [await refused(1), await refused(1)] == [2, 3]
+    await asyncio.sleep(LOOK_AGAIN_S)
+    assert [await refused(4), await refused(2)] == [4, 4]
 
 
 async def test_more_rows_than_the_server_takes_are_not_sent() -> None:

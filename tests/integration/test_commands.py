@@ -119,3 +119,43 @@ async def test_a_worker_waits_for_its_broker_and_may_be_stopped_meanwhile(
 
         await until(is_waiting, lambda: worker.said)
         assert await worker.stop() == 0
+
+
+async def test_the_doctor_says_what_is_there(
+    services: Services, topics: Topics, bucket: str, s3: Any
+) -> None:
+    s3.put_object(Bucket=bucket, Key="a.csv", Body=b"1,2\n")
+    environ = environment(services, topics, MODEL__CANARY=str([0.5] * 16))
+    found = await penstock("doctor", f"s3://{bucket}/a.csv", environ=environ)
+    lines = found.stdout.decode().splitlines()
+    assert (found.code, [line[:5] for line in lines]) == (0, ["ok   "] * len(lines)), lines
+    for said in (f"{topics.input} (4 partitions)", services.endpoint_url, "4 bytes", "canary"):
+        assert said in found.stdout.decode()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"OUTPUT__TOPIC": "no-such-topic"}, "topics: there is no topic no-such-topic"),
+        ({"OBJECTS__SECRET": "wrong"}, "store: "),
+        ({"MODEL__NAME": "no-such-model"}, "model: "),
+        ({"MODEL__CANARY": "[1, 2]"}, "model.canary"),
+    ],
+)
+async def test_the_doctor_says_what_is_wrong_and_still_looks_at_the_rest(
+    services: Services, topics: Topics, wrong: dict[str, str], says: str
+) -> None:
+    found = await penstock("doctor", environ=environment(services, topics, **wrong))
+    lines = found.stdout.decode().splitlines()
+    [bad] = [line for line in lines if line.startswith("wrong")]
+    assert (found.code, says in bad) == (1, True), lines
+    assert {line[7:].partition(":")[0] for line in lines} >= {"topics", "store", "model"}
+
+
+async def test_the_doctor_says_which_object_cannot_be_read(
+    services: Services, topics: Topics, bucket: str
+) -> None:
+    url = f"s3://{bucket}/missing.csv"
+    found = await penstock("doctor", url, environ=environment(services, topics))
+    assert found.code == 1
+    assert f"wrong  {url}: " in found.stdout.decode()

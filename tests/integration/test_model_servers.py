@@ -20,7 +20,7 @@ from tests.support.loads import Load, assert_predicted, csv, places_of
 from tests.support.reference_model import numpy_answers, random_rows
 from tests.support.services import Services, Topics, Unavailable, model_server
 from tests.support.topic_tools import Broker, Message
-from tests.support.worker import environment, running_worker
+from tests.support.worker import environment, penstock, running_worker
 
 ROWS = 4_000
 POISON_EVERY = 500
@@ -155,6 +155,10 @@ async def test_exactly_the_rows_that_make_the_model_raise_are_rejected(
             assert one["prediction"]["score"] == pytest.approx(answer["score"], abs=1e-5)
 
 
+def _triton(protocol: str) -> Way:
+    return Way("triton", OIP) if protocol == "oip" else Way("triton_grpc", GRPC, url="grpc://{}")
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -172,9 +176,20 @@ async def test_exactly_the_rows_that_make_the_model_raise_are_rejected(
 async def test_a_worker_knows_from_the_server_what_does_not_fit_and_ends_at_the_start(
     services: Services, topics: Topics, protocol: str, changes: dict[str, str], said: str
 ) -> None:
-    way = Way("triton", OIP) if protocol == "oip" else Way("triton_grpc", GRPC, url="grpc://{}")
-    model = variables(way.model(request="float32")) | changes
+    model = variables(_triton(protocol).model(request="float32")) | changes
     async with running_worker(environment(services, topics, **model)) as worker:
         worker.may_end()
         assert await worker.ended() == EXIT_USAGE
         assert said in worker.said
+
+
+@pytest.mark.parametrize("protocol", ["oip", "oip-grpc"])
+async def test_the_doctor_says_what_the_model_wants(
+    services: Services, topics: Topics, protocol: str
+) -> None:
+    model = variables(_triton(protocol).model(request="float32"))
+    environ = environment(services, topics, **model, WINDOW__MAX_ROWS="2000")
+    found = await penstock("doctor", environ=environ)
+    assert found.code == 0, found.stdout
+    wants = "the model wants FP32 [-1, 16], at most 512 rows a request; window.max_rows = 2000 is"
+    assert wants in found.stdout.decode()

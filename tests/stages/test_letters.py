@@ -7,8 +7,8 @@ import orjson
 import pytest
 
 from consumers.adapters.memory_kafka import MemorySink
-from consumers.app import LEAST_RECORD_BYTES
 from consumers.core.payload import Payload
+from consumers.ops.topics import LEAST_RECORD_BYTES
 from consumers.ports import Answers
 from consumers.testing.virtual_time import virtual_time
 from schemas.dead_letter import decode_dead_letter

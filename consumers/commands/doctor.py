@@ -1,0 +1,30 @@
+"""`penstock doctor`: is everything there, and how is it mended?"""
+
+import click
+
+from consumers.commands.shared import Context, common, pass_context, run_async
+from consumers.errors import EXIT_CHECK_FAILED
+
+
+@click.command()
+@click.argument("urls", nargs=-1, metavar="[URL]...")
+@common
+@pass_context
+def doctor(context: Context, urls: tuple[str, ...]) -> None:
+    """Look at the configuration, the topics, the store (and the objects URL...) and the model: what
+    is there, and how to mend what is not. Exit 1 if anything is wrong.
+    """
+    from consumers.ops.doctor import examine
+
+    resolved = context.resolve(quiet=True)
+    click.echo(f"ok     configuration: {len(resolved.sources)} keys set, the others are defaults")
+
+    async def work() -> None:
+        is_well = True
+        async for found in examine(resolved.config, urls):
+            click.echo(f"{'ok   ' if found.is_well else 'wrong'}  {found.what}: {found.said}")
+            is_well = is_well and found.is_well
+        if not is_well:
+            raise SystemExit(EXIT_CHECK_FAILED)
+
+    run_async(work())

@@ -1,0 +1,121 @@
+"""Is everything there that a worker needs, and if not, how is it mended?
+
+Rule: it only looks, and asks what a worker asks at its start, by the same code. Each look has an
+end of its own, and one that fails hides none of the others. Owner: the command.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from consumers import config, requests
+from consumers.adapters.kafka_sink import KafkaSink
+from consumers.adapters.models import advice, open_model, wanted
+from consumers.adapters.stores import open_objects
+from consumers.clock import SystemClock
+from consumers.errors import EXIT_USAGE, Fatal, PenstockError
+from consumers.ops.topics import check_topics
+from consumers.ports import Location, Objects
+from consumers.services.canary import canary_of
+from consumers.services.startup import ask_model, ask_store
+from schemas.codec import SchemaError, split_url
+
+# A person waits for it: what takes longer is told as what is wrong.
+LOOK_S = 15.0
+
+
+class Finding(NamedTuple):
+    """`said`: what is there, or what is wrong and how it is mended."""
+
+    what: str
+    is_well: bool
+    said: str
+
+
+async def examine(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Finding]:
+    """One after the other; `urls` name objects that a worker is to read."""
+    yield await _found("topics", partial(_topics, cfg))
+    store = await _found("store", partial(_store, cfg))
+    yield store
+    for url in urls if store.is_well else ():
+        yield await _found(url, partial(_object, cfg, url))
+    model = await _found("model", partial(_model, cfg))
+    yield model
+    if model.is_well:
+        yield await _found("limits", partial(_limits, cfg))
+
+
+async def _found(what: str, look: Callable[[], Awaitable[str]]) -> Finding:
+    try:
+        async with asyncio.timeout(LOOK_S):
+            return Finding(what, True, await look())
+    except PenstockError as error:
+        return Finding(what, False, str(error))
+    except TimeoutError:
+        return Finding(what, False, f"no answer within {LOOK_S:g} s")
+
+
+async def _topics(cfg: config.Config) -> str:
+    kafka = replace(cfg.kafka, timeout_ms=min(cfg.kafka.timeout_ms, int(LOOK_S * 1000) - 1_000))
+    sink = KafkaSink(kafka, SystemClock())
+    try:
+        await sink.start()
+        counts = await check_topics(cfg, sink)
+    finally:
+        await sink.stop()
+    told = ", ".join(f"{topic} ({count} partitions)" for topic, count in counts.items())
+    return f"{told} on {kafka.bootstrap_servers}"
+
+
+async def _store(cfg: config.Config) -> str:
+    url = cfg.objects.endpoint_url
+    objects = open_objects(cfg.objects)
+    try:
+        await ask_store(objects, url)
+    finally:
+        await objects.aclose()
+    place = config.shown_url(url) if url else "the place that its client takes by itself"
+    return f"{place}; what is readable there shows an object: penstock doctor s3://BUCKET/KEY"
+
+
+async def _object(cfg: config.Config, url: str) -> str:
+    try:
+        bucket, key = split_url(url)
+    except SchemaError as error:
+        raise Fatal(str(error), exit_code=EXIT_USAGE) from None
+    objects: Objects = open_objects(cfg.objects)
+    try:
+        part = await objects.part(Location(bucket, key), 0, 1)
+    finally:
+        await objects.aclose()
+    return f"readable, {part.size:,} bytes"
+
+
+async def _model(cfg: config.Config) -> str:
+    form = requests.find(cfg.model.request).takes
+    canary = canary_of(cfg.model.canary, form)
+    model = open_model(cfg)
+    try:
+        await ask_model(model, [canary] if canary is not None else [])
+    finally:
+        await model.aclose()
+    took = "takes the row of model.canary" if canary is not None else "is there"
+    return f"{cfg.model.name} at {config.shown_url(cfg.model.url)} {took}"
+
+
+async def _limits(cfg: config.Config) -> str:
+    """What the model wants and how much of it at a time, as far as its server says."""
+    if warning := await advice(cfg):
+        raise Fatal(warning)
+    signature = await wanted(cfg)
+    if signature is None:
+        return "the model's server says nothing of what it takes"
+    told = f"the model wants {signature}"
+    if signature.most_rows is None:
+        return told
+    asked = cfg.window.max_rows
+    lowered = f"; window.max_rows = {asked} is cut to that" if asked > signature.most_rows else ""
+    return f"{told}, at most {signature.most_rows} rows a request{lowered}"
