@@ -67,6 +67,7 @@ def find(name: str) -> RequestForm:
 
 
 _JSON: Final = {"Content-Type": "application/json"}
+JSON_LINES: Final = "application/jsonlines"
 _OPAQUE: Final = "application/octet-stream"
 # What a body begins with, and what a server that looks at the type wants to read of it.
 _TYPES: Final = (
@@ -96,7 +97,7 @@ def _inputs(payloads: Sequence[Payload]) -> Body:
 def _ndjson(payloads: Sequence[Payload]) -> Body:
     """A line for each row. A row's text has no line feed of its own; a comma may be inside it."""
     rows = orjson.loads(b"[%b]" % _elements(payloads))
-    return Body(b"\n".join(map(orjson.dumps, rows)), {"Content-Type": "application/jsonlines"})
+    return Body(b"\n".join(map(orjson.dumps, rows)), {"Content-Type": JSON_LINES})
 
 
 def _elements(payloads: Sequence[Payload]) -> bytes:

@@ -9,8 +9,11 @@ from pathlib import Path
 
 from consumers.errors import EXIT_USAGE, Fatal
 
-# OpenSSL's words, and those of rustls.
-_UNTRUSTED = re.compile(r"certificate verify failed[^()]*|InvalidCertificate\(\s*(\w+)")
+# The words of OpenSSL, of BoringSSL (gRPC's), and of rustls.
+_UNTRUSTED = re.compile(
+    r"certificate verify failed[^()]*|CERTIFICATE_VERIFY_FAILED: [^():]*|"
+    r"InvalidCertificate\(\s*(\w+)"
+)
 
 
 def trusting(cafile: str | None, key: str) -> ssl.SSLContext:

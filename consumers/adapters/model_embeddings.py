@@ -14,7 +14,15 @@ from yarl import URL
 
 from consumers import config
 from consumers.adapters.model_http import ModelHttp, Reply, Request
-from consumers.adapters.model_refusals import NOT_FOUND, OK, TOO_LARGE, by_status, clean, excerpt
+from consumers.adapters.model_refusals import (
+    NOT_FOUND,
+    OK,
+    TOO_LARGE,
+    by_status,
+    complaint,
+    excerpt,
+    of_server,
+)
 from consumers.adapters.oip_outputs import spread
 from consumers.core.payload import BytesRows, JsonRows, Payload
 from consumers.errors import Fatal, PenstockError, Poison, Rejected, Transient
@@ -86,7 +94,7 @@ class EmbeddingsModel:
         return _vectors(reply.body, len(texts))
 
     def _refusal(self, reply: Reply, texts: list[str], sent_bytes: int) -> PenstockError:
-        said = _said(reply.body)
+        said = complaint(reply.body)
         message = f"{self._shown_url} answered {reply.status}: {said}"
         too_many = _TOO_MANY.search(said)
         if too_many and len(texts) > 1 and 400 <= reply.status < 500:
@@ -106,8 +114,7 @@ class EmbeddingsModel:
         if reply.status == NOT_FOUND:
             reply = await self._http.look(self._models_url, LOOK_S)
         if reply.status != OK:
-            error = self._refusal(reply, [], 0)
-            raise Transient(str(error)) if isinstance(error, Poison) else error
+            raise of_server(self._refusal(reply, [], 0))
 
 
 def _elements(payload: Payload) -> list[Any]:
@@ -151,14 +158,3 @@ def _vectors(raw: bytes, rows: int) -> Answers:
             errors[row] = "the model answered no vector, or one with NaN"
         values.append(b"null" if row in errors else orjson.dumps({"embedding": vector}))
     return Answers(values, errors)
-
-
-def _said(raw: bytes) -> str:
-    try:
-        document = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return excerpt(raw)
-    told = document if isinstance(document, dict) else {}
-    error = told.get("error", told.get("message", told.get("detail")))
-    said = error.get("message") if isinstance(error, dict) else error
-    return clean(said) if isinstance(said, str) else excerpt(raw)

@@ -8,14 +8,20 @@ frameworks answer it when the model raises, all others for the server's. Owner: 
 from collections.abc import Sequence
 from typing import Final
 
-import orjson
 from yarl import URL
 
-from consumers import config
+from consumers import config, requests
 from consumers.adapters import model_answers
 from consumers.adapters.envelope_forms import LINES, envelope
 from consumers.adapters.model_http import ModelHttp, Reply, Request
-from consumers.adapters.model_refusals import NOT_FOUND, OK, by_status, clean, excerpt, too_large
+from consumers.adapters.model_refusals import (
+    NOT_FOUND,
+    OK,
+    by_status,
+    complaint,
+    of_server,
+    too_large,
+)
 from consumers.core.payload import Payload
 from consumers.errors import Fatal, PenstockError, Poison, Transient
 from consumers.ports import Answers
@@ -24,8 +30,6 @@ from consumers.ports import Answers
 LOOK_S: Final = 5.0
 # window.max_bytes bounds the rows; a server that takes less says so by 413.
 MOST_REQUEST_BYTES: Final = 64 << 20
-# Where complaints stand in the answers of the usual frameworks.
-_COMPLAINTS: Final = ("error", "detail", "message", "error_message")
 
 
 class EnvelopeModel:
@@ -38,6 +42,9 @@ class EnvelopeModel:
         self._url = URL(root + self._form.path)
         self._health_url = URL(root + self._form.health) if self._form.health else None
         self._shown_url = config.shown_url(str(self._url))
+        # Without it SageMaker's containers choose a form themselves.
+        is_lines = self._form.answers == LINES
+        self._accept = {"Accept": requests.JSON_LINES} if is_lines else {}
         self._row_error = settings.row_error
         self._version = settings.version
 
@@ -58,7 +65,8 @@ class EnvelopeModel:
         rows = sum(payload.rows for payload in payloads)
         if self._form.is_single and rows > 1:
             raise Poison("too_large", f"{rows} rows; this request carries one")
-        request = Request(*self._form.encode(payloads))
+        body, headers = self._form.encode(payloads)
+        request = Request(body, {**headers, **self._accept})
         reply = await self._http.post(self._url, request, rows)
         if reply.status != OK:
             raise self._refusal(reply, len(request.body))
@@ -92,7 +100,7 @@ class EnvelopeModel:
             return
         reply = await self._http.look(self._health_url, LOOK_S)
         if reply.status >= 300:
-            raise _of_server(self._refusal(reply, 0))
+            raise of_server(self._refusal(reply, 0))
 
     async def _check_address(self) -> None:
         """A server without the model has nothing there; what one that has it makes of a question
@@ -100,26 +108,10 @@ class EnvelopeModel:
         """
         reply = await self._http.look(self._url, LOOK_S, "OPTIONS")
         if reply.status in (401, 403, NOT_FOUND) or reply.status > 500:
-            raise _of_server(self._refusal(reply, 0))
+            raise of_server(self._refusal(reply, 0))
 
     def _refusal(self, reply: Reply, sent_bytes: int) -> PenstockError:
-        said = f"{self._shown_url} answered {reply.status}: {_said(reply.body)}"
+        said = f"{self._shown_url} answered {reply.status}: {complaint(reply.body)}"
         too_big = too_large(self._shown_url, sent_bytes)
         by_model = reply.status == 500
         return by_status(reply.status, reply.headers, said, too_large=too_big, by_model=by_model)
-
-
-def _of_server(error: PenstockError) -> PenstockError:
-    """No rows were sent: what would be a complaint of them is one of the server's state."""
-    return Transient(str(error)) if isinstance(error, Poison) else error
-
-
-def _said(raw: bytes) -> str:
-    try:
-        document = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return excerpt(raw)
-    told = document if isinstance(document, dict) else {}
-    words = (told[name] for name in _COMPLAINTS if isinstance(told.get(name), str))
-    said = next(words, None)
-    return clean(said) if said else excerpt(raw)

@@ -150,8 +150,3 @@ class OipModel:
                 f"the model wants {known}, the rows have {self._columns} numbers; see rows.columns",
                 exit_code=EXIT_USAGE,
             )
-
-
-def of_server(error: Exception) -> Exception:
-    """No rows were sent: what would be a complaint of them is one of the server's state."""
-    return Transient(str(error)) if isinstance(error, Poison) else error

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Final
 
+import orjson
+
 from consumers.errors import (
     EXIT_USAGE,
     Fatal,
@@ -25,6 +27,8 @@ TOO_LARGE: Final = 413
 MOST_DIGITS: Final = 8
 # How much of a server's own words a person wants to read.
 EXCERPT_CHARS: Final = 300
+# Where complaints stand in the answers of the usual frameworks.
+_COMPLAINTS: Final = ("error", "detail", "message", "error_message")
 
 
 def by_status(
@@ -77,6 +81,28 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         return max(0.0, (until - now).total_seconds())
     except (ValueError, TypeError):
         return None
+
+
+def complaint(raw: bytes) -> str:
+    """What the usual frameworks complain of, in JSON as text or as `{"message": text}`; else how
+    the body begins.
+    """
+    try:
+        document = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return excerpt(raw)
+    told = document if isinstance(document, dict) else {}
+    for name in _COMPLAINTS:
+        said = told.get(name)
+        said = said.get("message") if isinstance(said, dict) else said
+        if isinstance(said, str) and said:
+            return clean(said)
+    return excerpt(raw)
+
+
+def of_server(error: PenstockError) -> PenstockError:
+    """No rows were sent: what would be a complaint of them is one of the server's state."""
+    return Transient(str(error)) if isinstance(error, Poison) else error
 
 
 def excerpt(raw: bytes) -> str:

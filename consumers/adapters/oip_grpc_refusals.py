@@ -9,6 +9,7 @@ from typing import Final
 
 import grpc
 
+from consumers.adapters.certificates import untrusted
 from consumers.adapters.model_refusals import clean, denied
 from consumers.adapters.oip_rest import LOADING, raised
 from consumers.errors import (
@@ -31,7 +32,6 @@ _NO_CONNECTION: Final = re.compile(
 _BROKEN: Final = re.compile(
     r"socket closed|reset by peer|goaway|broken pipe|eof|recvmsg", re.IGNORECASE
 )
-_UNTRUSTED: Final = re.compile(r"certificate verify failed[^()]*", re.IGNORECASE)
 _BY_MODEL: Final = (
     # Triton and MLServer: what the model raised; KServe: what nobody caught.
     _CODE.INTERNAL,
@@ -44,12 +44,8 @@ _BY_MODEL: Final = (
 
 def refusal(code: grpc.StatusCode, said: str, where: str) -> PenstockError:
     message = f"{where}: {code.name}: {clean(raised(said))}"
-    if untrusted := _UNTRUSTED.search(said):
-        return Fatal(
-            f"{where}: the server's certificate is not trusted ({untrusted[0].strip()}); set "
-            "model.ssl_cafile to a file with the authority that signed it",
-            exit_code=EXIT_USAGE,
-        )
+    if untrusting := untrusted(said, "model.ssl_cafile"):
+        return Fatal(f"{where}: {untrusting}", exit_code=EXIT_USAGE)
     if code is _CODE.UNAVAILABLE:
         if _NO_CONNECTION.search(said):
             return Unreachable(f"{message}; check model.url and that the model server runs")

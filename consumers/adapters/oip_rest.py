@@ -6,14 +6,21 @@ whatever was asked for. Pure functions; owner: the REST adapter.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import orjson
 
 from consumers.adapters.model_http import Reply, Request
-from consumers.adapters.model_refusals import NOT_FOUND, by_status, clean, excerpt, too_large
+from consumers.adapters.model_refusals import (
+    NOT_FOUND,
+    by_status,
+    clean,
+    complaint,
+    excerpt,
+    too_large,
+)
 from consumers.adapters.oip_columns import Column, Filled
 from consumers.adapters.oip_outputs import Output, from_list, from_raw, unusable
 from consumers.errors import PenstockError, Transient
@@ -112,16 +119,12 @@ def _document(raw: bytes) -> Any:
 
 
 def _said(raw: bytes) -> str:
-    """What the server complains of: `error`, or `detail` where its framework speaks."""
+    """A traceback may be longer than a person wants to read, so it is cut before."""
     try:
-        document = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return excerpt(raw)
-    told: Mapping[str, Any] = document if isinstance(document, dict) else {}
-    said = told.get("error", told.get("detail"))
-    if not isinstance(said, str):
-        return excerpt(raw)
-    return clean(raised(said))
+        error = orjson.loads(raw)["error"]
+    except (orjson.JSONDecodeError, LookupError, TypeError):
+        return complaint(raw)
+    return clean(raised(error)) if isinstance(error, str) else complaint(raw)
 
 
 def raised(said: str) -> str:

@@ -17,7 +17,8 @@ import grpc.aio
 from consumers import config
 from consumers.adapters.certificates import authorities
 from consumers.adapters.model_http import LEARNED_SHARE, LEAST_LIMIT_BYTES, read_token
-from consumers.adapters.model_oip import Description, of_server
+from consumers.adapters.model_oip import Description
+from consumers.adapters.model_refusals import of_server
 from consumers.adapters.oip_columns import Filled
 from consumers.adapters.oip_grpc_refusals import refusal
 from consumers.adapters.oip_messages import CONTENTS, MESSAGES, SERVICE

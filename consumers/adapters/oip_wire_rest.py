@@ -14,8 +14,8 @@ from yarl import URL
 from consumers import config
 from consumers.adapters import oip_rest
 from consumers.adapters.model_http import ModelHttp, Reply, Request
-from consumers.adapters.model_oip import Description, of_server
-from consumers.adapters.model_refusals import NOT_FOUND, OK
+from consumers.adapters.model_oip import Description
+from consumers.adapters.model_refusals import NOT_FOUND, OK, of_server
 from consumers.adapters.oip_columns import Filled, fit_for_json
 from consumers.adapters.oip_outputs import Output
 from consumers.errors import Rejected, Unreachable

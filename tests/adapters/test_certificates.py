@@ -16,6 +16,7 @@ from consumers.errors import EXIT_USAGE, Fatal
     "said",
     [
         "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: unable to get local issuer",
+        "SSL_ERROR_SSL: error:1000007d: CERTIFICATE_VERIFY_FAILED: unable to get local issuer: OK",
         "error: Custom {\n kind: InvalidData,\n error: InvalidCertificate(\n UnknownIssuer,\n ),",
     ],
 )

@@ -76,6 +76,43 @@ async def test_a_preset_knows_address_envelope_and_answers(preset: str) -> None:
         await model.aclose()
 
 
+async def test_lines_are_asked_for_as_a_container_of_sagemaker_chooses_their_form_else() -> None:
+    path, health, answer = CASES["sagemaker"]
+    async with json_server(path, answer, health) as server:
+        model = connect(server, preset="sagemaker")
+        await model.predict([ROWS])
+        lines = b'[1,2]\n{"a":"x,\\n"}\n"text"'
+        assert server.posted == [("application/jsonlines", lines)]
+        assert server.accepts == ["application/jsonlines"]
+        await model.aclose()
+
+
+# As the documentation of each shows them.
+@pytest.mark.parametrize(
+    ("preset", "status", "complaint"),
+    [
+        ("tf-serving", 400, {"error": "wrong shape"}),
+        ("mlflow", 400, {"error_code": "BAD_REQUEST", "message": "wrong shape"}),
+        ("vertex", 400, {"error": {"code": 400, "message": "wrong shape", "status": "INVALID"}}),
+        ("sagemaker", 400, {"ErrorCode": "CLIENT_ERROR", "message": "wrong shape"}),
+        ("bentoml", 400, {"error": "wrong shape", "detail": [{"type": "missing"}]}),
+        ("litserve", 500, {"detail": "wrong shape"}),
+        ("kserve-v1", 400, {"error": "wrong shape"}),
+    ],
+)
+async def test_a_complaint_is_told_in_the_servers_own_words(
+    preset: str, status: int, complaint: Any
+) -> None:
+    path, health, answer = CASES[preset]
+    async with json_server(path, answer, health) as server:
+        at = {"url": server.url + path} if preset == "vertex" else {}
+        model = connect(server, preset=preset, **at)
+        server.refusals.append((status, orjson.dumps(complaint)))
+        with pytest.raises(Rejected, match=f"answered {status}: wrong shape$"):
+            await model.predict([ROWS])
+        await model.aclose()
+
+
 @pytest.mark.parametrize("preset", [name for name, case in CASES.items() if case[1]])
 async def test_a_server_without_the_health_of_its_preset_is_not_ready(preset: str) -> None:
     async with json_server("/elsewhere", sized) as server:

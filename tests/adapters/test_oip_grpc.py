@@ -28,6 +28,7 @@ from tests.adapters.model_contract import expect
 from tests.support.oip_grpc_server import OipGrpcServer
 from tests.support.oip_models import ROWS, Described, Fault, Outputs
 from tests.support.reference_model import random_rows
+from tests.support.secured import Authority
 
 NUMBERS = random_rows(4)
 
@@ -124,6 +125,48 @@ async def test_the_token_goes_along_and_is_read_again_when_it_is_refused(tmp_pat
         expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
         assert set(server.tokens[:-1]) == {"Bearer old"}
         assert server.tokens[-1] == "Bearer new"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+async def test_over_tls_rows_and_the_token_go_to_a_server_that_is_trusted(
+    authority: Authority,
+) -> None:
+    trusted = {"ssl_cafile": str(authority.cafile), "token": "a-token"}
+    async with (
+        OipGrpcServer(certificate=authority.sign("triton")) as server,
+        Connected(server, **trusted) as model,
+    ):
+        assert server.url.startswith("grpcs://")
+        expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
+        assert set(server.tokens) == {"Bearer a-token"}
+
+
+async def test_a_server_that_is_not_trusted_is_a_usage_error_and_sees_no_token(
+    authority: Authority, tmp_path: Path
+) -> None:
+    stranger = {"ssl_cafile": str(Authority(tmp_path).cafile), "token": "a-token"}
+    async with (
+        OipGrpcServer(certificate=authority.sign("triton")) as server,
+        Connected(server, **stranger) as model,
+    ):
+        with pytest.raises(Fatal, match=r"model\.ssl_cafile") as caught:
+            await model.predict(())
+        assert caught.value.exit_code == EXIT_USAGE
+        assert server.tokens == []
+
+
+async def test_tls_to_a_server_that_speaks_none_sends_no_rows() -> None:
+    async with (
+        OipGrpcServer() as server,
+        Connected(server, url=server.url.replace("grpc:", "grpcs:")) as model,
+    ):
+        with pytest.raises(Unreachable):
+            await model.predict([Matrix(NUMBERS)])
+        assert server.asked == []
 
 
 async def test_texts_go_in_and_come_out() -> None:

@@ -20,6 +20,7 @@ class JsonServer:
     health: str | None = None
     url: str = ""
     posted: list[tuple[str, bytes]] = field(default_factory=list)
+    accepts: list[str | None] = field(default_factory=list)
     refusals: list[tuple[int, bytes]] = field(default_factory=list)
 
     async def take(self, request: web.Request) -> web.Response:
@@ -31,6 +32,7 @@ class JsonServer:
             return web.Response(status=405)
         body = await request.read()
         self.posted.append((request.content_type, body))
+        self.accepts.append(request.headers.get("Accept"))
         if self.refusals:
             status, said = self.refusals.pop(0)
             return web.Response(status=status, body=said)

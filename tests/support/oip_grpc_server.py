@@ -1,9 +1,11 @@
 """A small server of the Open Inference Protocol over gRPC, with faults as real ones were seen to
-have them. `typed`: it answers by typed values, as some do, instead of raw contents.
+have them. `typed`: it answers by typed values, as some do, instead of raw contents. With a
+`certificate` and its key it speaks TLS.
 """
 
 import asyncio
 from collections import deque
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -33,13 +35,20 @@ _STATUSES: dict[Fault, tuple[grpc.StatusCode, str]] = {
 class OipGrpcServer:
     """`async with OipGrpcServer() as server:`, then `server.url`; `tokens` are what it was sent."""
 
-    def __init__(self, model: Described = ROWS, *, typed: bool = False) -> None:
+    def __init__(
+        self,
+        model: Described = ROWS,
+        *,
+        typed: bool = False,
+        certificate: tuple[Path, Path] | None = None,
+    ) -> None:
         self.model = model
         self.url = ""
         self.tokens: list[str | None] = []
         self.asked: list[str] = []
         self.identities: list[str] = []
         self._typed = typed
+        self._certificate = certificate
         self._faults: deque[Fault] = deque()
         self._released = asyncio.Event()
         self._server: grpc.aio.Server | None = None
@@ -68,9 +77,15 @@ class OipGrpcServer:
         }
         generic = grpc.method_handlers_generic_handler(SERVICE, handlers)
         self._server.add_generic_rpc_handlers((generic,))
-        port = self._server.add_insecure_port("127.0.0.1:0")
+        scheme, address = "grpc", "127.0.0.1:0"
+        if self._certificate is None:
+            port = self._server.add_insecure_port(address)
+        else:
+            certificate, key = (path.read_bytes() for path in self._certificate)
+            credentials = grpc.ssl_server_credentials([(key, certificate)])
+            scheme, port = "grpcs", self._server.add_secure_port(address, credentials)
         await self._server.start()
-        self.url = f"grpc://127.0.0.1:{port}"
+        self.url = f"{scheme}://127.0.0.1:{port}"
         return self
 
     async def __aexit__(

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,11 +107,17 @@ def model_server(port: str) -> str:
 
     Raises `Unavailable` if it was not.
     """
-    address = stack_exports().get(f"PENSTOCK_STACK_{port.upper()}")
+    address = _exports_of_session().get(f"PENSTOCK_STACK_{port.upper()}")
     if address is None:
         name = port.partition("_")[0]
         raise Unavailable(f"{name} is not up: scripts/stack up --with {name}")
     return address
+
+
+@cache
+def _exports_of_session() -> dict[str, str]:
+    """Asking takes longer than most tests."""
+    return stack_exports()
 
 
 def _docker_answers() -> bool:
