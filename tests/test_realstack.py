@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from realstack import layout, processes
+from realstack import layout, processes, stack
+from realstack.errors import StackError
+from realstack.model_server import ModelServer
+from realstack.prerequisites import run
 from realstack.processes import Process
 
 # Leads a child that ignores SIGTERM; says so when both run.
@@ -67,6 +70,43 @@ def test_a_build_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(ConnectionError):
         build_badly(tmp_path / "build")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> layout.State:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    layout.home().mkdir(parents=True)
+    return layout.State("local", layout.free_ports())
+
+
+class Unobtainable(ModelServer):
+    name = "unobtainable"
+    ports = ("unobtainable",)
+
+    def build(self, within_s: float | None = None) -> None:
+        command = [sys.executable, "-c", "import time; time.sleep(600)"]
+        run(command, what="installing it", cwd=Path("/"), within_s=within_s and 0.01)
+
+
+def test_a_model_server_that_is_only_wished_for_may_be_missing_and_the_record_says_why(
+    state: layout.State,
+) -> None:
+    assert stack._up_extras(state, [Unobtainable()], optional=["unobtainable"]) == []
+    assert state.missing == {"unobtainable": "installing it takes longer than 0 s"}
+    assert layout.load() == state
+
+
+def test_a_model_server_that_was_asked_for_must_be_there(
+    state: layout.State,
+) -> None:
+    class Broken(Unobtainable):
+        def build(self, within_s: float | None = None) -> None:
+            raise StackError("no such package")
+
+    with pytest.raises(StackError, match="no such package"):
+        stack._up_extras(state, [Broken()], optional=[])
+    assert stack._up_extras(state, [Broken()], optional=["unobtainable"]) == []
+    assert state.missing == {"unobtainable": "no such package"}
 
 
 def test_ports_are_distinct_and_below_those_of_outgoing_connections() -> None:

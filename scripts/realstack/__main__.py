@@ -39,6 +39,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         metavar="NAME[,NAME...]",
         help=f"also these model servers, as local processes: {', '.join(stack.EXTRAS)}",
     )
+    parsers["up"].add_argument(
+        "--try",
+        dest="wishes",
+        type=_extras,
+        default=(),
+        metavar="NAME[,NAME...]",
+        help="these, too, if they can be had within two minutes each; status tells why one is not",
+    )
     parsers["restart"].add_argument("service", choices=(*SERVICES, *stack.EXTRAS))
     return parser.parse_args(arguments)
 
@@ -62,7 +70,7 @@ def main(arguments: list[str]) -> int:
         if options.command == "env":
             print("\n".join(stack.exports()))
         elif options.command == "up":
-            print(stack.up(extras=options.extras))
+            print(stack.up(extras=options.extras, wishes=options.wishes))
         elif options.command == "down":
             print(stack.down())
         else:

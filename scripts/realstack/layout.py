@@ -52,12 +52,15 @@ def home() -> Path:
 
 @dataclass
 class State:
-    """What `up` started; `archive` is the fingerprint of the archive that TorchServe loaded."""
+    """What `up` started; `archive` is the fingerprint of the archive that TorchServe loaded;
+    `missing` says of the model servers that were only wished for why they are not there.
+    """
 
     how: How
     ports: dict[str, int]
     processes: dict[str, Process] = field(default_factory=dict)
     archive: str = ""
+    missing: dict[str, str] = field(default_factory=dict)
 
     def save(self) -> None:
         draft = home() / "state.json.new"

@@ -33,7 +33,8 @@ class ModelServer:
         requirements = (SERVED / f"{self.name}.txt").read_bytes()
         return layout.cache() / f"{self.name}-{hashlib.sha256(requirements).hexdigest()[:12]}"
 
-    def build(self) -> None:
+    def build(self, within_s: float | None = None) -> None:
+        """Downloads; given up after `within_s`, if that is said."""
         if self.environment.exists():
             return
         # An environment may be moved as long as its scripts are run as modules.
@@ -42,7 +43,8 @@ class ModelServer:
             run(venv, what=f"making an environment for {self.name}", cwd=folder)
             pip = [f"{folder}/bin/python", "-m", "pip", "install", "--quiet"]
             pip += ["-r", str(SERVED / f"{self.name}.txt")]
-            run(pip, what=f"installing {self.name}, up to 450 MB", cwd=folder)
+            what = f"installing {self.name}, up to 450 MB"
+            run(pip, what=what, cwd=folder, within_s=within_s)
 
     def configure(self, folder: Path, ports: Ports) -> Launch:
         program = str(SERVED / f"{self.name}_server.py")

@@ -109,20 +109,33 @@ def venv_python() -> str:
     raise Missing("missing: a Python with venv (on Debian: apt-get install python3-venv)")
 
 
-def run(argv: list[str], *, what: str, cwd: Path, env: Mapping[str, str] | None = None) -> None:
-    """A slow step, announced by one line on stderr; its output is shown only if it fails."""
+def run(
+    argv: list[str],
+    *,
+    what: str,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+    within_s: float | None = None,
+) -> None:
+    """A slow step, announced by one line on stderr; its output is shown only if it fails. It is
+    killed if it takes longer than `within_s`.
+    """
     print(f"{what} ...", file=sys.stderr, flush=True)
     with tempfile.TemporaryFile() as output:
-        done = subprocess.run(
-            argv,
-            cwd=cwd,
-            env={**os.environ, **(env or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-        if done.returncode != 0:
+        try:
+            code = subprocess.run(
+                argv,
+                cwd=cwd,
+                env={**os.environ, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                check=False,
+                timeout=within_s,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            raise StackError(f"{what} takes longer than {within_s:.0f} s") from None
+        if code != 0:
             output.seek(0)
             last = output.read().decode(errors="replace").splitlines()[-15:]
             raise StackError(f"{what} failed:\n" + "\n".join(last))

@@ -7,8 +7,9 @@ they are chosen anew when none does.
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from realstack import compose, layout, minio, prerequisites, processes
@@ -33,6 +34,8 @@ EXTRAS: dict[str, ModelServer] = {
 SERVICES: tuple[Service, ...] = (KAFKA, MINIO, TORCHSERVE)
 # Kafka needs about 4 s and TorchServe 3 s on two idle cores; ten times that and more for busy ones.
 READY_S = 90.0
+# A model server that is only wished for: 450 MB at 5 MB/s, which any package index has.
+WISH_S = 120.0
 PROBE_PAUSE_S = 0.1
 
 
@@ -48,7 +51,7 @@ class Report:
     def document(self) -> dict[str, object]:
         """For programs: where each service is, and as which process when it is a local one."""
         if self.state is None:
-            return {"how": None, "services": {}, "torch_python": None}
+            return {"how": None, "services": {}, "missing": {}, "torch_python": None}
         services = {
             service.name: {
                 "running": service.name in self.running,
@@ -60,7 +63,12 @@ class Report:
         }
         local = self.state.how == "local"
         python = str(TORCHSERVE.python) if local else None
-        return {"how": self.state.how, "services": services, "torch_python": python}
+        return {
+            "how": self.state.how,
+            "services": services,
+            "missing": self.state.missing,
+            "torch_python": python,
+        }
 
     def text(self) -> str:
         if self.state is None:
@@ -92,9 +100,9 @@ def _running(state: State) -> set[str]:
     return local | compose.running(state.ports) if state.how == "docker" else local
 
 
-def up(how: How | None = None, extras: Sequence[str] = ()) -> str:
+def up(how: How | None = None, extras: Sequence[str] = (), wishes: Sequence[str] = ()) -> str:
     """`how` is chosen when nothing runs: by Docker where an engine answers, unless asked otherwise.
-    `extras` are started beside what is up.
+    `extras` are started beside what is up, and of the `wishes` those that can be had in time.
     """
     with layout.locked():
         begun = time.monotonic()
@@ -105,8 +113,9 @@ def up(how: How | None = None, extras: Sequence[str] = ()) -> str:
             state = State(how, layout.free_ports())
         started = _up_in_docker(state) if state.how == "docker" else _up_locally(state)
         # Those that were asked for before are part of the stack until `down`.
-        wanted = [one for name, one in EXTRAS.items() if name in (*extras, *state.processes)]
-        started += _up_extras(state, wanted)
+        needed = {*extras, *state.processes}
+        wanted = [one for name, one in EXTRAS.items() if name in {*needed, *wishes}]
+        started += _up_extras(state, wanted, optional={*wishes} - needed)
         seconds = time.monotonic() - begun
         what = f"started {', '.join(started)} in {seconds:.0f} s" if started else "was up already"
         return f"the stack ({state.how}) is up: {what}"
@@ -147,19 +156,40 @@ def _up_locally(state: State) -> list[str]:
     return [service.name for service in absent]
 
 
-def _up_extras(state: State, wanted: list[ModelServer]) -> list[str]:
+def _up_extras(state: State, wanted: list[ModelServer], optional: Collection[str]) -> list[str]:
+    """Those that are `optional` and cannot be had are left out, and the record says why."""
     running = _running(state)
     absent = [server for server in wanted if server.name not in running]
     names = {port for server in absent for port in server.ports} - state.ports.keys()
     state.ports |= layout.free_ports(names)
+    state.missing = {}
+
+    @contextmanager
+    def perhaps(server: ModelServer) -> Iterator[None]:
+        try:
+            yield
+        except StackError as error:
+            if server.name not in optional:
+                raise
+            state.missing[server.name] = str(error)
+            if process := state.processes.pop(server.name, None):
+                processes.stop(process)
+
     with ThreadPoolExecutor() as pool:
-        for building in [pool.submit(server.build) for server in absent]:
-            building.result()
-    for server in absent:
+        limits = {server: WISH_S if server.name in optional else None for server in absent}
+        builds = {server: pool.submit(server.build, limits[server]) for server in absent}
+        for server, building in builds.items():
+            with perhaps(server):
+                building.result()
+    started = [server for server in absent if server.name not in state.missing]
+    for server in started:
         _launch(server, state)
     for server in wanted:
-        _wait(server, state)
-    return [server.name for server in absent]
+        if server.name not in state.missing:
+            with perhaps(server):
+                _wait(server, state)
+    state.save()
+    return [server.name for server in started if server.name not in state.missing]
 
 
 def _build() -> None:

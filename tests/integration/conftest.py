@@ -1,7 +1,8 @@
 """Fixtures of the tests on real services: the services, fresh topics, a fresh bucket.
 
 Rule: every test in this folder carries the marker `stack`. The services are brought up once, after
-collection and before the first test's clock starts, and only if such a test was chosen.
+collection and before the first test's clock starts, and only if such a test was chosen; model
+servers beside TorchServe only if a chosen test names them by the marker `model_servers`.
 """
 
 import os
@@ -43,9 +44,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # Building the services takes minutes the first time: their progress is to be seen.
     with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         try:
-            config.stash[FOUND] = find(cleanup)
+            config.stash[FOUND] = find(cleanup, _model_servers(session))
         except (Unavailable, RuntimeError) as error:
             config.stash[FOUND] = error
+
+
+def _model_servers(session: pytest.Session) -> set[str]:
+    """Those that the chosen tests name in their marker."""
+    markers = (item.get_closest_marker("model_servers") for item in session.items)
+    return {name for marker in markers if marker for name in marker.args}
 
 
 @pytest.fixture(scope="session")

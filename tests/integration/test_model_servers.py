@@ -1,6 +1,6 @@
 """Real model servers beside TorchServe: the contract, the main job, rows that make a model raise.
 
-They are skipped unless the stack was brought up with them (`scripts/stack up --with NAME,...`).
+What cannot be had on this machine is skipped, with the reason.
 """
 
 from collections.abc import AsyncIterator
@@ -21,6 +21,8 @@ from tests.support.reference_model import numpy_answers, random_rows
 from tests.support.services import Services, Topics, Unavailable, model_server
 from tests.support.topic_tools import Broker, Message
 from tests.support.worker import environment, penstock, running_worker
+
+pytestmark = pytest.mark.model_servers("triton", "mlserver", "kserve", "litserve")
 
 ROWS = 4_000
 POISON_EVERY = 500

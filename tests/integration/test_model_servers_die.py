@@ -1,7 +1,7 @@
 """Real model servers killed in the middle of the job: nothing is lost, and no row is blamed.
 
-Each test has a server of its own beside the stack's. They are skipped unless the stack was brought
-up with them (`scripts/stack up --with NAME,...`).
+Each test has a server of its own beside the stack's. What cannot be had on this machine is skipped,
+with the reason.
 """
 
 import os
@@ -23,6 +23,8 @@ from tests.support.services import Services, Topics, Unavailable, model_server
 from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
 from tests.support.worker import environment, running_worker
+
+pytestmark = pytest.mark.model_servers("triton", "mlserver", "kserve", "litserve")
 
 # As the first number of a row, it ends the process of the model `strict`.
 KILLS = -667.0

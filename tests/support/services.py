@@ -12,7 +12,7 @@ import shlex
 import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cache
@@ -73,13 +73,16 @@ class Topics(NamedTuple):
     dlq: str
 
 
-def find(cleanup: ExitStack) -> Services:
-    """The services of this session, started if need be; `cleanup` ends what is only ours."""
+def find(cleanup: ExitStack, model_servers: Collection[str] = ()) -> Services:
+    """The services of this session, started if need be; `cleanup` ends what is only ours. The
+    `model_servers` are beside them if they can be had.
+    """
     if "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS" in os.environ:
         return Services.named_by(os.environ, stack_status()["torch_python"])
     if stack_status()["how"] is None and _docker_answers():
         return _in_containers(cleanup)
-    up = subprocess.run([STACK, "up"], stderr=subprocess.PIPE, text=True, check=False)
+    wishes = ["--try", ",".join(sorted(model_servers))] if model_servers else []
+    up = subprocess.run([STACK, "up", *wishes], stderr=subprocess.PIPE, text=True, check=False)
     if up.returncode == EXIT_MISSING:
         raise Unavailable(up.stderr.strip().splitlines()[-1])
     if up.returncode != 0:
@@ -110,7 +113,8 @@ def model_server(port: str) -> str:
     address = _exports_of_session().get(f"PENSTOCK_STACK_{port.upper()}")
     if address is None:
         name = port.partition("_")[0]
-        raise Unavailable(f"{name} is not up: scripts/stack up --with {name}")
+        why = stack_status()["missing"].get(name, f"scripts/stack up --with {name}")
+        raise Unavailable(f"{name} is not up: {why}")
     return address
 
 
