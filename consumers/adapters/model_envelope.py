@@ -39,9 +39,9 @@ class EnvelopeModel:
         self._form = envelope(settings)
         self._http = ModelHttp(settings, most_bytes=MOST_REQUEST_BYTES)
         root = settings.url.rstrip("/") if self._form.path else settings.url
-        self._url = URL(root + self._form.path)
+        self.url = URL(root + self._form.path)
         self._health_url = URL(root + self._form.health) if self._form.health else None
-        self._shown_url = config.shown_url(str(self._url))
+        self._shown_url = config.shown_url(str(self.url))
         # Without it SageMaker's containers choose a form themselves.
         is_lines = self._form.answers == LINES
         self._accept = {"Accept": requests.JSON_LINES} if is_lines else {}
@@ -65,12 +65,16 @@ class EnvelopeModel:
         rows = sum(payload.rows for payload in payloads)
         if self._form.is_single and rows > 1:
             raise Poison("too_large", f"{rows} rows; this request carries one")
-        body, headers = self._form.encode(payloads)
-        request = Request(body, {**headers, **self._accept})
-        reply = await self._http.post(self._url, request, rows)
+        request = self.request(payloads)
+        reply = await self._http.post(self.url, request, rows)
         if reply.status != OK:
             raise self._refusal(reply, len(request.body))
         return self._parsed(reply.body, rows)
+
+    def request(self, payloads: Sequence[Payload]) -> Request:
+        """What is posted for these rows."""
+        body, headers = self._form.encode(payloads)
+        return Request(body, {**headers, **self._accept})
 
     async def ready(self) -> bool:
         try:
@@ -106,7 +110,7 @@ class EnvelopeModel:
         """A server without the model has nothing there; what one that has it makes of a question
         that is not meant for it tells nothing.
         """
-        reply = await self._http.look(self._url, LOOK_S, "OPTIONS")
+        reply = await self._http.look(self.url, LOOK_S, "OPTIONS")
         if reply.status in (401, 403, NOT_FOUND) or reply.status > 500:
             raise of_server(self._refusal(reply, 0))
 

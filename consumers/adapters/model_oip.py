@@ -12,7 +12,10 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from yarl import URL
+
 from consumers import config, requests
+from consumers.adapters.model_http import Request
 from consumers.adapters.oip_columns import Filled
 from consumers.adapters.oip_inputs import fill
 from consumers.adapters.oip_outputs import Output, answers, spread
@@ -45,6 +48,15 @@ class Wire(Protocol):
         self, filled: Filled, identity: str, outputs: Sequence[str]
     ) -> tuple[list[Output], Filled]:
         """The outputs, and the rows that they are of: some may not have been fit for the wire."""
+        ...
+
+    @property
+    def url(self) -> URL:
+        """Where inferences are sent."""
+        ...
+
+    def request(self, filled: Filled, identity: str, outputs: Sequence[str]) -> Request:
+        """What `infer` sends to a server that has answered before."""
         ...
 
     def forget(self) -> None:

@@ -30,8 +30,8 @@ class TorchServeModel:
 
     def __init__(self, settings: config.Model) -> None:
         self._form = requests.find(settings.request)
-        self._url = _predictions_url(settings)
-        self._shown_url = config.shown_url(str(self._url))
+        self.url = _predictions_url(settings)
+        self._shown_url = config.shown_url(str(self.url))
         self._http = ModelHttp(
             settings, most_bytes=MOST_REQUEST_BYTES, is_denied=torchserve_refusals.is_denied
         )
@@ -50,18 +50,21 @@ class TorchServeModel:
         rows = sum(payload.rows for payload in payloads)
         if self._form.single and rows > 1:
             raise Poison("too_large", f"{rows} rows; this request carries one")
-        request = Request(*self._form.encode(payloads))
-        reply = await self._http.post(self._url, request, rows)
+        request = self.request(payloads)
+        reply = await self._http.post(self.url, request, rows)
         if reply.status != OK:
             raise torchserve_refusals.refusal(*reply, self._shown_url, len(request.body))
         parse = model_answers.parse_single if self._form.single else model_answers.parse
         return parse(reply.body, rows)
 
+    def request(self, payloads: Sequence[Payload]) -> Request:
+        """What is posted for these rows."""
+        return Request(*self._form.encode(payloads))
+
     async def ready(self) -> bool:
         """Is an empty batch answered, if only by a complaint? `/ping` tells nothing of workers."""
         try:
-            nothing = Request(*self._form.encode(()))
-            reply = await self._http.look(self._url, READY_TIMEOUT_S, "POST", nothing)
+            reply = await self._http.look(self.url, READY_TIMEOUT_S, "POST", self.request(()))
         except (Unreachable, Fatal):
             return False
         if reply.status == OK:

@@ -40,7 +40,7 @@ def open_model(cfg: config.Config) -> Model:
         return AloneModel(EmbeddingsModel(settings))
     _check_request(settings, OIP_REQUESTS)
     columns = len(cfg.rows.columns) if cfg.rows.columns else None
-    return AloneModel(OipModel(settings, _wire(settings), columns))
+    return AloneModel(OipModel(settings, open_wire(settings), columns))
 
 
 def _check_request(settings: config.Model, known: tuple[str, ...]) -> None:
@@ -53,7 +53,7 @@ def _check_request(settings: config.Model, known: tuple[str, ...]) -> None:
         )
 
 
-def _wire(settings: config.Model) -> Wire:
+def open_wire(settings: config.Model) -> Wire:
     if settings.protocol == "oip":
         return RestWire(settings)
     try:
@@ -71,7 +71,7 @@ async def wanted(cfg: config.Config) -> Signature | None:
     """What the model takes, where the protocol has a way to ask. Raises as the model does."""
     if cfg.model.protocol not in ("oip", "oip-grpc"):
         return None
-    wire = _wire(cfg.model)
+    wire = open_wire(cfg.model)
     try:
         told = await wire.describe()
     finally:

@@ -6,17 +6,24 @@ first use: the model's adapter.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import grpc
 import grpc.aio
+from yarl import URL
 
 from consumers import config
 from consumers.adapters.certificates import authorities
-from consumers.adapters.model_http import LEARNED_SHARE, LEAST_LIMIT_BYTES, read_token
+from consumers.adapters.model_http import (
+    LEARNED_SHARE,
+    LEAST_LIMIT_BYTES,
+    Request,
+    read_token,
+)
 from consumers.adapters.model_oip import Description
 from consumers.adapters.model_refusals import of_server
 from consumers.adapters.oip_columns import Filled
@@ -57,6 +64,7 @@ class GrpcWire:
             )
         self._settings = settings
         self._target = f"{parts.hostname}:{parts.port}"
+        self.url = URL(f"grpc://{self._target}")
         self._is_secure = parts.scheme in _SECURE
         self._timeout_s = settings.timeout_ms / 1000
         self._token_file = Path(settings.token_file) if settings.token_file else None
@@ -97,7 +105,25 @@ class GrpcWire:
     async def infer(
         self, filled: Filled, identity: str, outputs: Sequence[str]
     ) -> tuple[list[Output], Filled]:
-        fields = {
+        fields = self._fields(filled, identity, outputs)
+        sent_bytes = sum(map(len, fields["raw_input_contents"]))
+        if sent_bytes > self._most_bytes and filled.sent > 1:
+            raise Poison("too_large", f"{filled.sent} rows are {sent_bytes} bytes")
+        try:
+            answer = await self._call("ModelInfer", fields, self._timeout_s)
+        except Poison as error:
+            if error.code == "too_large" and filled.sent > 1:
+                learned = int(sent_bytes * LEARNED_SHARE)
+                self._most_bytes = max(LEAST_LIMIT_BYTES, min(self._most_bytes, learned))
+            raise
+        return _outputs(answer), filled
+
+    def request(self, filled: Filled, identity: str, outputs: Sequence[str]) -> Request:
+        message = MESSAGES["ModelInferRequest"](**self._fields(filled, identity, outputs))
+        return Request(message.SerializeToString(), {})
+
+    def _fields(self, filled: Filled, identity: str, outputs: Sequence[str]) -> dict[str, Any]:
+        return {
             "model_name": self._settings.name,
             "model_version": self._settings.version or "",
             "id": identity,
@@ -112,17 +138,6 @@ class GrpcWire:
             ],
             "raw_input_contents": [bytes(column.raw()) for column in filled.columns],
         }
-        sent_bytes = sum(map(len, fields["raw_input_contents"]))
-        if sent_bytes > self._most_bytes and filled.sent > 1:
-            raise Poison("too_large", f"{filled.sent} rows are {sent_bytes} bytes")
-        try:
-            answer = await self._call("ModelInfer", fields, self._timeout_s)
-        except Poison as error:
-            if error.code == "too_large" and filled.sent > 1:
-                learned = int(sent_bytes * LEARNED_SHARE)
-                self._most_bytes = max(LEAST_LIMIT_BYTES, min(self._most_bytes, learned))
-            raise
-        return _outputs(answer), filled
 
     def forget(self) -> None:
         """Nothing is learned but the size of requests, which is kept."""
@@ -173,6 +188,21 @@ class GrpcWire:
             else:
                 self._channel = grpc.aio.insecure_channel(self._target, _OPTIONS)
         return self._channel
+
+
+@asynccontextmanager
+async def poster(url: str) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
+    """Sends messages that are made already, without TLS, and reads nothing of the answers."""
+    async with grpc.aio.insecure_channel(urlsplit(url).netloc, _OPTIONS) as channel:
+        call = channel.unary_unary(f"/{SERVICE}/ModelInfer")
+
+        async def post(message: bytes) -> None:
+            try:
+                await call(message)
+            except grpc.aio.AioRpcError as error:
+                raise refusal(error.code(), error.details() or "", url) from None
+
+        yield post
 
 
 def _outputs(answer: Any) -> list[Output]:

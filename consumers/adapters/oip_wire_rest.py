@@ -35,8 +35,8 @@ class RestWire:
         self._http = ModelHttp(settings, most_bytes=MOST_REQUEST_BYTES)
         self._server_url = URL(f"{settings.url.rstrip('/')}/v2", encoded=True)
         self._url = _model_url(self._server_url, settings)
-        self._infer_url = self._url / "infer"
-        self._shown_url = config.shown_url(str(self._infer_url))
+        self.url = self._url / "infer"
+        self._shown_url = config.shown_url(str(self.url))
         self._is_binary: bool | None = None
 
     async def describe(self) -> Description:
@@ -58,10 +58,11 @@ class RestWire:
         self, filled: Filled, identity: str, outputs: Sequence[str]
     ) -> tuple[list[Output], Filled]:
         if self._is_binary:
-            return await self._infer_binary(filled, identity, outputs), filled
+            return await self._infer(self.request(filled, identity, outputs), filled), filled
         if self._is_binary is None:
             try:
-                found = await self._infer_binary(filled, identity, outputs)
+                binary = oip_rest.as_binary(filled, identity, outputs)
+                found = await self._infer(binary, filled)
             except (Rejected, Unreachable):
                 # The rows are bad, or the server takes no binary tensors; some hang up on them.
                 pass
@@ -71,9 +72,13 @@ class RestWire:
         filled = fit_for_json(filled)
         if not filled.sent:
             return [], filled
-        reply = await self._post(oip_rest.as_json(filled, identity, outputs), filled)
+        found = await self._infer(oip_rest.as_json(filled, identity, outputs), filled)
         self._is_binary = False
-        return oip_rest.read(reply), filled
+        return found, filled
+
+    def request(self, filled: Filled, identity: str, outputs: Sequence[str]) -> Request:
+        make = oip_rest.as_binary if self._is_binary else oip_rest.as_json
+        return make(filled, identity, outputs)
 
     def forget(self) -> None:
         self._is_binary = None
@@ -81,17 +86,11 @@ class RestWire:
     async def aclose(self) -> None:
         await self._http.aclose()
 
-    async def _infer_binary(
-        self, filled: Filled, identity: str, outputs: Sequence[str]
-    ) -> list[Output]:
-        request = oip_rest.as_binary(filled, identity, outputs)
-        return oip_rest.read(await self._post(request, filled))
-
-    async def _post(self, request: Request, filled: Filled) -> Reply:
-        reply = await self._http.post(self._infer_url, request, filled.sent)
+    async def _infer(self, request: Request, filled: Filled) -> list[Output]:
+        reply = await self._http.post(self.url, request, filled.sent)
         if reply.status != OK:
             raise oip_rest.refusal(reply, self._shown_url, len(request.body))
-        return reply
+        return oip_rest.read(reply)
 
     async def _takes_binary(self) -> bool | None:
         """None: neither the settings nor the server say."""

@@ -44,6 +44,8 @@ class Body(Struct):
 
 def read_body(cfg: config.Config, path: Path) -> Body:
     """Raises `Fatal` if the worker could not answer every row of it."""
+    if cfg.model.protocol != "torchserve":
+        raise _refused(path, f"it goes to TorchServe only, not by {cfg.model.protocol}")
     try:
         if path.stat().st_size > MOST_BYTES:
             raise _refused(path, f"more than {MOST_BYTES >> 20} MiB")

@@ -1,20 +1,32 @@
 """The two clients that the worker is compared with, each a process of its own.
 
-Rule: they do nothing but post rows that were made beforehand, and read the answers; the direct
-client with the worker's own HTTP settings, the seed's method as it was published: a row per
-request, 1,000 at a time, on aiohttp's defaults.
+Rule: they do nothing but post requests that were made beforehand, in the protocol of the model, and
+read the answers; the direct client with the worker's own HTTP settings, the seed's method as it was
+published: a row per request, 1,000 at a time, on aiohttp's defaults, in JSON where the server
+takes that.
 """
 
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import Literal
 
 import aiohttp
 from msgspec import Struct
+from msgspec.structs import replace
+from yarl import URL
 
 from consumers import config
+from consumers.adapters.model_ready_made import (
+    Post,
+    ReadyMade,
+    grpc_poster,
+    ready_made,
+    request_of,
+)
+from consumers.adapters.model_torchserve import TorchServeModel
 from consumers.bench import load
 from consumers.bench.body import Request
 from consumers.errors import Fatal
@@ -33,7 +45,7 @@ class HttpTask(Struct):
     any) were sent; `body` instead of `rows` of numbers.
     """
 
-    url: str
+    model: config.Model
     method: Literal["direct", "seed"]
     seconds: float
     warm_up_s: float = 0.0
@@ -61,18 +73,16 @@ async def post(task: HttpTask) -> HttpAnswer:
     return await ask("http_load", task, HttpAnswer)
 
 
-def predictions_url(cfg: config.Config) -> str:
-    return f"{cfg.model.url.rstrip('/')}/predictions/{cfg.model.name}"
-
-
 async def warm_up(
     cfg: config.Config, requests: int, body: Request | None, tell: Callable[[str], None]
 ) -> None:
     """This many small requests, for a bounded time."""
     if requests:
         tell("warming up the model server")
-        url = predictions_url(cfg)
-        await post(HttpTask(url, "direct", WARM_UP_LIMIT_S, rows=8, requests=requests, body=body))
+        task = HttpTask(
+            cfg.model, "direct", WARM_UP_LIMIT_S, rows=8, requests=requests, body=body
+        )
+        await post(task)
 
 
 async def _work(task: HttpTask) -> None:
@@ -112,38 +122,51 @@ class _Meter:
         )
 
 
-async def _post(
-    session: aiohttp.ClientSession, url: str, body: bytes, headers: dict[str, str]
-) -> None:
-    async with session.post(url, data=body, headers=headers) as response:
-        text = await response.read()
-        if response.status != 200:
-            raise Fatal(f"{url} answered {response.status}: {text[:200]!r}")
+@asynccontextmanager
+async def _posting(ready: ReadyMade, session: aiohttp.ClientSession) -> AsyncIterator[Post]:
+    if ready.is_grpc:
+        async with grpc_poster(ready) as send:
+            yield send
+        return
+
+    async def post_one(body: bytes) -> None:
+        url, headers = ready.url, ready.headers
+        async with session.post(URL(url, encoded=True), data=body, headers=headers) as response:
+            text = await response.read()
+            if response.status != 200:
+                raise Fatal(f"{url} answered {response.status}: {text[:200]!r}")
+
+    yield post_one
+
+
+async def _ready(task: HttpTask) -> ReadyMade:
+    if task.body is not None:
+        url = TorchServeModel(task.model).url
+        return ReadyMade(str(url), task.body.headers, [task.body.data])
+    settings = replace(task.model, request=request_of(task.model))
+    payloads = load.payloads(DIRECT_BODIES, task.rows, settings.request)
+    return await ready_made(settings, payloads)
 
 
 async def _direct(task: HttpTask) -> HttpAnswer:
-    bodies: Iterator[bytes]
-    if task.body is not None:
-        rows, headers = task.body.rows, task.body.headers
-        bodies = itertools.repeat(task.body.data)
-    else:
-        rows = task.rows
-        headers = {"Content-Type": "application/octet-stream", "X-Rows": str(rows)}
-        bodies = itertools.cycle(load.float32_requests(DIRECT_BODIES, rows))
+    rows = task.body.rows if task.body else task.rows
+    ready = await _ready(task)
+    bodies = itertools.cycle(ready.bodies)
     meter = _Meter(task.warm_up_s)
     end_s = time.monotonic() + task.warm_up_s + task.seconds
     numbers: Iterator[int] = iter(range(task.requests)) if task.requests else itertools.count()
-    async with aiohttp.ClientSession(
+    session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
         cookie_jar=aiohttp.DummyCookieJar(),
         skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
-    ) as session:
+    )
+    async with session, _posting(ready, session) as send:
 
         async def one_slot() -> None:
             for _ in numbers:
                 if time.monotonic() >= end_s:
                     return
-                await _post(session, task.url, next(bodies), headers)
+                await send(next(bodies))
                 meter.count(rows)
 
         async with asyncio.TaskGroup() as slots:
@@ -153,13 +176,14 @@ async def _direct(task: HttpTask) -> HttpAnswer:
 
 
 async def _seed(task: HttpTask) -> HttpAnswer:
-    bodies = list(load.json_rows(SEED_GROUP_ROWS))
-    headers = {"Content-Type": "application/json"}
-    rows, began_s, cpu_s = 0, time.monotonic(), time.process_time()
-    async with aiohttp.ClientSession() as session:
+    settings = replace(task.model, request="json")
+    ready = await ready_made(settings, load.payloads(SEED_GROUP_ROWS, 1, "json"))
+    session = aiohttp.ClientSession()
+    async with session, _posting(ready, session) as send:
+        rows, began_s, cpu_s = 0, time.monotonic(), time.process_time()
         while (took_s := time.monotonic() - began_s) < task.seconds:
-            await asyncio.gather(*(_post(session, task.url, body, headers) for body in bodies))
-            rows += len(bodies)
+            await asyncio.gather(*map(send, ready.bodies))
+            rows += len(ready.bodies)
         took_s = time.monotonic() - began_s
     return HttpAnswer(rows, took_s, time.process_time() - cpu_s, rows)
 

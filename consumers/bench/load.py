@@ -4,12 +4,13 @@ Rule: the same numbers on every run and machine (a fixed seed), so that two repo
 what was measured.
 """
 
-from collections.abc import Iterator
 from io import BytesIO
 
 import numpy as np
 
-from consumers.core.payload import Float32Matrix
+from consumers import config, requests
+from consumers.adapters.model_ready_made import request_of
+from consumers.core.payload import Float32Matrix, JsonRows, Matrix, Payload
 from schemas.codec import encode_reference
 from schemas.reference import Reference
 
@@ -17,9 +18,12 @@ COLUMNS = 16
 SEED = 20
 # The model server's plateau (docs/performance.md); the worker under test is set to the same.
 BATCH_ROWS = 512
-# The worker's settings for rows of numbers; another body comes with the caller's own.
-NUMBERS = {"MODEL__REQUEST": "float32", "WINDOW__MAX_ROWS": str(BATCH_ROWS)}
 HUGE_PART_ROWS = 10_000
+
+
+def numbers(settings: config.Model) -> dict[str, str]:
+    """The worker's settings for rows of numbers; another body comes with the caller's own."""
+    return {"MODEL__REQUEST": request_of(settings), "WINDOW__MAX_ROWS": str(BATCH_ROWS)}
 
 
 def matrix(rows: int, number: int) -> Float32Matrix:
@@ -50,11 +54,13 @@ def reference(
     return stream.encode(), value
 
 
-def float32_requests(count: int, rows: int = BATCH_ROWS) -> list[bytes]:
-    return [matrix(rows, number).astype("<f4").tobytes() for number in range(count)]
+def payloads(count: int, rows: int, request: str) -> list[Payload]:
+    """Rows as they are read for `model.request`."""
+    made = [matrix(rows, number) for number in range(count)]
+    if requests.find(request).takes == "matrix":
+        return [Matrix(one.astype("<f4")) for one in made]
+    return [JsonRows.of([_element(row) for row in one.tolist()]) for one in made]
 
 
-def json_rows(count: int) -> Iterator[bytes]:
-    """One request per row, as the seed's method sends them."""
-    for row in matrix(count, 0).tolist():
-        yield b"[[%b]]" % b",".join(b"%.6f" % value for value in row)
+def _element(row: list[float]) -> bytes:
+    return b"[%b]" % b",".join(b"%.6f" % value for value in row)

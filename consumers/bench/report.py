@@ -79,7 +79,8 @@ def throughput_table(report: ThroughputReport) -> Table:
     table = Table(
         title="Throughput" if rounds == 1 else f"Throughput, medians of {rounds} rounds",
         caption=f"{report.body or f'{report.columns} columns'}; requests of {report.batch_rows} "
-        f"{report.request} rows, {report.in_flight} in flight; {report.partitions} partitions; "
+        f"{report.request} rows by {report.protocol}, {report.in_flight} in flight; "
+        f"{report.partitions} partitions; "
         f"{os.cpu_count()} cores",
     )
     table.add_column("rows per object")

@@ -10,6 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from consumers import config
+from consumers.adapters.model_ready_made import request_of
 from consumers.bench import generator, load
 from consumers.bench.body import Body, read_body
 from consumers.bench.http_load import WARM_UP_REQUESTS, warm_up
@@ -79,7 +80,7 @@ async def measure(
         bound_ms=plan.bound_ms,
         rows=body.rows if body else plan.rows,
         body=plan.body.name if plan.body else None,
-        request=cfg.model.request if body else "float32",
+        request=cfg.model.request if body else request_of(cfg.model),
         beside_rows=plan.beside_rows,
         streams=proven,
         proof=search.trials[-1] if proven else None,
@@ -148,7 +149,7 @@ class _Search:
             pids=self._pids,
             beside_rows=plan.beside_rows,
             extension=body.extension if body else ".csv",
-            settings={} if body else load.NUMBERS,
+            settings={} if body else load.numbers(self._cfg.model),
         )
         trial = await run_trial(self._cfg, self._config_path, task)
         self.trials.append(trial)

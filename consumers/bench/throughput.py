@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, convert
 
 from consumers import config
+from consumers.adapters.model_ready_made import request_of
 from consumers.bench import load
 from consumers.bench.body import Body, read_body
 from consumers.bench.http_load import (
@@ -23,7 +24,6 @@ from consumers.bench.http_load import (
     HttpAnswer,
     HttpTask,
     post,
-    predictions_url,
     warm_up,
 )
 from consumers.bench.place import (
@@ -86,6 +86,7 @@ class ThroughputReport(Struct, kw_only=True):
     batch_rows: int
     in_flight: int
     partitions: int
+    protocol: str
     summaries: list[Summary]
     rounds: list[Round]
 
@@ -122,7 +123,6 @@ async def measure(
     body = None if plan.body is None else read_body(cfg, plan.body)
     sizes = plan.sizes if body is None else (body.rows,)
     await warm_up(cfg, plan.warm_up_requests, body.small if body else None, tell)
-    url = predictions_url(cfg)
     rounds: list[Round] = []
     pids = service_pids(cfg)
     async with fresh_bucket(cfg.objects) as bucket:
@@ -133,19 +133,20 @@ async def measure(
                 tell(f"round {number + 1} of {plan.rounds}: objects of {size} rows")
                 await quiet(pids, plan.quiet_wait_s, tell)
                 full = body.full if body else None
-                task = HttpTask(url, "direct", plan.direct_s, warm_up_s=0.5, body=full)
+                task = HttpTask(cfg.model, "direct", plan.direct_s, warm_up_s=0.5, body=full)
                 direct = await post(task)
                 load_of = _Load(bucket.name, size, plan.objects(size), body)
                 ours = await _pipeline(cfg, config_path, load_of)
-                seed = None if body else await post(HttpTask(url, "seed", plan.seed_s))
+                seed = None if body else await post(HttpTask(cfg.model, "seed", plan.seed_s))
                 rounds.append(_round(size, plan.objects(size), ours, direct, seed))
     return ThroughputReport(
         body=plan.body.name if plan.body else None,
-        request=cfg.model.request if body else "float32",
         columns=None if body else load.COLUMNS,
         batch_rows=body.full.rows if body else load.BATCH_ROWS,
         in_flight=cfg.model.max_in_flight,
         partitions=PARTITIONS,
+        protocol=cfg.model.protocol,
+        request=cfg.model.request if body else request_of(cfg.model),
         summaries=[
             summarise([entry for entry in rounds if entry.rows_per_object == size])
             for size in sizes
@@ -174,7 +175,7 @@ class _Load(NamedTuple):
 
 
 async def _pipeline(cfg: config.Config, config_path: Path | None, task: _Load) -> _Ours:
-    settings = {} if task.body else load.NUMBERS
+    settings = {} if task.body else load.numbers(cfg.model)
     async with fresh_topics(cfg.kafka) as topics:
         await publish(cfg.kafka, topics.input, _references(task))
         async with (

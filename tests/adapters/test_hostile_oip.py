@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from consumers import config
@@ -18,8 +18,6 @@ from consumers.adapters.oip_signature import DTYPES, signature
 from consumers.errors import Fatal, PenstockError, Poison
 
 ROWS = 3
-# A busy machine is no failure.
-patiently = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 ANYTHING = st.recursive(
     SCALARS,
@@ -51,7 +49,6 @@ def taken(body: bytes, length: str | None) -> None:
         orjson.loads(value)
 
 
-@patiently
 @given(st.lists(OUTPUT, max_size=3), st.binary(max_size=50))
 def test_outputs_of_any_kind_are_answers_or_an_error_of_ours(
     outputs: list[Any], tail: bytes
@@ -61,7 +58,6 @@ def test_outputs_of_any_kind_are_answers_or_an_error_of_ours(
     taken(head + tail, str(len(head)))
 
 
-@patiently
 @given(st.binary(max_size=80), st.none() | st.text(max_size=8) | st.integers().map(str))
 def test_bytes_of_any_kind_are_an_error_of_ours(body: bytes, length: str | None) -> None:
     taken(body, length)
@@ -75,7 +71,6 @@ def test_an_answer_nested_too_deep_is_refused(depth: int) -> None:
         answers(read(Reply(200, {}, shape)), ROWS)
 
 
-@patiently
 @given(ANYTHING, ANYTHING)
 def test_a_description_of_any_kind_is_a_usage_error_at_worst(inputs: Any, limits: Any) -> None:
     for metadata in (
@@ -88,7 +83,6 @@ def test_a_description_of_any_kind_is_a_usage_error_at_worst(inputs: Any, limits
             continue
 
 
-@patiently
 @given(st.integers(100, 599), st.binary(max_size=60) | ANYTHING.map(json.dumps).map(str.encode))
 def test_a_complaint_of_any_kind_is_told_on_one_short_line(status: int, body: bytes) -> None:
     error = refusal(Reply(status, {}, body), "http://model", 1)

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import orjson
 import pytest
+from yarl import URL
 
 from consumers import config
 from consumers.adapters.model_oip import LOOK_AGAIN_S, Description, OipModel
@@ -138,10 +139,14 @@ class Refusing:
         self.looks += 1
         return Description({"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 16]}]}, {})
 
+    url = URL("http://nowhere")
+
     async def check_ready(self) -> None: ...
 
     async def infer(self, *_: object) -> Any:
         raise Rejected("model_rejected", "no")
+
+    def request(self, *_: object) -> Any: ...
 
     def forget(self) -> None: ...
 

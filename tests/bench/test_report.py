@@ -65,7 +65,14 @@ def throughput_report(cpu_us_per_row: float | None = 2.345) -> ThroughputReport:
         seed_rows_per_s=1_195.0,
     )
     return ThroughputReport(
-        columns=16, batch_rows=512, in_flight=4, partitions=4, summaries=[summary], rounds=[]
+        columns=16,
+        batch_rows=512,
+        in_flight=4,
+        partitions=4,
+        protocol="oip",
+        request="float32",
+        summaries=[summary],
+        rounds=[],
     )
 
 

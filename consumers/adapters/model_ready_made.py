@@ -1,0 +1,77 @@
+"""Requests that are made beforehand, in whatever protocol, for those who measure a model server.
+
+Rule: they are the bytes that the adapter of `model.protocol` would send, and nothing is read of the
+answer. Owner: the bench.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple
+
+from consumers import config
+from consumers.adapters.model_envelope import EnvelopeModel
+from consumers.adapters.model_oip import Wire
+from consumers.adapters.model_torchserve import TorchServeModel
+from consumers.adapters.models import open_wire
+from consumers.adapters.oip_inputs import fill
+from consumers.adapters.oip_signature import signature
+from consumers.core.payload import Payload
+from consumers.errors import EXIT_USAGE, Fatal
+
+GRPC = "grpc"
+
+
+class ReadyMade(NamedTuple):
+    """What is posted where; over gRPC the bodies are messages."""
+
+    url: str
+    headers: Mapping[str, str]
+    bodies: Sequence[bytes]
+
+    @property
+    def is_grpc(self) -> bool:
+        return self.url.startswith(GRPC)
+
+
+Post = Callable[[bytes], Awaitable[None]]
+
+
+async def ready_made(settings: config.Model, payloads: Sequence[Payload]) -> ReadyMade:
+    """A request for each of the payloads, which have one number of rows."""
+    if settings.protocol in ("oip", "oip-grpc"):
+        wire = open_wire(settings)
+        try:
+            return await _of_wire(settings, wire, payloads)
+        finally:
+            await wire.aclose()
+    if settings.protocol == "openai-embeddings":
+        raise Fatal(
+            "the bench's rows are numbers, and model.protocol = 'openai-embeddings' wants texts",
+            exit_code=EXIT_USAGE,
+        )
+    known = TorchServeModel if settings.protocol == "torchserve" else EnvelopeModel
+    model = known(settings)
+    made = [model.request([payload]) for payload in payloads]
+    return ReadyMade(str(model.url), made[0].headers, [one.body for one in made])
+
+
+async def _of_wire(settings: config.Model, wire: Wire, payloads: Sequence[Payload]) -> ReadyMade:
+    told = await wire.describe()
+    known = signature(told.metadata, told.limits, settings)
+    filled = [fill(known, [payload]) for payload in payloads]
+    # What the server takes is known for certain after the first answer.
+    await wire.infer(filled[0], "first", known.outputs)
+    # Ids of one length: a header says how long the JSON is.
+    made = [wire.request(one, f"{place:06}", known.outputs) for place, one in enumerate(filled)]
+    return ReadyMade(str(wire.url), made[0].headers, [one.body for one in made])
+
+
+def request_of(settings: config.Model) -> str:
+    """The form of numbers that costs least; JSON servers have one of their own."""
+    return settings.request if settings.protocol == "http" else "float32"
+
+
+def grpc_poster(ready: ReadyMade) -> AbstractAsyncContextManager[Post]:
+    from consumers.adapters.oip_wire_grpc import poster  # noqa: PLC0415 - an extra
+
+    return poster(ready.url)
