@@ -14,14 +14,16 @@ from msgspec.structs import replace
 from consumers import config, requests
 from consumers.adapters.kafka_sink import KafkaSink
 from consumers.adapters.models import advice, open_model, wanted
-from consumers.adapters.stores import open_objects
+from consumers.adapters.stores import open_objects, places_of_caller
 from consumers.clock import SystemClock
+from consumers.core.places import Places
 from consumers.errors import EXIT_USAGE, Fatal, PenstockError
 from consumers.ops.topics import check_topics
-from consumers.ports import Location, Objects
+from consumers.ports import Location
 from consumers.services.canary import canary_of
 from consumers.services.startup import ask_model, ask_store
-from schemas.codec import SchemaError, split_url
+from schemas.errors import SchemaError
+from schemas.urls import split_url
 
 # A person waits for it: what takes longer is told as what is wrong.
 LOOK_S = 15.0
@@ -72,7 +74,7 @@ async def _topics(cfg: config.Config) -> str:
 
 async def _store(cfg: config.Config) -> str:
     url = cfg.objects.endpoint_url
-    objects = open_objects(cfg.objects)
+    objects = open_objects(cfg)
     try:
         await ask_store(objects, url)
     finally:
@@ -83,12 +85,13 @@ async def _store(cfg: config.Config) -> str:
 
 async def _object(cfg: config.Config, url: str) -> str:
     try:
-        bucket, key = split_url(url)
+        named, bucket, key = split_url(url)
     except SchemaError as error:
         raise Fatal(str(error), exit_code=EXIT_USAGE) from None
-    objects: Objects = open_objects(cfg.objects)
+    store = Places(places_of_caller(cfg)).of(named, bucket, key)
+    objects = open_objects(cfg, lazily=True)
     try:
-        part = await objects.part(Location(bucket, key), 0, 1)
+        part = await objects.part(Location(bucket, key, store=store), 0, 1)
     finally:
         await objects.aclose()
     return f"readable, {part.size:,} bytes"
