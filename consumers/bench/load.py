@@ -59,8 +59,9 @@ def payloads(count: int, rows: int, request: str) -> list[Payload]:
     made = [matrix(rows, number) for number in range(count)]
     if requests.find(request).takes == "matrix":
         return [Matrix(one.astype("<f4")) for one in made]
-    return [JsonRows.of([_element(row) for row in one.tolist()]) for one in made]
+    return [JsonRows.of([element(row) for row in one.tolist()]) for one in made]
 
 
-def _element(row: list[float]) -> bytes:
+def element(row: list[float]) -> bytes:
+    """A row as JSON, with six decimals."""
     return b"[%b]" % b",".join(b"%.6f" % value for value in row)

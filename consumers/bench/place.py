@@ -24,6 +24,8 @@ from consumers.adapters.kafka_topics import TopicShape, create_topics, delete_to
 from consumers.errors import EXIT_USAGE, Fatal, Unreachable
 
 PARTITIONS = 4
+# Kafka's default for a message.
+MESSAGE_BYTES = 1 << 20
 # Time stamps by the broker: one clock for all, and none of ours. Files of removed topics go at
 # once, as a round is up to 0.5 GB.
 TOPIC_SETTINGS = {"message.timestamp.type": "LogAppendTime", "file.delete.delay.ms": "1000"}
@@ -66,12 +68,17 @@ def _not_here(why: str) -> Fatal:
 
 
 @asynccontextmanager
-async def fresh_topics(settings: config.Kafka) -> AsyncIterator[Topics]:
+async def fresh_topics(
+    settings: config.Kafka, *, most_bytes: int | None = None
+) -> AsyncIterator[Topics]:
+    """`most_bytes`: of a message, where that is more than Kafka's default."""
     unique = uuid.uuid4().hex[:12]
     topics = Topics(f"bench-{unique}", f"bench-{unique}.out", f"bench-{unique}.dlq")
     # Clients warn that a topic is not known yet, or no longer: here that is how it begins and ends.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    await create_topics(settings, topics, TopicShape(PARTITIONS, settings=TOPIC_SETTINGS))
+    more = {"max.message.bytes": str(most_bytes)} if most_bytes else {}
+    shape = TopicShape(PARTITIONS, settings=TOPIC_SETTINGS | more)
+    await create_topics(settings, topics, shape)
     try:
         yield topics
     finally:
@@ -96,10 +103,15 @@ async def count_records(watcher: AIOKafkaConsumer, topic: str, partitions: int =
 
 
 async def publish(
-    settings: config.Kafka, topic: str, messages: Iterable[tuple[int, bytes, bytes]]
+    settings: config.Kafka,
+    topic: str,
+    messages: Iterable[tuple[int, bytes, bytes]],
+    most_bytes: int = MESSAGE_BYTES,
 ) -> None:
     """All of (partition, key, value), acknowledged."""
-    producer = AIOKafkaProducer(**connection(settings), linger_ms=5, max_batch_size=1_000_000)
+    producer = AIOKafkaProducer(
+        **connection(settings), linger_ms=5, max_batch_size=1_000_000, max_request_size=most_bytes
+    )
     what = "the publishing of references"
     async with opened(producer, settings, what), within(what, settings.timeout_ms / 1000):
         for partition, key, value in messages:

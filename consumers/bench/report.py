@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from consumers import config
-from consumers.bench import streams, throughput
+from consumers.bench import crayfish, streams, throughput
+from consumers.bench.crayfish import CrayfishPlan, CrayfishReport
 from consumers.bench.plot import p99_plot
 from consumers.bench.streams import StreamsPlan, StreamsReport
 from consumers.bench.tails import ticks_needed
@@ -28,6 +29,18 @@ async def run_throughput(
     Console().print(throughput_table(report))
     if json_path is not None:
         write_json(json_path, "throughput", report)
+
+
+async def run_crayfish(
+    cfg: config.Config, config_path: Path | None, plan: CrayfishPlan, json_path: Path | None
+) -> None:
+    tell = Console(stderr=True, log_path=False).log
+    report = await crayfish.measure(cfg, config_path, plan, tell)
+    console = Console()
+    console.print(crayfish_table(report))
+    console.print(published_table(report))
+    if json_path is not None:
+        write_json(json_path, "crayfish", report)
 
 
 async def run_streams(
@@ -91,6 +104,33 @@ def throughput_table(report: ThroughputReport) -> Table:
             continue  # it knows nothing but numbers
         cells = [_cell(form, getattr(entry, name)) for entry in report.summaries]
         table.add_row(title, *cells, style="bold" if name.startswith("ratio") else None)
+    return table
+
+
+def crayfish_table(report: CrayfishReport) -> Table:
+    table = Table(title=f"Crayfish: 784 numbers inline, TorchServe; {os.cpu_count()} cores for all")
+    names = ("workers of TorchServe", "rows a message", "rows/s", "rows per CPU second of ours")
+    for name in (*names, "p50 ms", "p99 ms"):
+        table.add_column(name, justify="right")
+    for case in report.cases:
+        table.add_row(
+            str(case.workers),
+            str(case.rows_per_message),
+            f"{case.rows_per_s:,.0f}",
+            _cell("{:,.0f}", case.rows_per_cpu_s),
+            f"{case.p50_ms:.0f}",
+            f"{case.p99_ms:.0f}",
+        )
+    return table
+
+
+def published_table(report: CrayfishReport) -> Table:
+    table = Table(title="As published (EDBT 2024), on other machines")
+    for name in ("", "rows/s, 1 worker", "32 workers", "ms of 32 rows", "ms of 512 rows"):
+        table.add_column(name, justify="right" if name else "left")
+    for one in report.published:
+        figures = (one.rows_per_s, one.rows_per_s_32, one.ms_32, one.ms_512)
+        table.add_row(one.system, *(f"{figure:,.0f}" for figure in figures))
     return table
 
 

@@ -182,7 +182,7 @@ async def _pipeline(cfg: config.Config, config_path: Path | None, task: _Load) -
             end_watcher(cfg.kafka) as watcher,
             running_worker(config_path, topics, **settings) as worker,
         ):
-            samples = await _watch(worker, watcher, topics.output, task.rows)
+            samples = await watch(worker, watcher, topics.output, task.rows)
             peak_rss_bytes = worker.usage().peak_rss_bytes
             await worker.stop()
         answer = await read(cfg.kafka, topics)
@@ -210,7 +210,7 @@ def _references(task: _Load) -> Iterator[tuple[int, bytes, bytes]]:
         yield number % PARTITIONS, *load.reference(task.bucket, key, stream)
 
 
-async def _watch(worker: Worker, watcher: Any, topic: str, rows: int) -> list[Sample]:
+async def watch(worker: Worker, watcher: Any, topic: str, rows: int) -> list[Sample]:
     """Rows on the topic and CPU time of the worker, until all rows are there."""
     samples = [Sample(0, 0.0)]
     deadline_s = time.monotonic() + ROUND_LIMIT_S

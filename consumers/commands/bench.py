@@ -1,4 +1,4 @@
-"""`penstock bench`: throughput, and streams under a latency bound."""
+"""`penstock bench`: throughput, streams under a latency bound, and a case that others published."""
 
 from pathlib import Path
 from typing import Any
@@ -156,3 +156,48 @@ def streams(
         quiet_wait_s=wait_for_quiet,
     )
     run_async(run_streams(context.load(), context.path, plan, json_path, plot_path))
+
+
+@bench.command()
+@click.option(
+    "--workers", type=click.IntRange(1, 32), multiple=True, default=(1, 2), show_default=True,
+    help="Of TorchServe. May be given several times.",
+)  # fmt: skip
+@click.option(
+    "--rows-per-message", "sizes", type=click.IntRange(1, 1_024), multiple=True,
+    default=(1, 32, 128, 512), show_default=True, help="May be given several times.",
+)  # fmt: skip
+@click.option(
+    "--rows", type=click.IntRange(1, 1_000_000), default=20_000, show_default=True,
+    help="Of each backlog.",
+)  # fmt: skip
+@click.option(
+    "--wait-for-quiet", type=click.FloatRange(0, 600), default=60, show_default=True,
+    help="Seconds to wait for unrelated processes; 0 measures at once.",
+)  # fmt: skip
+@click.option(
+    "--json",
+    "json_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the report here, too.",
+)
+@common
+@pass_context
+def crayfish(
+    context: Context,
+    workers: tuple[int, ...],
+    sizes: tuple[int, ...],
+    rows: int,
+    wait_for_quiet: float,
+    json_path: Path | None,
+) -> None:
+    """The case of the Crayfish benchmark (EDBT 2024), beside what its authors measured. About three
+    minutes.
+    """
+    from consumers.bench.crayfish import CrayfishPlan
+    from consumers.bench.report import run_crayfish
+
+    plan = CrayfishPlan(
+        workers=workers, rows_per_message=sizes, rows=rows, quiet_wait_s=wait_for_quiet
+    )
+    run_async(run_crayfish(context.load(), context.path, plan, json_path))
