@@ -64,7 +64,7 @@ def parse_single(raw: bytes, rows: int) -> Answers:
 
 def found_at(raw: bytes, pointer: str) -> bytes:
     """The part of an answer that a JSON pointer (RFC 6901) names, as JSON again."""
-    document = _loaded(raw)
+    document = loaded(raw)
     try:
         found = resolve(document, pointer)
     except LookupError:
@@ -106,7 +106,8 @@ def resolve(document: Any, pointer: str) -> Any:
     return document
 
 
-def _loaded(raw: bytes) -> Any:
+def loaded(raw: bytes) -> Any:
+    """JSON, and the NaN and Infinity that Python's own encoder writes. Raises `Rejected`."""
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as error:

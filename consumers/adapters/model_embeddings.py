@@ -13,7 +13,7 @@ import orjson
 from yarl import URL
 
 from consumers import config
-from consumers.adapters.model_http import ModelHttp, Reply, Request
+from consumers.adapters.model_http import HttpModel, ModelHttp, Reply, Request
 from consumers.adapters.model_refusals import (
     NOT_FOUND,
     OK,
@@ -25,7 +25,7 @@ from consumers.adapters.model_refusals import (
 )
 from consumers.adapters.oip_outputs import spread
 from consumers.core.payload import BytesRows, JsonRows, Payload
-from consumers.errors import Fatal, PenstockError, Poison, Rejected, Transient
+from consumers.errors import PenstockError, Poison, Rejected, Transient
 from consumers.ports import Answers
 
 LOOK_S: Final = 5.0
@@ -41,30 +41,23 @@ _TOO_MANY: Final = re.compile(
 _JSON: Final = {"Content-Type": "application/json"}
 
 
-class EmbeddingsModel:
+class EmbeddingsModel(HttpModel):
     """The port `Model`."""
 
     def __init__(self, settings: config.Model) -> None:
-        self._name = settings.name
-        self._version = settings.version
         # A text that is too long has the same status as a body that is.
-        self._http = ModelHttp(
-            settings, most_bytes=MOST_REQUEST_BYTES, is_too_large=_is_body_too_large
-        )
+        http = ModelHttp(settings, most_bytes=MOST_REQUEST_BYTES, is_too_large=_is_body_too_large)
+        super().__init__(settings, http)
+        self._name = settings.name
         root = settings.url.rstrip("/").removesuffix("/v1")
         self._url = URL(f"{root}/v1/embeddings")
         self._models_url = URL(f"{root}/v1/models")
         self._health_url = URL(f"{root}/health")
         self._shown_url = config.shown_url(str(self._url))
-        self.most_rows: int | None = None
-
-    @property
-    def version(self) -> str | None:
-        return self._version
 
     async def predict(self, payloads: Sequence[Payload]) -> Answers:
         if not payloads:
-            await self._check()
+            await self.check()
             return Answers([], {})
         elements = [element for payload in payloads for element in _elements(payload)]
         refused = {
@@ -73,16 +66,6 @@ class EmbeddingsModel:
         texts = [one for one in elements if type(one) is str]
         answers = await self._ask(texts) if texts else Answers([], {})
         return spread(answers, len(elements), refused)
-
-    async def ready(self) -> bool:
-        try:
-            await self._check()
-        except (Transient, Fatal):
-            return False
-        return True
-
-    async def aclose(self) -> None:
-        await self._http.aclose()
 
     async def _ask(self, texts: list[str]) -> Answers:
         if self.most_rows is not None and len(texts) > self.most_rows:
@@ -108,7 +91,7 @@ class EmbeddingsModel:
             return Transient(message)
         return by_status(reply.status, reply.headers, message, too_large=too_large, by_model=False)
 
-    async def _check(self) -> None:
+    async def check(self) -> None:
         """vLLM and TEI have an address for health; others list their models."""
         reply = await self._http.look(self._health_url, LOOK_S)
         if reply.status == NOT_FOUND:

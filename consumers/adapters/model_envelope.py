@@ -13,7 +13,7 @@ from yarl import URL
 from consumers import config, requests
 from consumers.adapters import model_answers
 from consumers.adapters.envelope_forms import LINES, envelope
-from consumers.adapters.model_http import ModelHttp, Reply, Request
+from consumers.adapters.model_http import HttpModel, ModelHttp, Reply, Request
 from consumers.adapters.model_refusals import (
     NOT_FOUND,
     OK,
@@ -23,7 +23,7 @@ from consumers.adapters.model_refusals import (
     too_large,
 )
 from consumers.core.payload import Payload
-from consumers.errors import Fatal, PenstockError, Poison, Transient
+from consumers.errors import PenstockError, Poison
 from consumers.ports import Answers
 
 # Health is answered from memory.
@@ -32,12 +32,12 @@ LOOK_S: Final = 5.0
 MOST_REQUEST_BYTES: Final = 64 << 20
 
 
-class EnvelopeModel:
+class EnvelopeModel(HttpModel):
     """The port `Model`."""
 
     def __init__(self, settings: config.Model) -> None:
         self._form = envelope(settings)
-        self._http = ModelHttp(settings, most_bytes=MOST_REQUEST_BYTES)
+        super().__init__(settings, ModelHttp(settings, most_bytes=MOST_REQUEST_BYTES))
         root = settings.url.rstrip("/") if self._form.path else settings.url
         self.url = URL(root + self._form.path)
         self._health_url = URL(root + self._form.health) if self._form.health else None
@@ -46,20 +46,10 @@ class EnvelopeModel:
         is_lines = self._form.answers == LINES
         self._accept = {"Accept": requests.JSON_LINES} if is_lines else {}
         self._row_error = settings.row_error
-        self._version = settings.version
-
-    @property
-    def version(self) -> str | None:
-        return self._version
-
-    @property
-    def most_rows(self) -> int | None:
-        """These servers do not say."""
-        return None
 
     async def predict(self, payloads: Sequence[Payload]) -> Answers:
         if not payloads:
-            await self._check()
+            await self.check()
             await self._check_address()
             return Answers([], {})
         rows = sum(payload.rows for payload in payloads)
@@ -76,16 +66,6 @@ class EnvelopeModel:
         body, headers = self._form.encode(payloads)
         return Request(body, {**headers, **self._accept})
 
-    async def ready(self) -> bool:
-        try:
-            await self._check()
-        except (Transient, Fatal):
-            return False
-        return True
-
-    async def aclose(self) -> None:
-        await self._http.aclose()
-
     def _parsed(self, raw: bytes, rows: int) -> Answers:
         if self._form.is_single:
             return model_answers.parse_single(raw, rows)
@@ -98,7 +78,7 @@ class EnvelopeModel:
             return answers
         return model_answers.refused_at(answers, self._row_error)
 
-    async def _check(self) -> None:
+    async def check(self) -> None:
         if self._health_url is None:
             await self._check_address()
             return

@@ -21,7 +21,7 @@ from yarl import URL
 from consumers import config
 from consumers.adapters.certificates import trusting, untrusted
 from consumers.adapters.model_refusals import OK, TOO_LARGE
-from consumers.errors import EXIT_USAGE, Fatal, NoAnswer, Poison, Unreachable
+from consumers.errors import EXIT_USAGE, Fatal, NoAnswer, Poison, Transient, Unreachable
 
 # A server that takes no connection in this time is away; the next probe should not wait for it.
 CONNECT_S: Final = 5.0
@@ -202,6 +202,35 @@ class ModelHttp:
                 response_class=_Response,
             )
         return self._session
+
+
+class HttpModel:
+    """What the port `Model` is over HTTP, whatever is sent: a subclass predicts and checks."""
+
+    # In one request, as far as the server says.
+    most_rows: int | None = None
+
+    def __init__(self, settings: config.Model, http: ModelHttp) -> None:
+        self._http = http
+        self._version = settings.version
+
+    @property
+    def version(self) -> str | None:
+        return self._version
+
+    async def ready(self) -> bool:
+        try:
+            await self.check()
+        except (Transient, Fatal):
+            return False
+        return True
+
+    async def check(self) -> None:
+        """Is the model there? Raises what its absence means."""
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
 
 
 class _Response(aiohttp.ClientResponse):

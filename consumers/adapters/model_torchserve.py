@@ -12,7 +12,7 @@ from yarl import URL
 
 from consumers import config, requests
 from consumers.adapters import model_answers, torchserve_refusals
-from consumers.adapters.model_http import ModelHttp, Request, address_of
+from consumers.adapters.model_http import HttpModel, ModelHttp, Request, address_of
 from consumers.adapters.model_refusals import NOT_FOUND, OK
 from consumers.core.payload import Payload
 from consumers.errors import Fatal, Poison, Unreachable, WorkerDied
@@ -25,26 +25,17 @@ READY_TIMEOUT_S: Final = 5.0
 MOST_REQUEST_BYTES: Final = 6_553_500
 
 
-class TorchServeModel:
+class TorchServeModel(HttpModel):
     """The port `Model`."""
 
     def __init__(self, settings: config.Model) -> None:
         self._form = requests.find(settings.request)
         self.url = _predictions_url(settings)
         self._shown_url = config.shown_url(str(self.url))
-        self._http = ModelHttp(
+        http = ModelHttp(
             settings, most_bytes=MOST_REQUEST_BYTES, is_denied=torchserve_refusals.is_denied
         )
-        self._version = settings.version
-
-    @property
-    def version(self) -> str | None:
-        return self._version
-
-    @property
-    def most_rows(self) -> int | None:
-        """These servers do not say."""
-        return None
+        super().__init__(settings, http)
 
     async def predict(self, payloads: Sequence[Payload]) -> Answers:
         rows = sum(payload.rows for payload in payloads)
@@ -71,9 +62,6 @@ class TorchServeModel:
             return True
         error = torchserve_refusals.refusal(*reply, self._shown_url, 0)
         return reply.status != NOT_FOUND and not isinstance(error, WorkerDied)
-
-    async def aclose(self) -> None:
-        await self._http.aclose()
 
 
 def _predictions_url(settings: config.Model) -> URL:

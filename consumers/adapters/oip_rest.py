@@ -4,7 +4,6 @@ Rule: a binary tensor follows the JSON as it lies in memory; in an answer either
 whatever was asked for. Pure functions; owner: the REST adapter.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any, Final
@@ -12,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
+from consumers.adapters.model_answers import loaded
 from consumers.adapters.model_http import Reply, Request
 from consumers.adapters.model_refusals import (
     NOT_FOUND,
@@ -64,7 +64,7 @@ def read(reply: Reply) -> list[Output]:
     length = reply.headers.get(JSON_LENGTH)
     is_cut = length is not None and length.isdecimal()
     end = int(length[:12]) if length is not None and is_cut else len(reply.body)
-    document = _document(reply.body[:end])
+    document = loaded(reply.body[:end])
     rest, found = memoryview(reply.body)[end:], []
     try:
         for one in document["outputs"]:
@@ -105,17 +105,6 @@ def _data(column: Column) -> Any:
         return [bytes(text).decode() for text in column.values]
     values = column.values.ravel()
     return orjson.Fragment(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY))
-
-
-def _document(raw: bytes) -> Any:
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        try:
-            # NaN and Infinity are no JSON, but Python's own encoder writes them.
-            return json.loads(raw)
-        except (ValueError, RecursionError):
-            raise unusable(f"it is not JSON ({error})") from None
 
 
 def _said(raw: bytes) -> str:

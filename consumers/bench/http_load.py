@@ -79,9 +79,7 @@ async def warm_up(
     """This many small requests, for a bounded time."""
     if requests:
         tell("warming up the model server")
-        task = HttpTask(
-            cfg.model, "direct", WARM_UP_LIMIT_S, rows=8, requests=requests, body=body
-        )
+        task = HttpTask(cfg.model, "direct", WARM_UP_LIMIT_S, rows=8, requests=requests, body=body)
         await post(task)
 
 

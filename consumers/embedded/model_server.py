@@ -7,19 +7,17 @@ prints its URL on the first line.
 
 import argparse
 import asyncio
-from collections import deque
-from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 
 import numpy as np
 import orjson
 from aiohttp import web
 
 from consumers.core.payload import Float32Matrix
+from consumers.embedded.scripted import ScriptedHttp, hang_up
 from consumers.handlers import rows_model
 from consumers.process.service import serve
 
-HOST: Final = "127.0.0.1"
 # TorchServe's own default.
 MAX_REQUEST_BYTES: Final = 6_553_500
 FEATURES: Final = rows_model.SIZES[0]
@@ -60,57 +58,30 @@ _ERRORS: Final[dict[Fault, tuple[int, str, str]]] = {
 }
 
 
-class EmbeddedModelServer:
+class EmbeddedModelServer(ScriptedHttp[Fault]):
     """`async with EmbeddedModelServer() as server:` post to `server.url`.
 
     `fail_next` scripts the next answers; `batch_rows` tells how many rows each answered batch had.
     """
 
+    most_bytes = MAX_REQUEST_BYTES
+
     def __init__(self, *, port: int = 0, token: str | None = None) -> None:
+        super().__init__(port)
         self.token = token
-        self.url = ""
         self.batch_rows: list[int] = []
-        self._port = port
-        self._faults: deque[Fault] = deque()
-        self._released = asyncio.Event()
         self._layers = rows_model.layers()
-        self._runner: web.AppRunner | None = None
 
-    def fail_next(self, *faults: Fault) -> None:
-        """The next requests fail so, one each; those after them are answered."""
-        self._faults.extend(faults)
-
-    def release(self) -> None:
-        """Answer whom `slow` keeps waiting."""
-        self._released.set()
-
-    async def __aenter__(self) -> Self:
-        app = web.Application(client_max_size=MAX_REQUEST_BYTES)
-        app.router.add_post("/predictions/{name}", self._predictions)
-        app.router.add_post("/predictions/{name}/{version}", self._predictions)
-        # The grace for open requests: nobody reads their answers any more.
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, HOST, self._port).start()
-        self.url = f"http://{HOST}:{self._runner.addresses[0][1]}"
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.release()
-        if self._runner is not None:
-            await self._runner.cleanup()
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        router.add_post("/predictions/{name}", self._predictions)
+        router.add_post("/predictions/{name}/{version}", self._predictions)
 
     async def _predictions(self, request: web.Request) -> web.StreamResponse:
-        fault = self._faults.popleft() if self._faults else self._refusal(request)
+        fault = self._next_fault() or self._refusal(request)
         if fault in _ERRORS:
             return _error_response(*_ERRORS[fault])
         if fault == "disconnected":
-            return _hang_up(request)
+            return hang_up(request)
         if fault == "slow":
             await self._released.wait()
         try:
@@ -220,18 +191,12 @@ def _closing(response: web.Response) -> web.Response:
     return response
 
 
-def _hang_up(request: web.Request) -> web.Response:
-    if request.transport is not None:
-        request.transport.abort()
-    return web.Response()
-
-
 async def _cut_short(request: web.Request, document: Any) -> web.StreamResponse:
     body = orjson.dumps(document)
     response = web.StreamResponse(headers={"Content-Length": str(len(body))})
     await response.prepare(request)
     await response.write(body[: len(body) // 2])
-    return _hang_up(request)
+    return hang_up(request)
 
 
 async def _serve(port: int) -> None:

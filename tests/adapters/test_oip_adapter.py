@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -35,19 +36,10 @@ from tests.support.reference_model import random_rows
 NUMBERS = random_rows(4)
 
 
-class Connected:
-    """An adapter on a server, closed at the end."""
-
-    def __init__(self, server: OipServer, columns: int | None = None, **settings: Any) -> None:
-        known = {"url": server.url, "request": "float32"}
-        made = msgspec.convert(known | settings, config.Model)
-        self.model = OipModel(made, RestWire(made), columns)
-
-    async def __aenter__(self) -> OipModel:
-        return self.model
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.model.aclose()
+def connected(server: OipServer, columns: int | None = None, **settings: Any) -> aclosing[OipModel]:
+    known = {"url": server.url, "request": "float32"}
+    made = msgspec.convert(known | settings, config.Model)
+    return aclosing(OipModel(made, RestWire(made), columns))
 
 
 @pytest.mark.parametrize(
@@ -56,14 +48,14 @@ class Connected:
 async def test_binary_tensors_are_sent_where_the_server_takes_them(
     manner: Manner, expected: list[bool]
 ) -> None:
-    async with OipServer(manner) as server, Connected(server) as model:
+    async with OipServer(manner) as server, connected(server) as model:
         for _ in range(3):
             expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
         assert [is_binary for is_binary, _, _ in server.requests] == expected * 3
 
 
 async def test_bad_rows_in_the_first_request_do_not_decide_what_the_server_takes() -> None:
-    async with OipServer("kserve") as server, Connected(server) as model:
+    async with OipServer("kserve") as server, connected(server) as model:
         server.fail_next("model_raised", "model_raised")
         with pytest.raises(Rejected):
             await model.predict([Matrix(NUMBERS)])
@@ -75,13 +67,13 @@ async def test_bad_rows_in_the_first_request_do_not_decide_what_the_server_takes
 async def test_the_settings_decide_before_the_server_is_asked(
     binary: str, *, expected: bool
 ) -> None:
-    async with OipServer("kserve") as server, Connected(server, binary=binary) as model:
+    async with OipServer("kserve") as server, connected(server, binary=binary) as model:
         expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
         assert [is_binary for is_binary, _, _ in server.requests] == [expected]
 
 
 async def test_every_request_has_an_id_of_its_own() -> None:
-    async with OipServer() as server, Connected(server) as model:
+    async with OipServer() as server, connected(server) as model:
         for _ in range(3):
             await model.predict([Matrix(NUMBERS)])
         identities = {identity for _, identity, _ in server.requests}
@@ -90,7 +82,7 @@ async def test_every_request_has_an_id_of_its_own() -> None:
 
 
 async def test_no_empty_batch_is_ever_sent() -> None:
-    async with OipServer() as server, Connected(server) as model:
+    async with OipServer() as server, connected(server) as model:
         assert await model.ready()
         assert await model.predict(()) == Answers([], {})
         refused = await model.predict([JsonRows.of([b'"no row"'])])
@@ -99,7 +91,7 @@ async def test_no_empty_batch_is_ever_sent() -> None:
 
 
 async def test_the_server_is_asked_what_the_model_takes_once_and_again_after_it_was_away() -> None:
-    async with OipServer() as server, Connected(server) as model:
+    async with OipServer() as server, connected(server) as model:
         for _ in range(3):
             await model.predict([Matrix(NUMBERS)])
         assert server.looks == 1
@@ -111,7 +103,7 @@ async def test_the_server_is_asked_what_the_model_takes_once_and_again_after_it_
 
 
 async def test_no_row_is_blamed_for_a_model_that_was_replaced_while_its_server_ran() -> None:
-    async with OipServer() as server, Connected(server) as model:
+    async with OipServer() as server, connected(server) as model:
         await model.predict([Matrix(NUMBERS)])
         server.model = ROWS._replace(inputs=[("renamed", *ROWS.inputs[0][1:])])
         server.fail_next("model_raised")
@@ -121,7 +113,7 @@ async def test_no_row_is_blamed_for_a_model_that_was_replaced_while_its_server_r
 
 async def test_rows_that_fit_only_the_model_of_now_are_not_refused_by_the_former_one() -> None:
     narrow = ROWS._replace(inputs=[("x", "FP32", [-1, 12])])
-    async with OipServer(model=narrow) as server, Connected(server) as model:
+    async with OipServer(model=narrow) as server, connected(server) as model:
         await model.predict(())
         server.model = ROWS
         with pytest.raises(Transient, match="the model was replaced"):
@@ -170,7 +162,7 @@ async def test_refusals_of_several_rows_ask_the_server_anew_once_a_second() -> N
 
 
 async def test_more_rows_than_the_server_takes_are_not_sent() -> None:
-    async with OipServer(model=ROWS._replace(most_rows=3)) as server, Connected(server) as model:
+    async with OipServer(model=ROWS._replace(most_rows=3)) as server, connected(server) as model:
         with pytest.raises(Poison, match="3 rows in one request") as caught:
             await model.predict([Matrix(NUMBERS)])
         assert (caught.value.code, server.requests) == ("too_large", [])
@@ -199,7 +191,7 @@ async def test_more_rows_than_the_server_takes_are_not_sent() -> None:
 async def test_a_fault_is_told_by_its_kind_and_the_next_request_is_answered(
     manner: Manner, fault: Fault, expected: type[PenstockError]
 ) -> None:
-    async with OipServer(manner) as server, Connected(server, binary="yes") as model:
+    async with OipServer(manner) as server, connected(server, binary="yes") as model:
         await model.predict([Matrix(NUMBERS)])
         server.fail_next(fault)
         with pytest.raises(expected) as caught:
@@ -210,7 +202,7 @@ async def test_a_fault_is_told_by_its_kind_and_the_next_request_is_answered(
 
 @pytest.mark.parametrize("fault", ["one_too_few", "one_too_many", "transposed"])
 async def test_rows_that_do_not_match_are_a_mismatch(fault: Fault) -> None:
-    async with OipServer() as server, Connected(server) as model:
+    async with OipServer() as server, connected(server) as model:
         server.fail_next(fault)
         with pytest.raises(Poison, match="was given 4 rows") as caught:
             await model.predict([Matrix(NUMBERS)])
@@ -218,13 +210,13 @@ async def test_rows_that_do_not_match_are_a_mismatch(fault: Fault) -> None:
 
 
 async def test_outputs_are_known_by_name_not_by_place() -> None:
-    async with OipServer() as server, Connected(server) as model:
+    async with OipServer() as server, connected(server) as model:
         server.fail_next("turned")
         expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
 
 
 async def test_an_output_that_was_asked_for_and_is_missing_is_a_mismatch() -> None:
-    async with OipServer() as server, Connected(server, outputs=["label", "score"]) as model:
+    async with OipServer() as server, connected(server, outputs=["label", "score"]) as model:
         expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
         server.fail_next("an_output_less")
         with pytest.raises(Poison, match="label is missing") as caught:
@@ -233,7 +225,7 @@ async def test_an_output_that_was_asked_for_and_is_missing_is_a_mismatch() -> No
 
 
 async def test_an_answer_that_is_not_finite_rejects_its_row_alone() -> None:
-    async with OipServer("mlserver") as server, Connected(server, binary="no") as model:
+    async with OipServer("mlserver") as server, connected(server, binary="no") as model:
         server.fail_next("not_a_number")
         answers = await model.predict([Matrix(NUMBERS)])
     assert list(answers.errors) == [0]
@@ -241,7 +233,7 @@ async def test_an_answer_that_is_not_finite_rejects_its_row_alone() -> None:
 
 
 async def test_a_server_that_takes_too_long_is_unreachable() -> None:
-    async with OipServer() as server, Connected(server, timeout_ms=100) as model:
+    async with OipServer() as server, connected(server, timeout_ms=100) as model:
         await model.predict([Matrix(NUMBERS)])
         server.fail_next("slow")
         with pytest.raises(Unreachable, match="timeout_ms"):
@@ -249,7 +241,7 @@ async def test_a_server_that_takes_too_long_is_unreachable() -> None:
 
 
 async def test_a_cancelled_call_leaves_the_adapter_usable() -> None:
-    async with OipServer() as server, Connected(server) as model:
+    async with OipServer() as server, connected(server) as model:
         await model.predict([Matrix(NUMBERS)])
         server.fail_next("slow")
         call = asyncio.create_task(model.predict([Matrix(NUMBERS)]))
@@ -264,7 +256,7 @@ async def test_a_cancelled_call_leaves_the_adapter_usable() -> None:
 async def test_a_server_that_is_away_is_unreachable_and_not_ready() -> None:
     async with OipServer() as server:
         pass
-    async with Connected(server) as model:
+    async with connected(server) as model:
         assert not await model.ready()
         with pytest.raises(Unreachable, match=r"model\.url"):
             await model.predict(())
@@ -275,7 +267,7 @@ async def test_a_server_that_is_away_is_unreachable_and_not_ready() -> None:
 async def test_a_model_that_is_not_there_is_a_usage_error(
     manner: Manner, wrong: dict[str, Any]
 ) -> None:
-    async with OipServer(manner) as server, Connected(server, **wrong) as model:
+    async with OipServer(manner) as server, connected(server, **wrong) as model:
         assert not await model.ready()
         with pytest.raises(Fatal, match=r"model\.name") as caught:
             await model.predict(())
@@ -287,7 +279,7 @@ async def test_rows_of_the_wrong_width_are_told_what_the_model_wants() -> None:
         raise AssertionError("nothing is sent")
 
     model = Described([("x", "INT64", [-1, 12])], compute)
-    async with OipServer(model=model) as server, Connected(server) as adapter:
+    async with OipServer(model=model) as server, connected(server) as adapter:
         with pytest.raises(Rejected) as caught:
             await adapter.predict([Matrix(NUMBERS)])
     assert str(caught.value) == "the model wants INT64 [-1, 12], the rows have 16 numbers"
@@ -295,7 +287,7 @@ async def test_rows_of_the_wrong_width_are_told_what_the_model_wants() -> None:
 
 async def test_a_width_that_the_settings_tell_is_checked_at_the_start() -> None:
     model = ROWS._replace(inputs=[("x", "INT64", [-1, 12])])
-    async with OipServer(model=model) as server, Connected(server, columns=16) as adapter:
+    async with OipServer(model=model) as server, connected(server, columns=16) as adapter:
         with pytest.raises(Fatal, match=r"wants INT64 \[-1, 12\], the rows have 16") as caught:
             await adapter.predict(())
         assert caught.value.exit_code == EXIT_USAGE
@@ -303,7 +295,7 @@ async def test_a_width_that_the_settings_tell_is_checked_at_the_start() -> None:
 
 async def test_numbers_for_a_model_of_texts_are_a_usage_error_at_the_start() -> None:
     model = ROWS._replace(inputs=[("text", "BYTES", [-1, 1])])
-    async with OipServer(model=model) as server, Connected(server) as adapter:
+    async with OipServer(model=model) as server, connected(server) as adapter:
         with pytest.raises(Fatal, match=r"model\.request"):
             await adapter.predict(())
 
@@ -315,7 +307,7 @@ async def test_texts_go_in_and_come_out(manner: Manner) -> None:
         return [("shout", "BYTES", made.reshape(-1, 1))]
 
     model = Described([("text", "BYTES", [-1, 1])], upper)
-    async with OipServer(manner, model) as server, Connected(server, request="json") as adapter:
+    async with OipServer(manner, model) as server, connected(server, request="json") as adapter:
         answers = await adapter.predict(
             [JsonRows.of([b'"gr\xc3\xbc\xc3\x9fe"', b'""', b'{"a":1}'])]
         )
@@ -340,7 +332,7 @@ async def test_columns_are_inputs_by_name(manner: Manner, rows: str) -> None:
         "arrays": lambda: JsonRows.of([b"[1,[2,3]]", b"[4,[5,6]]"]),
     }
     form = "float32" if rows == "matrix" else "json"
-    async with OipServer(manner, model) as server, Connected(server, request=form) as adapter:
+    async with OipServer(manner, model) as server, connected(server, request=form) as adapter:
         answers = await adapter.predict([payloads[rows]()])
     assert answers.values == [b'{"total":105.0}', b'{"total":411.0}']
 
@@ -348,8 +340,8 @@ async def test_columns_are_inputs_by_name(manner: Manner, rows: str) -> None:
 async def test_what_the_server_does_not_tell_comes_from_the_settings() -> None:
     silent = ROWS._replace(inputs=[], outputs=[])
     async with OipServer("kserve", silent) as server:
-        async with Connected(server) as adapter:
+        async with connected(server) as adapter:
             with pytest.raises(Fatal, match=r"model\.inputs"):
                 await adapter.predict(())
-        async with Connected(server, inputs=["x:FP32:16"]) as adapter:
+        async with connected(server, inputs=["x:FP32:16"]) as adapter:
             expect(await adapter.predict([Matrix(NUMBERS)]), NUMBERS)

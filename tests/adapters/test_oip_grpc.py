@@ -1,6 +1,7 @@
 """The Open Inference Protocol over gRPC: what is sent, and what statuses are taken for."""
 
 import asyncio
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -33,24 +34,15 @@ from tests.support.secured import Authority
 NUMBERS = random_rows(4)
 
 
-class Connected:
-    """An adapter on a server, closed at the end."""
-
-    def __init__(self, server: OipGrpcServer, **settings: Any) -> None:
-        known = {"url": server.url, "request": "float32"}
-        made = msgspec.convert(known | settings, config.Model)
-        self.model = OipModel(made, GrpcWire(made))
-
-    async def __aenter__(self) -> OipModel:
-        return self.model
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.model.aclose()
+def connected(server: OipGrpcServer, **settings: Any) -> aclosing[OipModel]:
+    known = {"url": server.url, "request": "float32"}
+    made = msgspec.convert(known | settings, config.Model)
+    return aclosing(OipModel(made, GrpcWire(made)))
 
 
 @pytest.mark.parametrize("typed", [False, True])
 async def test_outputs_are_taken_raw_and_typed(*, typed: bool) -> None:
-    async with OipGrpcServer(typed=typed) as server, Connected(server) as model:
+    async with OipGrpcServer(typed=typed) as server, connected(server) as model:
         expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
         assert model.most_rows == 512
 
@@ -74,7 +66,7 @@ async def test_outputs_are_taken_raw_and_typed(*, typed: bool) -> None:
 async def test_a_fault_is_told_by_its_kind_and_the_next_request_is_answered(
     fault: Fault, expected: type[PenstockError]
 ) -> None:
-    async with OipGrpcServer() as server, Connected(server) as model:
+    async with OipGrpcServer() as server, connected(server) as model:
         await model.predict([Matrix(NUMBERS)])
         server.fail_next(fault)
         with pytest.raises(expected) as caught:
@@ -84,14 +76,14 @@ async def test_a_fault_is_told_by_its_kind_and_the_next_request_is_answered(
 
 
 async def test_outputs_are_known_by_name_and_what_is_not_finite_rejects_its_row() -> None:
-    async with OipGrpcServer() as server, Connected(server) as model:
+    async with OipGrpcServer() as server, connected(server) as model:
         server.fail_next("turned", "not_a_number")
         expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
         assert list((await model.predict([Matrix(NUMBERS)])).errors) == [0]
 
 
 async def test_a_call_ends_at_its_deadline_and_a_cancelled_one_at_once() -> None:
-    async with OipGrpcServer() as server, Connected(server, timeout_ms=200) as model:
+    async with OipGrpcServer() as server, connected(server, timeout_ms=200) as model:
         await model.predict([Matrix(NUMBERS)])
         server.fail_next("slow", "slow")
         with pytest.raises(NoAnswer, match="timeout_ms"):
@@ -106,7 +98,7 @@ async def test_a_call_ends_at_its_deadline_and_a_cancelled_one_at_once() -> None
 
 
 async def test_no_empty_batch_is_ever_sent_and_every_request_has_an_id_of_its_own() -> None:
-    async with OipGrpcServer() as server, Connected(server) as model:
+    async with OipGrpcServer() as server, connected(server) as model:
         assert await model.ready()
         assert list((await model.predict([JsonRows.of([b'"no row"'])])).errors) == [0]
         assert server.identities == []
@@ -118,7 +110,7 @@ async def test_no_empty_batch_is_ever_sent_and_every_request_has_an_id_of_its_ow
 async def test_the_token_goes_along_and_is_read_again_when_it_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("old")
-    async with OipGrpcServer() as server, Connected(server, token_file=str(file)) as model:
+    async with OipGrpcServer() as server, connected(server, token_file=str(file)) as model:
         await model.predict([Matrix(NUMBERS)])
         file.write_text("new")
         server.fail_next("denied")
@@ -138,7 +130,7 @@ async def test_over_tls_rows_and_the_token_go_to_a_server_that_is_trusted(
     trusted = {"ssl_cafile": str(authority.cafile), "token": "a-token"}
     async with (
         OipGrpcServer(certificate=authority.sign("triton")) as server,
-        Connected(server, **trusted) as model,
+        connected(server, **trusted) as model,
     ):
         assert server.url.startswith("grpcs://")
         expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
@@ -151,7 +143,7 @@ async def test_a_server_that_is_not_trusted_is_a_usage_error_and_sees_no_token(
     stranger = {"ssl_cafile": str(Authority(tmp_path).cafile), "token": "a-token"}
     async with (
         OipGrpcServer(certificate=authority.sign("triton")) as server,
-        Connected(server, **stranger) as model,
+        connected(server, **stranger) as model,
     ):
         with pytest.raises(Fatal, match=r"model\.ssl_cafile") as caught:
             await model.predict(())
@@ -162,7 +154,7 @@ async def test_a_server_that_is_not_trusted_is_a_usage_error_and_sees_no_token(
 async def test_tls_to_a_server_that_speaks_none_sends_no_rows() -> None:
     async with (
         OipGrpcServer() as server,
-        Connected(server, url=server.url.replace("grpc:", "grpcs:")) as model,
+        connected(server, url=server.url.replace("grpc:", "grpcs:")) as model,
     ):
         with pytest.raises(Unreachable):
             await model.predict([Matrix(NUMBERS)])
@@ -174,7 +166,7 @@ async def test_texts_go_in_and_come_out() -> None:
         return [("same", "BYTES", inputs["text"])]
 
     model = Described([("text", "BYTES", [-1, 1])], same)
-    async with OipGrpcServer(model) as server, Connected(server, request="json") as adapter:
+    async with OipGrpcServer(model) as server, connected(server, request="json") as adapter:
         answers = await adapter.predict([JsonRows.of(['"ü"'.encode(), b'""'])])
     assert answers.values == ['{"same":"ü"}'.encode(), b'{"same":""}']
 
@@ -182,14 +174,14 @@ async def test_texts_go_in_and_come_out() -> None:
 async def test_a_server_that_is_away_is_unreachable_and_is_found_again() -> None:
     async with OipGrpcServer() as server:
         pass
-    async with Connected(server) as model:
+    async with connected(server) as model:
         assert not await model.ready()
         with pytest.raises(Unreachable, match=r"model\.url"):
             await model.predict([Matrix(NUMBERS)])
 
 
 async def test_a_model_that_is_not_there_is_a_usage_error() -> None:
-    async with OipGrpcServer() as server, Connected(server, name="nope") as model:
+    async with OipGrpcServer() as server, connected(server, name="nope") as model:
         with pytest.raises(Fatal, match=r"model\.name") as caught:
             await model.predict(())
         assert caught.value.exit_code == EXIT_USAGE
@@ -197,7 +189,7 @@ async def test_a_model_that_is_not_there_is_a_usage_error() -> None:
 
 async def test_a_model_that_is_not_described_is_taken_from_the_settings() -> None:
     silent = ROWS._replace(inputs=[])
-    async with OipGrpcServer(silent) as server, Connected(server, inputs=["x:FP32:16"]) as model:
+    async with OipGrpcServer(silent) as server, connected(server, inputs=["x:FP32:16"]) as model:
         expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
 
 

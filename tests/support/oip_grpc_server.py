@@ -3,8 +3,6 @@ have them. `typed`: it answers by typed values, as some do, instead of raw conte
 `certificate` and its key it speaks TLS.
 """
 
-import asyncio
-from collections import deque
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,6 +13,7 @@ import numpy as np
 
 from consumers.adapters.oip_messages import CONTENTS, MESSAGES, SERVICE
 from consumers.adapters.oip_signature import BYTES, DTYPES
+from consumers.embedded.scripted import Scripted
 from tests.support.oip_models import ROWS, Described, Fault, binary, faulty, texts
 
 _STATUSES: dict[Fault, tuple[grpc.StatusCode, str]] = {
@@ -32,7 +31,7 @@ _STATUSES: dict[Fault, tuple[grpc.StatusCode, str]] = {
 }
 
 
-class OipGrpcServer:
+class OipGrpcServer(Scripted[Fault]):
     """`async with OipGrpcServer() as server:`, then `server.url`; `tokens` are what it was sent."""
 
     def __init__(
@@ -42,6 +41,7 @@ class OipGrpcServer:
         typed: bool = False,
         certificate: tuple[Path, Path] | None = None,
     ) -> None:
+        super().__init__()
         self.model = model
         self.url = ""
         self.tokens: list[str | None] = []
@@ -49,15 +49,7 @@ class OipGrpcServer:
         self.identities: list[str] = []
         self._typed = typed
         self._certificate = certificate
-        self._faults: deque[Fault] = deque()
-        self._released = asyncio.Event()
         self._server: grpc.aio.Server | None = None
-
-    def fail_next(self, *faults: Fault) -> None:
-        self._faults.extend(faults)
-
-    def release(self) -> None:
-        self._released.set()
 
     async def __aenter__(self) -> Self:
         self._server = grpc.aio.server()
@@ -125,7 +117,7 @@ class OipGrpcServer:
     async def _infer(self, request: Any, context: Any) -> Any:
         await self._note("ModelInfer", context, request.model_name)
         self.identities.append(request.id)
-        fault = self._faults.popleft() if self._faults else None
+        fault = self._next_fault()
         if fault in _STATUSES:
             await context.abort(*_STATUSES[fault])
         if fault == "slow":

@@ -4,17 +4,15 @@ Rule: it answers what the example model answers, and what Triton 2.51, MLServer 
 were seen to answer when something was wrong. Tests script its faults.
 """
 
-import asyncio
-from collections import deque
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import orjson
 from aiohttp import web
 
 from consumers.adapters.oip_signature import BYTES, DTYPES
+from consumers.embedded.scripted import ScriptedHttp, hang_up
 from tests.support.oip_models import ROWS, Described, Fault, Outputs, binary, faulty, texts
 
 Manner = Literal["triton", "mlserver", "kserve"]
@@ -22,54 +20,26 @@ LENGTH = "Inference-Header-Content-Length"
 NUMPY = orjson.OPT_SERIALIZE_NUMPY
 
 
-class OipServer:
+class OipServer(ScriptedHttp[Fault]):
     """`async with OipServer("triton") as server:`, then `server.url`. `requests` keeps of every
     inference whether it was binary, its id, and its number of rows.
     """
 
     def __init__(self, manner: Manner = "triton", model: Described = ROWS) -> None:
+        super().__init__()
         self.manner = manner
         self.model = model
-        self.url = ""
         self.requests: list[tuple[bool, str, int]] = []
         self.looks = 0
-        self._faults: deque[Fault] = deque()
-        self._released = asyncio.Event()
-        self._runner: web.AppRunner | None = None
-        self.port = 0
 
-    def fail_next(self, *faults: Fault) -> None:
-        """The next inferences fail so, one each; those after them are answered."""
-        self._faults.extend(faults)
-
-    def release(self) -> None:
-        self._released.set()
-
-    async def __aenter__(self) -> Self:
-        app = web.Application(client_max_size=64 << 20)
+    def add_routes(self, router: web.UrlDispatcher) -> None:
         for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
-            app.router.add_get(path, self._metadata)
-            app.router.add_get(path + "/ready", self._ready)
-            app.router.add_post(path + "/infer", self._infer)
+            router.add_get(path, self._metadata)
+            router.add_get(path + "/ready", self._ready)
+            router.add_post(path + "/infer", self._infer)
             if self.manner == "triton":
-                app.router.add_get(path + "/config", self._config)
-        app.router.add_get("/v2", self._server)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
-        self.port = self._runner.addresses[0][1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.release()
-        if self._runner is not None:
-            await self._runner.cleanup()
+                router.add_get(path + "/config", self._config)
+        router.add_get("/v2", self._server)
 
     async def _server(self, _: web.Request) -> web.Response:
         known = {"triton": ["binary_tensor_data"], "kserve": ["model_repository_extension"]}
@@ -94,13 +64,13 @@ class OipServer:
         return self._missing(request) or web.Response()
 
     async def _infer(self, request: web.Request) -> web.StreamResponse:
-        fault = self._faults.popleft() if self._faults else None
+        fault = self._next_fault()
         if missing := self._missing(request):
             return missing
         if refused := _refused(fault, self.manner):
             return refused
         if fault == "disconnected":
-            return _hang_up(request)
+            return hang_up(request)
         if fault == "slow":
             await self._released.wait()
         body, length = await request.read(), request.headers.get(LENGTH)
@@ -208,16 +178,10 @@ def _json(status: int, document: Any, told: str = "application/json") -> web.Res
     return web.Response(status=status, body=orjson.dumps(document), content_type=told)
 
 
-def _hang_up(request: web.Request) -> web.Response:
-    if request.transport is not None:
-        request.transport.abort()
-    return web.Response()
-
-
 async def _cut_short(request: web.Request, whole: web.Response) -> web.StreamResponse:
     assert isinstance(whole.body, bytes)
     response = web.StreamResponse(headers=whole.headers)
     response.headers["Content-Length"] = str(len(whole.body))
     await response.prepare(request)
     await response.write(whole.body[: len(whole.body) // 2])
-    return _hang_up(request)
+    return hang_up(request)

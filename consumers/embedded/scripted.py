@@ -1,0 +1,77 @@
+"""What servers that fail on request have in common: the script of their faults, and HTTP.
+
+Rule: faults come in the order in which they were asked for, one an answer. Owner: the model servers
+of the demo and of the tests.
+"""
+
+import asyncio
+from collections import deque
+from types import TracebackType
+from typing import Final, Generic, Self, TypeVar
+
+from aiohttp import web
+
+F = TypeVar("F")
+HOST: Final = "127.0.0.1"
+
+
+class Scripted(Generic[F]):
+    """Whose next answers can be chosen."""
+
+    def __init__(self) -> None:
+        self._faults: deque[F] = deque()
+        self._released = asyncio.Event()
+
+    def fail_next(self, *faults: F) -> None:
+        """The next requests fail so, one each; those after them are answered."""
+        self._faults.extend(faults)
+
+    def release(self) -> None:
+        """Answer whom the fault `slow` keeps waiting."""
+        self._released.set()
+
+    def _next_fault(self) -> F | None:
+        return self._faults.popleft() if self._faults else None
+
+
+class ScriptedHttp(Scripted[F]):
+    """`async with` it: then it listens at `url`, each time on the same port."""
+
+    most_bytes = 64 << 20
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__()
+        self.url = ""
+        self._port = port
+        self._runner: web.AppRunner | None = None
+
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=self.most_bytes)
+        self.add_routes(app.router)
+        # The grace for open requests: nobody reads their answers any more.
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, HOST, self._port).start()
+        self._port = self._runner.addresses[0][1]
+        self.url = f"http://{HOST}:{self._port}"
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+
+def hang_up(request: web.Request) -> web.Response:
+    """Break the connection off."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
