@@ -14,6 +14,7 @@ Where to look, from what a person starts down to what everything rests on:
     variables       `PENSTOCK_SECTION__KEY` as a value of the kind that the key takes
     pipeline        the life: start, rebalance, drain, stop; begin reading here
     wiring          the stages, made and joined in flow order
+    track           one model's own part of it: fetchers, window, calls
     takeover        a partition that comes: fence, read the position, seek, work
     watchdog        a partition that owes answers and shows no sign of life ends the worker
     stages/         one verb a file; the alphabet is the order of the flow
@@ -41,9 +42,9 @@ Where to look, from what a person starts down to what everything rests on:
     demo/, bench/   the job at home, with its proof; the measuring commands
     testing/        virtual time and simulated failures, for tests of your own
 
-Imports go one way: cli → commands → app → pipeline → wiring → stages → lane → core → schemas;
-adapters → ports. The configuration is read by the adapters and the commands' own folders, each its
-section; the parts of the pipeline get plain values. A test holds all this and the map.
+Imports go one way: cli → commands → app → pipeline → wiring → track → stages → lane → core →
+schemas; adapters → ports. The configuration is read by the adapters and the commands' own folders,
+each its section; the parts of the pipeline get plain values. A test holds all this and the map.
 """
 
 from typing import Any

@@ -25,7 +25,7 @@ from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Clock, Transactions
 from consumers.process.deadline import end_within
 from consumers.process.stopping import stopped_after
-from consumers.services.startup import ask_store, until_answered
+from consumers.services.startup import ask_store, until_answered, until_one_answered
 from consumers.settings import for_worker
 from consumers.telemetry import Telemetry
 from consumers.wiring import Wiring
@@ -41,6 +41,7 @@ async def run_worker(cfg: config.Config) -> None:
     stop = StopSignal(cfg.delivery.drain_ms / 1000 + LAST_RESORT_S)
     clock, telemetry = SystemClock(), Telemetry()
     objects, model, results = open_objects(cfg), open_model(cfg), open_results(cfg)
+    models = {name: open_model(one) for name, one in cfg.with_each_model().items()}
     sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
     start_s = cfg.limits.start_ms / 1000
     try:
@@ -50,7 +51,9 @@ async def run_worker(cfg: config.Config) -> None:
             source = _source(cfg)
             transactions = _transactions(cfg, source, sink, clock)
             pipeline = await _pipeline(
-                cfg, Adapters(source, objects, model, sink, clock, transactions, results), telemetry
+                cfg,
+                Adapters(source, objects, model, sink, clock, transactions, results, models),
+                telemetry,
             )
             _calm_garbage_collector()
             async with serve_health(cfg.http, pipeline, model, telemetry) as url:
@@ -61,14 +64,15 @@ async def run_worker(cfg: config.Config) -> None:
                     clock,
                     start_s,
                 )
-                await until_answered("model server", pipeline.wiring.calls.check, clock, start_s)
+                await _until_models_answered(pipeline, clock, start_s)
                 stop.then(pipeline.stop)
                 await pipeline.run()
     except asyncio.CancelledError:
         if not stop.asked:
             raise
     finally:
-        await model.aclose()
+        for one in (model, *models.values()):
+            await one.aclose()
         await objects.aclose()
         if results is not None:
             await results.aclose()
@@ -79,11 +83,22 @@ async def _pipeline(cfg: config.Config, adapters: Adapters, telemetry: Telemetry
     settings = for_worker(
         cfg,
         adapters.model.version,
+        {name: model.version for name, model in adapters.models.items()},
         input_partitions=partitions[cfg.kafka.input_topic],
         output_partitions=partitions[cfg.output.topic],
         dead_letter_partitions=partitions[cfg.output.dead_letter_topic],
     )
     return Pipeline(Wiring(settings, adapters, telemetry))
+
+
+async def _until_models_answered(pipeline: Pipeline, clock: Clock, start_s: float) -> None:
+    """Where there are several, one that is away keeps no other from its work."""
+    wiring = pipeline.wiring
+    if not wiring.settings.models:
+        await until_answered("model server", wiring.main.calls.check, clock, start_s)
+        return
+    asks = {f"model server of {one.name}": one.calls.check for one in wiring.tracks.values()}
+    await until_one_answered(asks, clock, start_s)
 
 
 def _source(cfg: config.Config) -> KafkaSource:

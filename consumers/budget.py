@@ -31,6 +31,10 @@ class Budget:
         return self.spent_bytes < self.limit_bytes
 
     @property
+    def free_bytes(self) -> int:
+        return max(0, self.limit_bytes - self.spent_bytes)
+
+    @property
     def has_room_for_messages(self) -> bool:
         """Long messages have a quarter of the budget, so that objects can still be read."""
         return self.messages_bytes < self.limit_bytes // 4

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from consumers.variables import check_key, choices, usage, variables
 
@@ -158,6 +159,27 @@ class Model(Section, frozen=True):
     management_url: str | None = None
 
 
+class NamedModel(Model, frozen=True, kw_only=True):
+    """One beside `model`. `served_as`: its name on its server, where that is another."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    served_as: str | None = None
+    window: Window | None = None
+
+
+Percent = Annotated[float, Meta(ge=0, le=100)]
+
+
+class Route(Section, frozen=True, kw_only=True):
+    """Which models answer what matches all of its globs."""
+
+    model: str | list[str]
+    stream: str | None = None
+    bucket: str | None = None
+    key: str | None = None
+    split: dict[str, Percent] = field(default_factory=dict)
+
+
 class Output(Section, frozen=True):
     topic: str = "predictions"
     dlq_topic: str | None = None
@@ -256,16 +278,34 @@ class Config(Section, frozen=True):
     scenes: Scenes = field(default_factory=Scenes)
     http: Http = field(default_factory=Http)
     log: Log = field(default_factory=Log)
+    models: list[NamedModel] = field(default_factory=list)
+    routes: list[Route] = field(default_factory=list)
 
     @property
     def topics(self) -> tuple[str, str, str]:
         """The input, output and dead-letter topic."""
         return self.kafka.input_topic, self.output.topic, self.output.dead_letter_topic
 
+    def with_each_model(self) -> "dict[str, Config]":
+        """As it is for each of `[[models]]`, by its name: the one is in `model`."""
+        found: dict[str, Config] = {}
+        for one in self.models:
+            if one.name == self.model.name or one.name in found:
+                raise usage(
+                    f"two models are called {one.name!r}: give one another name, and say what its "
+                    "server calls it by served_as"
+                )
+            kept = {name: getattr(one, name) for name in Model.__struct_fields__}
+            model = Model(**(kept | {"name": one.served_as or one.name}))
+            found[one.name] = replace(self, model=model, window=one.window or self.window)
+        return found
+
     def masked(self) -> dict[str, Any]:
         """As nested dictionaries, secrets hidden: fit to print."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
-        for section in _sections(plain).values():
+        for name, section in _sections(plain).items():
+            if name.startswith("routes"):
+                continue  # the `key` of a route is a glob
             for key in SECRET_KEYS & section.keys():
                 if section[key] is not None:
                     section[key] = MASK
@@ -280,7 +320,9 @@ class Config(Section, frozen=True):
         """What no line may show, in plain text and as an address writes it."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         found: set[str] = set()
-        for section in _sections(plain).values():
+        for name, section in _sections(plain).items():
+            if name.startswith("routes"):
+                continue
             found.update(section[key] for key in SECRET_KEYS & section.keys() if section[key])
             for key in URL_KEYS & section.keys():
                 found |= url_secrets(section[key] or "")
@@ -295,21 +337,25 @@ class Config(Section, frozen=True):
 
 # Sections of which there may be several, each with a name of its own: `[stores.NAME]`.
 NAMED: dict[str, type[Section]] = {"stores": Store}
+# Arrays of tables, `[[models]]`, which no variable sets.
+TABLES: dict[str, type[Section]] = {"models": NamedModel, "routes": Route}
 SECTIONS: dict[str, type[Section]] = {
-    name: kind for name, kind in get_type_hints(Config).items() if name not in NAMED
+    name: kind
+    for name, kind in get_type_hints(Config).items()
+    if name not in NAMED and name not in TABLES
 }
 
 
 def _sections(plain: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {
-        name: keys
-        for section, keys in plain.items()
-        for name, keys in (
-            [(f"{section}.{one}", keys[one]) for one in keys]
-            if section in NAMED
-            else [(section, keys)]
-        )
-    }
+    found: dict[str, dict[str, Any]] = {}
+    for section, keys in plain.items():
+        if section in NAMED:
+            found |= {f"{section}.{one}": keys[one] for one in keys}
+        elif section in TABLES:
+            found |= {f"{section}[{number}]": one for number, one in enumerate(keys, 1)}
+        else:
+            found[section] = keys
+    return found
 
 
 def shown_url(url: str) -> str:
@@ -400,7 +446,7 @@ def _take_aws_endpoint(
 def _explained(error: str, sources: Mapping[str, str]) -> str:
     """With the place where the value was written, and what it may be."""
     found = re.fullmatch(r"(.*) - at `\$\.(\w+)\.(\w+)(.*)`", error)
-    if found is None:
+    if found is None or found[2] in TABLES:
         return f"configuration: {error}"
     what, section, key, _ = found.groups()
     allowed = choices(get_type_hints(SECTIONS[section])[key])
@@ -417,6 +463,9 @@ def _read(path: Path) -> dict[str, Any]:
         raise usage(f"configuration file {path}: {error}") from None
     where = f"configuration file {path}"
     for section, keys in tree.items():
+        if section in TABLES:
+            _check_tables(section, keys, where)
+            continue
         if section in SECTIONS or section in NAMED:
             _check_table(section, keys, where)
         if section in NAMED:
@@ -433,3 +482,11 @@ def _read(path: Path) -> dict[str, Any]:
 def _check_table(section: str, keys: Any, where: str) -> None:
     if not isinstance(keys, dict):
         raise usage(f"{where}: [{section}] must be a table")
+
+
+def _check_tables(section: str, tables: Any, where: str) -> None:
+    if not isinstance(tables, list):
+        raise usage(f"{where}: write [[{section}]], there may be several")
+    for table in tables:
+        for key in table:
+            check_key(section, key, TABLES, where=where)

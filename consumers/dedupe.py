@@ -16,7 +16,7 @@ from consumers.core.blocks import Ticket
 from consumers.core.owner import Owner
 from schemas.reference import RowRange
 
-_Object = tuple[Owner, str, str, str, tuple[RowRange, ...] | None]
+_Object = tuple[Owner, str, str, str, tuple[RowRange, ...] | None, str | None]
 
 
 class Dedupe:
@@ -35,7 +35,7 @@ class Dedupe:
         if reference is None or not self._is_on:
             yield
             return
-        name = (lane, ticket.store, reference.bucket, reference.key, reference.rows)
+        name = (lane, ticket.store, reference.bucket, reference.key, reference.rows, ticket.model)
         before = self._reading.get(name)
         ended = self._reading[name] = asyncio.Event()
         try:

@@ -8,7 +8,7 @@ the event loop; stages reach it through their tickets.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from consumers.budget import Budget
 from consumers.core import position
@@ -40,13 +40,15 @@ class Lane:
         *,
         budget: Budget,
         make_tickets: MakeTickets,
-        on_jobs: Callable[["Lane"], None],
+        on_jobs: Mapping[str | None, Callable[["Lane"], None]],
         on_stopped: Callable[["Lane"], None],
         max_objects: int,
         line: LineLimits,
         stream_share: Share | None = None,
     ) -> None:
-        """With a `stream_share`, order is kept per stream only. `on_jobs`: there are jobs."""
+        """With a `stream_share`, order is kept per stream only. `on_jobs`: there are jobs again,
+        for each model.
+        """
         self.partition = partition
         self.generation = generation
         self._committed = start
@@ -61,13 +63,13 @@ class Lane:
         self.ledger = Ledger(begin.progress)
         self.letters = LetterAccount(line, begin.stopped_at)
         self.stopped: LineStop | None = None
-        self.jobs: Jobs
-        self._order: Order
         self._by_stream = stream_share is not None
-        if stream_share is None:
-            self.jobs, self._order = JobsInOrder(), PartitionOrder()
-        else:
-            self.jobs, self._order = JobsByStream(stream_share), StreamOrder()
+        self._order: Order = StreamOrder() if self._by_stream else PartitionOrder()
+        # Each model has its own fetchers, so that one that is ill keeps no other's objects waiting.
+        self.jobs: dict[str | None, Jobs] = {
+            model: JobsInOrder() if stream_share is None else JobsByStream(stream_share)
+            for model in on_jobs
+        }
         self.alive = True
         self._draining = False
         self._backlog: deque[Record] = deque()
@@ -148,7 +150,11 @@ class Lane:
         if self.ledger.owed and not self._budget.has_room_for_messages:
             return False
         if self._by_stream:
-            return self.jobs.in_work < self._max_objects and self.ledger.has_room_for(offset)
+            # Whose objects come next nobody knows: what has no room waits without being fetched.
+            for jobs in self.jobs.values():
+                if jobs.in_work < self._max_objects:
+                    return self.ledger.has_room_for(offset)
+            return False
         return self.ledger.owed < self._max_objects
 
     def receive(self, record: Record) -> None:
@@ -177,7 +183,7 @@ class Lane:
             for ticket in tickets:
                 self._order.add(ticket)
                 if not ticket.closed:
-                    self.jobs.add(ticket)
+                    self.jobs[ticket.model].add(ticket)
             # What was refused at once has no fetcher that would wake the lane.
             if any(ticket.closed for ticket in tickets):
                 self.wake()
@@ -201,8 +207,9 @@ class Lane:
         self._budget.messages_bytes += nbytes
 
     def _offer(self) -> None:
-        if self.jobs:
-            self._on_jobs(self)
+        for model, jobs in self.jobs.items():
+            if jobs:
+                self._on_jobs[model](self)
 
     def _without_delivered(self, tickets: Sequence[Ticket]) -> Sequence[Ticket]:
         """A former assignment delivered some of these objects, and some rows of others."""
@@ -232,7 +239,7 @@ class Lane:
             self._budget.spend(nbytes)
 
     def fetched(self, ticket: Ticket) -> None:
-        self.jobs.fetched(ticket)
+        self.jobs[ticket.model].fetched(ticket)
         self._offer()
         self.wake()
 
@@ -297,7 +304,7 @@ class Lane:
         if release.finished:
             self.ledger.deliver(offset, ticket.index)
             if ticket.started:
-                self.jobs.delivered(ticket)
+                self.jobs[ticket.model].delivered(ticket)
             ticket.forget()
         else:
             last = release.blocks[-1]
@@ -310,9 +317,13 @@ class Lane:
         """Take nothing new and forget what nobody has begun."""
         self._draining = True
         self._backlog.clear()
-        self.jobs.clear()
+        self._clear_jobs()
         self._order.abandon_unstarted()
         self._note_idle()
+
+    def _clear_jobs(self) -> None:
+        for jobs in self.jobs.values():
+            jobs.clear()
 
     async def drained(self) -> None:
         """Return when all that was begun is delivered, or the lane is closed."""
@@ -322,7 +333,7 @@ class Lane:
         """Stand still before this answer until the assignment ends; what is held is given back."""
         self.stopped = stop
         self._backlog.clear()
-        self.jobs.clear()
+        self._clear_jobs()
         self._order.abandon()
         self._idle.set()
         self.close()

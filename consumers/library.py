@@ -126,7 +126,9 @@ async def predict_lines(urls: Sequence[str], cfg: config.Config) -> AsyncGenerat
         if any(url.startswith("s3") and local_path(url) is None for url in urls):
             ask = partial(ask_store, objects, cfg.objects.endpoint_url)
             await until_answered("object store", ask, adapters.clock, start_s)
-        await until_answered("model server", pipeline.wiring.calls.check, adapters.clock, start_s)
+        await until_answered(
+            "model server", pipeline.wiring.main.calls.check, adapters.clock, start_s
+        )
         running = asyncio.create_task(_run_until(pipeline, ended))
         try:
             async with aclosing(_until_done(sink.results, running)) as found:

@@ -57,7 +57,8 @@ class Pipeline:
             )
 
     def __repr__(self) -> str:
-        return f"{len(self._lanes)} partitions; {self.wiring.microbatch!r}; {self.wiring.budget!r}"
+        windows = "; ".join(repr(track.microbatch) for track in self.wiring.tracks.values())
+        return f"{len(self._lanes)} partitions; {windows}; {self.wiring.budget!r}"
 
     async def run(self) -> None:
         """Returns after a drain; raises the first failure of any task."""
@@ -70,11 +71,12 @@ class Pipeline:
         async with asyncio.TaskGroup() as self._tasks:
             workers = [
                 *(
-                    self.wiring.download.fetch_forever(store)
+                    track.download.fetch_forever(store)
+                    for track in self.wiring.tracks.values()
                     for store, fetchers in self._settings.stores.items()
                     for _ in range(fetchers)
                 ),
-                self.wiring.predict.run(),
+                *(track.predict.run() for track in self.wiring.tracks.values()),
                 *(watchdog.run() for watchdog in self.wiring.watchdogs),
             ]
             if self._takeover is None:
@@ -107,7 +109,7 @@ class Pipeline:
     @property
     def waiting(self) -> Waiting:
         """Rows that wait for a model call."""
-        return self.wiring.microbatch.waiting
+        return self.wiring.waiting
 
     @property
     def stopped(self) -> list[LineStop]:
@@ -161,7 +163,7 @@ class Pipeline:
             log.info("closed %r", lane)
             lane.close()
             del self._lanes[lane.partition]
-            self.wiring.microbatch.discard_dead()
+            self.wiring.discard_dead()
             self.wiring.telemetry.partitions.set(len(self._lanes))
 
     def _line_stopped(self, lane: Lane) -> None:
@@ -171,7 +173,7 @@ class Pipeline:
             "object. To have it answered by its error instead, start it with a higher limit, or 0",
             lane.stopped,
         )
-        self.wiring.microbatch.discard_dead()
+        self.wiring.discard_dead()
         self._source.pause(lane.partition)
         # Counted again: partitions may have been added since the start.
         if len(self.stopped) >= max(self._settings.input_partitions, self._source.partitions()):
@@ -212,7 +214,7 @@ class Pipeline:
                 self._end(self._lanes[partition])
 
     async def _drain(self, lanes: Sequence[Lane]) -> None:
-        self.wiring.microbatch.drain()
+        self.wiring.drain()
         for lane in lanes:
             lane.drain()
         try:
@@ -230,7 +232,7 @@ class Pipeline:
             else:
                 await self.wiring.settle.try_to_commit(lanes)
         if not self._stopping.is_set():
-            self.wiring.microbatch.resume()
+            self.wiring.resume()
 
     async def _cancel(self, partitions: Sequence[int]) -> None:
         """What publishes for them ends; a transaction that is not finished is taken back."""

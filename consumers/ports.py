@@ -6,7 +6,7 @@ port, besides cancellation.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from consumers.core.payload import Payload
@@ -348,7 +348,7 @@ class Clock(Protocol):
 @dataclass(frozen=True, slots=True)
 class Adapters:
     """One implementation of each port. With `transactions` answers leave exactly once; with
-    `results` they are written as objects.
+    `results` they are written as objects. `models` are those beside the default one, by name.
     """
 
     source: Source
@@ -358,3 +358,4 @@ class Adapters:
     clock: Clock
     transactions: Transactions | None = None
     results: Results | None = None
+    models: Mapping[str, Model] = field(default_factory=dict)

@@ -6,7 +6,7 @@ a pipeline, the worker or the library call.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from consumers import config, requests
 from consumers.adapters.kafka_partitioner import hashed
@@ -16,6 +16,7 @@ from consumers.core.line_stop import NO_LIMITS, LineLimits
 from consumers.core.places import Place, Places
 from consumers.core.records import Labels, same_partition
 from consumers.core.result_names import ResultNames
+from consumers.core.routes import Route, Routes
 from consumers.core.window import WindowLimits
 from consumers.encodings import registry as encodings
 from consumers.errors import EXIT_USAGE, Fatal
@@ -27,6 +28,8 @@ from consumers.formats.registry import check_options
 from consumers.services.canary import canary_of
 from consumers.stages.download import GIVE_UP_S
 from consumers.stages.publish_object import ResultPlan
+from consumers.track import ModelTerms
+from consumers.variables import nearest
 from consumers.wiring import Settings
 
 # Without Kafka: how soon the end is noticed after the last answer.
@@ -38,12 +41,13 @@ CALL_PATIENCE_S = 60.0
 def for_worker(
     cfg: config.Config,
     model_version: str | None,
+    versions: Mapping[str, str | None] | None = None,
     *,
     input_partitions: int,
     output_partitions: int,
     dead_letter_partitions: int,
 ) -> Settings:
-    """For a member of the consumer group."""
+    """For a member of the consumer group. `versions` of the models beside the default one."""
     is_same = cfg.output.partitioning == "same"
     return _settings(
         cfg,
@@ -53,6 +57,7 @@ def for_worker(
             cfg.model.name,
             model_version,
             cfg.output.markers,
+            versions or {},
         ),
         partition_of=same_partition if is_same else _by_stream(output_partitions),
         dead_letter_partitions=dead_letter_partitions,
@@ -64,6 +69,8 @@ def for_worker(
         stall_s=_stall_s(cfg),
         allow=cfg.objects.allow,
         places=places_of(cfg),
+        models={name: _terms(one) for name, one in cfg.with_each_model().items()},
+        routes=routes_of(cfg),
     )
 
 
@@ -99,18 +106,21 @@ def _settings(
     stall_s: float | None,
     allow: list[str] | None,
     places: list[Place],
+    models: Mapping[str, ModelTerms] | None = None,
+    routes: Routes | None = None,
 ) -> Settings:
-    form = requests.find(cfg.model.request)
+    """Without `models` and `routes` the default model answers all."""
+    main = _terms(cfg)
     return Settings(
         labels=labels,
         partition_of=partition_of,
         dead_letter_topic=cfg.output.dead_letter_topic,
         dead_letter_partitions=dead_letter_partitions,
-        rows=row_options(cfg),
-        window=_window(cfg.window, is_single=form.single),
-        target_p99_s=cfg.window.target_p99_ms / 1000 if cfg.window.target_p99_ms else None,
+        rows=main.rows,
+        window=main.window,
+        target_p99_s=main.target_p99_s,
         fetchers=cfg.objects.concurrency,
-        callers=cfg.model.max_in_flight,
+        callers=main.callers,
         buffer_bytes=cfg.limits.buffer_bytes,
         in_flight_objects=cfg.limits.in_flight_objects,
         object_bytes=cfg.limits.object_bytes,
@@ -123,7 +133,7 @@ def _settings(
         input_partitions=input_partitions,
         output_partitions=output_partitions,
         order_by_stream=cfg.output.order == "stream",
-        canary=canary_of(cfg.model.canary, form.takes),
+        canary=main.canary,
         dedupe=cfg.kafka.dedupe,
         broker_patience_s=cfg.kafka.timeout_ms / 1000,
         stall_s=stall_s,
@@ -132,6 +142,8 @@ def _settings(
         places=Places(places),
         more_fetchers={name: store.concurrency for name, store in cfg.stores.items()},
         results=_results(cfg.output),
+        models=models or {},
+        routes=routes,
     )
 
 
@@ -154,6 +166,47 @@ def _results(output: config.Output) -> ResultPlan | None:
         of_rows=output.records != "objects",
         of_objects=output.records != "rows",
     )
+
+
+def _terms(cfg: config.Config) -> ModelTerms:
+    """Of the model in `cfg.model`."""
+    form = requests.find(cfg.model.request)
+    target_ms = cfg.window.target_p99_ms
+    return ModelTerms(
+        rows=row_options(cfg),
+        window=_window(cfg.window, is_single=form.single),
+        target_p99_s=target_ms / 1000 if target_ms else None,
+        callers=cfg.model.max_in_flight,
+        canary=canary_of(cfg.model.canary, form.takes),
+    )
+
+
+def routes_of(cfg: config.Config) -> Routes:
+    """Raises `Fatal` for a route to a model that is not there."""
+    names = [cfg.model.name, *(one.name for one in cfg.models)]
+    routes = []
+    for number, one in enumerate(cfg.routes, 1):
+        models = (one.model,) if isinstance(one.model, str) else tuple(one.model)
+        if wrong := _wrong_in(models, one.split, names):
+            raise Fatal(f"[[routes]] number {number}: {wrong}", exit_code=EXIT_USAGE)
+        routes.append(Route(models, one.stream, one.bucket, one.key, one.split))
+    return Routes(names, routes)
+
+
+def _wrong_in(models: Sequence[str], split: Mapping[str, float], names: Sequence[str]) -> str:
+    """Empty: nothing."""
+    for name in (*models, *split):
+        if name not in names:
+            return f"there is no model {name!r}{nearest(name, names)}"
+    if not models or len(set(models)) < len(models):
+        return "model names one, or several different ones"
+    if len(models) > 1:
+        return "several models for one row are not answered yet: name one"
+    if split and len(models) > 1:
+        return "a split takes streams from one model; this route names several"
+    if sum(split.values()) > 100:
+        return f"a split of {sum(split.values()):g} percent: there are 100"
+    return ""
 
 
 def row_options(cfg: config.Config) -> RowOptions:

@@ -5,8 +5,8 @@ alone knows the metrics library. Owner: the application, which makes one per pro
 here is global.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -16,6 +16,18 @@ LATENCY_BUCKETS_S = (
 BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 MODEL_OUTCOMES = ("answered", "refused", "overloaded", "worker_died", "unreachable", "ill")
+
+
+class CallsTelemetry(Protocol):
+    """What is told of the calls to one model."""
+
+    def call_answered(self, took_s: float) -> None: ...
+
+    def model_request(self, outcome: str) -> None: ...
+
+    def model_health(self, *, is_open: bool, calls: int) -> None: ...
+
+    def retried(self, stage: str, *, is_away: bool = True) -> None: ...
 
 
 class TimeSpent(NamedTuple):
@@ -36,6 +48,8 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.retries = 0
+        self._health: dict[str, tuple[bool, int]] = {}
+        self._by_model: tuple[Counter, Histogram, Gauge] | None = None
         self.registry = CollectorRegistry()
         reg = self.registry
         self._records = Counter(
@@ -156,3 +170,83 @@ class Telemetry:
 
     def committed(self) -> None:
         self._commits.inc()
+
+    def of_models(self, names: Sequence[str]) -> dict[str, "ModelTelemetry"]:
+        """Where there are several: each by its name, beside the metrics of all together."""
+        if self._by_model is None:
+            self._by_model = _of_each_model(self.registry)
+        requests, calls, breaker = self._by_model
+        return {
+            name: ModelTelemetry(
+                self,
+                name,
+                {outcome: requests.labels(name, outcome) for outcome in MODEL_OUTCOMES},
+                calls.labels(name),
+                breaker.labels(name),
+            )
+            for name in names
+        }
+
+    def health_of(self, name: str, *, is_open: bool, calls: int) -> None:
+        """One of several: the gauges without a name say of all whether one is open, and the sum."""
+        self._health[name] = (is_open, calls)
+        self.model_health(
+            is_open=any(is_open for is_open, _ in self._health.values()),
+            calls=sum(calls for _, calls in self._health.values()),
+        )
+
+
+class ModelTelemetry:
+    """The calls to one of several models."""
+
+    def __init__(
+        self,
+        whole: Telemetry,
+        name: str,
+        requests: Mapping[str, Counter],
+        calls: Histogram,
+        breaker: Gauge,
+    ) -> None:
+        self._whole = whole
+        self._name = name
+        self._requests = requests
+        self._calls = calls
+        self._breaker = breaker
+
+    def call_answered(self, took_s: float) -> None:
+        self._whole.call_answered(took_s)
+        self._calls.observe(took_s)
+
+    def model_request(self, outcome: str) -> None:
+        self._whole.model_request(outcome)
+        self._requests[outcome].inc()
+
+    def model_health(self, *, is_open: bool, calls: int) -> None:
+        self._breaker.set(is_open)
+        self._whole.health_of(self._name, is_open=is_open, calls=calls)
+
+    def retried(self, stage: str, *, is_away: bool = True) -> None:
+        self._whole.retried(stage, is_away=is_away)
+
+
+def _of_each_model(registry: CollectorRegistry) -> tuple[Counter, Histogram, Gauge]:
+    requests = Counter(
+        "penstock_models_requests",
+        "Requests to each model by how they ended",
+        ["model", "outcome"],
+        registry=registry,
+    )
+    calls = Histogram(
+        "penstock_models_call_seconds",
+        "Calls to each model that answered",
+        ["model"],
+        buckets=LATENCY_BUCKETS_S,
+        registry=registry,
+    )
+    breaker = Gauge(
+        "penstock_models_breaker_open",
+        "1 while a model gets only probes",
+        ["model"],
+        registry=registry,
+    )
+    return requests, calls, breaker

@@ -14,35 +14,33 @@ from consumers.budget import Budget
 from consumers.core.blocks import Ticket
 from consumers.core.jobs import Share
 from consumers.core.line_stop import LineLimits
-from consumers.core.pace import BatchPlan, Pace
 from consumers.core.payload import Payload
 from consumers.core.places import DEFAULT, Places
 from consumers.core.records import Labels
-from consumers.core.window import Window, WindowLimits
+from consumers.core.routes import Routes
+from consumers.core.window import WindowLimits
 from consumers.dedupe import Dedupe
 from consumers.formats.base import RowOptions
 from consumers.lane import Lane
-from consumers.ports import Adapters, Clock, Commit
-from consumers.services.model_calls import ModelCalls
+from consumers.ports import Adapters, Clock, Commit, Model
 from consumers.services.outage import KAFKA, Outage
 from consumers.stages.consume import Consume, Intake
-from consumers.stages.download import Download
-from consumers.stages.download_object import ObjectReader
-from consumers.stages.expand import Expand, Offload, decode_in_thread
-from consumers.stages.microbatch import Microbatch
-from consumers.stages.predict import Predict
+from consumers.stages.expand import Offload, decode_in_thread
+from consumers.stages.microbatch import Waiting
 from consumers.stages.publish import Publish
 from consumers.stages.publish_object import ObjectResults, ResultPlan
 from consumers.stages.reject import Reject
 from consumers.stages.settle import Settle
 from consumers.telemetry import Telemetry
+from consumers.track import ModelTerms, Shared, Track
 from consumers.watchdog import Watchdog
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What the pipeline needs to know, as plain values; `settings.py` makes it from the
-    configuration. `partition_of`: where an answer goes on the output topic.
+    configuration. `partition_of`: where an answer goes on the output topic. `models` are those
+    beside the default one, `routes` say who answers what; None: the default model does.
     """
 
     labels: Labels
@@ -75,11 +73,21 @@ class Settings:
     results: ResultPlan | None = None  # None: answers are records alone
     places: Places = field(default_factory=Places.one)
     more_fetchers: Mapping[str, int] = field(default_factory=dict)  # of stores beside `[objects]`
+    models: Mapping[str, ModelTerms] = field(default_factory=dict)
+    routes: Routes | None = None
 
     @property
     def stores(self) -> Mapping[str, int]:
-        """The fetchers of each store."""
+        """The fetchers of each store, for each model."""
         return {DEFAULT: self.fetchers, **self.more_fetchers}
+
+    @property
+    def terms(self) -> Mapping[str | None, ModelTerms]:
+        """Of the default model (None) and of all others."""
+        main = ModelTerms(self.rows, self.window, self.target_p99_s, self.callers, self.canary)
+        found: dict[str | None, ModelTerms] = {None: main}
+        found.update(self.models)
+        return found
 
 
 class Wiring:
@@ -102,33 +110,25 @@ class Wiring:
         self.lanes: dict[int, Lane] = {}
         self.budget = Budget(settings.buffer_bytes)
         self.outages: list[Outage] = []
-        window = settings.window
-        fixed = BatchPlan(window.max_rows, window.max_wait_s, settings.callers)
-        pace = Pace(fixed, settings.target_p99_s) if settings.target_p99_s is not None else None
         dedupe = Dedupe(is_on=settings.dedupe)
 
         self.intake = Intake(
             stream_from=settings.stream_from,
             allow=settings.allow,
             places=settings.places,
+            routes=settings.routes or Routes([settings.labels.model], ()),
             clock=clock,
             telemetry=telemetry,
         )
         self.consume = Consume(source, self.lanes, clock)
-        self.microbatch = Microbatch(Window(window), clock, telemetry, calls=settings.callers)
-        expand = Expand(settings.rows, self.microbatch, offload)
-        self.download = self._download(adapters, expand, dedupe, telemetry)
-        self.calls = self._calls(adapters, telemetry)
-        self.predict = Predict(
-            self.calls, self.microbatch, fixed, pace, clock, most_bytes=window.max_bytes
-        )
-        reject = self._reject(adapters)
+        self.tracks = self._tracks(offload, dedupe)
+        self._offers = {model: track.download.offer for model, track in self.tracks.items()}
         self.publish = Publish(
             adapters.sink,
-            reject,
+            self._reject(adapters),
             settings.labels,
             settings.partition_of,
-            pace,
+            {model: track.pace for model, track in self.tracks.items() if track.pace is not None},
             dedupe,
             clock,
             telemetry,
@@ -154,62 +154,86 @@ class Wiring:
             start,
             budget=self.budget,
             make_tickets=self.intake.tickets,
-            on_jobs=self.download.offer,
+            on_jobs=self._offers,
             on_stopped=on_stopped,
             max_objects=self.settings.in_flight_objects,
             line=self.settings.line,
             stream_share=_stream_share(self.settings),
         )
 
-    def _download(
-        self, adapters: Adapters, expand: Expand, dedupe: Dedupe, telemetry: Telemetry
-    ) -> Download:
-        settings, clock = self.settings, adapters.clock
-        away = {
-            store: self._outage(_service(store), clock, settings.patience_s)
-            for store in settings.stores
-        }
-        reader = ObjectReader(
-            adapters.objects,
-            expand,
-            self.microbatch,
+    @property
+    def main(self) -> Track:
+        """The default model's."""
+        return self.tracks[None]
+
+    @property
+    def waiting(self) -> Waiting:
+        """Rows that wait for a model call."""
+        found = [track.microbatch.waiting for track in self.tracks.values()]
+        return found[0]._replace(
+            rows=sum(one.rows for one in found),
+            streams=sum(one.streams for one in found),
+            calls=sum(one.calls for one in found),
+            most_calls=sum(one.most_calls for one in found),
+        )
+
+    def drain(self) -> None:
+        for track in self.tracks.values():
+            track.microbatch.drain()
+
+    def resume(self) -> None:
+        for track in self.tracks.values():
+            track.microbatch.resume()
+
+    def discard_dead(self) -> None:
+        for track in self.tracks.values():
+            track.microbatch.discard_dead()
+
+    def _tracks(self, offload: Offload, dedupe: Dedupe) -> dict[str | None, Track]:
+        """Of the default model (None) and of all others."""
+        settings, adapters = self.settings, self.adapters
+        patience_s, clock = settings.patience_s, adapters.clock
+        names = [settings.labels.model, *settings.models]
+        told = self.telemetry.of_models(names) if settings.models else {}
+        servers: dict[str | None, Model] = {None: adapters.model}
+        servers.update(adapters.models)
+        shared = Shared(
+            adapters,
             self.budget,
-            clock,
-            telemetry,
-            away,
+            self.telemetry,
             dedupe,
+            {store: self._outage(_service(store), clock, patience_s) for store in settings.stores},
+            offload,
+            self.jitter,
+            is_alone=not settings.models,
             pin=settings.pin,
             object_bytes=settings.object_bytes,
+            wait_for_object_s=settings.wait_for_object_s,
             from_first_row=settings.results is not None,
             row_rules=_delivered_as(settings.results),
         )
-        return Download(
-            reader,
-            self.microbatch,
-            clock,
-            telemetry,
-            away,
-            dedupe,
-            self.jitter,
-            wait_for_object_s=settings.wait_for_object_s,
-        )
-
-    def _calls(self, adapters: Adapters, telemetry: Telemetry) -> ModelCalls:
-        settings, clock = self.settings, adapters.clock
-        away = self._outage("model server", clock, settings.patience_s)
-        return ModelCalls(
-            adapters.model, settings.canary, settings.callers, clock, telemetry, away, self.jitter
-        )
+        return {
+            model: shared.track(
+                model,
+                name,
+                servers[model],
+                terms,
+                told.get(name, self.telemetry),
+                self._outage(
+                    f"model server of {name}" if told else "model server", clock, patience_s
+                ),
+            )
+            for name, (model, terms) in zip(names, settings.terms.items(), strict=True)
+        }
 
     def _reject(self, adapters: Adapters) -> Reject:
         settings = self.settings
         return Reject(
             adapters.sink,
-            input_topic=settings.labels.input_topic,
+            settings.labels,
+            adapters.clock,
             topic=settings.dead_letter_topic,
             partitions=settings.dead_letter_partitions,
-            model=settings.labels.model,
-            clock=adapters.clock,
         )
 
     def _results(

@@ -54,6 +54,7 @@ class _Fields(Struct):
     compression: str | None = None
     rows: tuple[RowRange, ...] | None = None
     attributes: dict[str, Any] | None = None
+    model: str | None = None
 
 
 class _Message(_Fields):
@@ -123,6 +124,7 @@ def _reference(fields: _Fields) -> Reference:
         compression=fields.compression,
         rows=fields.rows,
         attributes=fields.attributes,
+        model=fields.model or None,
     )
 
 
@@ -133,4 +135,5 @@ def _inline(message: _Message, rows: tuple[Raw, ...], value: bytes) -> Inline:
         stream=message.stream,
         event_time=message.event_time,
         attributes=message.attributes,
+        model=message.model or None,
     )

@@ -64,7 +64,7 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
     (`gs`; `az@account` with the account).
     `event_time`: epoch milliseconds or ISO-8601, kept as it came. `rows`: the half-open ranges
     wanted, ascending and disjoint; None is all of them. `size` in bytes. `etag` as the sender wrote
-    it, with or without quotes.
+    it, with or without quotes. `model`: which of several is to answer; None: as its routes say.
     """
 
     bucket: Annotated[str, Meta(min_length=1)]
@@ -79,6 +79,7 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
     compression: str | None = None
     rows: Ranges | None = None
     attributes: dict[str, Any] | None = None
+    model: str | None = None
 
     def __post_init__(self) -> None:
         if not self.bucket or not self.key:
@@ -86,6 +87,7 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
                 f"a reference needs a {'key' if self.bucket else 'bucket'} that is not empty"
             )
         _check_text(self.bucket, self.key, self.store, self.stream, self.format, self.compression)
+        _check_text(self.model)
         _check_version(self.version_id, self.etag)
         if self.event_time is not None:
             _check_event_time(self.event_time)
@@ -100,16 +102,17 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Inline(Struct, frozen=True, kw_only=True):
     """Rows carried by the message itself. Each of `rows` is the JSON text of one row, as it came.
 
-    Raises `SchemaError` for a bad time. `event_time` and `attributes` as in `Reference`.
+    Raises `SchemaError` for a bad time. `event_time`, `attributes` and `model` as in `Reference`.
     """
 
     rows: tuple[Raw, ...]
     stream: str | None = None
     event_time: Milliseconds | Iso8601 | None = None
     attributes: dict[str, Any] | None = None
+    model: str | None = None
 
     def __post_init__(self) -> None:
-        _check_text(self.stream)
+        _check_text(self.stream, self.model)
         if self.event_time is not None:
             _check_event_time(self.event_time)
         if self.attributes is not None:

@@ -65,7 +65,11 @@ def shown(default: Any) -> str:
 def defaults() -> dict[str, str]:
     """Every key as `section.key`, with its default."""
     tree = msgspec.to_builtins(config.Config())
-    return {f"{name}.{key}": shown(value) for name in tree for key, value in tree[name].items()}
+    return {
+        f"{name}.{key}": shown(value)
+        for name in config.SECTIONS
+        for key, value in tree[name].items()
+    }
 
 
 def choices(hint: Any) -> Iterator[str]:

@@ -76,6 +76,16 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.stages",
         "consumers.telemetry",
     },
+    "consumers.track": {
+        "consumers.budget",
+        "consumers.core",
+        "consumers.dedupe",
+        "consumers.formats",
+        "consumers.ports",
+        "consumers.services",
+        "consumers.stages",
+        "consumers.telemetry",
+    },
     "consumers.wiring": {
         "consumers.budget",
         "consumers.core",
@@ -86,6 +96,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.ports",
         "consumers.stages",
         "consumers.telemetry",
+        "consumers.track",
         "consumers.watchdog",
     },
     "consumers.pipeline": {
@@ -119,6 +130,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.ports",
         "consumers.stages",
         "consumers.telemetry",
+        "consumers.track",
         "schemas",
     },
     "consumers.handlers": set(),
@@ -170,6 +182,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.requests",
         "consumers.services",
         "consumers.stages",
+        "consumers.track",
+        "consumers.variables",
         "consumers.wiring",
     },
     "consumers.app": {

@@ -89,16 +89,23 @@ async def advice(cfg: config.Config) -> str | None:
 
 
 async def fitted_to_server(cfg: config.Config) -> config.Config:
-    """Where the server gathers requests: warn if they are batches already; if each carries one row,
+    """Where a server gathers requests: warn if they are batches already; if each carries one row,
     keep as many in flight as fill its batches.
     """
-    model = cfg.model
+    models = [
+        replace(one, max_in_flight=await _calls(each.model))
+        for one, each in zip(cfg.models, cfg.with_each_model().values(), strict=True)
+    ]
+    model = replace(cfg.model, max_in_flight=await _calls(cfg.model))
+    return replace(cfg, model=model, models=models)
+
+
+async def _calls(model: config.Model) -> int:
     server = await server_batching(model) if model.protocol == "torchserve" else None
     if server is None:
-        return cfg
+        return model.max_in_flight
     if requests.find(model.request).single:
-        calls = max(model.max_in_flight, double_batching.calls_to_fill(server))
-        return replace(cfg, model=replace(model, max_in_flight=calls))
+        return max(model.max_in_flight, double_batching.calls_to_fill(server))
     if advice := double_batching.warning(server, max_in_flight=model.max_in_flight):
         log.warning("%s", advice)
-    return cfg
+    return model.max_in_flight

@@ -12,8 +12,8 @@ from schemas.reference import RowRange
 # what notifications are sent again within.
 MAX_VERSIONS = 10_000
 
-# Digest of name and version, and the rows that were asked for.
-_Version = tuple[str, tuple[RowRange, ...] | None]
+# Digest of name and version, the rows that were asked for, and who answers them.
+_Version = tuple[str, tuple[RowRange, ...] | None, str | None]
 
 
 class Announced:
@@ -54,4 +54,4 @@ class Announced:
 def _version(ticket: Ticket) -> _Version | None:
     if ticket.reference is None or not ticket.version:
         return None
-    return ticket.digest, ticket.reference.rows
+    return ticket.digest, ticket.reference.rows, ticket.model

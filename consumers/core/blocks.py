@@ -186,7 +186,7 @@ class Ticket:
     """One object of one record: its identity, its chain of blocks, and how it ended.
 
     `reference` is None for inline rows and for a record that is no reference. `store` has the
-    object. `cost_bytes`
+    object, `model` answers it; None: the default one. `cost_bytes`
     is its share of what the message takes in memory. `value_kept`: a dead letter has its message.
     `published_rows`: the records and letters of the rows below are out by a former assignment,
     though they are answered again.
@@ -204,6 +204,7 @@ class Ticket:
         "head",
         "index",
         "inline",
+        "model",
         "next_row",
         "owner",
         "pin",
@@ -232,6 +233,7 @@ class Ticket:
         reference: Reference | None,
         inline: Inline | None = None,
         store: str = DEFAULT,
+        model: str | None = None,
     ) -> None:
         self.owner = owner
         self.record = record
@@ -240,6 +242,7 @@ class Ticket:
         self.reference = reference
         self.inline = inline
         self.store = store
+        self.model = model
         self.pin: tuple[str | None, str | None] | None = None
         self.row_rules = ""
         self.frame: RecordFrame | None = None

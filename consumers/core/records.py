@@ -5,8 +5,8 @@ reason are one format, too. No record is larger than the topic takes: one that w
 by an error, and an error that would be says less. Owner: the publish stage.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from consumers.core.blocks import Block, Rejection, Ticket
@@ -19,13 +19,22 @@ Fits = Callable[[bytes | None, int], bool]
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What every prediction says about where it comes from."""
+    """What every prediction says about where it comes from. `versions` are those of the models
+    beside the default one.
+    """
 
     input_topic: str
     output_topic: str
     model: str
     model_version: str | None
     markers: bool
+    versions: Mapping[str, str | None] = field(default_factory=dict)
+
+    def model_of(self, ticket: Ticket) -> tuple[str, str | None]:
+        """Name and version of who answers it."""
+        if ticket.model is None:
+            return self.model, self.model_version
+        return ticket.model, self.versions.get(ticket.model)
 
 
 def same_partition(ticket: Ticket) -> int:
@@ -229,6 +238,7 @@ class Records:
 
     def _frame(self, ticket: Ticket, **changes: str | None) -> RecordFrame:
         reference, origin = ticket.reference, ticket.reference or ticket.inline
+        model, version = self._labels.model_of(ticket)
         fields = {
             "stream": ticket.stream,
             "bucket": reference.bucket if reference else None,
@@ -243,8 +253,8 @@ class Records:
             offset=ticket.record.offset,
             object_index=ticket.index,
             version=ticket.version,
-            model=self._labels.model,
-            model_version=self._labels.model_version,
+            model=model,
+            model_version=version,
             **(fields | changes),  # type: ignore[arg-type]
         )
 

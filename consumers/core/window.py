@@ -16,6 +16,7 @@ from typing import Literal
 
 from consumers.core.blocks import Block
 from consumers.core.bulk import is_bulk
+from consumers.core.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from consumers.core.payload import Shape
 
 Reason = Literal["rows", "bytes", "deadline", "idle", "drain"]
@@ -32,12 +33,15 @@ class WindowLimits:
 
 @dataclass(slots=True)
 class Batch:
-    """What one model call carries: blocks of equal shape, of any streams and lanes."""
+    """What one model call carries: blocks of equal shape, of any streams and lanes. `cost_bytes`:
+    what it takes of the byte budget, where several models share one.
+    """
 
     blocks: list[Block]
     rows: int
     reason: Reason
     taken_s: float
+    cost_bytes: int = 0
 
     @property
     def has_bulk(self) -> bool:
@@ -93,6 +97,14 @@ class Window:
     @property
     def rows(self) -> int:
         return self._plain.rows + self._bulk.rows
+
+    @property
+    def cost_bytes(self) -> int:
+        """About what the waiting rows take of the byte budget."""
+        return sum(
+            kind.nbytes + kind.rows * ROW_COST_BYTES + len(kind.arrivals) * BLOCK_COST_BYTES
+            for kind in (self._plain, self._bulk)
+        )
 
     @property
     def streams(self) -> int:

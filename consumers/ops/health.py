@@ -4,6 +4,7 @@ people.
 Rule: it only looks, and answers at once; what it shows is collected when it is asked for.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -32,7 +33,8 @@ async def serve_health(
 
     async def readyz(_: web.Request) -> web.Response:
         # The model first: a member without a partition still tells whether its model answers.
-        if not await model.ready():
+        models = (model, *pipeline.wiring.adapters.models.values())
+        if not any(await asyncio.gather(*(one.ready() for one in models))):
             return web.Response(status=503, text="the model does not answer\n")
         if not pipeline.wiring.lanes:
             return web.Response(status=503, text=NO_PARTITION)

@@ -92,13 +92,32 @@ class Status:
                 "name": pipeline.wiring.settings.labels.model,
                 "version": pipeline.wiring.settings.labels.model_version,
                 "answers": self._answers,
-                "breaker_open": pipeline.wiring.calls.is_open,
-                "calls_allowed": pipeline.wiring.calls.allowed,
+                "breaker_open": pipeline.wiring.main.calls.is_open,
+                "calls_allowed": pipeline.wiring.main.calls.allowed,
             },
+            **self._models(),
             "outages": self._outages(),
             "counters": totals,
             "rejected": self._rejected(),
             "rates": self._rates(totals),
+        }
+
+    def _models(self) -> dict[str, Any]:
+        """Where there are several."""
+        wiring = self._pipeline.wiring
+        if not wiring.settings.models:
+            return {}
+        tracks = wiring.tracks.values()
+        return {
+            "models": [
+                {
+                    "name": track.name,
+                    "breaker_open": track.calls.is_open,
+                    "calls_allowed": track.calls.allowed,
+                    "window": track.microbatch.waiting._asdict(),
+                }
+                for track in tracks
+            ]
         }
 
     async def _lags(self) -> Mapping[int, int]:

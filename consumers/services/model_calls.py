@@ -28,7 +28,7 @@ from consumers.ports import Answers, Clock, Model
 from consumers.services.gate import Gate, Rank
 from consumers.services.outage import Outage
 from consumers.services.startup import ask_model
-from consumers.telemetry import Telemetry
+from consumers.telemetry import CallsTelemetry
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +56,16 @@ class ModelCalls:
         canary: Payload | None,
         most_calls: int,
         clock: Clock,
-        telemetry: Telemetry,
+        telemetry: CallsTelemetry,
         outage: Outage,
         jitter: Callable[[], float],
+        *,
+        is_alone: bool = True,
     ) -> None:
+        """One of several models that is set wrongly is waited for, as if it were away: the others
+        go on.
+        """
+        self._is_alone = is_alone
         self._model = model
         self._canary = [canary] if canary is not None else []
         self._gate = Gate(Breaker(most_calls), clock, jitter)
@@ -175,11 +181,19 @@ class ModelCalls:
         self._healthy(call)
         return answers
 
+    async def _predict(self, payloads: Sequence[Payload]) -> Answers:
+        try:
+            return await self._model.predict(payloads)
+        except Fatal as error:
+            if self._is_alone:
+                raise
+            raise Unreachable(str(error)) from error
+
     async def _ask(self, payloads: Sequence[Payload], *, is_canary: bool) -> Answers:
         if not is_canary:
-            return await self._model.predict(payloads)
+            return await self._predict(payloads)
         try:
-            answers = await self._model.predict(payloads)
+            answers = await self._predict(payloads)
         except Poison as error:
             raise Transient(f"the row of model.canary is refused: {error}") from None
         for message in answers.errors.values():

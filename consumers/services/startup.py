@@ -6,8 +6,9 @@ at most `limits.start_ms`; what no waiting mends ends the start at once. Owner: 
 """
 
 import asyncio
+import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from consumers.core.payload import Payload
@@ -16,6 +17,11 @@ from consumers.errors import EXIT_USAGE, Fatal, Poison, Transient, Unreachable
 from consumers.ports import Clock, Location, Model, Objects
 from consumers.services.outage import Outage
 
+log = logging.getLogger(__name__)
+
+Ask = Callable[[], Awaitable[None]]
+# A server that is there answers within milliseconds, one that loads its models within seconds.
+CHANCE_S = 5.0
 RETRY = Backoff(first_s=0.2, most_s=3.0)
 # An empty batch is answered within milliseconds, unless the server is busy loading the model.
 MODEL_S = 5.0
@@ -25,9 +31,7 @@ PROBE = Location("penstock", "probe")
 WRONG_KEY = ("InvalidAccessKeyId", "SignatureDoesNotMatch")
 
 
-async def until_answered(
-    service: str, ask: Callable[[], Awaitable[None]], clock: Clock, patience_s: float
-) -> None:
+async def until_answered(service: str, ask: Ask, clock: Clock, patience_s: float) -> None:
     """Returns when `ask` does. Raises `Fatal` when it has been `Transient` for too long."""
     outage = Outage(service, clock, patience_s)
     attempt = 0
@@ -41,6 +45,23 @@ async def until_answered(
         else:
             outage.answered()
             return
+
+
+async def until_one_answered(services: Mapping[str, Ask], clock: Clock, patience_s: float) -> None:
+    """Returns when each did, or one did and the others had their chance: what waits for these need
+    not keep a worker from all the rest. Raises `Fatal` when none of them answers for too long.
+    """
+    async with asyncio.TaskGroup() as tasks:
+        asking = {
+            tasks.create_task(until_answered(service, ask, clock, patience_s)): service
+            for service, ask in services.items()
+        }
+        answered, silent = await asyncio.wait(asking, timeout=min(CHANCE_S, patience_s / 2))
+        if not answered:
+            _, silent = await asyncio.wait(silent, return_when=asyncio.FIRST_COMPLETED)
+        for task in silent:
+            log.warning("the %s does not answer; what waits for it waits", asking[task])
+            task.cancel()
 
 
 async def ask_store(objects: Objects, endpoint_url: str | None) -> None:

@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 
 from consumers.core.blocks import Rejection, Ticket
 from consumers.core.gather import Gather
-from consumers.core.places import DEFAULT, Places, is_whole
+from consumers.core.places import Places, is_whole
+from consumers.core.routes import Routes
 from consumers.errors import Poison
 from consumers.lane import Lane
 from consumers.ports import Clock, Record, Source
 from consumers.telemetry import Telemetry
 from schemas.codec import Ignored, Inline, SchemaError, decode
+from schemas.prediction import printable
 from schemas.reference import MAX_NAME_CHARS, Reference
 
 # Bounds how long a partition that has room again waits for the poll of the others.
@@ -60,7 +62,7 @@ class Consume:
 
 class Intake:
     """A record's value becomes tickets. `allow`: globs of `bucket/key` that may be read;
-    None allows all.
+    None allows all. `routes` may be replaced at any time.
     """
 
     def __init__(
@@ -69,9 +71,11 @@ class Intake:
         stream_from: str | None,
         allow: Sequence[str] | None,
         places: Places,
+        routes: Routes,
         clock: Clock,
         telemetry: Telemetry,
     ) -> None:
+        self.routes = routes
         self._clock = clock
         self._stream_from = re.compile(stream_from) if stream_from else None
         self._allow = [re.compile(fnmatch.translate(_whole(glob))) for glob in allow or ()]
@@ -98,35 +102,63 @@ class Intake:
             return []
         if isinstance(message, Inline):
             stream = message.stream or _fallback_stream(record)
-            return [Ticket(lane, record, 0, stream, None, inline=message)]
+            return self._routed(lane, record, 0, stream, None, message)
         key = "" if message.announced else _key_text(record)
         return [
-            self._ticket(lane, record, index, reference, key)
+            ticket
             for index, reference in enumerate(message.items)
+            for ticket in self._routed(
+                lane, record, index, self._stream(reference, key), reference, None
+            )
         ]
 
-    def _ticket(
-        self, lane: Lane, record: Record, index: int, reference: Reference, key: str
-    ) -> Ticket:
-        refused: Poison | None = None
-        store = DEFAULT
+    def _routed(
+        self,
+        lane: Lane,
+        record: Record,
+        index: int,
+        stream: str,
+        reference: Reference | None,
+        inline: Inline | None,
+    ) -> list[Ticket]:
+        """One for each model that is to answer."""
+        ticket = Ticket(lane, record, index, stream, reference, inline)
+        if reference is not None:
+            self._place(ticket, reference)
+        if not ticket.closed and self._knows_model(ticket) and self.routes.is_needed:
+            ticket.model = self._model_of(ticket)
+        return [ticket]
+
+    def _place(self, ticket: Ticket, reference: Reference) -> None:
+        """Which store has it; or it is refused."""
         try:
-            store = self._places.of(reference.store, reference.bucket, reference.key)
+            ticket.store = self._places.of(reference.store, reference.bucket, reference.key)
         except Poison as error:
-            refused = error
-        stream = self._stream(reference, key)
-        ticket = Ticket(lane, record, index, stream, reference, store=store)
-        if refused is not None:
-            ticket.close(Rejection(refused.code, str(refused), "consume"))
-        elif not self._allowed(reference):
-            ticket.close(
-                Rejection(
-                    "not_allowed",
-                    f"{reference.bucket}/{reference.key} is outside objects.allow",
-                    "consume",
-                )
-            )
-        return ticket
+            ticket.close(Rejection(error.code, str(error), "consume"))
+            return
+        if not self._allowed(reference):
+            name = f"{reference.bucket}/{reference.key}"
+            message = f"{name} is outside objects.allow"
+            ticket.close(Rejection("not_allowed", message, "consume"))
+
+    def _model_of(self, ticket: Ticket) -> str | None:
+        """None: the default one."""
+        reference, origin = ticket.reference, ticket.reference or ticket.inline
+        named = origin.model if origin else None
+        bucket, key = (reference.bucket, reference.key) if reference else (None, None)
+        models = (named,) if named else self.routes.of(ticket.stream, bucket, key)
+        return models[0] if models[0] != self.routes.default else None
+
+    def _knows_model(self, ticket: Ticket) -> bool:
+        """The one that the message names; else it is refused."""
+        origin = ticket.reference or ticket.inline
+        model = origin.model if origin else None
+        if model is None or model in self.routes.models:
+            return True
+        known = ", ".join(self.routes.models)
+        message = f"there is no model {printable(model)}; there is {known}: see [[models]]"
+        ticket.close(Rejection("bad_reference", message, "consume"))
+        return False
 
     @staticmethod
     def _not_a_reference(lane: Lane, record: Record, message: str) -> Ticket:

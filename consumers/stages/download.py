@@ -1,4 +1,4 @@
-"""Fetches objects: a fixed number of fetchers, lanes in turn, objects of a lane in order.
+"""Fetches objects: a fixed number of fetchers a model, lanes in turn, objects of a lane in order.
 
 Rule: one object is one fetcher's from the first try to the last; what is tried again and for how
 long is decided here, what a try is in download_object.py. A store has fetchers of its own, so that
@@ -48,10 +48,11 @@ class _Pool:
 
 
 class Download:
-    """`offer` lanes that have jobs; fetchers take one object at a time."""
+    """`offer` lanes that have jobs for `model`; fetchers take one object at a time."""
 
     def __init__(
         self,
+        model: str | None,
         reader: ObjectReader,
         microbatch: Microbatch,
         clock: Clock,
@@ -62,6 +63,7 @@ class Download:
         *,
         wait_for_object_s: float,
     ) -> None:
+        self._model = model
         self._reader = reader
         self._microbatch = microbatch
         self._clock = clock
@@ -74,13 +76,14 @@ class Download:
 
     def offer(self, lane: Lane) -> None:
         """This lane has jobs; said again while it has some, that changes nothing."""
-        for store in lane.jobs.stores:
+        jobs = lane.jobs[self._model]
+        for store in jobs.stores:
             pool = self._pools[store]
             if lane in pool.offered:
                 continue
             pool.offered.add(lane)
             pool.lanes.append(lane)
-            for _ in range(lane.jobs.waiting(store)):
+            for _ in range(jobs.waiting(store)):
                 if not pool.wake_one():
                     break
 
@@ -99,9 +102,10 @@ class Download:
             while pool.lanes:
                 lane = pool.lanes.popleft()
                 pool.offered.discard(lane)
-                if lane.jobs.waiting(store):
-                    ticket = lane.jobs.take(store)
-                    if lane.jobs.waiting(store):
+                jobs = lane.jobs[self._model]
+                if jobs.waiting(store):
+                    ticket = jobs.take(store)
+                    if jobs.waiting(store):
                         pool.offered.add(lane)
                         pool.lanes.append(lane)
                         # Jobs may have come since `offer`, and this one may take long.

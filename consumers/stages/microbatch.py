@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import replace
 from typing import NamedTuple
 
+from consumers.budget import Budget
 from consumers.core.blocks import Block, Ticket
 from consumers.core.bulk import BulkPace
 from consumers.core.pace import BatchPlan
@@ -40,8 +41,19 @@ class Microbatch:
     which they came.
     """
 
-    def __init__(self, window: Window, clock: Clock, telemetry: Telemetry, *, calls: int) -> None:
+    def __init__(
+        self,
+        window: Window,
+        clock: Clock,
+        telemetry: Telemetry,
+        *,
+        calls: int,
+        budget: Budget | None = None,
+    ) -> None:
+        """`budget` where several models share one."""
         self._window = window
+        self._budget = budget
+        self._called_bytes = 0
         self._bulk = BulkPace()
         self._calls = calls
         self._busy = 0
@@ -84,7 +96,14 @@ class Microbatch:
 
     def _is_crowded(self, stream: str) -> bool:
         ahead = max(AHEAD_ROWS, AHEAD_BATCHES * self._window.limits.max_rows)
-        return self._window.rows_of(stream) > ahead
+        if self._window.rows_of(stream) > ahead:
+            return True
+        # What waits for one of several models takes no more than it leaves free for the others: one
+        # that is ill gets half of the budget, two a third each. Callers end this wait, too.
+        budget = self._budget
+        if budget is None or not (self._window.rows or self._called_bytes):
+            return False
+        return self._window.cost_bytes + self._called_bytes > budget.free_bytes
 
     def _let_in(self) -> None:
         still: list[tuple[str, asyncio.Future[None]]] = []
@@ -112,6 +131,9 @@ class Microbatch:
     def done(self, batch: Batch) -> None:
         """A caller has done with its batch."""
         self._busy -= 1
+        if self._budget is not None:
+            self._called_bytes -= batch.cost_bytes
+            self._look_soon()
         if batch.has_bulk:
             now_s = self._clock.now()
             self._window.bulk_from_s = self._bulk.answered(now_s - batch.taken_s, now_s)
@@ -156,6 +178,9 @@ class Microbatch:
                 batch.reason, batch.rows, now_s - batch.blocks[0].arrived_s
             )
             self._busy += 1
+            if self._budget is not None:
+                batch.cost_bytes = sum(block.cost_bytes for block in batch.blocks)
+                self._called_bytes += batch.cost_bytes
             if batch.has_bulk:
                 self._window.bulk_from_s = self._bulk.taken(now_s)
             self._callers.popleft().set_result(batch)

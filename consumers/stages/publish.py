@@ -8,7 +8,7 @@ refuses stays, and so does everything behind it.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import NamedTuple
@@ -60,7 +60,7 @@ class Publish:
         reject: Reject,
         labels: Labels,
         partition_of: Callable[[Ticket], int],
-        pace: Pace | None,
+        paces: Mapping[str | None, Pace],
         dedupe: Dedupe,
         clock: Clock,
         telemetry: Telemetry,
@@ -69,7 +69,7 @@ class Publish:
         """With `results` answers are written as objects, before anything of them is published."""
         self._results = results
         self._sink = sink
-        self._pace = pace
+        self._paces = paces
         self._dedupe = dedupe
         self._reject = reject
         self._output_topic = labels.output_topic
@@ -235,9 +235,11 @@ class Publish:
         if not spent:
             return
         self._telemetry.objects_delivered(latencies_s, spent)
-        if self._pace is not None:
-            for latency_s, one in zip(latencies_s, spent, strict=True):
-                self._pace.elsewhere(latency_s - one.wait - one.call)
+        if self._paces:
+            finished = (release.ticket for release in releases if release.finished)
+            for ticket, latency_s, one in zip(finished, latencies_s, spent, strict=True):
+                if (pace := self._paces.get(ticket.model)) is not None:
+                    pace.elsewhere(latency_s - one.wait - one.call)
 
 
 def _time_spent(release: Release, latency_s: float, released_s: float, now_s: float) -> TimeSpent:

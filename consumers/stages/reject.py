@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from consumers.core.blocks import Ticket
-from consumers.core.records import Failed
+from consumers.core.records import Failed, Labels
 from consumers.ports import Clock, Outgoing, Sink
 from schemas.dead_letter import dead_letter
 from schemas.prediction import Source
@@ -26,13 +26,12 @@ class Reject:
     """Encodes letters for the publish stage."""
 
     def __init__(
-        self, sink: Sink, *, input_topic: str, topic: str, partitions: int, model: str, clock: Clock
+        self, sink: Sink, labels: Labels, clock: Clock, *, topic: str, partitions: int
     ) -> None:
         self._sink = sink
-        self._input_topic = input_topic
+        self._labels = labels
         self._topic = topic
         self._partitions = partitions
-        self._model = model
         self._clock = clock
 
     def outgoing(self, partition: int, letters: list[bytes]) -> Outgoing:
@@ -54,14 +53,16 @@ class Reject:
             "message": why.message,
             "attempts": why.attempts,
             "stream": ticket.stream,
-            "source": Source(self._input_topic, ticket.owner.partition, ticket.record.offset),
+            "source": Source(
+                self._labels.input_topic, ticket.owner.partition, ticket.record.offset
+            ),
             "reference": reference,
             "version": ticket.version,
             "member": failed.member,
             "rows": rows,
             "event_time": origin.event_time if origin else None,
             "failed_at": self._clock.wall_ms(),
-            "model": self._model,
+            "model": self._labels.model_of(ticket)[0],
             "value": None if ticket.value_kept else ticket.record.value,
         }
         ticket.value_kept = True

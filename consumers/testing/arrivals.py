@@ -88,9 +88,23 @@ class Arrivals:
     def _published(self, life: Life, era: Era, outgoing: Outgoing) -> Sequence[Reached]:
         records: list[dict[str, Any]] = [orjson.loads(value) for value in outgoing.values]
         self._history.note("append", f"{life.name} {records[0]['id']} +{len(records)}")
+        self._check_models(life, era, records)
         reached = life.published(records)
         self._outcome.add(records, era.terms.truths, once=era.terms.exactly_once)
         return reached
+
+    def _check_models(self, life: Life, era: Era, records: Sequence[dict[str, Any]]) -> None:
+        """Each stream is answered by the model that its route names."""
+        routes = era.settings.routes
+        if routes is None:
+            return
+        self._history.counts["several models"] += 1
+        for record in records:
+            (model,) = routes.of(record["stream"], None, None)
+            if record["row"] is not None and record["model"] != model:
+                raise self._history.broken(
+                    f"{life.name}: {record['id']} is answered by {record['model']}, not {model}"
+                )
 
     def land(
         self,

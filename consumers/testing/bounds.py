@@ -40,10 +40,17 @@ class Bounds:
         for lane in pipeline.wiring.lanes.values():
             # A record with several objects is let in whole while there is room for one.
             most = settings.in_flight_objects - 1 + load.MOST_OBJECTS
-            in_work = lane.jobs.in_work if settings.order_by_stream else lane.ledger.owed
-            self._hold(worker, "objects", in_work, most)
-        self._hold(worker, "calls", worker.model.in_flight, settings.callers)
-        self._hold(worker, "transfers", worker.objects.reading, settings.fetchers)
+            of_models = (
+                [jobs.in_work for jobs in lane.jobs.values()]
+                if settings.order_by_stream
+                else [lane.ledger.owed]
+            )
+            for in_work in of_models:
+                self._hold(worker, "objects", in_work, most)
+        for model, terms in zip(worker.models, settings.terms.values(), strict=True):
+            self._hold(worker, "calls", model.in_flight, terms.callers)
+        fetchers = settings.fetchers * len(worker.models)
+        self._hold(worker, "transfers", worker.objects.reading, fetchers)
 
     def _most_bytes(self, pipeline: Pipeline, era: Era) -> int:
         """One step is begun while a byte is left. Each head may go on without: a step, besides the

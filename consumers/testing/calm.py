@@ -25,7 +25,7 @@ class Calm:
 
     async def come(self) -> None:
         world, crew = self._world, self._crew
-        world.weather.calm()
+        world.calm()
         for worker in crew.running():
             worker.go_on()
         await self._answered()

@@ -124,6 +124,10 @@ class Eras:
         return settings
 
     def _era(self, settings: Settings, *, exactly_once: bool) -> Era:
+        models = {
+            name: replace(terms, rows=settings.rows) for name, terms in settings.models.items()
+        }
+        settings = replace(settings, models=models)
         terms = Terms(
             self._truths(settings.rows),
             by_stream=settings.order_by_stream,

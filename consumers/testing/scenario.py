@@ -4,17 +4,21 @@ Rule: sizes are small and limits tight, so that every one of them is met within 
 Owner: one simulation.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from consumers.core.line_stop import NO_LIMITS
 from consumers.core.records import Labels, same_partition
+from consumers.core.routes import Route, Routes
 from consumers.core.window import WindowLimits
 from consumers.formats.base import RowOptions
 from consumers.testing import load
 from consumers.testing.truth import Answer, MakeObject
+from consumers.track import ModelTerms
 from consumers.wiring import Settings
 
+# The model beside the default one, in some of the worlds.
+OTHER = "other"
 INPUT, OUTPUT, DEAD_LETTERS = "refs", "predictions", "predictions.dlq"
 
 
@@ -42,7 +46,7 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
     pick = random.choice
     partitions = pick((1, 2, 3))
     by_stream = pick((False, True))
-    return Settings(
+    made = Settings(
         labels=Labels(INPUT, OUTPUT, "rows", None, markers=True),
         partition_of=same_partition,
         dead_letter_topic=DEAD_LETTERS,
@@ -74,4 +78,19 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
         order_by_stream=by_stream,
         # By stream a pointer may leave before what it points to, if that is of another stream.
         dedupe=not by_stream and pick((False, True, True)),
+    )
+    return _with_another_model(made, random) if random.random() < 0.3 else made
+
+
+def _with_another_model(settings: Settings, random: Random) -> Settings:
+    """Half of the streams go to it."""
+    pick = random.choice
+    window = replace(settings.window, max_rows=pick((1, 4, 64)), max_wait_s=pick((0.0, 0.02)))
+    target_p99_s = pick((None, 0.05))
+    return replace(
+        settings,
+        models={OTHER: ModelTerms(settings.rows, window, target_p99_s, callers=pick((1, 3)))},
+        routes=Routes(
+            [settings.labels.model, OTHER], [Route((settings.labels.model,), split={OTHER: 50.0})]
+        ),
     )

@@ -4,6 +4,7 @@ Rule: from the moment a worker is killed nothing of it is called any more. Owner
 """
 
 import asyncio
+from collections.abc import Sequence
 
 from consumers.pipeline import Pipeline
 from consumers.testing.group import SESSION_S, Group
@@ -20,7 +21,7 @@ class Worker:
         pipeline: Pipeline,
         source: SimulatedSource,
         objects: SimulatedObjects,
-        model: SimulatedModel,
+        models: Sequence[SimulatedModel],
         sink: SimulatedSink,
         process: Process,
         group: Group,
@@ -29,7 +30,7 @@ class Worker:
         self.pipeline = pipeline
         self.source = source
         self.objects = objects
-        self.model = model
+        self.models = models
         self.sink = sink
         self.process = process
         self.stopping = False

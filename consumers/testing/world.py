@@ -80,6 +80,7 @@ class World:
         if self.troubles.objects:
             drawn = replace(drawn, body_breaks=OFTEN)
         self.weather = faults.Weather(drawn, source("weather"))
+        self.weather_of_others = self._weather_of_others(drawn, source("other models"))
         self._margin_s = self.random.choice((0.1, 10.0))
         self.group = Group(self.topic, source("group"), self.history)
         self._arrivals = Arrivals(
@@ -96,6 +97,17 @@ class World:
         self._clock = VirtualClock()
         self._bounds = Bounds(self.logs, self.history)
         self._eras_of: dict[Worker, Era] = {}
+
+    @staticmethod
+    def _weather_of_others(drawn: faults.Faults, random: Random) -> faults.Weather:
+        """What a model beside the default one goes through: it may be away all the time."""
+        is_away = random.random() < 0.5
+        return faults.Weather(replace(drawn, model_away=0.97) if is_away else drawn, random)
+
+    def calm(self) -> None:
+        """From now on nothing fails."""
+        self.weather.calm()
+        self.weather_of_others.calm()
 
     @property
     def partitions(self) -> int:
@@ -234,7 +246,13 @@ class World:
         objects = SimulatedObjects(
             self.objects, self._cursed, self._cut, self._broke, process, weather
         )
-        model = SimulatedModel(self._ask, process, weather)
+        models = {
+            model: SimulatedModel(
+                self._ask, process, weather if model is None else self.weather_of_others
+            )
+            for model in era.settings.terms
+        }
+        others = {name: model for name, model in models.items() if name is not None}
         sink = SimulatedSink(
             lambda: self.partitions,
             lambda out: self._arrivals.accept(source, era, out),
@@ -257,13 +275,13 @@ class World:
             transactions = Transactions(outlets, source)
         wiring = Wiring(
             era.settings,
-            Adapters(source, objects, model, sink, self._clock, transactions),
+            Adapters(source, objects, models[None], sink, self._clock, transactions, models=others),
             self._telemetry,
             offload=_inline,
             jitter=self._jitter,
         )
         pipeline = Pipeline(wiring)
-        worker = Worker(pipeline, source, objects, model, sink, process, self.group)
+        worker = Worker(pipeline, source, objects, [*models.values()], sink, process, self.group)
         self.workers.append(worker)
         self._eras_of[worker] = era
         return worker

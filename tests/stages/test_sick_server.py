@@ -339,7 +339,7 @@ async def test_a_wrong_setting_is_told_at_the_start_as_a_usage_error() -> None:
     world = World()
     world.model.script = no_such_model
     with pytest.raises(Fatal, match=r"model\.name") as caught:
-        await world.pipeline().wiring.calls.check()
+        await world.pipeline().wiring.main.calls.check()
     assert caught.value.exit_code == EXIT_USAGE
 
 
@@ -376,7 +376,7 @@ async def test_a_server_that_is_silent_at_the_start_is_one_to_wait_for() -> None
 
     world.model.script = silent
     with pytest.raises(Unreachable, match=r"model\.url"):
-        await world.pipeline().wiring.calls.check()
+        await world.pipeline().wiring.main.calls.check()
     assert world.clock.now() == pytest.approx(5.0)
 
 
@@ -385,5 +385,5 @@ async def test_a_canary_that_the_model_refuses_is_a_wrong_setting() -> None:
     world = World().with_settings(canary=row(7.0))
     world.model.script = Poisoned({7.0})
     with pytest.raises(Fatal, match=r"model\.canary") as caught:
-        await world.pipeline().wiring.calls.check()
+        await world.pipeline().wiring.main.calls.check()
     assert caught.value.exit_code == EXIT_USAGE

@@ -18,6 +18,7 @@ from consumers.adapters.memory_transactions import MemoryOutlets
 from consumers.core.blocks import Ticket
 from consumers.core.line_stop import LineLimits
 from consumers.core.records import Labels, same_partition
+from consumers.core.routes import Route, Routes
 from consumers.core.window import WindowLimits
 from consumers.formats.base import RowOptions
 from consumers.pipeline import Pipeline
@@ -82,6 +83,7 @@ class World:
     source: MemorySource = field(init=False)
     objects: MemoryObjects = field(default_factory=MemoryObjects)
     model: MemoryModel = field(default_factory=MemoryModel)
+    models: dict[str, MemoryModel] = field(default_factory=dict)
     sink: MemorySink = field(init=False)
     outlets: MemoryOutlets = field(init=False)
     results: MemoryResults = field(default_factory=MemoryResults)
@@ -98,6 +100,17 @@ class World:
         self.settings = replace(self.settings, **changes)
         return self
 
+    def with_models(self, names: Sequence[str], *routes: Route, **changes: Any) -> "World":
+        """Beside `rows`, each with what the settings say now."""
+        self.models = {name: MemoryModel() for name in names}
+        settings = replace(self.settings, **changes)
+        self.settings = replace(
+            settings,
+            models=dict.fromkeys(names, settings.terms[None]),
+            routes=Routes([settings.labels.model, *names], routes),
+        )
+        return self
+
     def pipeline(self) -> Pipeline:
         transactions = Transactions(self.outlets, self.source) if self.exactly_once else None
         adapters = Adapters(
@@ -108,6 +121,7 @@ class World:
             self.clock,
             transactions,
             self.results,
+            dict(self.models),
         )
         settings = replace(
             self.settings,

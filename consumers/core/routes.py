@@ -1,0 +1,88 @@
+"""Which models answer an object?
+
+Rule: the one that its reference names; else those of the first route that matches its stream,
+bucket and key; else the default. A split takes whole streams, by their hash: a stream keeps its
+model on every worker and after every start, and what takes 5 percent today and 10 tomorrow keeps
+the streams that it has. Owner: the intake.
+"""
+
+import fnmatch
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+
+# A share of 0.01 percent is the smallest that is told apart.
+PARTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Globs (None: anything), and the models that answer each row of what they match. `split` has
+    percents of the streams that go to other models instead.
+    """
+
+    models: tuple[str, ...]
+    stream: str | None = None
+    bucket: str | None = None
+    key: str | None = None
+    split: Mapping[str, float] = field(default_factory=dict)
+
+    def model_of(self, stream: str) -> str:
+        """Where there is a split: the one model of this stream."""
+        place = int.from_bytes(blake2b(stream.encode(), digest_size=8).digest()) % PARTS
+        begin = 0.0
+        for model, percent in self.split.items():
+            begin += percent * PARTS / 100
+            if place < begin:
+                return model
+        return self.models[0]
+
+
+class Routes:
+    """`models` are all that are configured, the default first."""
+
+    def __init__(self, models: Sequence[str], routes: Sequence[Route]) -> None:
+        self.models = tuple(models)
+        self.routes = tuple(routes)
+        self._globs = [
+            [_compiled(glob) for glob in (route.stream, route.bucket, route.key)]
+            for route in routes
+        ]
+
+    @property
+    def is_needed(self) -> bool:
+        """Is there anything to choose from?"""
+        return len(self.models) > 1
+
+    @property
+    def default(self) -> str:
+        return self.models[0]
+
+    @property
+    def fans_out(self) -> bool:
+        """May an object be answered by several models?"""
+        return any(len(route.models) > 1 for route in self.routes)
+
+    def of(self, stream: str, bucket: str | None, key: str | None) -> tuple[str, ...]:
+        """The models that answer each row, in the route's order."""
+        for route, globs in zip(self.routes, self._globs, strict=True):
+            if all(map(_matches, globs, (stream, bucket, key))):
+                return (route.model_of(stream),) if route.split else route.models
+        return (self.default,)
+
+    def with_splits(self, splits: Sequence[Mapping[str, float]]) -> "Routes":
+        """The same routes with other shares, one mapping a route."""
+        changed = [
+            replace(route, split=split) for route, split in zip(self.routes, splits, strict=True)
+        ]
+        return Routes(self.models, changed)
+
+
+def _compiled(glob: str | None) -> re.Pattern[str] | None:
+    return None if glob is None else re.compile(fnmatch.translate(glob))
+
+
+def _matches(glob: re.Pattern[str] | None, name: str | None) -> bool:
+    """Inline rows have no bucket and no key, so no glob of these matches them."""
+    return glob is None or (name is not None and glob.match(name) is not None)

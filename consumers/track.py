@@ -1,0 +1,130 @@
+"""One model's own part of the pipeline: its fetchers, its window, its calls.
+
+Rule: what is ill or slow of one of several models stays here. Its objects have fetchers of their
+own, its rows a window and a breaker of their own; only lanes, the byte budget and the way out are
+shared. Owner: the wiring, which has one for each model.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
+
+from consumers.budget import Budget
+from consumers.core.pace import BatchPlan, Pace
+from consumers.core.payload import Payload
+from consumers.core.window import Window, WindowLimits
+from consumers.dedupe import Dedupe
+from consumers.formats.base import RowOptions
+from consumers.ports import Adapters, Model
+from consumers.services.model_calls import ModelCalls
+from consumers.services.outage import Outage
+from consumers.stages.download import Download
+from consumers.stages.download_object import ObjectReader
+from consumers.stages.expand import Expand, Offload
+from consumers.stages.microbatch import Microbatch
+from consumers.stages.predict import Predict
+from consumers.telemetry import CallsTelemetry, Telemetry
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTerms:
+    """What is set for a model, as plain values."""
+
+    rows: RowOptions
+    window: WindowLimits
+    target_p99_s: float | None
+    callers: int
+    canary: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """`name` as records say it."""
+
+    name: str
+    pace: Pace | None
+    microbatch: Microbatch
+    calls: ModelCalls
+    predict: Predict
+    download: Download
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all models of a worker have together. `is_alone`: there is only one."""
+
+    adapters: Adapters
+    budget: Budget
+    telemetry: Telemetry
+    dedupe: Dedupe
+    stores_away: Mapping[str, Outage]
+    offload: Offload
+    jitter: Callable[[], float]
+    _: KW_ONLY
+    is_alone: bool
+    pin: bool
+    object_bytes: int | None
+    wait_for_object_s: float
+    from_first_row: bool
+    row_rules: str
+
+    def track(
+        self,
+        model: str | None,
+        name: str,
+        server: Model,
+        terms: ModelTerms,
+        told: CallsTelemetry,
+        away: Outage,
+    ) -> Track:
+        """Of one model; None: the default one."""
+        clock, window = self.adapters.clock, terms.window
+        fixed = BatchPlan(window.max_rows, window.max_wait_s, terms.callers)
+        pace = Pace(fixed, terms.target_p99_s) if terms.target_p99_s is not None else None
+        microbatch = Microbatch(
+            Window(window),
+            clock,
+            self.telemetry,
+            calls=terms.callers,
+            budget=None if self.is_alone else self.budget,
+        )
+        calls = ModelCalls(
+            server,
+            terms.canary,
+            terms.callers,
+            clock,
+            told,
+            away,
+            self.jitter,
+            is_alone=self.is_alone,
+        )
+        predict = Predict(calls, microbatch, fixed, pace, clock, most_bytes=window.max_bytes)
+        download = self._download(model, Expand(terms.rows, microbatch, self.offload), microbatch)
+        return Track(name, pace, microbatch, calls, predict, download)
+
+    def _download(self, model: str | None, expand: Expand, microbatch: Microbatch) -> Download:
+        clock = self.adapters.clock
+        reader = ObjectReader(
+            self.adapters.objects,
+            expand,
+            microbatch,
+            self.budget,
+            clock,
+            self.telemetry,
+            self.stores_away,
+            self.dedupe,
+            pin=self.pin,
+            object_bytes=self.object_bytes,
+            from_first_row=self.from_first_row,
+            row_rules=self.row_rules,
+        )
+        return Download(
+            model,
+            reader,
+            microbatch,
+            clock,
+            self.telemetry,
+            self.stores_away,
+            self.dedupe,
+            self.jitter,
+            wait_for_object_s=self.wait_for_object_s,
+        )
