@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,27 @@ def test_every_image_is_built_on_a_pinned_one(dockerfile: Path) -> None:
     ]
     assert bases
     assert all(any(digit.isdigit() for digit in base.partition(":")[2]) for base in bases)
+
+
+@pytest.mark.parametrize(
+    ("extras", "asked"), [(None, "."), ("", "."), ("avro,media", ".[avro,media]")]
+)
+def test_the_worker_s_image_has_the_extras_that_are_asked_for(
+    extras: str | None, asked: str
+) -> None:
+    lines = (ROOT / "docker" / "worker" / "Dockerfile").read_text().splitlines()
+    (command,) = [line for line in lines if line.startswith("RUN pip install")]
+    default = [line for line in lines if line.startswith("ARG EXTRAS=")]
+    values = [part.removeprefix("ARG ") for part in default]
+    values += [] if extras is None else [f"EXTRAS={extras}"]
+    shell = "; ".join([*values, command.replace("RUN pip", "echo")])
+    said = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout
+    assert said.split()[-1] == asked
+    known = set(
+        tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    )
+    assert {"avro", "images", "media"} <= known
+    assert SERVICES["worker"]["build"]["args"] == {"EXTRAS": "${PENSTOCK_EXTRAS:-}"}
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES.keys() - ONE_SHOT))

@@ -1,21 +1,29 @@
 """Frames through the whole chain: a real bucket, topic and TorchServe, the shipped handler."""
 
+import asyncio
 import io
+import os
+import re
+import subprocess
+import sys
 import tarfile
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 import pytest_asyncio
 from PIL import Image
 
 import consumers.handlers
+from tests.formats.recordings import video
 from tests.support.deployed_model import DeployedModel, deployed
-from tests.support.services import Services, Topics
+from tests.support.services import ROOT, Services, Topics
 from tests.support.topic_tools import Broker, Message
-from tests.support.worker import environment, running_worker
+from tests.support.worker import EXIT_S, environment, running_worker
 
 FRAMES = 40
 STREAMS = 4
@@ -113,3 +121,53 @@ async def test_a_shard_is_a_row_a_sample(
     ]
     assert [answered(one) for one in records] == sizes
     assert [one["member"] for one in records] == [f"train/{n:06}.jpg" for n in range(12)]
+
+
+async def on_a_terminal(environ: dict[str, str], *arguments: str) -> tuple[int, bytes, str]:
+    """Run `penstock predict` with its standard error on a terminal; what it showed there."""
+    master, slave = os.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "consumers", "predict", *arguments),
+        cwd=ROOT,
+        env=environ | {"TERM": "xterm", "COLUMNS": "100"},
+        stdout=subprocess.PIPE,
+        stderr=slave,
+    )
+    os.close(slave)
+    shown = asyncio.create_task(asyncio.to_thread(_read_all, master))
+    async with asyncio.timeout(EXIT_S):
+        out, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out, await shown
+
+
+def _read_all(terminal: int) -> str:
+    """Linux answers EIO where nobody has the other side any more."""
+    shown = b""
+    with suppress(OSError):
+        while part := os.read(terminal, 1 << 16):
+            shown += part
+    os.close(terminal)
+    return shown.decode(errors="replace")
+
+
+async def test_predict_reads_a_folder_of_frames_and_a_video_and_shows_how_far_it_is(
+    services: Services, topics: Topics, model: DeployedModel, tmp_path: Path
+) -> None:
+    shots, sizes = tmp_path / "shots", []
+    shots.mkdir()
+    for number in range(30):
+        data, size = frame(number, "JPEG")
+        (shots / f"{number:03}.jpg").write_bytes(data)
+        sizes.append(size)
+    (tmp_path / "clip.mp4").write_bytes(video(25))
+    environ = environment(services, topics, MODEL__NAME=model.name)
+    urls = (str(shots / "*.jpg"), str(tmp_path / "clip.mp4"))
+    code, out, shown = await on_a_terminal(environ, *urls, "--request", "bytes")
+    records = [orjson.loads(line) for line in out.splitlines()]
+    assert (code, len(records)) == (0, 55), shown
+    assert [answered(one) for one in records] == sizes + [[64, 48]] * 25
+    assert [one["row"] for one in records] == [0] * 30 + list(range(25))
+    assert "55 rows of 31 objects" in shown
+    # Drawn over and over, each time with what is done by then.
+    assert re.search(r"\d+ rows +[\d:]+ *\r", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown)), shown
