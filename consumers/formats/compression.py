@@ -93,7 +93,8 @@ class GzipParser:
             # Pieces end at multiples of the piece size, so that limits are judged at the same
             # places however the data was cut.
             room = PIECE_BYTES - self._made_bytes % PIECE_BYTES
-            before = self._member.copy()  # 1 us
+            # 1 us. The library isal inflates 2.4 times as fast, but its state has no copy.
+            before = self._member.copy()
             try:
                 piece = self._member.decompress(data, room)
             except zlib.error as error:
