@@ -23,6 +23,7 @@ from consumers.commands.run import run
 from consumers.commands.scenes import scenes
 from consumers.commands.shared import Context
 from consumers.commands.topics import topics
+from consumers.commands.trace import trace
 from consumers.commands.verify import verify
 from consumers.errors import (
     DISTRIBUTION,
@@ -49,7 +50,7 @@ def cli(ctx: click.Context, *, end_with_parent: bool) -> None:
 
 
 for command in (
-    demo, run, predict, produce, verify, scenes, dlq, topics, doctor, bench, show_config,
+    demo, run, predict, produce, verify, trace, scenes, dlq, topics, doctor, bench, show_config,
 ):  # fmt: skip
     cli.add_command(command)
 

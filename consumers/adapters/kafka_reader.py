@@ -74,6 +74,19 @@ class Reader:
                 ends = await consumer.end_offsets(parts)
         return {part.partition: (begins[part], ends[part]) for part in parts}
 
+    async def spans_since(self, topic: str, at_ms: int) -> Spans:
+        """What a topic holds now of records that Kafka got at that time or later."""
+        spans = await self.spans(topic)
+        times = {TopicPartition(topic, number): max(0, at_ms) for number in spans}
+        what = f"a question about topic {topic}"
+        async with within(what, self._timeout_s), self._consumer() as consumer:
+            found = await consumer.offsets_for_times(times)
+        begins = {part.partition: each and each.offset for part, each in found.items()}
+        return {
+            number: (end if (begin := begins[number]) is None else begin, end)
+            for number, (_, end) in spans.items()
+        }
+
     async def read(
         self, topic: str, spans: Spans, take: Take, passed: Callable[[int], None]
     ) -> None:

@@ -134,7 +134,10 @@ async def test_a_picture_goes_to_a_second_model_and_leads_back_to_its_frames(
     created = await penstock("topics", "create", "--scenes", "--partitions", "4", environ=first)
     assert created.code == 0, created.stderr
     second = environment(
-        services, Topics(name, topics.output, topics.dlq), MODEL__REQUEST="float32"
+        services,
+        Topics(name, topics.output, topics.dlq),
+        MODEL__REQUEST="float32",
+        SCENES__TOPIC=name,
     )
 
     async def answered() -> bool:
@@ -154,10 +157,19 @@ async def test_a_picture_goes_to_a_second_model_and_leads_back_to_its_frames(
             EPOCH + 50 * step for step in range(steps)
         ]
         assert all("label" in each["prediction"] for each in pictures)
-        assert await frames_of(broker, name, pictures) == [
+        wanted = [
             {each.value["id"] for each in frames[members * step : members * (step + 1)]}
             for step in range(steps)
         ]
+        assert await frames_of(broker, name, pictures) == wanted
+        traced = second | {"PENSTOCK_SCENES__INPUT_TOPIC": topics.input}
+        for id in (pictures[3]["id"], pictures[3]["attributes"]["scene"]):
+            answer = await penstock("trace", "--json", id, environ=traced)
+            assert answer.code == 0, answer.stderr
+            found = msgspec.json.decode(answer.stdout)
+            assert {frame["answer"]["record"]["id"] for frame in found["frames"]} == wanted[3]
+            assert found["scene"]["record"]["id"] == pictures[3]["attributes"]["scene"]
+        assert (await penstock("trace", "nothing", environ=traced)).code == 2
     finally:
         await remove(broker, name)
 
