@@ -7,6 +7,7 @@ the process, and what was not committed is done again. Owner: `penstock scenes`.
 import asyncio
 import signal
 from collections.abc import Awaitable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
 
 import msgspec
 
@@ -66,21 +67,16 @@ class Engine:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        try:
+        async with AsyncExitStack() as cleanup:
+            for end in (self._writer.abandon, self._input.stop, self._by_site.stop):
+                cleanup.push_async_callback(end)
             await self._writer.start(self._written)
             async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(line.run()) for line in self._lines]
-                running.append(tasks.create_task(self._tick()))
-                await stop.wait()
-                for line in self._lines:
-                    await line.leave()
-                for task in running:
-                    task.cancel()
+                running = [tasks.create_task(line.run(stop)) for line in self._lines]
+                ticking = tasks.create_task(self._tick())
+                await asyncio.wait(running)
+                ticking.cancel()
             await self._writer.stop()
-        finally:
-            await self._input.stop()
-            await self._by_site.stop()
-            await self._writer.abandon()
 
     @property
     def _written(self) -> list[str]:

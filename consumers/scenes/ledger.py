@@ -185,9 +185,7 @@ class Ledger:
         """The sites that another worker wrote since our last record. Raises `Fatal` if it has
         claimed the partition.
         """
-        others = self._turns[partition].written(offset) if offset >= 0 else None
-        if others is None:
-            raise Fatal("Kafka did not say where a record of the changelog stands; start again")
+        others = self._turns[partition].written(_known(offset))
         if not others:
             return set()
         found = self._changelog.read({partition: others.stop}, {partition: others.start})
@@ -204,7 +202,7 @@ class Ledger:
         ours = list(partitions)
         claims = [Out(self._topics.changelog, CLAIM_KEY, b"claim", number) for number in ours]
         offsets = await (await self._send(claims))
-        return {number: Turn(offset) for number, offset in zip(ours, offsets, strict=True)}
+        return {number: Turn(_known(each)) for number, each in zip(ours, offsets, strict=True)}
 
     async def _replayed(self) -> dict[int, Replay]:
         replays = {partition: Replay() for partition in self._turns}
@@ -231,3 +229,9 @@ class Ledger:
         ]
         if outbox:
             await (await self._send(outbox))
+
+
+def _known(offset: int) -> int:
+    if offset < 0:
+        raise Fatal("Kafka did not say where a record of the changelog stands; start again")
+    return offset

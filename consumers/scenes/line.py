@@ -53,22 +53,20 @@ class Line:
         await self._commit()
         self._safe.clear()
 
-    async def run(self) -> None:
-        """Until it is cancelled, or fails."""
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`; then what is under way is finished and committed, and the group left."""
         await self._source.start(self)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._settle())
-            tasks.create_task(self._commit_often())
-            while True:
+            beside = [tasks.create_task(self._settle()), tasks.create_task(self._commit_often())]
+            while not stop.is_set():
                 life = self._life
                 records = await self._source.poll(self._ours, POLL_MS)
                 async with self._busy:
                     if records and life == self._life:
                         await self._hand_over(records)
-
-    async def leave(self) -> None:
-        """Finish what is under way, commit, and leave the group."""
-        await self.revoked(self._ours)
+            await self.revoked(self._ours)
+            for task in beside:
+                task.cancel()
         await self._source.stop()
 
     async def _hand_over(self, records: Sequence[Record]) -> None:

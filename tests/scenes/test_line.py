@@ -18,6 +18,7 @@ class Topic:
         self.records: list[Record] = []
         self.commits: list[dict[int, Commit]] = []
         self.fails = 0
+        self.left = False
 
     async def start(self, rebalance: Rebalance) -> None:
         await rebalance.assigned({0: Commit(0)})
@@ -35,7 +36,7 @@ class Topic:
         self.commits.append(dict(commits))
 
     async def stop(self) -> None:
-        """Nothing to leave."""
+        self.left = True
 
     def pause(self, partition: int) -> None: ...
     def reached(self) -> Mapping[int, int]: ...  # type: ignore[empty-body]
@@ -73,7 +74,7 @@ async def running(records: int) -> AsyncIterator[tuple[Topic, Work, Line]]:
     topic, work = Topic(), Work()
     topic.records = [record(offset) for offset in range(records)]
     line = Line(topic, work, work.taken, work.given)
-    task = asyncio.ensure_future(line.run())
+    task = asyncio.ensure_future(line.run(asyncio.Event()))
     await asyncio.sleep(0.1)
     yield topic, work, line
     task.cancel()
@@ -124,6 +125,20 @@ async def test_a_commit_that_failed_is_made_again() -> None:
         work.safe[0].set_result(None)
         await asyncio.sleep(3 * COMMIT_S)
         assert topic.commits == [{0: Commit(1)}]
+
+
+@virtual_time
+async def test_a_stop_leaves_nothing_under_way() -> None:
+    topic, work, stop = Topic(), Work(), asyncio.Event()
+    topic.records = [record(0)]
+    running = asyncio.ensure_future(Line(topic, work, work.taken, work.given).run(stop))
+    await asyncio.sleep(0.1)
+    stop.set()
+    await asyncio.sleep(10)
+    assert not running.done()
+    work.safe[0].set_result(None)
+    await running
+    assert (topic.commits, topic.left) == ([{0: Commit(1)}], True)
 
 
 def test_behind_is_who_reads_old_records_and_has_more() -> None:

@@ -1,0 +1,79 @@
+"""The oracle of `scripts/chaos --scenes`: it agrees with a worker, and finds what is wrong."""
+
+import pytest
+
+from chaos_run.instants import Shape, said_at
+from chaos_run.oracle import Said, Verdict, compare
+from consumers.scenes.changelog import CLAIM_KEY
+from consumers.scenes.ledger import Keyed, Ledger
+from consumers.scenes.picture import Pictures
+from consumers.scenes.rules import Rules, Streams
+from consumers.scenes.watch import Watch
+from tests.scenes.flows import EPOCH
+from tests.scenes.test_ledger import PATTERN, TOPICS, Kafka
+
+SHAPE = Shape(sites=2, members=3, hz=20)
+
+
+async def run(instants: int) -> tuple[list[Said], Kafka]:
+    """Every prediction as it comes, with a look at the clock in between."""
+    kafka, now = Kafka(), EPOCH
+    ledger = Ledger(
+        Rules(listed=SHAPE.members_of()),
+        Streams(PATTERN),
+        Pictures(),
+        TOPICS,
+        kafka,
+        kafka,
+        Watch(lambda: now),
+        lambda: now,
+        lambda: False,
+    )
+    await ledger.take_over([0])
+    predictions = []
+    for instant in range(instants):
+        due_ms = EPOCH + instant * SHAPE.period_ms
+        for delay, _, stream, value in sorted(said_at(instant, due_ms, SHAPE)):
+            now = due_ms + delay
+            predictions.append(Said(value, now))
+            await ledger.handle([Keyed(0, stream.partition("/")[0], value, now)])
+            await ledger.tick()
+    now += 1_000
+    await ledger.tick()
+    return predictions, kafka
+
+
+def judged(predictions: list[Said], kafka: Kafka, scenes: list[bytes]) -> Verdict:
+    return compare(
+        predictions,
+        [Said(value, EPOCH) for value in scenes],
+        [Said(value, EPOCH) for value in kafka.of("late")],
+        period_ms=SHAPE.period_ms,
+        members=SHAPE.members_of(),
+    )
+
+
+async def test_it_agrees_with_a_worker() -> None:
+    predictions, kafka = await run(120)
+    found = judged(predictions, kafka, kafka.of("scenes"))
+    assert not found.wrong, found.examples
+    assert found.scenes == 240
+    assert 0 < found.complete < 240, "one site has a member that is idle"
+    assert kafka.changelog[0].key == CLAIM_KEY
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wrong"),
+    [
+        (b'"present"', b'"rejected"', "wrong status"),
+        (b'"complete"', b'"deadline"', "closed by another reason"),
+        (b'"missing":1', b'"missing":0', "wrong count of the missing"),
+        (b"/0/5/0/0", b"/0/6/0/0", "not who belongs there"),
+    ],
+)
+async def test_it_finds_what_is_wrong(old: bytes, new: bytes, wrong: str) -> None:
+    predictions, kafka = await run(12)
+    scenes = [value.replace(old, new, 1) for value in kafka.of("scenes")]
+    assert scenes != kafka.of("scenes")
+    assert wrong in judged(predictions, kafka, scenes).wrong
+    assert "lost" in judged(predictions, kafka, kafka.of("scenes")[:-1]).wrong
