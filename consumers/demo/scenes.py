@@ -5,6 +5,7 @@ shown is what its page says, and the verdict is the judge's, from the topics alo
 """
 
 import asyncio
+import logging
 import time
 import urllib.request
 from collections.abc import Mapping
@@ -44,6 +45,8 @@ LOOK_S = 0.5
 # The last deadlines, and the way there on a busy machine.
 JUDGED_WITHIN_S = 30.0
 LAST = 4
+# What shells report for a command that Ctrl-C ended.
+EXIT_INTERRUPTED = 130
 
 
 class Scenes:
@@ -100,7 +103,21 @@ async def run_scenes_demo(
     seconds: float, streams: int, rate_hz: float, config_path: Path | None
 ) -> None:
     """Raises `Fatal` when something could not start (its own code) or the proof fails (1)."""
+    # What the client logs it raises as well; its lines would tear the table.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     console = Console()
+    try:
+        report, said = await _play(seconds, streams, rate_hz, config_path, console)
+    except asyncio.CancelledError:
+        raise Fatal(
+            "stopped before the proof; nothing is left running", exit_code=EXIT_INTERRUPTED
+        ) from None
+    _prove(report, said, console)
+
+
+async def _play(
+    seconds: float, streams: int, rate_hz: float, config_path: Path | None, console: Console
+) -> tuple[Report, int]:
     async with Interrupts() as interrupts, AsyncExitStack() as cleanup:
         with console.status("starting"):
             place = await cleanup.enter_async_context(embedded(config_path))
@@ -134,7 +151,7 @@ async def run_scenes_demo(
                 watching.cancel()
                 worker.stop()
                 await working
-    _prove(report, cameras.said, console)
+    return report, cameras.said
 
 
 class Cameras:

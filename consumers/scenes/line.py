@@ -7,9 +7,11 @@ is over is left to the next one, which reads it again. Owner: the engine.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Protocol
 
 from consumers.errors import Transient
-from consumers.ports import Commit, Record, Source
+from consumers.ports import Commit, Rebalance, Record
+from consumers.scenes.merge import Merge
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +23,24 @@ UNDER_WAY = 8
 
 Work = Callable[[Sequence[Record]], Awaitable[Awaitable[object]]]
 Change = Callable[[Collection[int]], Awaitable[None]]
+
+
+class Source(Protocol):
+    """A topic that a line reads: of `ports.Source`, what it asks of it, and one thing more."""
+
+    async def start(self, rebalance: Rebalance) -> None: ...
+
+    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]: ...
+
+    async def commit(self, commits: Mapping[int, Commit]) -> None: ...
+
+    def reached(self) -> Mapping[int, int]: ...
+
+    def known_ends(self) -> Mapping[int, int]:
+        """Behind the last record of each partition, by what the last reads said."""
+        ...
+
+    async def stop(self) -> None: ...
 
 
 class Line:
@@ -39,6 +59,7 @@ class Line:
         self._under_way: asyncio.Queue[tuple[Mapping[int, Commit], Awaitable[object]]]
         self._under_way = asyncio.Queue(UNDER_WAY)
         self._safe: dict[int, Commit] = {}
+        self._merge = Merge()
 
     async def assigned(self, starts: Mapping[int, Commit]) -> None:
         await self._taken(starts)
@@ -47,6 +68,7 @@ class Line:
     async def revoked(self, partitions: Collection[int]) -> None:
         self._ours = frozenset()
         self._life += 1
+        self._merge.clear()
         async with self._busy:
             await self._under_way.join()
         await self._given(partitions)
@@ -60,16 +82,21 @@ class Line:
             beside = [tasks.create_task(self._settle()), tasks.create_task(self._commit_often())]
             while not stop.is_set():
                 life = self._life
-                records = await self._source.poll(self._ours, POLL_MS)
+                read = await self._source.poll(self._merge.room(self._ours), POLL_MS)
                 async with self._busy:
-                    if records and life == self._life:
-                        await self._hand_over(records)
+                    if life == self._life:
+                        await self._pass_on(read)
             await self.revoked(self._ours)
             for task in beside:
                 task.cancel()
         await self._source.stop()
 
-    async def _hand_over(self, records: Sequence[Record]) -> None:
+    async def _pass_on(self, read: Sequence[Record]) -> None:
+        self._merge.add(read)
+        now_s = asyncio.get_running_loop().time()
+        records = self._merge.take(self._source.reached(), self._source.known_ends(), now_s)
+        if not records:
+            return
         ends = {record.partition: Commit(record.offset + 1) for record in records}
         await self._under_way.put((ends, await self._work(records)))
 

@@ -112,11 +112,14 @@ class Site:
         """Alone in the future, it would close a scene there, and everybody else would be late."""
         if time > arrival.recorded_ms + self._rules.ahead_ms:
             return True
-        return self._is_beyond(member, time)
+        return self._is_beyond(arrival, member, time)
 
-    def _is_beyond(self, member: str, time: int) -> bool:
-        others = self._members.others(member)
+    def _is_beyond(self, arrival: Arrival, member: str, time: int) -> bool:
+        """Of the past, or it would be right by Kafka's clock: then the others are behind."""
         slack = self._rules.deadline_ms + self._rules.ahead_ms
+        if time >= arrival.recorded_ms - slack:
+            return False
+        others = self._members.others(member)
         return others is not None and time > others + slack
 
     def _place(self, arrival: Arrival, member: str, time: int) -> None:
@@ -194,7 +197,7 @@ class Site:
         while scenes and len(scenes[-1].taken) == 1:
             ((member, arrival),) = scenes[-1].taken.items()
             time = scenes[-1].times[member]
-            if not self._is_beyond(member, time):
+            if not self._is_beyond(arrival, member, time):
                 return
             scenes.pop()
             self._refuse(arrival, member, "ahead", None)

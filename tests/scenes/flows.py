@@ -103,19 +103,21 @@ def flow(random: Random, shape: Rules, ticks: int) -> Iterator[Event]:
         )
         for n in range(random.randint(1, 6))
     ]
+    # Live, or a replay of yesterday's, of which Kafka's clock says nothing.
+    replay = random.choice((0, 24 * HOUR))
     events: list[Event] = []
     for step in range(ticks):
         due = EPOCH + step * shape.period_ms
-        events.append((due + random.randint(0, 60), "", None))
+        events.append((due + replay + random.randint(0, 60), "", None))
         for camera in cameras:
             if not camera.dead[0] <= step < camera.dead[1] and random.random() > 0.03:
-                events += _said(camera, due, random)
+                events += _said(camera, due, replay, random)
     events.sort(key=lambda event: event[0])
     yield from _repeated(events, random)
 
 
-def _said(camera: Camera, due: int, random: Random) -> Iterator[Event]:
-    recorded = due + camera.lag
+def _said(camera: Camera, due: int, replay: int, random: Random) -> Iterator[Event]:
+    recorded = due + replay + camera.lag
     time = camera.time(due, random)
     for row in range(random.choice((1, camera.rate))):
         camera.offset += 1

@@ -15,6 +15,7 @@ class Slot:
     start: int
     ids: dict[str, str] = field(default_factory=dict)
     times: dict[str, int] = field(default_factory=dict)
+    recorded: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -88,14 +89,20 @@ class SlowSite:
     def misplaced(self, arrival: Arrival, member: str, time: int | None) -> str | None:
         if time is None:
             return "no_time"
-        if time - arrival.recorded_ms > self.rules.ahead_ms or self.is_alone(member, time):
+        if time - arrival.recorded_ms > self.rules.ahead_ms or self.is_alone(
+            member, time, arrival.recorded_ms
+        ):
             return "ahead"
         distance = min(time % self.rules.period_ms, -time % self.rules.period_ms)
         return "off_grid" if distance > self.rules.tolerance_ms else None
 
-    def is_alone(self, member: str, time: int) -> bool:
-        """All others who were heard of late are far behind it, and they are two at least."""
+    def is_alone(self, member: str, time: int, recorded: int) -> bool:
+        """All others who were heard of late are far behind it, and they are two at least; and it
+        is not of the time when Kafka got it.
+        """
         limit = self.rules.deadline_ms + self.rules.ahead_ms
+        if recorded - time <= limit:
+            return False
         reached = [
             said
             for other, said in self.said.items()
@@ -127,6 +134,7 @@ class SlowSite:
             self.slots[slot] = Slot(self.now + max(0, time - arrival.recorded_ms))
         self.slots[slot].ids[member] = arrival.id
         self.slots[slot].times[member] = time
+        self.slots[slot].recorded[member] = arrival.recorded_ms
 
     def too_late(self, arrival: Arrival, member: str, slot: int) -> None:
         recent = sorted(self.published)[-self.rules.max_open :]
@@ -146,7 +154,8 @@ class SlowSite:
             members = list(self.slots[last].ids)
             if len(members) > 1:
                 break
-            if not self.is_alone(members[0], self.slots[last].times[members[0]]):
+            slot = self.slots[last]
+            if not self.is_alone(members[0], slot.times[members[0]], slot.recorded[members[0]]):
                 break
             self.refused.append((self.slots[last].ids[members[0]], "ahead"))
             del self.slots[last]

@@ -22,6 +22,7 @@ class SlowNear(SlowSite):
             return
         self.slots[slot].ids[member] = arrival.id
         self.slots[slot].times[member] = time
+        self.slots[slot].recorded[member] = arrival.recorded_ms
         if member == self.rules.leader and self.keeps_order(slot, time):
             self.slots[time] = self.slots.pop(slot)
 
