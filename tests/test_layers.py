@@ -138,6 +138,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.adapters",
         "consumers.config",
         "consumers.core",
+        "consumers.errors",
         "consumers.ports",
         "schemas",
     },
