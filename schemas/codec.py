@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from schemas.cloud_events import cloud_event, is_of_cloud, of_cloud_event
 from schemas.errors import SchemaError
-from schemas.notifications import created_objects
+from schemas.notifications import MAX_WRAPPINGS, created_objects
 from schemas.reference import EventTime, Inline, Reference, RowRange
 from schemas.urls import split_url
 
@@ -49,7 +50,7 @@ class _Fields(Struct):
     event_time: EventTime | None = None
     version_id: str | None = None
     etag: str | None = None
-    size: int | None = None
+    size: int | str | None = None  # Google writes it as a text
     format: str | None = None
     compression: str | None = None
     rows: tuple[RowRange, ...] | None = None
@@ -58,11 +59,25 @@ class _Fields(Struct):
 
 
 class _Message(_Fields):
+    specversion: str | UnsetType = UNSET
     objects: tuple[_Fields, ...] | UnsetType = UNSET
     inline: tuple[Raw, ...] | UnsetType = UNSET
 
 
+class _OtherNames(Struct):
+    """What a message with a `bucket` and no `key` is, if it is a notification."""
+
+    kind: str | UnsetType = UNSET
+    action: str | UnsetType = UNSET
+
+    @property
+    def is_any(self) -> bool:
+        return self.kind is not UNSET or self.action is not UNSET
+
+
 _decoder = msgspec.json.Decoder(_Message)
+_other_names = msgspec.json.Decoder(_OtherNames)
+_batch_decoder = msgspec.json.Decoder(list[Raw])
 _encoder = msgspec.json.Encoder()
 
 
@@ -85,9 +100,17 @@ def encode_reference(reference: Reference) -> bytes:
     return _encoder.encode(reference)
 
 
-def _decode(value: bytes) -> References | Inline | Ignored:
+def _decode(value: bytes, wrappings: int = 0) -> References | Inline | Ignored:
+    if wrappings > MAX_WRAPPINGS:
+        raise SchemaError(f"messages wrapped more than {MAX_WRAPPINGS} times")
+    if value[:64].lstrip().startswith(b"["):
+        return _batch(value, wrappings)
     message = _decoder.decode(value)
-    names_one = message.bucket is not None or message.key is not None or message.url is not None
+    if message.specversion is not UNSET:
+        return _from_cloud_event(value, wrappings)
+    # Other clouds' notifications have a bucket as well, but call the key otherwise.
+    named = message.bucket is not None and _is_reference(message, value)
+    names_one = named or message.key is not None or message.url is not None
     if names_one + (message.objects is not UNSET) + (message.inline is not UNSET) > 1:
         raise SchemaError("one message is either a reference, or objects, or inline rows")
     if names_one:
@@ -102,6 +125,32 @@ def _decode(value: bytes) -> References | Inline | Ignored:
     return References(found, announced=True) if found else Ignored()
 
 
+def _is_reference(message: _Message, value: bytes) -> bool:
+    return message.key is not None or not _other_names.decode(value).is_any
+
+
+def _batch(value: bytes, wrappings: int) -> References | Ignored:
+    """Several events in one message, as Event Grid and batches of CloudEvents are written."""
+    found: list[Reference] = []
+    for one in _batch_decoder.decode(value):
+        inner = _decode(bytes(one), wrappings + 1)
+        if isinstance(inner, Inline):
+            raise SchemaError("inline rows are a message of their own")
+        if isinstance(inner, References):
+            if not inner.announced:
+                raise SchemaError('several references are written {"objects": [...]}')
+            found += inner.items
+    return References(tuple(found), announced=True) if found else Ignored()
+
+
+def _from_cloud_event(value: bytes, wrappings: int) -> References | Inline | Ignored:
+    event = cloud_event(value)
+    if not is_of_cloud(event):
+        return _decode(event.body, wrappings + 1)
+    found = tuple(of_cloud_event(event))
+    return References(found, announced=True) if found else Ignored()
+
+
 def _reference(fields: _Fields) -> Reference:
     store, bucket, key = fields.store, fields.bucket, fields.key
     if fields.url is not None:
@@ -111,6 +160,8 @@ def _reference(fields: _Fields) -> Reference:
         store = store or by_url
     if bucket is None or key is None:
         raise SchemaError(f"a reference needs a {'bucket' if bucket is None else 'key'}")
+    if isinstance(fields.size, str):
+        raise SchemaError("size is a number of bytes, not a text")
     return Reference(
         bucket=bucket,
         key=key,

@@ -1,15 +1,24 @@
-"""Object stores' own announcements: `Records`, EventBridge, and SNS or SQS around them.
+"""Object stores' own announcements: S3's `Records`, EventBridge, and SNS or SQS around them; those
+of other clouds are told apart here and read in cloud_events.
 
 Rule: recognised by structure alone; only "object created" makes a reference. Keys in `Records` are
 form-encoded by their senders (AWS, MinIO, Ceph), in EventBridge they are not.
 """
 
+from base64 import b64decode
 from collections.abc import Iterator
 from urllib.parse import unquote_plus
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 from msgspec.json import Decoder
 
+from schemas.cloud_events import (
+    of_attributes,
+    of_b2,
+    of_google_object,
+    of_grid,
+    of_r2,
+)
 from schemas.errors import SchemaError
 from schemas.reference import Reference
 
@@ -23,7 +32,7 @@ class _Bucket(Struct):
 
 class _S3Object(Struct, rename="camel"):
     key: str
-    size: int | None = None
+    size: int | str | None = None  # Ceph writes it as a text
     e_tag: str | None = None
     version_id: str | None = None
 
@@ -70,10 +79,26 @@ class _Notification(Struct):
     sqs_body: str | UnsetType = field(default=UNSET, name="body")
     sqs_api_body: str | UnsetType = field(default=UNSET, name="Body")
     event: str | UnsetType = field(default=UNSET, name="Event")
+    s3: Raw | UnsetType = UNSET  # one of `Records`, alone
+    kind: str | UnsetType = UNSET
+    message: Raw | UnsetType = UNSET
+    object_id: str | UnsetType = field(default=UNSET, name="objectId")
+    event_type: str | UnsetType = field(default=UNSET, name="eventType")
+    action: str | UnsetType = UNSET
+    events: Raw | UnsetType = UNSET
+
+
+class _PubSub(Struct):
+    """As a push subscription and some connectors write a message."""
+
+    attributes: Raw | UnsetType = UNSET
+    data: str | None = None
 
 
 _decoder = Decoder(_Notification)
 _detail_decoder = Decoder(_BridgeDetail)
+_event_decoder = Decoder(_Event)
+_pubsub_decoder = Decoder(_PubSub)
 
 
 def created_objects(value: bytes | str, wrappings: int = 0) -> Iterator[Reference]:
@@ -92,10 +117,39 @@ def created_objects(value: bytes | str, wrappings: int = 0) -> Iterator[Referenc
     elif (inner := _unwrapped(message)) is not None:
         yield from created_objects(inner, wrappings + 1)
     elif message.event != "s3:TestEvent":
+        yield from _from_clouds(message, value)
+
+
+def _from_clouds(message: _Notification, value: bytes | str) -> Iterator[Reference]:
+    text = value.encode() if isinstance(value, str) else value
+    if message.s3 is not UNSET:
+        yield from _from_records([_event_decoder.decode(text)], MAX_WRAPPINGS)
+    elif message.kind == "storage#object":
+        yield from of_google_object(text)
+    elif message.object_id is not UNSET and message.event_type is not UNSET:
+        yield from of_attributes(text)
+    elif message.message is not UNSET:
+        yield from _from_pubsub(_pubsub_decoder.decode(message.message))
+    elif message.action is not UNSET:
+        yield from of_r2(text)
+    elif message.events is not UNSET:
+        yield from of_b2(message.events)
+    elif message.event_type is not UNSET:
+        yield from of_grid(text)
+    else:
         raise SchemaError(
             "neither a reference (bucket and key, or url), nor objects, nor inline rows, "
-            "nor an S3 notification"
+            "nor a notification of an object store"
         )
+
+
+def _from_pubsub(message: _PubSub) -> Iterator[Reference]:
+    if message.attributes is not UNSET:
+        yield from of_attributes(message.attributes)
+    elif message.data is not None:
+        yield from of_google_object(b64decode(message.data, validate=True))
+    else:
+        raise SchemaError("the Pub/Sub message has neither attributes nor data")
 
 
 def _unwrapped(message: _Notification) -> str | None:
@@ -127,7 +181,7 @@ def _from_s3(s3: _S3, event_time: str | None) -> Reference:
         event_time=event_time or None,
         version_id=s3.object.version_id or None,
         etag=s3.object.e_tag or None,
-        size=s3.object.size,
+        size=None if s3.object.size is None else int(s3.object.size),
     )
 
 

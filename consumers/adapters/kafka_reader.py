@@ -17,6 +17,7 @@ from consumers.adapters.kafka_positions import positions
 from consumers.core.cursor import without_stop
 from consumers.errors import EXIT_USAGE, Fatal, Unreachable
 from consumers.ports import Commit
+from schemas.cloud_events import structured
 
 # A few ms of judging between two looks at the network.
 MAX_RECORDS = 2_000
@@ -94,7 +95,10 @@ class Reader:
         async with aclosing(self.runs(topic, spans, passed)) as runs:
             async for partition, records in runs:
                 for record in records:
-                    take(partition, record.offset, record.key, record.value)
+                    value, headers = record.value, record.headers
+                    if headers:
+                        value = structured(value, headers)
+                    take(partition, record.offset, record.key, value)
 
     async def runs(
         self, topic: str, spans: Spans, passed: Callable[[int], None]

@@ -33,6 +33,7 @@ from consumers.adapters.kafka_listener import Listener
 from consumers.adapters.kafka_positions import positions
 from consumers.errors import EXIT_UNREACHABLE, Fatal, Transient
 from consumers.ports import Commit, Rebalance, Record
+from schemas.cloud_events import structured
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +113,13 @@ class KafkaSource:
             found = {}
         self._check()
         return [
-            Record(message.partition, message.offset, message.key, message.value, message.timestamp)
+            Record(
+                message.partition,
+                message.offset,
+                message.key,
+                structured(message.value, message.headers) if message.headers else message.value,
+                message.timestamp,
+            )
             for messages in found.values()
             for message in messages
         ]

@@ -43,6 +43,7 @@ from consumers.adapters.objects_transfer import (
     SLOW_CHUNK_BYTES,
     SLOW_SILENCES,
     check_part,
+    check_pin,
     check_rest,
     repeated,
     resuming,
@@ -98,6 +99,7 @@ class ByObstore:
             if self._renewal.is_due(meant):
                 self._renew()
             raise meant from None
+        check_pin(location, result.meta["e_tag"])
         if not result.meta["size"]:
             # It may be a 204 of whatever is before the store: only the exact client sees that.
             return await self._exact.open(location)
@@ -131,6 +133,7 @@ class ByObstore:
                 return Part(b"", 0, location.etag, location.version_id)
             raise self._meaning(error, location) from None
         meta = result.meta
+        check_pin(location, meta["e_tag"])
         part = Part(data, meta["size"], pin_of(meta["e_tag"]), pin_of(meta["version"]))
         return check_part(part, location, start, stop)
 

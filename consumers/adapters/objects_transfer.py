@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
-from consumers.adapters.objects_common import name, no_sense, pin_of
+from consumers.adapters.objects_common import name, no_sense, pin_of, quoted, wants_etag
 from consumers.errors import Poison, Transient, Unreachable
 from consumers.ports import Location, Part
 
@@ -92,6 +92,13 @@ def check_part(part: Part, location: Location, start: int, stop: int | None) -> 
             f"{len(part.data)} came"
         )
     return part
+
+
+def check_pin(location: Location, etag: str | None) -> None:
+    """Some stores answer as if `If-Match` had not been said."""
+    wanted = location.etag if wants_etag(location) else None
+    if wanted is not None and pin_of(etag) is not None and quoted(wanted) != etag:
+        raise Poison("changed", f"{name(location)}: it is no longer {wanted}")
 
 
 def check_rest(

@@ -37,7 +37,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         type=_extras,
         default=(),
         metavar="NAME[,NAME...]",
-        help=f"also these model servers, as local processes: {', '.join(stack.EXTRAS)}",
+        help=f"also these model servers and stores, as local processes: {', '.join(stack.EXTRAS)}",
     )
     parsers["up"].add_argument(
         "--try",

@@ -37,7 +37,7 @@ def ensure(*, kafka_is_built: bool, minio_is_built: bool) -> None:
             f"Java {JAVA_MINIMUM} or newer", _java() >= JAVA_MINIMUM, ("openjdk-17-jre-headless",)
         ),
         Need("Maven (mvn)", kafka_is_built or shutil.which("mvn") is not None, ("maven",)),
-        Need("Go 1.21 or newer", minio_is_built or _go() >= GO_MINIMUM, ()),
+        Need("Go 1.21 or newer", minio_is_built or go_version() >= GO_MINIMUM, ()),
         Need(
             "a Python with torch and venv",
             torch_python() != "",
@@ -77,7 +77,7 @@ def _java() -> int:
     return _version(["java", "-version"], r'version "(\d+)')[0]
 
 
-def _go() -> tuple[int, ...]:
+def go_version() -> tuple[int, ...]:
     return _version(["go", "version"], r"go(\d+)\.(\d+)")
 
 

@@ -32,3 +32,14 @@ class Service(Protocol):
     def probe(self, ports: Ports) -> None:
         """Use it once, for real, and make what every user needs. Raises `NotReady`."""
         ...
+
+
+class Extra(Service, Protocol):
+    """A service that is started only when it is asked for by name; `ports` in their own order."""
+
+    @property
+    def ports(self) -> tuple[str, ...]: ...
+
+    def build(self, within_s: float | None = None) -> None:
+        """As any service; given up after `within_s`, if that is said."""
+        ...

@@ -12,23 +12,25 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from realstack import compose, layout, minio, prerequisites, processes
+from realstack import azure, compose, layout, minio, prerequisites, processes
+from realstack.azure import Azurite
 from realstack.errors import NotReady, StackError
+from realstack.gcs import FakeGcs
 from realstack.kafka import Kafka
 from realstack.kserve import KServe
 from realstack.layout import How, State
 from realstack.litserve import LitServe
 from realstack.minio import Minio
 from realstack.mlserver import MLServer
-from realstack.model_server import ModelServer
-from realstack.service import Service
+from realstack.service import Extra, Service
 from realstack.torchserve import MODEL, TorchServe, archive_fingerprint
 from realstack.triton import Triton
 
 KAFKA, MINIO, TORCHSERVE = Kafka(), Minio(), TorchServe()
 # Only those that `up` is asked for.
-EXTRAS: dict[str, ModelServer] = {
-    server.name: server for server in (Triton(), MLServer(), KServe(), LitServe())
+EXTRAS: dict[str, Extra] = {
+    extra.name: extra
+    for extra in (Triton(), MLServer(), KServe(), LitServe(), FakeGcs(), Azurite())
 }
 # In the order of starting: MinIO announces to Kafka, and gives up if it finds no broker.
 SERVICES: tuple[Service, ...] = (KAFKA, MINIO, TORCHSERVE)
@@ -156,7 +158,7 @@ def _up_locally(state: State) -> list[str]:
     return [service.name for service in absent]
 
 
-def _up_extras(state: State, wanted: list[ModelServer], optional: Collection[str]) -> list[str]:
+def _up_extras(state: State, wanted: list[Extra], optional: Collection[str]) -> list[str]:
     """Those that are `optional` and cannot be had are left out, and the record says why."""
     running = _running(state)
     absent = [server for server in wanted if server.name not in running]
@@ -165,7 +167,7 @@ def _up_extras(state: State, wanted: list[ModelServer], optional: Collection[str
     state.missing = {}
 
     @contextmanager
-    def perhaps(server: ModelServer) -> Iterator[None]:
+    def perhaps(server: Extra) -> Iterator[None]:
         try:
             yield
         except StackError as error:
@@ -303,4 +305,7 @@ def exports() -> list[str]:
     for server in EXTRAS.values():
         for port in server.ports if server.name in state.processes else ():
             values[f"PENSTOCK_STACK_{port.upper()}"] = f"127.0.0.1:{ports[port]}"
+    if "azure" in state.processes:
+        values["PENSTOCK_STACK_AZURE_ACCOUNT"] = azure.ACCOUNT
+        values["PENSTOCK_STACK_AZURE_KEY"] = azure.KEY
     return [f"export {name}={shlex.quote(value)}" for name, value in values.items()]

@@ -90,6 +90,7 @@ def server(way: str) -> Iterator[OwnServer]:
     except Unavailable as missing:
         pytest.skip(str(missing))
     known = stack.EXTRAS[way.partition("_")[0]]
+    assert isinstance(known, ModelServer)
     # Not pytest's folder: its path is too long for the sockets that some make there.
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         own = OwnServer(known, Path(folder))

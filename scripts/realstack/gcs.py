@@ -1,0 +1,56 @@
+"""fake-gcs-server, built by Go: Google Cloud Storage as far as it reads, writes and versions."""
+
+import http.client
+import json
+from pathlib import Path
+
+from realstack import layout
+from realstack.errors import Missing, NotReady
+from realstack.prerequisites import GO_MINIMUM, go_version, run
+from realstack.service import Launch, Ports
+
+MODULE = "github.com/fsouza/fake-gcs-server@v1.56.1"
+BUCKET = "penstock"
+
+
+class FakeGcs:
+    name = "gcs"
+    ports = ("gcs",)
+
+    @property
+    def binary(self) -> Path:
+        return layout.cache() / f"fake-gcs-{MODULE.rpartition('@')[2]}" / "fake-gcs-server"
+
+    def build(self, within_s: float | None = None) -> None:
+        if self.binary.exists():
+            return
+        if go_version() < GO_MINIMUM:
+            raise Missing("missing: Go 1.21 or newer, which builds fake-gcs-server")
+        with layout.built(self.binary.parent) as folder:
+            run(
+                ["go", "install", MODULE],
+                what="building fake-gcs-server with Go (about a minute, once)",
+                cwd=folder,
+                env={"GOBIN": str(folder)},
+                within_s=within_s,
+            )
+
+    def configure(self, folder: Path, ports: Ports) -> Launch:
+        address = f"127.0.0.1:{ports['gcs']}"
+        flags = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(ports["gcs"])]
+        more = ["-backend", "memory", "-public-host", address, "-log-level", "warn"]
+        return Launch([str(self.binary), *flags, *more])
+
+    def probe(self, ports: Ports) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", ports["gcs"], timeout=5)
+        body, headers = json.dumps({"name": BUCKET}), {"Content-Type": "application/json"}
+        try:
+            connection.request("POST", "/storage/v1/b?project=penstock", body, headers)
+            response = connection.getresponse()
+            response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise NotReady(f"fake-gcs-server does not answer: {error}") from error
+        finally:
+            connection.close()
+        if response.status not in (200, 409):
+            raise NotReady(f"fake-gcs-server answers {response.status}")

@@ -1,0 +1,92 @@
+"""Shelves of the clouds' stand-ins: a fresh bucket that a test fills beside the adapter."""
+
+import http.client
+import json
+import uuid
+from typing import Any
+from urllib.parse import quote
+
+from consumers import config
+from consumers.ports import Objects
+from realstack import azure
+from tests.support.services import model_server, stack_exports
+
+
+class GcsShelf:
+    """A bucket of fake-gcs-server."""
+
+    scheme = "gs"
+
+    def __init__(self) -> None:
+        """Raises `Unavailable` where it was not asked for."""
+        self.address = model_server("gcs")
+        self.bucket = f"test-{uuid.uuid4().hex[:12]}"
+        self._http = http.client.HTTPConnection(self.address, timeout=30)
+        self._ask("POST", "/storage/v1/b?project=p", {"name": self.bucket})
+        self.objects: Objects
+
+    @property
+    def settings(self) -> config.Store:
+        return config.Store(url="gs://", endpoint_url=f"http://{self.address}", anon=True)
+
+    def put(self, key: str, data: bytes) -> str:
+        """Its entity tag. Google's own is another one for a GET than for its JSON interface."""
+        told: str = self._ask("POST", self._upload(key), data)["etag"]
+        return told
+
+    def version(self, key: str, data: bytes) -> str:
+        """Its generation."""
+        told: str = self._ask("POST", self._upload(key), data)["generation"]
+        return told
+
+    def keep_versions(self) -> None:
+        self._ask("PATCH", f"/storage/v1/b/{self.bucket}", {"versioning": {"enabled": True}})
+
+    def _upload(self, key: str) -> str:
+        name = quote(key, safe="")
+        return f"/upload/storage/v1/b/{self.bucket}/o?uploadType=media&name={name}"
+
+    def _ask(self, method: str, path: str, body: object) -> dict[str, Any]:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self._http.request(method, path, data, {"Content-Type": "application/json"})
+        response = self._http.getresponse()
+        answer = response.read()
+        assert response.status < 300, answer
+        told: dict[str, Any] = json.loads(answer)
+        return told
+
+
+class AzureShelf:
+    """A container of Azurite."""
+
+    scheme = "az"
+
+    def __init__(self) -> None:
+        """Raises `Unavailable` where it was not asked for."""
+        self.address = model_server("azure")
+        self.bucket = f"test-{uuid.uuid4().hex[:12]}"
+        self._http = http.client.HTTPConnection(self.address, timeout=30)
+        status, _, _ = azure.ask(self._http, "PUT", self.bucket, query={"restype": "container"})
+        assert status == 201
+        self.objects: Objects
+
+    @property
+    def settings(self) -> config.Store:
+        told = stack_exports()
+        account = told["PENSTOCK_STACK_AZURE_ACCOUNT"]
+        return config.Store(
+            url="az://",
+            endpoint_url=f"http://{self.address}/{account}",
+            account=account,
+            secret=told["PENSTOCK_STACK_AZURE_KEY"],
+        )
+
+    def put(self, key: str, data: bytes) -> str:
+        headers = {"x-ms-blob-type": "BlockBlob"}
+        path = f"{self.bucket}/{key}"
+        status, told, answer = azure.ask(self._http, "PUT", path, data, headers=headers)
+        assert status == 201, answer
+        return told["ETag"].strip('"')
+
+
+SHELVES: dict[str, type[GcsShelf] | type[AzureShelf]] = {"gcs": GcsShelf, "azure": AzureShelf}
