@@ -70,6 +70,7 @@ class Access(Section, frozen=True):
     profile: str | None = None
     anon: bool = False
     ssl_cafile: str | None = None
+    addressing: Literal["auto", "path", "virtual"] = "auto"
     # Above 16 a store on the same network answers no faster.
     concurrency: Positive = 16
 

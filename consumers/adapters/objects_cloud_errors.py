@@ -22,6 +22,8 @@ _IDENTITY = re.compile(
     re.IGNORECASE,
 )
 
+_NO_SUCH_BYTES = re.compile(r"Wanted range starting at \d+, but object was only")
+
 _NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"})
 _ARCHIVED: Final = frozenset({"BlobArchived", "BlobBeingRehydrated"})
 _EXPIRED: Final = frozenset({"ExpiredToken", "InvalidAuthenticationInfo", "TokenExpired"})
@@ -53,7 +55,7 @@ def translated(error: Exception, location: Location) -> PenstockError:
         isinstance(error, FileNotFoundError) or code in _BAD_PIN
     ):
         return Poison("changed", f"{said}: the pinned version is gone; reference the present one")
-    if code in _GONE:
+    if code in _GONE or _NO_SUCH_BYTES.search(text):
         return Poison("changed", f"{said}: the pinned version is gone; reference the present one")
     if _STATUS.search(text) is None and _IDENTITY.search(text):
         return Transient(

@@ -48,7 +48,28 @@ class CloudObjects(ByObstore):
         def reach() -> Buckets:
             return cloud_buckets(settings, scheme, section, read_timeout_s)
 
+        self._takes_suffixes = scheme == "gs"
         super().__init__(reach, _Rest(reach()), translated, read_timeout_s)
+
+    async def open(self, location: Location) -> Body:
+        body = await super().open(location)
+        _check_version(location, body.version_id)
+        return body
+
+    async def _part(self, location: Location, start: int, stop: int | None) -> Part:
+        """Azure has no word for the last bytes: it is asked for the size first, and for the bytes
+        of the version that has it.
+        """
+        if start >= 0 or self._takes_suffixes:
+            part = await super()._part(location, start, stop)
+            _check_version(location, part.version_id)
+            return part
+        body = await self.open(location)
+        await body.aclose()
+        pin = location._replace(version_id=body.version_id, etag=body.etag)
+        if not body.size:
+            return Part(b"", 0, body.etag, body.version_id)
+        return await super()._part(pin, max(0, body.size + start), stop)
 
 
 def cloud_buckets(
@@ -157,6 +178,12 @@ class EmptyBody:
 
     async def aclose(self) -> None:
         """Nothing is open."""
+
+
+def _check_version(location: Location, version_id: str | None) -> None:
+    """An account that keeps no versions answers as if none had been asked for."""
+    if location.version_id not in (None, version_id):
+        raise Poison("changed", f"{name(location)}: there is no version {location.version_id}")
 
 
 def _odd(location: Location) -> PenstockError:

@@ -1,55 +1,44 @@
 """Small objects by one signed GET of our own; everything else by the client behind it.
 
 Rule: only a plain 200 with a length up to `WHOLE_BYTES` is used. Any other answer, any trouble with
-the connection, any odd key goes to the client behind, which asks again and says what it means; so
-errors, retries, streams and listings have one home. It is here for its price: a GET of 4 KiB costs
-about 0.06 ms of CPU, obstore's 0.3 ms. Owner of its connections; any number of tasks.
+the connection or the credentials, any odd key goes to the client behind, which asks again and says
+what it means; so errors, retries, streams and listings have one home. It is here for its price: a
+GET of 4 KiB costs about 0.06 ms of CPU, obstore's 0.3 ms. Owner of its connections; any number of
+tasks.
 """
 
 import asyncio
-import re
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import Final, NamedTuple, cast
+from functools import lru_cache
+from typing import Final
 from urllib.parse import quote, urlsplit
 
 from consumers import config
 from consumers.adapters.certificates import trusting
 from consumers.adapters.objects_common import (
     CONNECT_TIMEOUT_S,
-    DEFAULT_REGION,
     READ_TIMEOUT_S,
-    WHOLE_BYTES,
     check_bucket,
     is_odd,
-    pin_of,
     quoted,
     wants_etag,
 )
-from consumers.adapters.objects_transfer import (
-    SLOW_SILENCES,
-)
+from consumers.adapters.objects_direct_http import Answer, Connection, WholeBody
+from consumers.adapters.objects_s3_access import Keys, address_of
 from consumers.adapters.s3_signature import Credentials, Signer
 from consumers.core.places import DEFAULT
+from consumers.errors import LockedOut
 from consumers.ports import Body, Listed, Location, Objects, Part
 
-HEAD_BYTES: Final = 64 * 1024
-# Stores close idle connections after some ten seconds at the earliest; a stale one costs a retry.
-IDLE_S: Final = 8.0
 MAX_IDLE: Final = 64
-
-_CODED: Final = frozenset({b"content-encoding", b"transfer-encoding"})
-_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
-# Only what is needed: an answer has a dozen more, passed over by their first letters.
-_FIELDS: Final = re.compile(
-    rb"\r\n([cC](?i:ontent-length|onnection|ontent-encoding)|[eE](?i:tag)|"
-    rb"[xX](?i:-amz-version-id)|[tT](?i:ransfer-encoding)):([^\r\n]*+)(?=\r|$)"
-)
+# Where every bucket has a host of its own; bucket names come from messages.
+MAX_SITES: Final = 128
 
 
 class DirectObjects:
-    """The port `Objects`. For an http(s) endpoint with a fixed key and secret."""
+    """The port `Objects`, for anything over http(s) that takes S3's signature."""
 
     def __init__(
         self,
@@ -59,27 +48,19 @@ class DirectObjects:
         section: str = DEFAULT,
         read_timeout_s: float = READ_TIMEOUT_S,
     ) -> None:
-        assert settings.endpoint_url is not None
-        assert settings.key is not None
-        assert settings.secret is not None
-        parts = urlsplit(settings.endpoint_url)
         self._behind = behind
-        self._secure: ssl.SSLContext | None = None
-        if parts.scheme == "https":
-            self._secure = trusting(settings.ssl_cafile, f"{section}.ssl_cafile")
-        self._host = parts.hostname or ""
-        self._port = parts.port or (443 if self._secure else 80)
-        self._prefix = parts.path.rstrip("/")
-        region = settings.region or DEFAULT_REGION
-        credentials = Credentials(settings.key, settings.secret, settings.token)
-        self._sign = Signer(parts.netloc, region, credentials)
+        self._settings = settings
+        self._keys = Keys(settings, section)
         self._read_timeout_s = read_timeout_s
-        self._idle: deque[_Connection] = deque()
+        self._secure = trusting(settings.ssl_cafile, f"{section}.ssl_cafile")
+        # By the host, so that all buckets of a host share its connections.
+        self._sites: dict[str, _Site] = {}
+        self._site_of = lru_cache(MAX_SITES)(self._make_site)
 
     @staticmethod
     def is_for(settings: config.Access) -> bool:
-        """Elsewhere addresses and credentials are found by rules that the client behind knows."""
-        return None not in (settings.endpoint_url, settings.key, settings.secret)
+        """Without a signature there is nothing to be cheap at."""
+        return not settings.anon
 
     async def open(self, location: Location) -> Body:
         if not is_odd(location.key):
@@ -87,7 +68,11 @@ class DirectObjects:
             answer = await self._get(location)
             if answer is not None:
                 return WholeBody(answer)
-        return await self._behind.open(location)
+        try:
+            return await self._behind.open(location)
+        except LockedOut:
+            self._keys.look_again()
+            raise
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
         return await self._behind.part(location, start, stop)
@@ -96,28 +81,76 @@ class DirectObjects:
         return self._behind.list(bucket, pattern, store)
 
     async def aclose(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        for site in self._sites.values():
+            site.close()
         await self._behind.aclose()
 
-    async def _get(self, location: Location) -> "Answer | None":
-        path = quote(f"{self._prefix}/{location.bucket}/{location.key}", safe="/-._~")
+    async def _get(self, location: Location) -> Answer | None:
+        keys = self._keys.at_hand or await self._keys.ask()
+        if keys is None:
+            return None
+        site, prefix = self._site_of(location.bucket)
+        path = quote(f"{prefix}/{location.key}", safe="/-._~")
         query = f"versionId={quote(location.version_id, safe='')}" if location.version_id else ""
         pin = b""
         if location.etag is not None and wants_etag(location):
             pin = b"If-Match: %b\r\n" % quoted(location.etag).encode()
         try:
-            connection = self._take() or await self._connect()
-            answer = await connection.ask(self._sign.get(path, query, pin))
+            return await site.ask(keys, path, query, pin)
         except (OSError, TimeoutError):
             return None
+
+    def _make_site(self, bucket: str) -> "tuple[_Site, str]":
+        """The bucket's host, and what of the path is before its keys."""
+        host_url, prefix = address_of(self._settings, self._keys.region, bucket)
+        site = self._sites.get(host_url)
+        if site is None:
+            if len(self._sites) >= MAX_SITES:
+                self._sites.pop(next(iter(self._sites))).close()
+            site = self._sites[host_url] = _Site(
+                host_url, self._keys.region, self._secure, self._read_timeout_s
+            )
+        return site, prefix
+
+
+class _Site:
+    """One host: its idle connections, and how requests to it are signed."""
+
+    def __init__(
+        self, host_url: str, region: str, secure: ssl.SSLContext, read_timeout_s: float
+    ) -> None:
+        parts = urlsplit(host_url)
+        self._netloc = parts.netloc
+        self._region = region
+        self._secure = secure if parts.scheme == "https" else None
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if self._secure else 80)
+        self._read_timeout_s = read_timeout_s
+        self._keys: Credentials | None = None
+        self._sign: Signer | None = None
+        self._idle: deque[Connection] = deque()
+
+    async def ask(self, keys: Credentials, path: str, query: str, more: bytes) -> Answer | None:
+        """Raises `OSError`, `TimeoutError`."""
+        if self._sign is None or keys is not self._keys:
+            self._sign, self._keys = Signer(self._netloc, self._region, keys), keys
+        connection = self._take() or await self._connect()
+        answer = await connection.ask(self._sign.get(path, query, more))
         if connection.is_reusable and len(self._idle) < MAX_IDLE:
             self._idle.append(connection)
         else:
             connection.close()
         return answer
 
-    def _take(self) -> "_Connection | None":
+    @property
+    def idle(self) -> int:
+        return len(self._idle)
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    def _take(self) -> Connection | None:
         while self._idle:
             connection = self._idle.pop()
             if connection.is_fresh:
@@ -125,180 +158,13 @@ class DirectObjects:
             connection.close()
         return None
 
-    async def _connect(self) -> "_Connection":
+    async def _connect(self) -> Connection:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             _, connection = await loop.create_connection(
-                lambda: _Connection(loop, self._read_timeout_s),
+                lambda: Connection(loop, self._read_timeout_s),
                 self._host,
                 self._port,
                 ssl=self._secure,
             )
         return connection
-
-
-class Answer(NamedTuple):
-    """A whole object."""
-
-    data: bytes
-    etag: str | None
-    version_id: str | None
-
-
-class WholeBody:
-    """An object that is here already: one chunk, or none if it is empty."""
-
-    __slots__ = ("_answer",)
-
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
-
-    @property
-    def size(self) -> int:
-        return len(self._answer.data)
-
-    @property
-    def etag(self) -> str | None:
-        return self._answer.etag
-
-    @property
-    def version_id(self) -> str | None:
-        return self._answer.version_id
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        if self._answer.data:
-            yield self._answer.data
-
-    async def aclose(self) -> None:
-        return
-
-
-class _Connection(asyncio.Protocol):
-    """One question at a time. Owner: the task that took it, until it is given back. It keeps its
-    loop: to ask for the running one costs Python 3.11 a getpid each time.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, read_timeout_s: float) -> None:
-        self.is_reusable = False
-        self._loop = loop
-        self._used_s = 0.0
-        self._transport: asyncio.Transport | None = None
-        self._waiter: asyncio.Future[Answer | None] | None = None
-        self._buffer = bytearray()
-        self._head: _Head | None = None
-        self._read_timeout_s = read_timeout_s
-        self._heard_s = 0.0
-        self._slow_at_s = 0.0
-        self._watch: asyncio.TimerHandle | None = None
-
-    async def ask(self, request: bytes) -> Answer | None:
-        """The whole object, or None if the answer is anything else.
-        Raises `OSError`, `TimeoutError`.
-        """
-        loop = self._loop
-        if self._transport is None or self._transport.is_closing():
-            raise ConnectionResetError
-        self._waiter = loop.create_future()
-        self._buffer, self._head, self.is_reusable = bytearray(), None, False
-        self._transport.write(request)
-        self._heard_s = loop.time()
-        self._slow_at_s = self._heard_s + SLOW_SILENCES * self._read_timeout_s
-        if self._watch is None:
-            self._watch = loop.call_at(self._silent_at_s, self._check_silence)
-        try:
-            return await self._waiter
-        finally:
-            self._used_s = loop.time()
-            if not self.is_reusable:
-                self.close()
-
-    @property
-    def is_fresh(self) -> bool:
-        """May another question be asked?"""
-        return self.is_reusable and self._loop.time() - self._used_s < IDLE_S
-
-    @property
-    def _silent_at_s(self) -> float:
-        """When it is silent for too long. An object that comes so slowly that its progress has to
-        be seen is the client's behind.
-        """
-        return min(self._heard_s + self._read_timeout_s, self._slow_at_s)
-
-    def _check_silence(self) -> None:
-        """One timer a connection, not one a question: set again while there is a question."""
-        loop = self._loop
-        self._watch = None
-        if self._waiter is not None and not self._waiter.done():
-            if loop.time() >= self._silent_at_s:
-                self._fail(TimeoutError())
-            else:
-                self._watch = loop.call_at(self._silent_at_s, self._check_silence)
-
-    def close(self) -> None:
-        self.is_reusable = False
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
-        if self._transport is not None:
-            self._transport.abort()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.is_reusable = False
-        self._fail(exc or ConnectionResetError())
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        self._heard_s = self._loop.time()
-        if self._head is None:
-            end = self._buffer.find(b"\r\n\r\n")
-            if end < 0:
-                if len(self._buffer) > HEAD_BYTES:
-                    self._done(None)
-                return
-            self._head = _Head.parse(bytes(self._buffer[:end]))
-            del self._buffer[: end + 4]
-        head = self._head
-        if head is None or head.length > WHOLE_BYTES:
-            self._done(None)
-        elif len(self._buffer) >= head.length:
-            body, self._buffer = self._buffer, bytearray()
-            self.is_reusable = head.keep_alive and len(body) == head.length
-            del body[head.length :]
-            self._done(Answer(bytes(body), head.etag, head.version_id))
-
-    def _done(self, answer: Answer | None) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(answer)
-
-    def _fail(self, error: Exception) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(error)
-
-
-class _Head(NamedTuple):
-    length: int
-    etag: str | None
-    version_id: str | None
-    keep_alive: bool
-
-    @classmethod
-    def parse(cls, head: bytes) -> "_Head | None":
-        """None unless it is a 200 with a plain length, and no field contradicts another."""
-        found = {(name.lower(), value.strip(b" \t")) for name, value in _FIELDS.findall(head)}
-        fields = dict(found)
-        if len(fields) != len(found):
-            return None
-        length = fields.get(b"content-length", b"")
-        if not head.startswith(b"HTTP/1.1 200") or _CODED & fields.keys():
-            return None
-        if not _LENGTH.fullmatch(length):
-            return None
-        return cls(
-            int(length),
-            pin_of(fields.get(b"etag", b"").decode("latin-1")),
-            pin_of(fields.get(b"x-amz-version-id", b"").decode("latin-1")),
-            fields.get(b"connection", b"").lower() != b"close",
-        )

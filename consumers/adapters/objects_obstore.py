@@ -38,6 +38,7 @@ from consumers.adapters.objects_common import (
     wants_etag,
 )
 from consumers.adapters.objects_obstore_errors import is_empty, translated
+from consumers.adapters.objects_s3_access import address_of, is_virtual
 from consumers.adapters.objects_s3fs import S3fsObjects
 from consumers.adapters.objects_transfer import (
     SLOW_CHUNK_BYTES,
@@ -269,21 +270,24 @@ def s3_buckets(
         credentials = None if settings.anon else _credentials(settings, session, section)
     except BotoCoreError as error:
         raise no_credentials(error, section) from None
-    endpoint = {"endpoint": settings.endpoint_url} if settings.endpoint_url else {}
-    options: Any = {
-        **endpoint,
-        "region": region,
-        "skip_signature": settings.anon,
-        "virtual_hosted_style_request": False,
-    }
+    options: Any = {"region": region, "skip_signature": settings.anon}
     of_client = client_options(settings, section, read_timeout_s)
-    return lambda bucket: S3Store(
-        bucket,
-        config=options,
-        credential_provider=credentials,
-        client_options=of_client,
-        retry_config=retries or {"max_retries": 0},
-    )
+
+    def reach(bucket: str) -> S3Store:
+        in_host = is_virtual(settings, bucket)
+        more: Any = {"virtual_hosted_style_request": in_host}
+        if settings.endpoint_url:
+            host_url, path = address_of(settings, region, bucket)
+            more["endpoint"] = host_url + path if in_host else settings.endpoint_url
+        return S3Store(
+            bucket,
+            config=options | more,
+            credential_provider=credentials,
+            client_options=of_client,
+            retry_config=retries or {"max_retries": 0},
+        )
+
+    return reach
 
 
 def _credentials(

@@ -228,6 +228,9 @@ def _pinned(location: Location) -> dict[str, str]:
 
 
 def _files(settings: config.Access, section: str, read_timeout_s: float) -> S3FileSystem:
+    style: str = settings.addressing
+    if style == "auto" and settings.endpoint_url:
+        style = "path"
     return S3FileSystem(
         asynchronous=True,
         skip_instance_cache=True,
@@ -244,7 +247,7 @@ def _files(settings: config.Access, section: str, read_timeout_s: float) -> S3Fi
             # Unlimited: a body that waits for room keeps its connection; ten would stop all.
             "max_pool_connections": 0,
             "response_checksum_validation": "when_required",
-            **({"s3": {"addressing_style": "path"}} if settings.endpoint_url else {}),
+            **({"s3": {"addressing_style": style}} if style != "auto" else {}),
         },
         **({"profile": settings.profile} if settings.profile else {}),
     )

@@ -83,6 +83,11 @@ def ask(
     signed = hmac.digest(base64.b64decode(KEY), text.encode(), hashlib.sha256)
     sent["Authorization"] = f"SharedKey {ACCOUNT}:{base64.b64encode(signed).decode()}"
     words = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
-    connection.request(method, f"{encoded}?{words}" if words else encoded, body, sent)
+    target = f"{encoded}?{words}" if words else encoded
+    try:
+        connection.request(method, target, body, sent)
+    except ConnectionError:  # it was idle, and Azurite hung up
+        connection.close()
+        connection.request(method, target, body, sent)
     response = connection.getresponse()
     return response.status, response.headers, response.read()

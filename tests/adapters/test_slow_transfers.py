@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from consumers.adapters.objects_direct import Answer, _Connection
+from consumers.adapters.objects_direct_http import Answer, Connection
 from consumers.adapters.objects_transfer import resuming
 from consumers.errors import Transient, Unreachable
 from consumers.ports import Location
@@ -39,7 +39,7 @@ async def asked(pieces: list[tuple[float, bytes]]) -> Answer | None:
     """One question to a connection that silence ends after 30 s, answered by pieces, each after so
     many seconds.
     """
-    connection = _Connection(asyncio.get_running_loop(), 30.0)
+    connection = Connection(asyncio.get_running_loop(), 30.0)
     connection.connection_made(_Wire())
     question = asyncio.create_task(connection.ask(b"GET"))
     for pause_s, piece in pieces:

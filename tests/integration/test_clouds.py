@@ -27,6 +27,7 @@ async def shelf(
     shelf.objects = open_store("cloud", shelf.settings)
     yield shelf
     await shelf.objects.aclose()
+    shelf.close()
 
 
 class TestClouds(ObjectsContract):

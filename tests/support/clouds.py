@@ -25,6 +25,9 @@ class GcsShelf:
         self._ask("POST", "/storage/v1/b?project=p", {"name": self.bucket})
         self.objects: Objects
 
+    def close(self) -> None:
+        self._http.close()
+
     @property
     def settings(self) -> config.Store:
         return config.Store(url="gs://", endpoint_url=f"http://{self.address}", anon=True)
@@ -69,6 +72,9 @@ class AzureShelf:
         status, _, _ = azure.ask(self._http, "PUT", self.bucket, query={"restype": "container"})
         assert status == 201
         self.objects: Objects
+
+    def close(self) -> None:
+        self._http.close()
 
     @property
     def settings(self) -> config.Store:
