@@ -13,10 +13,10 @@ from functools import partial
 
 from consumers import config
 from consumers.adapters.kafka_sink import KafkaSink
-from consumers.adapters.kafka_source import KafkaSource
 from consumers.adapters.kafka_transactions import KafkaOutlets
 from consumers.adapters.models import fitted_to_server, open_model
 from consumers.adapters.results_stores import open_results
+from consumers.adapters.sources import PlacedSource, open_source
 from consumers.adapters.stores import open_objects
 from consumers.clock import SystemClock
 from consumers.ops.health import serve_health
@@ -48,7 +48,7 @@ async def run_worker(cfg: config.Config) -> None:
         async with stopped_after(sink.stop):
             await until_answered("Kafka broker", sink.start, clock, start_s)
             cfg = await fitted_to_server(cfg)
-            source = _source(cfg)
+            source = open_source(cfg.kafka, drain_ms=cfg.delivery.drain_ms)
             transactions = _transactions(cfg, source, sink, clock)
             pipeline = await _pipeline(
                 cfg,
@@ -101,12 +101,8 @@ async def _until_models_answered(pipeline: Pipeline, clock: Clock, start_s: floa
     await until_one_answered(asks, clock, start_s)
 
 
-def _source(cfg: config.Config) -> KafkaSource:
-    return KafkaSource(cfg.kafka, drain_ms=cfg.delivery.drain_ms)
-
-
 def _transactions(
-    cfg: config.Config, source: KafkaSource, sink: KafkaSink, clock: Clock
+    cfg: config.Config, source: PlacedSource, sink: KafkaSink, clock: Clock
 ) -> Transactions | None:
     if cfg.delivery.guarantee != "exactly_once":
         return None

@@ -41,6 +41,8 @@ class Kafka(Section, frozen=True):
     bootstrap_servers: str = "localhost:9092"
     input_topic: str = "refs"
     group: str = "penstock"
+    # Who reads and is the member of the group; aiokafka writes in any case.
+    client: Literal["aiokafka", "confluent"] = "aiokafka"
     stream_from: str | None = None
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None

@@ -10,15 +10,14 @@ from typing import Protocol
 from aiokafka import TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
 
+from consumers.adapters.kafka_places import Places
 from consumers.ports import Commit, Rebalance
 
 
 class Membership(Protocol):
     """The side of the source that a rebalance changes."""
 
-    async def starts(self, partitions: Collection[int]) -> Mapping[int, Commit]: ...
-
-    def seek(self, starts: Mapping[int, Commit]) -> None: ...
+    async def seek(self, starts: Mapping[int, Commit]) -> None: ...
 
     def now_ours(self, partitions: Collection[int]) -> None: ...
 
@@ -28,8 +27,9 @@ class Membership(Protocol):
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-    def __init__(self, source: Membership, rebalance: Rebalance) -> None:
+    def __init__(self, source: Membership, places: Places, rebalance: Rebalance) -> None:
         self._source = source
+        self._places = places
         self._rebalance = rebalance
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
@@ -44,8 +44,8 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         numbers = [where.partition for where in assigned]
         try:
-            starts = await self._source.starts(numbers) if numbers else {}
-            self._source.seek(starts)
+            starts = await self._places.starts(numbers)
+            await self._source.seek(starts)
             await self._rebalance.assigned(starts)
             self._source.now_ours(numbers)
         except BaseException as error:

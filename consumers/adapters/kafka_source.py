@@ -28,8 +28,9 @@ from consumers.adapters.kafka_client import (
     start,
     translated,
 )
-from consumers.adapters.kafka_gone import GONE_BEFORE, GONE_BEYOND, Gone, for_ourselves
+from consumers.adapters.kafka_gone import Gone, for_ourselves
 from consumers.adapters.kafka_listener import Listener
+from consumers.adapters.kafka_places import Places, check_joined
 from consumers.adapters.kafka_positions import positions
 from consumers.errors import EXIT_UNREACHABLE, Fatal, Transient
 from consumers.ports import Commit, Rebalance, Record
@@ -54,7 +55,6 @@ NO_PARTITION = -1
 # A broker that is well answers where the group is within milliseconds; one that loads its log says
 # so at once.
 QUESTION_S = 10.0
-ASK_AGAIN_S = 0.2
 # For the metrics page, which must not keep its reader waiting.
 END_OFFSETS_S = 5.0
 
@@ -81,18 +81,19 @@ class KafkaSource:
             partition_assignment_strategy=(RangePartitionAssignor,),
             client_rack=settings.client_rack,
         )
+        self._places = Places(self, self._timeout_s)
         self._failure: BaseException | None = None
         self._rebalance: Rebalance | None = None
         self._ours: set[int] = set()
-        self._assignments = 0
+        self.assignments = 0
         self._joining_since_s: float | None = None
-        self._stopped = False
+        self.has_stopped = False
 
     async def start(self, rebalance: Rebalance) -> None:
         await start(self._consumer, self._settings, "the start of the consumer")
         self._rebalance = rebalance
         self.now_joining()
-        self._consumer.subscribe([self._topic], listener=Listener(self, rebalance))
+        self._consumer.subscribe([self._topic], listener=Listener(self, self._places, rebalance))
 
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
         self._check()
@@ -109,7 +110,9 @@ class KafkaSource:
         except TimeoutError:
             found = {}
         except Gone as gone:
-            await self._find_place(gone.offsets)
+            for where, offset in gone.offsets.items():
+                if where.partition in self._ours and self._rebalance is not None:
+                    await self._places.find(where.partition, offset, self._rebalance)
             found = {}
         self._check()
         return [
@@ -127,7 +130,7 @@ class KafkaSource:
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         starts = await self.committed(partitions)
         ours = {number: start for number, start in starts.items() if number in self._ours}
-        self.seek(ours)
+        await self.seek(ours)
         return ours
 
     async def _getmany(self, wanted: list[TopicPartition], wait_ms: int) -> dict[Any, Any]:
@@ -149,48 +152,12 @@ class KafkaSource:
                 exit_code=EXIT_UNREACHABLE,
             ) from error
 
-    async def _find_place(self, gone: Mapping[TopicPartition, int]) -> None:
-        """The broker has no record there, and none that is to come."""
-        for where, offset in gone.items():
-            if where.partition not in self._ours:
-                continue
-            try:
-                begin, end = await self._span(where)
-            except Transient as error:
-                log.warning("partition %d: %s", where.partition, error)
-                await asyncio.sleep(ASK_AGAIN_S)  # the next read says again that it is gone
-                continue
-            if offset < begin:
-                log.warning(GONE_BEFORE, where.partition, offset, begin - 1, begin)
-                self.seek({where.partition: Commit(begin)})
-            elif offset > end:
-                log.warning(GONE_BEYOND, where.partition, offset, end, begin)
-                await self._begin_again(where.partition, Commit(begin))
-
-    async def _span(self, where: TopicPartition) -> tuple[int, int]:
+    async def span(self, partition: int) -> tuple[int, int]:
+        where = TopicPartition(self._topic, partition)
         async with answered_within("a question about the ends of a partition", QUESTION_S):
             begins = await self._consumer.beginning_offsets([where])
             ends = await self._consumer.end_offsets([where])
         return begins[where], ends[where]
-
-    async def _begin_again(self, partition: int, start: Commit) -> None:
-        """As if it had been handed back and assigned anew, at another place; unless
-        that happens meanwhile.
-        """
-        assert self._rebalance is not None
-        assignments, began_s = self._assignments, _now_s()
-        await self._rebalance.revoked([partition])
-        while self._assignments == assignments:
-            try:
-                await self.commit({partition: start})
-                break
-            except Transient as error:
-                if _now_s() - began_s > self._timeout_s:
-                    raise Fatal(str(error), exit_code=EXIT_UNREACHABLE) from error
-                await asyncio.sleep(ASK_AGAIN_S)
-        if self._assignments == assignments:
-            self.seek({partition: start})
-            await self._rebalance.assigned({partition: start})
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
         offsets = {
@@ -237,33 +204,14 @@ class KafkaSource:
         return {where.partition: offset for where, offset in ends.items()}
 
     async def stop(self) -> None:
-        if not self._stopped:
-            self._stopped = True
+        if not self.has_stopped:
+            self.has_stopped = True
             try:
                 await close(self._consumer, LEAVE_S, "the end of the consumer")
             except Fatal:
                 if self._joining_since_s is None:
                     raise
                 log.warning("left in the middle of a rebalance: the group notices by the session")
-
-    async def starts(self, partitions: Collection[int]) -> dict[int, Commit]:
-        """As `committed`, asked until it is answered: `kafka.timeout_ms` may pass over it."""
-        began_s = _now_s()
-        told = False
-        while not self._stopped:
-            try:
-                return await self.committed(partitions)
-            except Transient as error:
-                if _now_s() - began_s > self._timeout_s:
-                    raise Fatal(
-                        f"Kafka did not say for {self._timeout_s:g} s where the group is: {error}",
-                        exit_code=EXIT_UNREACHABLE,
-                    ) from error
-                if not told:
-                    log.warning("asked again, for up to %g s: %s", self._timeout_s, error)
-                    told = True
-                await asyncio.sleep(ASK_AGAIN_S)
-        return {}
 
     async def committed(self, partitions: Iterable[int]) -> dict[int, Commit]:
         """Offset and metadata of the group; partitions without a commit start at the earliest
@@ -282,15 +230,15 @@ class KafkaSource:
 
     def now_ours(self, partitions: Collection[int]) -> None:
         self._ours = set(partitions)
-        self._assignments += 1
+        self.assignments += 1
         self._joining_since_s = None
 
     def now_joining(self) -> None:
         self._ours = set()
-        self._assignments += 1
+        self.assignments += 1
         self._joining_since_s = _now_s()
 
-    def seek(self, starts: Mapping[int, Commit]) -> None:
+    async def seek(self, starts: Mapping[int, Commit]) -> None:
         with suppress(kafka_errors.IllegalStateError):  # a partition that has just left
             for number, commit in starts.items():
                 self._consumer.seek(TopicPartition(self._topic, number), commit.next_offset)
@@ -298,14 +246,7 @@ class KafkaSource:
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
-        since_s = self._joining_since_s
-        if since_s is not None and _now_s() - since_s > self._timeout_s:
-            raise Fatal(
-                f"Kafka did not let us join group {self._settings.group} within "
-                f"{self._timeout_s:g} s.\nIs the coordinator up? Do the group's other members hand "
-                "back their partitions in time?",
-                exit_code=EXIT_UNREACHABLE,
-            )
+        check_joined(self._settings.group, self._joining_since_s, self._timeout_s)
 
 
 def _now_s() -> float:

@@ -1,0 +1,100 @@
+"""What is asked of the group and the topic through librdkafka's consumer, commits included.
+
+Rule: each question has a deadline here, and the thread that asks is not that of the reads, as
+questions come from within a rebalance. Only the broker's word that nothing is committed makes a
+partition begin at its earliest record. Owner: the source.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from consumers.adapters.confluent_client import NO_MEMBER, of_ours, translated
+from consumers.adapters.kafka_client import COMMIT_S, answered_within
+from consumers.adapters.kafka_source import END_OFFSETS_S, QUESTION_S
+from consumers.adapters.kafka_thread import CallThread
+from consumers.ports import Commit
+
+T = TypeVar("T")
+
+# ListOffsets takes these for the earliest and the next offset.
+EARLIEST, NEXT = -2, -1
+NOTHING_COMMITTED = -1_001
+ENDS = "a question about the ends of partitions"
+
+
+class Questions:
+    def __init__(self, consumer: Any, topic: str, timeout_s: float) -> None:
+        self._consumer = consumer
+        self._topic = topic
+        self._limit_s = min(QUESTION_S, timeout_s)
+        self._commit_s = min(COMMIT_S, timeout_s)
+        self._asks = CallThread("kafka-asks")
+
+    def end(self) -> None:
+        self._asks.end()
+
+    async def commit(self, commits: Mapping[int, Commit]) -> None:
+        offsets = [
+            TopicPartition(self._topic, number, commit.next_offset, commit.metadata)
+            for number, commit in commits.items()
+        ]
+        work = partial(self._consumer.commit, offsets=offsets, asynchronous=False)
+        try:
+            _check_each(await self._ask("the commit", work, self._commit_s))
+        except KafkaException as error:
+            # No longer a member: the new owner starts at the last commit.
+            if error.args[0].code() not in NO_MEMBER:
+                raise of_ours("the commit", error.args[0]) from error
+
+    async def committed(self, partitions: Collection[int]) -> dict[int, Commit]:
+        what = "a question about the committed offsets"
+        wanted = [TopicPartition(self._topic, number) for number in partitions]
+        with translated(what):
+            work = partial(self._consumer.committed, wanted, timeout=self._limit_s)
+            found = await self._ask(what, work, self._limit_s)
+            _check_each(found)
+        starts = {
+            one.partition: Commit(one.offset, one.metadata or "")
+            for one in found
+            if one.offset != NOTHING_COMMITTED
+        }
+        fresh = [number for number in partitions if number not in starts]
+        begins = await self._offsets(fresh, EARLIEST, self._limit_s) if fresh else {}
+        return starts | {number: Commit(offset) for number, offset in begins.items()}
+
+    async def span(self, partition: int) -> tuple[int, int]:
+        begins = await self._offsets([partition], EARLIEST, self._limit_s)
+        ends = await self._offsets([partition], NEXT, self._limit_s)
+        return begins[partition], ends[partition]
+
+    async def ends(self, partitions: Collection[int]) -> dict[int, int]:
+        """For the metrics page, which must not keep its reader waiting."""
+        return await self._offsets(partitions, NEXT, END_OFFSETS_S)
+
+    async def partitions(self) -> int:
+        what = "a question about the input topic"
+        work = partial(self._consumer.list_topics, self._topic, timeout=self._limit_s)
+        with translated(what):
+            found = await self._ask(what, work, self._limit_s)
+        return len(found.topics[self._topic].partitions)
+
+    async def _offsets(self, partitions: Collection[int], which: int, s: float) -> dict[int, int]:
+        wanted = [TopicPartition(self._topic, number, which) for number in partitions]
+        with translated(ENDS):
+            work = partial(self._consumer.offsets_for_times, wanted, timeout=s)
+            found = await self._ask(ENDS, work, s)
+            _check_each(found)
+        return {one.partition: one.offset for one in found}
+
+    async def _ask(self, what: str, work: Callable[[], T], limit_s: float) -> T:
+        async with answered_within(what, limit_s):
+            return await self._asks.call(work)
+
+
+def _check_each(places: Any) -> None:
+    for place in places:
+        if place.error is not None:
+            raise KafkaException(place.error)

@@ -1,0 +1,347 @@
+"""The input topic by confluent-kafka: one member of the consumer group, by librdkafka.
+
+Rule: nothing is read before `assigned` returned, nothing is committed after `revoked` returned.
+librdkafka calls back in a rebalance inside a read and waits for the return; so reads have a thread
+of their own, which waits there while the event loop hands partitions back. Questions and commits
+have another, as they come from within a rebalance, too. Without records a read waits in
+librdkafka, and the event loop sleeps. Owner: the consume task polls; commits come from settle.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Collection, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from consumers import config
+from consumers.adapters.confluent_client import (
+    connection,
+    noted,
+    of_ours,
+    translated,
+)
+from consumers.adapters.confluent_inbox import Inbox
+from consumers.adapters.confluent_questions import Questions
+from consumers.adapters.kafka_client import (
+    LEAVE_S,
+    REQUEST_TIMEOUT_MS,
+    reach,
+    within,
+)
+from consumers.adapters.kafka_places import Places, check_joined
+from consumers.adapters.kafka_source import (
+    HEARTBEAT_INTERVAL_MS,
+    MAX_RECORDS,
+    METADATA_MAX_AGE_MS,
+    SESSION_TIMEOUT_MS,
+)
+from consumers.adapters.kafka_thread import CallThread
+from consumers.errors import Fatal
+from consumers.ports import Commit, Rebalance, Record
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# A broker keeps a question for so long while there are no records. All partitions of a broker share
+# one question, and any record answers it, so that this is no latency floor as it is in aiokafka.
+FETCH_WAIT_MS = 500
+# Read ahead, of a partition and in all: enough for the fastest that was measured (some 5,000
+# references a second), little enough to hold where a message is a megabyte.
+AHEAD_RECORDS = 1_000
+AHEAD_KIB = 16 << 10
+# How long it fetches nothing more of a partition of which it has enough; its own second would be a
+# standstill.
+AHEAD_LOOK_MS = 5
+
+
+class ConfluentSource:
+    """`drain_ms` is the time a revoke may take; the group waits a little longer than that."""
+
+    def __init__(self, settings: config.Kafka, *, drain_ms: int) -> None:
+        self.assignments = 0
+        self.has_stopped = False
+        self._settings = settings
+        self._topic = settings.input_topic
+        self._timeout_s = settings.timeout_ms / 1000
+        # A member that does not read for so long is out; in a rebalance the group waits as long.
+        self._poll_ms = min(drain_ms + 10_000, REQUEST_TIMEOUT_MS - 5_000)
+        self._places = Places(self, self._timeout_s)
+        self._inbox = Inbox()
+        self._ours: set[int] = set()
+        self._paused: set[int] = set()
+        self._for_good: set[int] = set()
+        self._count = 0
+        self._failure: BaseException | None = None
+        self._joining_since_s: float | None = None
+        self._reading: asyncio.Future[list[Any]] | None = None
+        self._woken: asyncio.Future[None] | None = None
+        self._notices: deque[Any] = deque()
+        self._handing: asyncio.Task[Any] | None = None
+
+    async def start(self, rebalance: Rebalance) -> None:
+        await reach(self._settings)
+        self._loop = asyncio.get_running_loop()
+        self._rebalance = rebalance
+        self._reads = CallThread("kafka-reads")
+        with translated("the start of the consumer"):
+            self._consumer = Consumer(self._told(), logger=logging.getLogger("librdkafka"))
+        self._questions = Questions(self._consumer, self._topic, self._timeout_s)
+        self.now_joining()
+        with translated("the start of the consumer"):
+            self._consumer.subscribe(
+                [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke
+            )
+
+    def _told(self) -> dict[str, Any]:
+        settings = self._settings
+        return connection(settings) | {
+            "group.id": settings.group,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",  # we say where to go on, and that we do
+            "enable.partition.eof": True,
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
+            "max.poll.interval.ms": self._poll_ms,
+            "topic.metadata.refresh.interval.ms": METADATA_MAX_AGE_MS,
+            "partition.assignment.strategy": "range",
+            "fetch.wait.max.ms": FETCH_WAIT_MS,
+            "queued.min.messages": AHEAD_RECORDS,
+            "queued.max.messages.kbytes": AHEAD_KIB,
+            "fetch.queue.backoff.ms": AHEAD_LOOK_MS,
+            "error_cb": noted,
+            **({"client.rack": settings.client_rack} if settings.client_rack else {}),
+        }
+
+    # Reading.
+
+    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+        self._check()
+        if self._handing is not None:
+            await asyncio.sleep(wait_ms / 1000)
+            self._check()
+            return ()
+        wanted = self._ours.intersection(partitions)
+        if found := self._inbox.take(wanted, MAX_RECORDS):
+            return found
+        if self._reading is None:
+            self._read(wanted, wait_ms)
+        self._woken = self._loop.create_future()
+        await self._woken
+        await self._take_notice()
+        self._check()
+        return self._inbox.take(wanted & self._ours, MAX_RECORDS)
+
+    def _read(self, wanted: set[int], wait_ms: int) -> None:
+        """What librdkafka has, or gets within the time. It is waited for beside this: a read within
+        which a rebalance comes takes as long as that.
+        """
+        crowded = self._inbox.crowded(wanted) | self._for_good
+        pause = crowded - self._paused
+        resume = {one for one in self._paused - crowded if not self._inbox.has_any(one)}
+        self._paused = (self._paused | pause) - resume
+        self._reading = self._reads.call(partial(self._read_now, pause, resume, wait_ms / 1000))
+        self._reading.add_done_callback(self._arrived)
+
+    def _arrived(self, reading: "asyncio.Future[list[Any]]") -> None:
+        """At once, so that a seek that the thread comes to next finds what it makes void."""
+        self._reading = None
+        if not reading.cancelled():
+            if (failure := reading.exception()) is not None:
+                self._failure = self._failure or failure
+            else:
+                for message in reading.result():
+                    if message.error() is None:
+                        self._inbox.put(_record(message))
+                    else:
+                        self._notices.append(message)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    def _read_now(self, pause: set[int], resume: set[int], wait_s: float) -> list[Any]:
+        """In the thread. `consume` would wait until it has as many as it is asked for."""
+        consumer = self._consumer
+        if pause:
+            consumer.pause(self._places_of(pause))
+        if resume:
+            consumer.resume(self._places_of(resume))
+        first = consumer.poll(wait_s)
+        return [] if first is None else [first, *consumer.consume(MAX_RECORDS - 1, 0)]
+
+    async def _take_notice(self) -> None:
+        """Of what comes among the records and is none."""
+        while self._notices:
+            message = self._notices.popleft()
+            error, where, offset = message.error(), message.partition(), message.offset()
+            if error.code() == KafkaError._PARTITION_EOF:
+                self._inbox.ends(where, offset)
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                # One that was read from elsewhere since is not gone.
+                if where in self._ours and self._inbox.read_up_to()[where] == offset:
+                    await self._places.find(where, offset, self._rebalance)
+            elif isinstance(failure := of_ours("a read of the input topic", error), Fatal):
+                raise failure
+            else:
+                noted(error)
+
+    def pause(self, partition: int) -> None:
+        self._for_good.add(partition)
+
+    def reached(self) -> Mapping[int, int]:
+        return self._inbox.given_up_to()
+
+    def partitions(self) -> int:
+        return self._count
+
+    # Positions.
+
+    async def commit(self, commits: Mapping[int, Commit]) -> None:
+        ours = {number: commit for number, commit in commits.items() if number in self._ours}
+        if ours:
+            await self._questions.commit(ours)
+
+    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        starts = await self.committed(partitions)
+        ours = {number: start for number, start in starts.items() if number in self._ours}
+        await self.seek(ours)
+        return ours
+
+    async def committed(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        return await self._questions.committed(partitions)
+
+    async def span(self, partition: int) -> tuple[int, int]:
+        return await self._questions.span(partition)
+
+    async def end_offsets(self) -> Mapping[int, int]:
+        return await self._questions.ends(self._ours) if self._ours else {}
+
+    async def seek(self, starts: Mapping[int, Commit]) -> None:
+        """What waits of them, and what a read under way brings of them, is dropped: the thread
+        is through with it when it comes to the seek.
+        """
+        wanted = {number: start for number, start in starts.items() if number in self._ours}
+        if wanted:
+            places = self._inbox.read_up_to() | {one: wanted[one].next_offset for one in wanted}
+            paused = self._paused & self._ours
+            with translated("a seek"):
+                await self._reads.call(partial(self._seek_now, set(wanted), places, paused))
+            self._inbox.begin({one: wanted[one] for one in wanted if one in self._ours})
+
+    def _seek_now(self, wanted: set[int], places: Mapping[int, int], paused: set[int]) -> None:
+        """In the thread. A partition that is not being fetched (yet, or since its position is
+        gone) takes no seek: then all are assigned anew, each where it is. One that has left since
+        is nobody's business here.
+        """
+        to = [TopicPartition(self._topic, number, places[number]) for number in places]
+        held = {one.partition for one in self._consumer.assignment()}
+        try:
+            for place in to:
+                if place.partition in wanted & held:
+                    self._consumer.seek(place)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._STATE:
+                raise
+            self._consumer.assign([place for place in to if place.partition in held])
+            self._consumer.pause(self._places_of(paused & held))
+
+    # The group.
+
+    def _on_assign(self, consumer: Any, partitions: list[Any]) -> None:
+        """In the thread of the reads, within one."""
+        numbers = [one.partition for one in partitions]
+        starts = self._in_loop(self._assigned(numbers)) or {}
+        consumer.assign(
+            [TopicPartition(self._topic, one, starts[one].next_offset) for one in starts]
+        )
+        consumer.resume(self._places_of(starts))  # what was paused in an earlier assignment
+
+    def _on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
+        self._in_loop(self._revoked([one.partition for one in partitions]))
+        consumer.unassign()
+
+    def _in_loop(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Have it done in the event loop, and wait; None where we are leaving, or it failed."""
+        if self.has_stopped:
+            work.close()
+            return None
+        try:
+            return asyncio.run_coroutine_threadsafe(self._handed(work), self._loop).result()
+        except BaseException as error:  # kept for the task that polls
+            self._failure = self._failure or error
+            return None
+
+    async def _handed(self, work: Awaitable[T]) -> T:
+        self._handing = asyncio.current_task()
+        self._wake()
+        try:
+            return await work
+        finally:
+            self._handing = None
+
+    async def _assigned(self, numbers: Collection[int]) -> Mapping[int, Commit]:
+        self._count = await self._questions.partitions() or self._count
+        starts = await self._places.starts(numbers)
+        self._inbox.begin(starts)
+        await self._rebalance.assigned(starts)
+        self._ours = set(starts)
+        self.assignments += 1
+        self._joining_since_s = None
+        return starts
+
+    async def _revoked(self, numbers: Collection[int]) -> None:
+        try:
+            await self._rebalance.revoked(numbers)
+        finally:
+            self.now_joining()
+
+    def now_joining(self) -> None:
+        self._ours, self._paused, self._for_good = set(), set(), set()
+        self._inbox.clear()
+        self._notices.clear()
+        self.assignments += 1
+        self._joining_since_s = self._loop.time()
+
+    async def stop(self) -> None:
+        if self.has_stopped:
+            return
+        self.has_stopped = True
+        if not hasattr(self, "_consumer"):
+            return
+        if self._handing is not None:
+            self._handing.cancel()
+        try:
+            async with within("the end of the consumer", LEAVE_S):
+                await self._reads.call(self._consumer.close)
+        except Fatal:
+            if self._joining_since_s is None:
+                raise
+            log.warning("left in the middle of a rebalance: the group notices by the session")
+        finally:
+            self._reads.end()
+            self._questions.end()
+
+    def _places_of(self, numbers: Collection[int]) -> list[Any]:
+        return [TopicPartition(self._topic, number) for number in numbers]
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            with translated("a read of the input topic"):
+                raise self._failure
+        check_joined(self._settings.group, self._joining_since_s, self._timeout_s)
+
+
+def _record(message: Any) -> Record:
+    return Record(
+        message.partition(),
+        message.offset(),
+        message.key(),
+        message.value(),
+        message.timestamp()[1],
+    )

@@ -1,0 +1,120 @@
+"""Where a source goes on: at the group's position, or where the broker still has records.
+
+Rule: a position that cannot be read is asked for again, for `kafka.timeout_ms`; one that the broker
+no longer has is left for one that it has, with a warning, as if the partition had been handed back
+and assigned anew. Both Kafka clients go by this. Owner: the source.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from consumers.adapters.kafka_gone import GONE_BEFORE, GONE_BEYOND
+from consumers.errors import EXIT_UNREACHABLE, Fatal, Transient
+from consumers.ports import Commit, Rebalance
+
+log = logging.getLogger(__name__)
+
+ASK_AGAIN_S = 0.2
+
+
+class Member(Protocol):
+    """A member of the group, as its client knows it. All but `assignments` raise `Transient`."""
+
+    @property
+    def assignments(self) -> int:
+        """Grows with every assignment and every revocation."""
+        ...
+
+    @property
+    def has_stopped(self) -> bool: ...
+
+    async def committed(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        """Partitions without a commit start at the earliest record."""
+        ...
+
+    async def span(self, partition: int) -> tuple[int, int]:
+        """The first offset and the one behind the last."""
+        ...
+
+    async def commit(self, commits: Mapping[int, Commit]) -> None: ...
+
+    async def seek(self, starts: Mapping[int, Commit]) -> None:
+        """Partitions that have just left are passed over."""
+        ...
+
+
+class Places:
+    def __init__(self, member: Member, timeout_s: float) -> None:
+        self._member = member
+        self._timeout_s = timeout_s
+
+    async def starts(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        """As `committed`, asked until it is answered: `kafka.timeout_ms` may pass over it."""
+        began_s = _now_s()
+        told = False
+        while partitions and not self._member.has_stopped:
+            try:
+                return await self._member.committed(partitions)
+            except Transient as error:
+                if _now_s() - began_s > self._timeout_s:
+                    raise Fatal(
+                        f"Kafka did not say for {self._timeout_s:g} s where the group is: {error}",
+                        exit_code=EXIT_UNREACHABLE,
+                    ) from error
+                if not told:
+                    log.warning("asked again, for up to %g s: %s", self._timeout_s, error)
+                    told = True
+                await asyncio.sleep(ASK_AGAIN_S)
+        return {}
+
+    async def find(self, partition: int, offset: int, rebalance: Rebalance) -> None:
+        """The broker has no record at `offset`, and none that is to come. Returns without a place
+        where nothing can be learned now: the next read says again that it is gone.
+        """
+        try:
+            begin, end = await self._member.span(partition)
+        except Transient as error:
+            log.warning("partition %d: %s", partition, error)
+            await asyncio.sleep(ASK_AGAIN_S)
+            return
+        if offset < begin:
+            log.warning(GONE_BEFORE, partition, offset, begin - 1, begin)
+            await self._member.seek({partition: Commit(begin)})
+        elif offset > end:
+            log.warning(GONE_BEYOND, partition, offset, end, begin)
+            await self._begin_again(partition, Commit(begin), rebalance)
+
+    async def _begin_again(self, partition: int, start: Commit, rebalance: Rebalance) -> None:
+        """As if it had been handed back and assigned anew, at another place; unless
+        that happens meanwhile.
+        """
+        member = self._member
+        assignments, began_s = member.assignments, _now_s()
+        await rebalance.revoked([partition])
+        while member.assignments == assignments:
+            try:
+                await member.commit({partition: start})
+                break
+            except Transient as error:
+                if _now_s() - began_s > self._timeout_s:
+                    raise Fatal(str(error), exit_code=EXIT_UNREACHABLE) from error
+                await asyncio.sleep(ASK_AGAIN_S)
+        if member.assignments == assignments:
+            await member.seek({partition: start})
+            await rebalance.assigned({partition: start})
+
+
+def check_joined(group: str, since_s: float | None, timeout_s: float) -> None:
+    """`since_s`: when the joining began that is under way. Raises `Fatal` if that is too long."""
+    if since_s is not None and _now_s() - since_s > timeout_s:
+        raise Fatal(
+            f"Kafka did not let us join group {group} within {timeout_s:g} s.\nIs the coordinator "
+            "up? Do the group's other members hand back their partitions in time?",
+            exit_code=EXIT_UNREACHABLE,
+        )
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,24 @@
+"""Which client reads the input topic, as `kafka.client` says it."""
+
+from typing import Protocol
+
+from consumers import config
+from consumers.adapters.kafka_source import KafkaSource
+from consumers.errors import missing_extra
+from consumers.ports import Positions, Source
+
+
+class PlacedSource(Source, Positions, Protocol):
+    """What exactly-once takes of a source, too."""
+
+
+def open_source(settings: config.Kafka, *, drain_ms: int) -> PlacedSource:
+    if settings.client == "aiokafka":
+        return KafkaSource(settings, drain_ms=drain_ms)
+    try:
+        from consumers.adapters.confluent_source import (  # noqa: PLC0415 (an extra)
+            ConfluentSource,
+        )
+    except ImportError as error:
+        raise missing_extra('kafka.client = "confluent"', "confluent", error) from None
+    return ConfluentSource(settings, drain_ms=drain_ms)
