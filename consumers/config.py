@@ -53,9 +53,9 @@ class Kafka(Section, frozen=True):
     ssl_keyfile: str | None = None
     client_rack: str | None = None
     dedupe: bool = False
-    # How long a broker keeps a question for records while there are none. aiokafka's default of
-    # 500 is a latency floor for quiet partitions.
-    fetch_wait_ms: Positive = 20
+    # How long a broker keeps a question for records while there are none; by default as suits
+    # the client.
+    fetch_wait_ms: Positive | None = None
     # A broker restarts, or a partition finds a new leader, in 10 to 60 s.
     timeout_ms: Positive = 120_000
 

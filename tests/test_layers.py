@@ -288,7 +288,7 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     ),
     "grpc": ("consumers/adapters/oip_",),
     "google": ("consumers/adapters/oip_messages.py",),
-    "confluent_kafka": ("consumers/embedded/",),
+    "confluent_kafka": ("consumers/adapters/confluent_", "consumers/embedded/"),
     "av": ("consumers/formats/video.py",),
     "soundfile": ("consumers/formats/audio.py",),
     "PIL": ("consumers/formats/pictures.py",),

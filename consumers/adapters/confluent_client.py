@@ -26,8 +26,13 @@ log = logging.getLogger("librdkafka")
 # Where the coordinator is, is asked again after this, and a commit without one is given up; its
 # own default is ten minutes.
 COORDINATOR_MS = 5_000
-# Its log levels are those of syslog: errors and worse.
-LOG_LEVEL = 3
+# A request that is not answered by then is given up: reads wait for a commit meanwhile, and must
+# go on before the group puts a member out that does not read.
+SOCKET_TIMEOUT_MS = 10_000
+# Its own lines would go to standard error past our log; a Python logger in their place makes
+# confluent-kafka 2.16 abort the process (`CallState_get: cs != NULL`). What matters comes by
+# `error_cb`, too.
+LOG_LEVEL = 0
 
 _RIGHTS = frozenset(
     {
@@ -66,7 +71,6 @@ NO_MEMBER = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,
         KafkaError.UNKNOWN_MEMBER_ID,
-        KafkaError.REBALANCE_IN_PROGRESS,
         KafkaError._ASSIGNMENT_LOST,
         KafkaError._STATE,
     }
@@ -83,6 +87,7 @@ def connection(settings: config.Kafka) -> dict[str, Any]:
         "log.connection.close": False,
         "allow.auto.create.topics": False,
         "coordinator.query.interval.ms": COORDINATOR_MS,
+        "socket.timeout.ms": SOCKET_TIMEOUT_MS,
         # A broker that comes back is found as soon as by aiokafka.
         "reconnect.backoff.max.ms": 1_000,
     }

@@ -1,8 +1,8 @@
 """What is asked of the group and the topic through librdkafka's consumer, commits included.
 
-Rule: each question has a deadline here, and the thread that asks is not that of the reads, as
-questions come from within a rebalance. Only the broker's word that nothing is committed makes a
-partition begin at its earliest record. Owner: the source.
+Rule: each question has a deadline here. They share the thread of the reads, as confluent-kafka lets
+one thread at a time use a consumer: a question waits for the end of a read. Only the broker's word
+that nothing is committed makes a partition begin at its earliest record. Owner: the source.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -26,15 +26,12 @@ ENDS = "a question about the ends of partitions"
 
 
 class Questions:
-    def __init__(self, consumer: Any, topic: str, timeout_s: float) -> None:
+    def __init__(self, consumer: Any, thread: CallThread, topic: str, timeout_s: float) -> None:
         self._consumer = consumer
         self._topic = topic
         self._limit_s = min(QUESTION_S, timeout_s)
         self._commit_s = min(COMMIT_S, timeout_s)
-        self._asks = CallThread("kafka-asks")
-
-    def end(self) -> None:
-        self._asks.end()
+        self._thread = thread
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
         offsets = [
@@ -91,7 +88,7 @@ class Questions:
 
     async def _ask(self, what: str, work: Callable[[], T], limit_s: float) -> T:
         async with answered_within(what, limit_s):
-            return await self._asks.call(work)
+            return await self._thread.call(work)
 
 
 def _check_each(places: Any) -> None:

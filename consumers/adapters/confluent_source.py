@@ -1,10 +1,10 @@
 """The input topic by confluent-kafka: one member of the consumer group, by librdkafka.
 
 Rule: nothing is read before `assigned` returned, nothing is committed after `revoked` returned.
-librdkafka calls back in a rebalance inside a read and waits for the return; so reads have a thread
-of their own, which waits there while the event loop hands partitions back. Questions and commits
-have another, as they come from within a rebalance, too. Without records a read waits in
-librdkafka, and the event loop sleeps. Owner: the consume task polls; commits come from settle.
+librdkafka calls back in a rebalance inside a read and waits for the return; so the consumer has a
+thread of its own, which waits there while the event loop hands partitions back, and commits for
+it. Without records a read waits in librdkafka, and the event loop sleeps. Owner: the consume task
+polls; commits come from settle.
 """
 
 import asyncio
@@ -86,10 +86,10 @@ class ConfluentSource:
         await reach(self._settings)
         self._loop = asyncio.get_running_loop()
         self._rebalance = rebalance
-        self._reads = CallThread("kafka-reads")
+        self._thread = CallThread("kafka")
         with translated("the start of the consumer"):
-            self._consumer = Consumer(self._told(), logger=logging.getLogger("librdkafka"))
-        self._questions = Questions(self._consumer, self._topic, self._timeout_s)
+            self._consumer = Consumer(self._told())
+        self._questions = Questions(self._consumer, self._thread, self._topic, self._timeout_s)
         self.now_joining()
         with translated("the start of the consumer"):
             self._consumer.subscribe(
@@ -109,7 +109,7 @@ class ConfluentSource:
             "max.poll.interval.ms": self._poll_ms,
             "topic.metadata.refresh.interval.ms": METADATA_MAX_AGE_MS,
             "partition.assignment.strategy": "range",
-            "fetch.wait.max.ms": FETCH_WAIT_MS,
+            "fetch.wait.max.ms": settings.fetch_wait_ms or FETCH_WAIT_MS,
             "queued.min.messages": AHEAD_RECORDS,
             "queued.max.messages.kbytes": AHEAD_KIB,
             "fetch.queue.backoff.ms": AHEAD_LOOK_MS,
@@ -144,7 +144,7 @@ class ConfluentSource:
         pause = crowded - self._paused
         resume = {one for one in self._paused - crowded if not self._inbox.has_any(one)}
         self._paused = (self._paused | pause) - resume
-        self._reading = self._reads.call(partial(self._read_now, pause, resume, wait_ms / 1000))
+        self._reading = self._thread.call(partial(self._read_now, pause, resume, wait_ms / 1000))
         self._reading.add_done_callback(self._arrived)
 
     def _arrived(self, reading: "asyncio.Future[list[Any]]") -> None:
@@ -231,7 +231,7 @@ class ConfluentSource:
             places = self._inbox.read_up_to() | {one: wanted[one].next_offset for one in wanted}
             paused = self._paused & self._ours
             with translated("a seek"):
-                await self._reads.call(partial(self._seek_now, set(wanted), places, paused))
+                await self._thread.call(partial(self._seek_now, set(wanted), places, paused))
             self._inbox.begin({one: wanted[one] for one in wanted if one in self._ours})
 
     def _seek_now(self, wanted: set[int], places: Mapping[int, int], paused: set[int]) -> None:
@@ -272,7 +272,7 @@ class ConfluentSource:
             work.close()
             return None
         try:
-            return asyncio.run_coroutine_threadsafe(self._handed(work), self._loop).result()
+            return self._thread.in_loop(self._handed(work), self._loop)
         except BaseException as error:  # kept for the task that polls
             self._failure = self._failure or error
             return None
@@ -314,18 +314,18 @@ class ConfluentSource:
         self.has_stopped = True
         if not hasattr(self, "_consumer"):
             return
-        if self._handing is not None:
-            self._handing.cancel()
         try:
             async with within("the end of the consumer", LEAVE_S):
-                await self._reads.call(self._consumer.close)
+                if self._handing is not None:
+                    self._handing.cancel()
+                    await asyncio.wait([self._handing])
+                await self._thread.call(self._consumer.close)
         except Fatal:
             if self._joining_since_s is None:
                 raise
             log.warning("left in the middle of a rebalance: the group notices by the session")
         finally:
-            self._reads.end()
-            self._questions.end()
+            self._thread.end()
 
     def _places_of(self, numbers: Collection[int]) -> list[Any]:
         return [TopicPartition(self._topic, number) for number in numbers]

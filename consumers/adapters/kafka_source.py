@@ -49,6 +49,9 @@ MAX_POLL_INTERVAL_MS = 86_400_000
 # Of a broker that answers once without the topic, aiokafka makes a group without partitions, until
 # it asks again: after five minutes, if it is left to itself. Added partitions are found by it, too.
 METADATA_MAX_AGE_MS = 10_000
+# aiokafka's default of 500 is a latency floor for quiet partitions: what is not part of a question
+# waits until its broker has answered that.
+FETCH_WAIT_MS = 20
 # aiokafka waits for a rebalance however long it takes; looked after that often.
 REBALANCE_LOOK_S = 1.0
 NO_PARTITION = -1
@@ -77,7 +80,7 @@ class KafkaSource:
             rebalance_timeout_ms=rebalance_timeout_ms,
             max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
             metadata_max_age_ms=METADATA_MAX_AGE_MS,
-            fetch_max_wait_ms=settings.fetch_wait_ms,
+            fetch_max_wait_ms=settings.fetch_wait_ms or FETCH_WAIT_MS,
             partition_assignment_strategy=(RangePartitionAssignor,),
             client_rack=settings.client_rack,
         )

@@ -1,13 +1,14 @@
 """Blocking calls of a client library, one after the other, on a thread of their own.
 
-Rule: the event loop never waits for the library's thread, only for its answers; a call whose caller
-has gone before its turn is not made. The thread is a daemon: a call that hangs keeps no process
-from ending. Owner: the source.
+Rule: the event loop never waits for the thread, only for its answers; a call whose caller has gone
+before its turn is not made. Where the library calls us back within a call and that takes work of
+the event loop, further calls are made meanwhile, as that work may ask for them. The thread is a
+daemon: a call that hangs keeps no process from ending. Owner: the source.
 """
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
@@ -39,7 +40,17 @@ class CallThread:
         """After the calls that were asked for."""
         self._calls.put(None)
 
+    def in_loop(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
+        """From within a call of this thread: have it done in the event loop, and make the calls
+        that come until then.
+        """
+        done = asyncio.run_coroutine_threadsafe(work, loop)
+        done.add_done_callback(lambda _: self._calls.put(None))
+        self._run()
+        return done.result()
+
     def _run(self) -> None:
+        """Until the next None."""
         while (call := self._calls.get()) is not None:
             if call.answer.cancelled():
                 continue

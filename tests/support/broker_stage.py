@@ -8,14 +8,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from consumers import config
 from consumers.adapters.kafka_sink import KafkaSink
-from consumers.adapters.kafka_source import KafkaSource
 from consumers.adapters.kafka_transactions import KafkaOutlets
 from consumers.adapters.memory_model import MemoryModel
 from consumers.adapters.memory_objects import MemoryObjects
+from consumers.adapters.sources import open_source
 from consumers.clock import SystemClock
 from consumers.core.records import Labels
 from consumers.errors import Fatal
@@ -32,6 +32,9 @@ from tests.support.waiting import until
 
 # Past the longest wait of a client: 5 s after a fencing, and a session of 10 s.
 STEP_S = 25.0
+
+Client = Literal["aiokafka", "confluent"]
+CLIENTS: list[Client] = ["aiokafka", "confluent"]
 
 
 class Stage(NamedTuple):
@@ -61,7 +64,9 @@ class Stage(NamedTuple):
 
 
 @asynccontextmanager
-async def stage(services: Services, topics: Topics, guarantee: str) -> AsyncIterator[Stage]:
+async def stage(
+    services: Services, topics: Topics, guarantee: str, client: Client = "aiokafka"
+) -> AsyncIterator[Stage]:
     is_once = guarantee == "exactly_once"
     async with (
         proxy_before(services.bootstrap_servers) as proxy,
@@ -71,6 +76,7 @@ async def stage(services: Services, topics: Topics, guarantee: str) -> AsyncIter
             bootstrap_servers=proxy.address,
             input_topic=topics.input,
             group=topics.input,
+            client=client,
             timeout_ms=60_000,
         )
         running = asyncio.create_task(_run(kafka, topics, is_once))
@@ -97,7 +103,7 @@ async def _run(kafka: config.Kafka, topics: Topics, is_once: bool) -> None:
     )
     async with stopped_after(sink.stop):
         await sink.start()
-        source = KafkaSource(kafka, drain_ms=2_000)
+        source = open_source(kafka, drain_ms=2_000)
         transactions = Transactions(outlets, source) if is_once else None
         adapters = Adapters(source, MemoryObjects(), MemoryModel(), sink, clock, transactions)
         pipeline = Pipeline(Wiring(settings, adapters, telemetry, offload=inline))

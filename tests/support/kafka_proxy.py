@@ -46,6 +46,9 @@ class Api(IntEnum):
     DESCRIBE_CONFIGS = 32
 
 
+API_VERSIONS, UNSUPPORTED_VERSION = 18, 35
+
+
 @dataclass(frozen=True, slots=True)
 class Act:
     """What becomes of one request.
@@ -143,6 +146,8 @@ class KafkaProxy:
     ) -> bytes | None:
         """The answer; None: the connection breaks."""
         key, version = struct.unpack(">hh", frame[:4])
+        if key == API_VERSIONS:
+            return await self._versions(frame, version, reader, writer)
         act = self._next(key)
         if act is not None and act.how == "cut":
             return None
@@ -160,11 +165,33 @@ class KafkaProxy:
         if kind is None:
             return answer
         if act is not None and act.how in ("spoil", "parts"):
-            return answer[:4] + _spoilt(kind, answer[4:], act)
+            answer = answer[:4] + _spoilt(kind, answer[4:], act)
         if key in (Api.METADATA, Api.FIND_COORDINATOR):
             here = _changed(kind, answer[4:], "host", "127.0.0.1")
             return answer[:4] + _changed(kind, here, "port", self.port)
         return answer
+
+    async def _versions(
+        self, frame: bytes, version: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bytes:
+        """Of what the broker can do, what is understood here; asked in the first version, the only
+        one without tagged fields.
+        """
+        if version > 0:
+            return frame[4:8] + struct.pack(">hi", UNSUPPORTED_VERSION, 0)
+        answer = await self._ask(frame, reader, writer)
+        head, (count,), places = answer[:6], struct.unpack(">i", answer[6:10]), answer[10:]
+        most = {key: max(v for k, v in _REQUESTS if k == key) for key, _ in _REQUESTS}
+        kept = [
+            (key, least, min(last, most[key]))
+            for key, least, last in struct.iter_unpack(">hhh", places[: 6 * count])
+            if key in most
+        ]
+        return (
+            head
+            + struct.pack(">i", len(kept))
+            + b"".join(struct.pack(">hhh", *each) for each in kept)
+        )
 
     def _next(self, key: int) -> Act | None:
         with suppress(ValueError):
