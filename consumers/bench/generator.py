@@ -10,7 +10,7 @@ import asyncio
 import math
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from aiokafka import AIOKafkaProducer
 from msgspec import Struct
@@ -24,8 +24,10 @@ from consumers.bench.tails import percentile
 from consumers.process.tasks import say, serve
 
 # Due times lie on a grid, so that ticks of one instant share a request, as those of one gateway
-# do: 25 phases at 20 Hz.
-GRID_MS = 2
+# do: 25 phases at 20 Hz. Evenly spread, each stream has an instant of its own, as far as whole
+# milliseconds go.
+Spread = Literal["grid", "even"]
+GRID_MS: dict[Spread, int] = {"grid": 2, "even": 1}
 OBJECTS_PER_STREAM = 10
 # The event loop's timers are up to this late: it sleeps in whole milliseconds.
 LOOP_TIMER_S = 0.0012
@@ -52,6 +54,7 @@ class GeneratorTask(Struct):
     warm_up_ticks: int
     beside_rows: int
     extension: str
+    spread: Spread = "grid"
 
     @property
     def partitions(self) -> int:
@@ -116,18 +119,19 @@ def huge_references(task: GeneratorTask) -> int:
     return math.ceil(task.ticks / task.hz * HUGE_ROWS_PER_S / task.beside_rows)
 
 
-def phase_ms(stream: int, streams: int, hz: float) -> int:
+def phase_ms(stream: int, streams: int, hz: float, spread: Spread = "grid") -> int:
     """Streams are spread evenly over a period, on the grid."""
-    return int(stream * 1000 / hz / streams) // GRID_MS * GRID_MS
+    grid_ms = GRID_MS[spread]
+    return int(stream * 1000 / hz / streams) // grid_ms * grid_ms
 
 
-def schedule(streams: int, hz: float, ticks: int) -> Iterator[Due]:
+def schedule(streams: int, hz: float, ticks: int, spread: Spread = "grid") -> Iterator[Due]:
     """All ticks in the order in which they are due."""
     groups: list[tuple[int, range]] = []
     first = 0
     for stream in range(1, streams + 1):
-        here = phase_ms(first, streams, hz)
-        if stream == streams or phase_ms(stream, streams, hz) != here:
+        here = phase_ms(first, streams, hz, spread)
+        if stream == streams or phase_ms(stream, streams, hz, spread) != here:
             groups.append((here, range(first, stream)))
             first = stream
     for tick in range(ticks):
@@ -153,7 +157,7 @@ async def _send_all(task: GeneratorTask, producer: AIOKafkaProducer) -> Sent:
     for _ in range(huge_references(task)):
         key, value = load.reference(task.bucket, HUGE_KEY, HUGE_STREAM)
         await producer.send(task.topic, value, key=key, partition=PARTITIONS - 1)
-    for due in schedule(task.streams, task.hz, task.ticks):
+    for due in schedule(task.streams, task.hz, task.ticks, task.spread):
         due_s = t0_s + due.at_ms / 1000
         await asyncio.sleep(max(0.0, due_s - time.monotonic() - LOOP_TIMER_S))
         time.sleep(max(0.0, due_s - time.monotonic()))  # noqa: ASYNC251 - the precise rest

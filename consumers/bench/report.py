@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from consumers import config
-from consumers.bench import crayfish, streams, throughput
+from consumers.bench import against, crayfish, streams, throughput
 from consumers.bench.crayfish import CrayfishPlan, CrayfishReport
 from consumers.bench.plot import p99_plot
 from consumers.bench.streams import StreamsPlan, StreamsReport
@@ -22,11 +22,18 @@ from consumers.bench.verdict import Trial
 
 
 async def run_throughput(
-    cfg: config.Config, config_path: Path | None, plan: ThroughputPlan, json_path: Path | None
+    cfg: config.Config,
+    config_path: Path | None,
+    plan: ThroughputPlan,
+    json_path: Path | None,
+    against_path: Path | None,
 ) -> None:
+    before = against_path and against.saved(against_path, "throughput", ThroughputReport)
     tell = Console(stderr=True, log_path=False).log
     report = await throughput.measure(cfg, config_path, plan, tell)
     Console().print(throughput_table(report))
+    if before:
+        Console().print(against.throughput_table(report, before))
     if json_path is not None:
         write_json(json_path, "throughput", report)
 
@@ -49,12 +56,16 @@ async def run_streams(
     plan: StreamsPlan,
     json_path: Path | None,
     plot_path: Path | None,
+    against_path: Path | None,
 ) -> None:
+    before = against_path and against.saved(against_path, "streams", StreamsReport)
     tell = Console(stderr=True, log_path=False).log
     report = await streams.measure(cfg, config_path, plan, tell)
     console = Console()
     console.print(trials_table(report))
     console.print(where_table(report.proof or report.trials[-1]))
+    if before:
+        console.print(against.streams_table(report, before))
     console.print(result_line(report), highlight=False)
     if json_path is not None:
         write_json(json_path, "streams", report)
@@ -180,13 +191,18 @@ def trials_table(report: StreamsReport) -> Table:
 def where_table(trial: Trial) -> Table:
     """Where the time of a tick goes, and who spends CPU on it."""
     table = Table(title=f"A tick at {trial.streams} streams: mean time, and CPU by process")
-    for name in ("stage", "ms", "process", "CPU ms per tick", "cores"):
+    for name in ("stage", "ms", "process", "CPU ms per tick", "cores", "wake-ups"):
         table.add_column(name, justify="left" if name in ("stage", "process") else "right")
     stages = [(name, f"{mean_ms:.2f}") for name, mean_ms in trial.stages_ms.items()]
     processes = [
-        (name, f"{cpu_ms:.2f}", f"{trial.cores[name]:.2f}")
+        (name, f"{cpu_ms:.2f}", f"{trial.cores[name]:.2f}", _wakeups(trial, name))
         for name, cpu_ms in trial.cpu_ms_per_tick.items()
     ]
     for stage, process in zip_longest(stages, processes):
-        table.add_row(*(stage or ("", "")), *(process or ("", "", "")))
+        table.add_row(*(stage or ("", "")), *(process or ("", "", "", "")))
     return table
+
+
+def _wakeups(trial: Trial, name: str) -> str:
+    """Per tick; of the bench's own processes and the others they are not counted."""
+    return f"{trial.wakeups_per_tick[name]:.1f}" if name in trial.wakeups_per_tick else ""

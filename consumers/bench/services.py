@@ -53,6 +53,11 @@ def cpu_by_name(pids: Mapping[str, int]) -> dict[str, float]:
     return {name: usage(pid).cpu_s for name, pid in pids.items()} | {"machine": machine_cpu_s()}
 
 
+def wakeups_by_name(pids: Mapping[str, int]) -> dict[str, int]:
+    """Wake-ups of all threads so far."""
+    return {name: usage(pid).wakeups for name, pid in pids.items()}
+
+
 def others_s(used_s: Mapping[str, float]) -> float:
     """What is the machine's, and nobody's whom we know."""
     # Not below nothing: CPU time is counted in steps.

@@ -35,6 +35,7 @@ class StreamsPlan(Struct, frozen=True, kw_only=True):
     rows: int = 8
     body: Path | None = None
     beside_rows: int = 0
+    spread: generator.Spread = "grid"
     streams: int | None = None
     max_streams: int = 100
     seconds: float = 60.0
@@ -52,6 +53,7 @@ class StreamsReport(Struct, kw_only=True):
     body: str | None = None
     request: str = "float32"
     beside_rows: int
+    spread: generator.Spread = "grid"
     streams: int
     proof: Trial | None
     trials: list[Trial]
@@ -82,6 +84,7 @@ async def measure(
         body=plan.body.name if plan.body else None,
         request=cfg.model.request if body else request_of(cfg.model),
         beside_rows=plan.beside_rows,
+        spread=plan.spread,
         streams=proven,
         proof=search.trials[-1] if proven else None,
         trials=search.trials,
@@ -150,6 +153,7 @@ class _Search:
             beside_rows=plan.beside_rows,
             extension=body.extension if body else ".csv",
             settings={} if body else load.numbers(self._cfg.model),
+            spread=plan.spread,
         )
         trial = await run_trial(self._cfg, self._config_path, task)
         self.trials.append(trial)

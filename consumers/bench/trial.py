@@ -17,10 +17,10 @@ import msgspec
 from msgspec import Struct
 
 from consumers import config
-from consumers.bench.generator import Began, GeneratorTask, Sent
+from consumers.bench.generator import Began, GeneratorTask, Sent, Spread
 from consumers.bench.place import Topics, count_records, end_watcher, fresh_topics
 from consumers.bench.reader import check_order, read
-from consumers.bench.services import cpu_by_name, others_s
+from consumers.bench.services import cpu_by_name, others_s, wakeups_by_name
 from consumers.bench.verdict import Trial, judge, misses_by_s, stage_means_ms
 from consumers.bench.worker import Worker, running_worker
 from consumers.errors import Fatal
@@ -46,6 +46,7 @@ class TrialTask(Struct, frozen=True, kw_only=True):
     beside_rows: int
     extension: str
     settings: Mapping[str, str]
+    spread: Spread = "grid"
 
 
 class _Observed(NamedTuple):
@@ -53,6 +54,7 @@ class _Observed(NamedTuple):
 
     begin_ms: int
     cpu: list[dict[str, float]]
+    wakeups: dict[str, int]
     sent: Sent
     stages_ms: dict[str, float]
 
@@ -74,6 +76,7 @@ async def run_trial(cfg: config.Config, config_path: Path | None, task: TrialTas
     if task.pids:
         generator_s = seen.sent.cpu_s / (len(seen.cpu) - 1)
         trial.others_by_s = [_used(*pair, generator_s)["others"] for pair in pairwise(seen.cpu)]
+    trial.wakeups_per_tick = {name: count / len(measured) for name, count in seen.wakeups.items()}
     trial.misses_by_s = misses_by_s(measured, task.bound_ms, seen.begin_ms)
     return trial
 
@@ -95,6 +98,7 @@ async def _observe(
         warm_up_ticks=warm_up_ticks,
         beside_rows=task.beside_rows,
         extension=task.extension,
+        spread=task.spread,
     )
     async with (
         end_watcher(cfg.kafka) as watcher,
@@ -105,14 +109,17 @@ async def _observe(
             t0_ms = (await line(generator, Began)).t0_ms
             begin_ms = t0_ms + round(1000 * warm_up_ticks / task.hz)
             await _sleep_until(begin_ms)
-            before = await worker.metrics()
+            before, wakeups = await worker.metrics(), _wakeups(worker, task.pids)
             cpu = await _watch(worker, task.pids, begin_ms, task.seconds)
+            woken = {
+                name: count - wakeups[name] for name, count in _wakeups(worker, task.pids).items()
+            }
             sent = await line(generator, Sent)
         rows = task.streams * ticks * task.rows
         await _answered(watcher, worker, topics.output, load.partitions, rows)
         stages_ms = stage_means_ms(before, await worker.metrics())
         await worker.stop()
-    return _Observed(begin_ms, cpu, sent, stages_ms)
+    return _Observed(begin_ms, cpu, woken, sent, stages_ms)
 
 
 async def _watch(
@@ -135,6 +142,10 @@ def _used(
 
 def _cpu(worker: Worker, pids: Mapping[str, int]) -> dict[str, float]:
     return {"worker": worker.usage().cpu_s, **cpu_by_name(pids)}
+
+
+def _wakeups(worker: Worker, pids: Mapping[str, int]) -> dict[str, int]:
+    return wakeups_by_name({"worker": worker.pid, **pids})
 
 
 async def _sleep_until(epoch_ms: float) -> None:

@@ -1,4 +1,8 @@
-"""What a process and its children have used so far, from /proc (Linux)."""
+"""What a process and its children have used so far, from /proc (Linux).
+
+Rule: a thread that waited and was woken is a wake-up (a voluntary context switch); one that was put
+aside for another is none.
+"""
 
 import os
 from pathlib import Path
@@ -13,20 +17,22 @@ class Usage(NamedTuple):
 
     cpu_s: float
     peak_rss_bytes: int
+    wakeups: int = 0
 
 
 def usage(pid: int) -> Usage:
     """Zeros for a process that is gone."""
-    cpu_ticks = peak_rss = 0
+    cpu_ticks = peak_rss = wakeups = 0
     for member in _family(pid):
         try:
             fields = _stat(member)
             # utime and stime; the children's share (fields 15 and 16) is of those that ended.
             cpu_ticks += int(fields[11]) + int(fields[12])
             peak_rss += _peak_rss_bytes(member)
+            wakeups += _wakeups(member)
         except (FileNotFoundError, ProcessLookupError):
             continue
-    return Usage(cpu_ticks / _TICKS_PER_S, peak_rss)
+    return Usage(cpu_ticks / _TICKS_PER_S, peak_rss, wakeups)
 
 
 def _stat(pid: int) -> list[str]:
@@ -39,6 +45,18 @@ def _peak_rss_bytes(pid: int) -> int:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     return 0
+
+
+def _wakeups(pid: int) -> int:
+    """Of its living threads."""
+    total = 0
+    for status in (_PROC / str(pid) / "task").glob("*/status"):
+        try:
+            text = status.read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # a thread that has just ended
+        total += int(text.partition("\nvoluntary_ctxt_switches:")[2].split(maxsplit=1)[0])
+    return total
 
 
 def _family(pid: int) -> list[int]:

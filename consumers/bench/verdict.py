@@ -53,6 +53,7 @@ class Trial(Struct, kw_only=True):
     cores: dict[str, float]
     generator_lag_p99_ms: float
     generator_lag_max_ms: float
+    wakeups_per_tick: dict[str, float] = {}
     # Misses that come together with others' work are theirs; an overload only grows.
     misses_by_s: list[int] = []
     others_by_s: list[float] = []

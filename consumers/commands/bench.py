@@ -31,6 +31,12 @@ def measuring(command: Any) -> Any:
             type=click.Path(dir_okay=False, path_type=Path),
             help="Write the report here, too.",
         ),
+        click.option(
+            "--against",
+            "against_path",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="A report that --json wrote: show what became of each figure.",
+        ),
     ):
         command = option(command)
     return command
@@ -78,6 +84,7 @@ def throughput(
     warm_up: int,
     wait_for_quiet: float,
     json_path: Path | None,
+    against_path: Path | None,
 ) -> None:
     """Rows per second and CPU per row, beside a client that only posts. About a minute a round."""
     from consumers.bench.report import run_throughput
@@ -91,7 +98,7 @@ def throughput(
         warm_up_requests=warm_up,
         quiet_wait_s=wait_for_quiet,
     )
-    run_async(run_throughput(context.load(), context.path, plan, json_path))
+    run_async(run_throughput(context.load(), context.path, plan, json_path, against_path))
 
 
 @bench.command()
@@ -103,6 +110,10 @@ def throughput(
     help="Rows of huge objects that are answered at the same time.",
 )  # fmt: skip
 @file_as_body
+@click.option(
+    "--spread", type=click.Choice(["grid", "even"]), default="grid", show_default=True,
+    help="Ticks of a gateway share instants, 2 ms apart; or each stream has its own.",
+)  # fmt: skip
 @click.option("--streams", "fixed", type=click.IntRange(1, 999), help="Do not search: this many.")
 @click.option("--max-streams", type=click.IntRange(1, 999), default=100, show_default=True)
 @click.option(
@@ -129,6 +140,7 @@ def streams(
     rows: int,
     beside_rows: int,
     body: Path | None,
+    spread: Any,
     fixed: int | None,
     max_streams: int,
     seconds: float,
@@ -137,6 +149,7 @@ def streams(
     warm_up: int,
     wait_for_quiet: float,
     json_path: Path | None,
+    against_path: Path | None,
 ) -> None:
     """How many streams one worker holds within a latency bound. About five minutes."""
     from consumers.bench.report import run_streams
@@ -148,6 +161,7 @@ def streams(
         rows=rows,
         beside_rows=beside_rows,
         body=body,
+        spread=spread,
         streams=fixed,
         max_streams=max_streams,
         seconds=seconds,
@@ -155,7 +169,7 @@ def streams(
         warm_up_requests=warm_up,
         quiet_wait_s=wait_for_quiet,
     )
-    run_async(run_streams(context.load(), context.path, plan, json_path, plot_path))
+    run_async(run_streams(context.load(), context.path, plan, json_path, plot_path, against_path))
 
 
 @bench.command()

@@ -8,11 +8,12 @@ import orjson
 import pytest
 from rich.console import Console, RenderableType
 
-from consumers.bench import report
+from consumers.bench import against, report
 from consumers.bench.plot import p99_plot
 from consumers.bench.streams import StreamsReport
 from consumers.bench.throughput import Summary, ThroughputReport
 from consumers.bench.verdict import Trial
+from consumers.errors import EXIT_USAGE, Fatal
 
 
 def trial(streams: int, p99_ms: float | None, *, held: bool, proven: bool = False) -> Trial:
@@ -36,6 +37,7 @@ def trial(streams: int, p99_ms: float | None, *, held: bool, proven: bool = Fals
         cores={"worker": 0.3, "kafka": 0.2, "others": 0.08},
         generator_lag_p99_ms=1.0,
         generator_lag_max_ms=2.0,
+        wakeups_per_tick={"worker": 3.14, "kafka": 5.0},
     )
 
 
@@ -145,3 +147,39 @@ def test_the_plot_is_an_image_with_two_dots_a_trial_inside_its_frame() -> None:
     assert all(
         0 < float(dot.attrib["cx"]) < 640 and 0 < float(dot.attrib["cy"]) < 400 for dot in dots
     )
+
+
+def test_a_saved_report_stands_beside_the_new_one_where_both_have_a_figure(
+    tmp_path: Path,
+) -> None:
+    before = streams_report(trial(20, 22.0, held=True), trial(80, 60.0, held=False), streams=20)
+    report.write_json(tmp_path / "before.json", "streams", before)
+    now = streams_report(trial(20, 15.0, held=True), trial(40, None, held=False), streams=20)
+    text = printed(
+        against.streams_table(
+            now, against.saved(tmp_path / "before.json", "streams", StreamsReport)
+        )
+    )
+    assert "22 → 15" in text
+    assert "0.410 → 0.410" in text
+    assert "80" not in text
+    assert "40" not in text.replace("0.410", "")
+
+
+def test_what_is_no_report_of_that_kind_is_refused_before_anything_is_measured(
+    tmp_path: Path,
+) -> None:
+    other = tmp_path / "throughput.json"
+    report.write_json(other, "throughput", throughput_report())
+    for path in (other, tmp_path / "missing.json"):
+        with pytest.raises(Fatal, match=f"--against {path}") as caught:
+            against.saved(path, "streams", StreamsReport)
+        assert caught.value.exit_code == EXIT_USAGE
+
+
+def test_wake_ups_are_shown_for_whom_they_are_counted() -> None:
+    rows = printed(report.where_table(trial(20, 9.0, held=True))).splitlines()
+    (worker,) = [line for line in rows if "worker" in line]
+    (others,) = [line for line in rows if "others" in line]
+    assert "3.1" in worker
+    assert "3.1" not in others

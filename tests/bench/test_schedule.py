@@ -29,7 +29,12 @@ def test_a_period_that_is_no_whole_number_of_milliseconds_does_not_drift() -> No
 
 def test_streams_are_spread_over_the_period() -> None:
     first = [times[0] for times in due_by_stream(25, 20, 1).values()]
-    assert first == list(range(0, 50, GRID_MS))
+    assert first == list(range(0, 50, GRID_MS["grid"]))
+
+
+def test_streams_that_are_evenly_spread_have_instants_of_their_own() -> None:
+    first = [(due.at_ms, len(due.streams)) for due in schedule(40, 20, 1, "even")]
+    assert first == [(int(stream * 50 / 40), 1) for stream in range(40)]
 
 
 def test_ticks_come_in_the_order_in_which_they_are_due() -> None:
