@@ -82,6 +82,7 @@ class Shared:
         pace = Pace(fixed, terms.target_p99_s) if terms.target_p99_s is not None else None
         microbatch = Microbatch(
             Window(window),
+            pace,
             clock,
             self.telemetry,
             calls=terms.callers,

@@ -3,10 +3,11 @@
 Rule: a call's time is fitted as `base + rows * per_row`, recent calls counting more. The largest
 batch is the one whose call still fits into half of the time that the rest of the way leaves. A row
 waits for company as long as a call takes when the server is busy half of the time, and less the
-more it is idle: so a server with room is asked at once, and one that gets slower less often. Calls
-in flight grow by one and shrink by half, as the answers come in time or late. Without data, and
-while the target is out of reach whatever a batch does (a backlog), the fixed values hold: they are
-good for throughput. Owner: predict.
+more it is idle: so a server with room is asked at once, and one that gets slower less often. Where
+the processor is what is short, and timers ring late, each request is worth avoiding: the wait grows
+up to the fixed one. Calls in flight grow by one and shrink by half, as the answers come in time or
+late. Without data, and while the target is out of reach whatever a batch does (a backlog), the
+fixed values hold: they are good for throughput. Owner: predict.
 """
 
 from dataclasses import dataclass, field
@@ -23,6 +24,12 @@ GROW_AFTER_CALLS = 50
 # waits as long as a call takes: beyond it the calls themselves would queue.
 BUSY_MEMORY_S = 1.0
 FULL_WAIT_BUSY = 0.5
+# A timer rings up to 1 ms late on an idle machine, as the event loop counts in whole milliseconds:
+# 0.5 on average. From three times that on, the processor is taken to be full.
+IDLE_LATE_S = 0.0007
+FULL_LATE_S = 0.0015
+# Of what is known of it, what the next timer replaces: some tenths of a second of batches.
+LATE_STEP = 0.05
 # Smaller batches save no time that can be measured, and cost the server more per row.
 LEAST_ROWS = 32
 # Above this share of the target spent elsewhere no batch can save it.
@@ -86,6 +93,7 @@ class Pace:
     _elsewhere_s: float = 0.0
     _answered_s: float = 0.0
     _busy: float = 0.0
+    _late_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.calls = float(self.fixed.calls)
@@ -115,6 +123,10 @@ class Pace:
         moved = step_s * (ELSEWHERE_QUANTILE if up else ELSEWHERE_QUANTILE - 1.0)
         self._elsewhere_s = min(max(0.0, self._elsewhere_s + moved), self.target_s)
 
+    def rang(self, late_s: float) -> None:
+        """A timer of the window rang so long after it was due."""
+        self._late_s += LATE_STEP * (late_s - self._late_s)
+
     def call_s(self, rows: int) -> float:
         """What a call of so many rows should take."""
         base_s, per_row_s = self._fit.line()
@@ -132,5 +144,9 @@ class Pace:
         typical_rows = self._fit.rows / self._fit.weight
         call_s = self.call_s(round(typical_rows))
         company_s = call_s * min(1.0, self._busy / FULL_WAIT_BUSY)
+        fullness = (self._late_s - IDLE_LATE_S) / (FULL_LATE_S - IDLE_LATE_S)
+        if fullness > 0.0:
+            most_s = max(company_s, self.fixed.max_wait_s)
+            company_s += min(1.0, fullness) * (most_s - company_s)
         wait_s = min(company_s, max(0.0, left_s * (1 - CALL_SHARE) - call_s))
         return BatchPlan(max_rows, wait_s, int(self.calls))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from consumers.budget import Budget
 from consumers.core.blocks import Block, Ticket
 from consumers.core.bulk import BulkPace
-from consumers.core.pace import BatchPlan
+from consumers.core.pace import BatchPlan, Pace
 from consumers.core.window import Batch, Window
 from consumers.ports import Clock
 from consumers.telemetry import Telemetry
@@ -44,6 +44,7 @@ class Microbatch:
     def __init__(
         self,
         window: Window,
+        pace: Pace | None,
         clock: Clock,
         telemetry: Telemetry,
         *,
@@ -51,6 +52,7 @@ class Microbatch:
         budget: Budget | None = None,
     ) -> None:
         """`budget` where several models share one."""
+        self._pace = pace
         self._window = window
         self._budget = budget
         self._called_bytes = 0
@@ -200,6 +202,8 @@ class Microbatch:
             self._timer = asyncio.get_running_loop().call_at(deadline_s, self._ring)
 
     def _ring(self) -> None:
+        if self._pace is not None and self._timer is not None:
+            self._pace.rang(asyncio.get_running_loop().time() - self._timer.when())
         self._timer = None
         if self._look is None:
             self._serve()

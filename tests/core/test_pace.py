@@ -72,6 +72,27 @@ def test_an_idle_server_is_asked_almost_at_once() -> None:
     assert busy.plan().max_wait_s == pytest.approx(0.002, rel=0.05)
 
 
+def test_on_a_full_machine_rows_wait_as_long_as_the_fixed_window_and_on_an_idle_one_not() -> None:
+    idle, full = pace(), pace()
+    for one, late_s in ((idle, 0.0005), (full, 0.004)):
+        feed(one, 1_000, base_s=0.002, per_row_s=0.0)
+        for _ in range(100):
+            one.rang(late_s)
+    assert idle.plan().max_wait_s == pytest.approx(0.002, rel=0.05)
+    assert full.plan().max_wait_s == pytest.approx(FIXED.max_wait_s)
+    for _ in range(100):
+        full.rang(0.0005)
+    assert full.plan().max_wait_s == pytest.approx(0.002, rel=0.05)
+
+
+def test_a_full_machine_never_makes_rows_wait_for_more_than_the_target_leaves() -> None:
+    tight = pace(target_ms=12)
+    feed(tight, 1_000, base_s=0.002, per_row_s=0.0)
+    for _ in range(100):
+        tight.rang(1.0)
+    assert tight.plan().max_wait_s == pytest.approx(0.006 - 0.002, rel=0.05)
+
+
 def test_time_lost_elsewhere_shortens_what_a_batch_may_take() -> None:
     near, far = pace(), pace()
     for one, elsewhere_s in ((near, 0.001), (far, 0.030)):

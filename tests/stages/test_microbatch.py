@@ -12,7 +12,7 @@ from tests.core.builders import block, ticket
 @virtual_time
 async def test_a_free_caller_waits_while_as_many_calls_as_allowed_are_in_flight() -> None:
     window = Window(WindowLimits(max_rows=2, max_bytes=1 << 20, max_wait_s=0.0))
-    microbatch = Microbatch(window, VirtualClock(), Telemetry(), calls=1)
+    microbatch = Microbatch(window, None, VirtualClock(), Telemetry(), calls=1)
     microbatch.add(block(ticket(), 4))
     async with asyncio.TaskGroup() as tasks:
         first, second = (tasks.create_task(microbatch.take()) for _ in range(2))
