@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from functools import partial
 
 import pytest
 
@@ -15,7 +16,12 @@ async def thread() -> CallThread:
 
 async def test_calls_are_made_one_after_the_other_off_the_loop(thread: CallThread) -> None:
     said: list[int] = []
-    answers = [thread.call(lambda n=n: said.append(n) or threading.get_ident()) for n in range(5)]
+
+    def say(number: int) -> int:
+        said.append(number)
+        return threading.get_ident()
+
+    answers = [thread.call(partial(say, number)) for number in range(5)]
     others = set(await asyncio.gather(*answers))
     thread.end()
     assert said == list(range(5))
