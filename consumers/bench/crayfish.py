@@ -72,8 +72,8 @@ class CrayfishPlan(Struct, frozen=True, kw_only=True):
     workers: Sequence[int] = (1, 2)
     rows_per_message: Sequence[int] = (1, 32, 128, 512)
     rows: int = 20_000
-    messages: int = 20
-    hz: float = 4.0
+    messages: int = 15
+    hz: float = 2.0
     quiet_wait_s: float = QUIET_WAIT_S
 
 
