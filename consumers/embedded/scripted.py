@@ -30,6 +30,19 @@ class Scripted(Generic[F]):
         """Answer whom the fault `slow` keeps waiting."""
         self._released.set()
 
+    async def close(self) -> None:
+        """Called when the block that entered it ends."""
+        raise NotImplementedError
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+        await self.close()
+
     def _next_fault(self) -> F | None:
         return self._faults.popleft() if self._faults else None
 
@@ -59,13 +72,7 @@ class ScriptedHttp(Scripted[F]):
         self.url = f"http://{HOST}:{self._port}"
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.release()
+    async def close(self) -> None:
         if self._runner is not None:
             await self._runner.cleanup()
 

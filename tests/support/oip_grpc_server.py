@@ -4,7 +4,6 @@ have them. `typed`: it answers by typed values, as some do, instead of raw conte
 """
 
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import grpc
@@ -80,13 +79,7 @@ class OipGrpcServer(Scripted[Fault]):
         self.url = f"{scheme}://127.0.0.1:{port}"
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.release()
+    async def close(self) -> None:
         if self._server is not None:
             await self._server.stop(None)
 
