@@ -41,7 +41,7 @@ class ModelServer:
         with layout.built(self.environment) as folder:
             venv = [venv_python(), "-m", "venv", "--clear", str(folder)]
             run(venv, what=f"making an environment for {self.name}", cwd=folder)
-            pip = [f"{folder}/bin/python", "-m", "pip", "install", "--quiet"]
+            pip = [f"{folder}/bin/python", "-m", "pip", "install", "--quiet", "--no-compile"]
             pip += ["-r", str(SERVED / f"{self.name}.txt")]
             what = f"installing {self.name}, up to 450 MB"
             run(pip, what=what, cwd=folder, within_s=within_s)

@@ -6,12 +6,13 @@ with the reason.
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from realstack import layout, processes, stack
 from realstack.errors import NotReady
@@ -35,6 +36,8 @@ WAYS = {
     "kserve_grpc": {"protocol": "oip-grpc", "request": "float32"},
     "litserve": {"protocol": "http", "preset": "litserve", "path": "/{name}"},
 }
+# The others are a minute each, and by hand: PENSTOCK_EVERY_SERVER=1.
+ALWAYS = ("triton", "kserve_grpc")
 
 
 class OwnServer:
@@ -77,7 +80,20 @@ def variables(way: str, server: OwnServer, model: str) -> dict[str, str]:
     return {f"MODEL__{key.upper()}": value for key, value in settings.items()}
 
 
-@pytest.fixture(params=WAYS)
+def some(ways: Collection[str], always: Collection[str]) -> list[ParameterSet]:
+    return [
+        pytest.param(
+            way,
+            marks=pytest.mark.skipif(
+                way not in always and not os.environ.get("PENSTOCK_EVERY_SERVER"),
+                reason="a minute, by hand: PENSTOCK_EVERY_SERVER=1",
+            ),
+        )
+        for way in ways
+    ]
+
+
+@pytest.fixture(params=some(WAYS, ALWAYS))
 def way(request: pytest.FixtureRequest, services: Services) -> str:
     chosen: str = request.param
     return chosen
@@ -100,7 +116,7 @@ def server(way: str) -> Iterator[OwnServer]:
 
 
 # Each death takes a start of the server: two of them are enough for what no server does for itself.
-@pytest.mark.parametrize("way", ["mlserver", "litserve"], indirect=True)
+@pytest.mark.parametrize("way", some(["mlserver", "litserve"], ["mlserver"]), indirect=True)
 @pytest.mark.timeout(300)
 async def test_a_row_that_kills_the_server_each_time_is_rejected_alone(
     services: Services,
