@@ -2,6 +2,7 @@
 
 import click
 
+from consumers import logs
 from consumers.commands.shared import Context, common, pass_context, run_async
 from consumers.errors import EXIT_CHECK_FAILED
 
@@ -22,7 +23,8 @@ def doctor(context: Context, urls: tuple[str, ...]) -> None:
     async def work() -> None:
         is_well = True
         async for found in examine(resolved.config, urls):
-            click.echo(f"{'ok   ' if found.is_well else 'wrong'}  {found.what}: {found.said}")
+            line = f"{'ok   ' if found.is_well else 'wrong'}  {found.what}: {found.said}"
+            click.echo(logs.redacted(line))
             is_well = is_well and found.is_well
         if not is_well:
             raise SystemExit(EXIT_CHECK_FAILED)

@@ -150,6 +150,7 @@ async def test_the_doctor_says_what_is_wrong_and_still_looks_at_the_rest(
     [bad] = [line for line in lines if line.startswith("wrong")]
     assert (found.code, says in bad) == (1, True), lines
     assert {line[7:].partition(":")[0] for line in lines} >= {"topics", "store", "model"}
+    assert services.secret not in found.stdout.decode()
 
 
 async def test_the_doctor_says_which_object_cannot_be_read(
