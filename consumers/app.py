@@ -40,7 +40,8 @@ async def run_worker(cfg: config.Config) -> None:
     """One worker until SIGTERM or SIGINT, then a drain. Raises the first failure."""
     stop = StopSignal(cfg.delivery.drain_ms / 1000 + LAST_RESORT_S)
     clock, telemetry = SystemClock(), Telemetry()
-    objects, model, results = open_objects(cfg), open_model(cfg), open_results(cfg)
+    objects = open_objects(cfg, watcher=telemetry)
+    model, results = open_model(cfg), open_results(cfg)
     models = {name: open_model(one) for name, one in cfg.with_each_model().items()}
     sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
     start_s = cfg.limits.start_ms / 1000

@@ -73,6 +73,7 @@ class Access(Section, frozen=True):
     anon: bool = False
     ssl_cafile: str | None = None
     addressing: Literal["auto", "path", "virtual"] = "auto"
+    replicas: list[str] | None = None
     # Above 16 a store on the same network answers no faster.
     concurrency: Positive = 16
 

@@ -62,6 +62,18 @@ class Telemetry:
         self._object_bytes = Counter(
             "penstock_object_bytes", "Bytes received from the store", registry=reg
         )
+        self._store_bytes = Counter(
+            "penstock_store_bytes",
+            "Bytes of stores with replicas, by the one that gave them",
+            ["store"],
+            registry=reg,
+        )
+        self._failovers = Counter(
+            "penstock_store_failovers",
+            "Times that a replica was asked because this store did not answer",
+            ["store"],
+            registry=reg,
+        )
         self._batches = Counter(
             "penstock_batches", "Batches by the reason they closed for", ["reason"], registry=reg
         )
@@ -131,6 +143,12 @@ class Telemetry:
     def object_read(self, nbytes: int) -> None:
         self._objects.inc()
         self._object_bytes.inc(nbytes)
+
+    def store_read(self, store: str, nbytes: int) -> None:
+        self._store_bytes.labels(store).inc(nbytes)
+
+    def store_failed_over(self, store: str) -> None:
+        self._failovers.labels(store).inc()
 
     def batch_closed(self, reason: str, rows: int, waited_s: float) -> None:
         self._batches.labels(reason).inc()

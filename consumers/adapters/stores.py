@@ -6,7 +6,7 @@ store's own protocol is needed; a folder for `file://`; fsspec for the rest. Own
 and the library call.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -19,6 +19,7 @@ from consumers.adapters.objects_direct import DirectObjects
 from consumers.adapters.objects_folder import FolderObjects
 from consumers.adapters.objects_fsspec import FsspecObjects
 from consumers.adapters.objects_obstore import ObstoreObjects
+from consumers.adapters.objects_replicas import Copy, ReplicatedObjects, Watcher
 from consumers.adapters.objects_s3fs import S3fsObjects
 from consumers.core.places import DEFAULT, Place
 from consumers.errors import EXIT_USAGE, Fatal
@@ -30,18 +31,35 @@ from schemas.urls import S3, split_place
 CLOUDS: Final = ("gs", "az")
 
 
-def open_objects(cfg: config.Config, *, lazily: bool = False) -> Objects:
-    """All that are configured; `lazily`: each when an object of it is asked for. Raises `Fatal` for
-    settings that cannot be right.
+def open_objects(
+    cfg: config.Config, *, lazily: bool = False, watcher: Watcher | None = None
+) -> Objects:
+    """All that are configured; `lazily`: each when an object of it is asked for. `watcher` hears of
+    stores with replicas. Raises `Fatal` for settings that cannot be right.
     """
     makers: dict[str, Callable[[], Objects]] = {DEFAULT: partial(_open_default, cfg.objects)}
     makers |= {name: partial(open_store, name, store) for name, store in cfg.stores.items()}
+    replicas = _replicas_of(cfg)
     if not cfg.stores:
         return makers[DEFAULT]()
-    objects = Stores(makers)
+    objects = Stores(makers, replicas, watcher)
     for place in places_of(cfg) if not lazily else ():
         objects.of(place.name)
     return objects
+
+
+def _replicas_of(cfg: config.Config) -> dict[str, list[str]]:
+    stores: dict[str, config.Access] = {DEFAULT: cfg.objects, **cfg.stores}
+    for name, store in stores.items():
+        for replica in store.replicas or ():
+            if replica == name or replica not in stores:
+                section = name if name == DEFAULT else f"stores.{name}"
+                raise Fatal(
+                    f"{section}.replicas: there is no other store {replica}; configure "
+                    f"[stores.{replica}], or correct the name",
+                    exit_code=EXIT_USAGE,
+                )
+    return {name: store.replicas for name, store in stores.items() if store.replicas}
 
 
 def open_store(name: str, store: config.Store) -> Objects:
@@ -110,17 +128,38 @@ def with_clouds(cfg: config.Config) -> config.Config:
 
 
 class Stores:
-    """The port `Objects` over several clients: each made when it is first needed."""
+    """The port `Objects` over several clients: each made when it is first needed. Those with
+    `replicas`, by name, are read through them.
+    """
 
-    def __init__(self, makers: Mapping[str, Callable[[], Objects]]) -> None:
+    def __init__(
+        self,
+        makers: Mapping[str, Callable[[], Objects]],
+        replicas: Mapping[str, Sequence[str]],
+        watcher: Watcher | None = None,
+    ) -> None:
         self._makers = makers
-        self._opened: dict[str, Objects] = {}
+        self._replicas = replicas
+        self._watcher = watcher
+        self._clients: dict[str, Objects] = {}
+        self._read: dict[str, Objects] = {}
 
     def of(self, store: str) -> Objects:
-        objects = self._opened.get(store)
+        objects = self._read.get(store)
         if objects is None:
-            objects = self._opened[store] = self._makers[store]()
+            objects = self._client(store)
+            if store in self._replicas:
+                copies = [store, *self._replicas[store]]
+                found = [Copy(copy, self._client(copy)) for copy in copies]
+                objects = ReplicatedObjects(found, self._watcher)
+            self._read[store] = objects
         return objects
+
+    def _client(self, store: str) -> Objects:
+        client = self._clients.get(store)
+        if client is None:
+            client = self._clients[store] = self._makers[store]()
+        return client
 
     async def open(self, location: Location) -> Body:
         return await self.of(location.store).open(location)
@@ -132,5 +171,5 @@ class Stores:
         return self.of(store).list(bucket, pattern, store)
 
     async def aclose(self) -> None:
-        for objects in self._opened.values():
-            await objects.aclose()
+        for client in self._clients.values():
+            await client.aclose()

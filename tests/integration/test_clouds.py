@@ -30,6 +30,9 @@ async def shelf(
     shelf.close()
 
 
+pytestmark = pytest.mark.model_servers("gcs", "azure")
+
+
 class TestClouds(ObjectsContract):
     """Plus what paths cannot name, rights, and generations."""
 

@@ -1,0 +1,139 @@
+"""One store and its replicas: the same objects in another place, for when the store is away.
+
+Rule: the store itself is asked first; a replica answers only while those before it do not, and they
+are asked again every few seconds. What was pinned must be the same bytes by its entity tag, since
+version ids are each store's own. A replica that does not have the object yet says nothing of it:
+then the store is waited for. Owner: the stores, one for each store with replicas.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Final, Protocol, TypeVar
+
+from consumers.adapters.objects_common import name
+from consumers.core.places import DEFAULT
+from consumers.errors import Poison, Unreachable
+from consumers.ports import Body, Listed, Location, Objects, Part
+
+T = TypeVar("T")
+
+# Above a slow answer of a store that is there; with a replica's own answer it stays below 5 s.
+PATIENCE_S: Final = 4.0
+# How soon a store that is back is used again.
+LOOK_AGAIN_S: Final = 5.0
+
+
+class Watcher(Protocol):
+    """Hears of reads and of stores that did not answer, by name."""
+
+    def store_read(self, store: str, nbytes: int) -> None: ...
+
+    def store_failed_over(self, store: str) -> None: ...
+
+
+class Copy:
+    """A store, as far as it is known to be away."""
+
+    def __init__(self, store: str, objects: Objects) -> None:
+        self.store = store
+        self.objects = objects
+        self.look_again_s = 0.0
+
+    def is_there(self, now_s: float) -> bool:
+        return now_s >= self.look_again_s
+
+
+class ReplicatedObjects:
+    """The port `Objects`. `copies`: the store itself first."""
+
+    def __init__(self, copies: Sequence[Copy], watcher: Watcher | None = None) -> None:
+        self._copies = copies
+        self._watcher = watcher
+
+    async def open(self, location: Location) -> Body:
+        copy, body = await self._ask(
+            location, lambda copy, here: copy.objects.open(here), PATIENCE_S
+        )
+        return ReplicaBody(body, copy is self._copies[0], self._count_for(copy))
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        copy, part = await self._ask(
+            location, lambda copy, here: copy.objects.part(here, start, stop), None
+        )
+        self._count_for(copy)(len(part.data))
+        return part if copy is self._copies[0] else part._replace(version_id=None)
+
+    def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
+        """Of the store itself: a replica may lack some, and nobody would know."""
+        return self._copies[0].objects.list(bucket, pattern, store)
+
+    async def aclose(self) -> None:
+        """The clients are closed by whoever made them: a replica is a store for itself, too."""
+
+    async def _ask(
+        self,
+        location: Location,
+        ask: Callable[[Copy, Location], Awaitable[T]],
+        patience_s: float | None,
+    ) -> tuple[Copy, T]:
+        """`patience_s` is for those behind which there is another one. A part may be long."""
+        own = self._copies[0]
+        failure = Unreachable(f"{name(location)}: {own.store} is away, and no replica has it")
+        in_turn = self._in_turn()
+        for copy in in_turn:
+            here = self._pinned(copy, location)
+            try:
+                async with asyncio.timeout(None if copy is in_turn[-1] else patience_s):
+                    return copy, await ask(copy, here)
+            except TimeoutError:
+                failure = self._away(copy, Unreachable(f"{name(here)}: no answer in time"))
+            except Unreachable as error:
+                failure = self._away(copy, error)
+            except Poison as error:
+                if error.code != "not_found" or copy is own:
+                    raise
+        raise failure
+
+    def _in_turn(self) -> Sequence[Copy]:
+        """Those that are there, and only where nobody is, those that were away."""
+        now_s = asyncio.get_running_loop().time()
+        there = [copy for copy in self._copies if copy.is_there(now_s)]
+        return there or self._copies
+
+    def _pinned(self, copy: Copy, location: Location) -> Location:
+        if copy is self._copies[0]:
+            return location
+        version_id = None if location.etag is not None else location.version_id
+        return location._replace(version_id=version_id, store=copy.store)
+
+    def _away(self, copy: Copy, error: Unreachable) -> Unreachable:
+        now_s = asyncio.get_running_loop().time()
+        if copy.is_there(now_s) and self._watcher is not None:
+            self._watcher.store_failed_over(copy.store)
+        copy.look_again_s = now_s + LOOK_AGAIN_S
+        return error
+
+    def _count_for(self, copy: Copy) -> Callable[[int], None]:
+        watcher = self._watcher
+        if watcher is None:
+            return lambda nbytes: None
+        return lambda nbytes: watcher.store_read(copy.store, nbytes)
+
+
+class ReplicaBody:
+    """A replica's version id is none of the store's: from there only the entity tag pins."""
+
+    def __init__(self, body: Body, is_own: bool, count: Callable[[int], None]) -> None:
+        self._body = body
+        self.size = body.size
+        self.etag = body.etag
+        self.version_id = body.version_id if is_own else None
+        self._count = count
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._body:
+            self._count(len(chunk))
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
