@@ -9,7 +9,7 @@ from urllib.parse import quote
 from consumers import config
 from consumers.ports import Objects
 from realstack import azure
-from tests.support.services import model_server, stack_exports
+from tests.support.services import model_server
 
 
 class GcsShelf:
@@ -78,13 +78,11 @@ class AzureShelf:
 
     @property
     def settings(self) -> config.Store:
-        told = stack_exports()
-        account = told["PENSTOCK_STACK_AZURE_ACCOUNT"]
         return config.Store(
             url="az://",
-            endpoint_url=f"http://{self.address}/{account}",
-            account=account,
-            secret=told["PENSTOCK_STACK_AZURE_KEY"],
+            endpoint_url=f"http://{self.address}/{azure.ACCOUNT}",
+            account=azure.ACCOUNT,
+            secret=azure.KEY,
         )
 
     def put(self, key: str, data: bytes) -> str:
