@@ -78,12 +78,13 @@ class Download:
         """This lane has jobs; said again while it has some, that changes nothing."""
         jobs = lane.jobs[self._model]
         for store in jobs.stores:
-            pool = self._pools[store]
-            if lane in pool.offered:
+            pool, waiting = self._pools[store], jobs.waiting(store)
+            # Without any it must not stand there as offered: nobody would be woken for its next.
+            if not waiting or lane in pool.offered:
                 continue
             pool.offered.add(lane)
             pool.lanes.append(lane)
-            for _ in range(jobs.waiting(store)):
+            for _ in range(waiting):
                 if not pool.wake_one():
                     break
 

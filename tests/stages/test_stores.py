@@ -80,6 +80,16 @@ async def test_a_store_has_as_many_fetchers_as_it_is_given() -> None:
 
 
 @virtual_time
+async def test_an_object_is_fetched_at_once_however_the_stores_take_turns() -> None:
+    world = two_stores()
+    async with running(world):
+        for number in range(12):
+            store = "far" if number % 3 == 2 else DEFAULT
+            world.announce(f"{number}", csv(1), store=store)
+            await until(lambda records=number + 1: len(world.records()) == records, within_s=1.0)  # type: ignore[misc]
+
+
+@virtual_time
 async def test_what_no_store_is_for_is_answered_by_a_marker() -> None:
     world = two_stores()
     world.announce("a", csv(1), store="az@acct")
