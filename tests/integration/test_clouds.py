@@ -11,7 +11,7 @@ import pytest
 from consumers.adapters.stores import open_store
 from consumers.errors import Unreachable
 from consumers.ports import Location
-from tests.adapters.objects_contract import ObjectsContract, code_of, read
+from tests.adapters.objects_contract import ObjectsContract, Shelf, code_of, read
 from tests.support.clouds import SHELVES, AzureShelf, GcsShelf
 from tests.support.services import Services, Unavailable
 
@@ -50,9 +50,7 @@ class TestClouds(ObjectsContract):
             location = Location(shelf.bucket, "file", version_id=version)
             assert await code_of(shelf.objects, location) == "changed"
 
-    async def test_listing_a_missing_bucket_is_not_found(
-        self, shelf: GcsShelf | AzureShelf
-    ) -> None:
+    async def test_listing_a_missing_bucket_is_not_found(self, shelf: Shelf) -> None:
         if isinstance(shelf, GcsShelf):
             pytest.skip("fake-gcs-server lists a bucket that is not there as an empty one")
         await super().test_listing_a_missing_bucket_is_not_found(shelf)
