@@ -123,7 +123,7 @@ class RowOptions:
     hop_ms: int | None = None
     notices: Notices = field(default_factory=Notices, compare=False)
 
-    @property
+    @cached_property
     def stays(self) -> frozenset[str]:
         """Columns that are not given to the model unless `columns` names them."""
         return frozenset(self.keep) | ({self.time} if self.time is not None else set())

@@ -61,6 +61,7 @@ CODECS: Final = (
     Codec("zstd", b"\x28\xb5\x2f\xfd", (".zst", ".zstd"), _zstd),
     Codec("lz4", b"\x04\x22\x4d\x18", (".lz4",), lz4.frame.LZ4FrameDecompressor),
 )
+_MAGICS: Final = tuple(codec.magic for codec in CODECS)
 # Behind bzip2's magic stand the level and the number pi: three letters could be a word.
 _BZ2_BLOCK: Final = b"1AY&SY"
 _BZ2_EMPTY: Final = b"\x17rE8P\x90"
@@ -71,6 +72,8 @@ _DAMAGE: Final = (OSError, EOFError, lzma.LZMAError, zstd.ZstdError, RuntimeErro
 
 def codec_of(head: bytes) -> Codec | None:
     """By the first bytes; zstd and lz4 may begin with a frame to be skipped, which is not read."""
+    if not head.startswith(_MAGICS):
+        return None
     for codec in CODECS:
         if head.startswith(codec.magic):
             is_bz2 = codec.name != "bz2" or head[4:10] in (_BZ2_BLOCK, _BZ2_EMPTY)

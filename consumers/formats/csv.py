@@ -6,7 +6,7 @@ second line has a number, since in a file of texts nothing tells a header from a
 texts is a header). Naming a column means there is a header. Cells count from 0.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from json.encoder import encode_basestring as json_string
 from math import isfinite, isnan
 
@@ -21,6 +21,7 @@ from consumers.formats.csv_cells import (
     MISSING,
     MISSING_CELLS,
     TEXTS_ONLY,
+    UNDERSCORE,
     OutOfRange,
     TooManyCells,
     check_text,
@@ -95,7 +96,7 @@ class CsvParser:
             check_text(dialect.back(split_first(self._waiting)[0]))
             self._options.notices.once(LONE_LINE)
 
-    def _read(self, blocks: Iterator[RawRows | None], dialect: Dialect) -> Iterator[Run]:
+    def _read(self, blocks: Iterable[RawRows | None], dialect: Dialect) -> Iterator[Run]:
         for block in blocks:
             if block is None:
                 yield self._too_long()
@@ -110,7 +111,7 @@ class CsvParser:
                 stays = self._options.stays
                 yield from with_kept(runs, rows_of(rows), self._keep) if stays else runs
 
-    def _runs(self, rows: RawRows) -> Iterator[Run]:
+    def _runs(self, rows: RawRows) -> Iterable[Run]:
         if self._options.as_numbers:
             return parse_halving(rows, self._bulk_matrix, self._exact_matrix)
         return self._read_json(rows)
@@ -183,7 +184,9 @@ class CsvParser:
         options = self._options
         if options.header != "auto":
             return options.header == "yes"
-        if options.stays or any(isinstance(column, str) for column in options.columns or ()):
+        if options.stays:
+            return True
+        if options.columns and any(isinstance(column, str) for column in options.columns):
             return True
         if any(map(is_number, cells)):
             return False
@@ -262,7 +265,7 @@ class CsvParser:
 
     def _numbers(self, row: bytes) -> list[float]:
         cells = self._cells(row)
-        if b"_" not in row:  # float() takes "1_000"
+        if UNDERSCORE not in row:  # float() takes "1_000"
             try:
                 values = list(map(float, cells))
                 if self._options.missing is None or not any(map(isnan, values)):

@@ -6,7 +6,7 @@ they came, once they proved to be valid (NaN and Infinity are not; nor is nestin
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -49,11 +49,11 @@ class JsonRowReader:
         self._stays = options.stays
         self._keep = of_json(options) if options.stays else None
 
-    def read(self, block: RawRows) -> Iterator[Run]:
+    def read(self, block: RawRows) -> Iterable[Run]:
         runs = self._read(block)
         return runs if self._keep is None else with_kept(runs, rows_of(block), self._keep)
 
-    def _read(self, block: RawRows) -> Iterator[Run]:
+    def _read(self, block: RawRows) -> Iterable[Run]:
         if not self._matrix:
             return read_rows(rows_of(block), self._element, JsonRows.of)
         if not (self._width or self._keys):

@@ -6,7 +6,7 @@ their magnitude; texts are ISO-8601, without a zone in UTC. Owner: the parser of
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ _UNITS: Final = ((1e11, 1000.0), (1e14, 1.0), (1e17, 1e-3), (math.inf, 1e-6))
 KeepRows = Callable[[list[bytes]], Kept]
 
 
-def with_kept(runs: Iterator[Run], rows: list[bytes], keep: KeepRows) -> Iterator[Run]:
+def with_kept(runs: Iterable[Run], rows: list[bytes], keep: KeepRows) -> Iterator[Run]:
     """The runs of these rows, each with what stays with its own."""
     at = 0
     for run in runs:

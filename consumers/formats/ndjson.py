@@ -3,7 +3,7 @@
 Rule: a line that is not JSON is one bad row; the lines after it are read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from consumers.errors import ErrorCode
 from consumers.formats.base import RowOptions, Run
@@ -29,7 +29,7 @@ class NdjsonParser:
     def close(self) -> Iterator[Run]:
         return self._read(self._splitter.close())
 
-    def _read(self, blocks: Iterator[RawRows | None]) -> Iterator[Run]:
+    def _read(self, blocks: Iterable[RawRows | None]) -> Iterator[Run]:
         for block in blocks:
             if block is None:
                 yield bad_row(self._too_long)

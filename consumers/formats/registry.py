@@ -144,6 +144,7 @@ def formats() -> Mapping[str, Format]:
 
 
 @cache
+@cache
 def known_formats() -> tuple[str, ...]:
     return (*formats(), TAR)
 

@@ -4,7 +4,7 @@ Rule: a line ends at a newline, a carriage return before it goes with it, blank 
 over. As JSON a row must be UTF-8; as bytes it is handed on as it is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import orjson
 
@@ -47,7 +47,7 @@ class LineParser:
     def close(self) -> Iterator[Run]:
         return self._read(self._splitter.close())
 
-    def _read(self, blocks: Iterator[RawRows | None]) -> Iterator[Run]:
+    def _read(self, blocks: Iterable[RawRows | None]) -> Iterator[Run]:
         for block in blocks:
             if block is None:
                 yield bad_row(self._too_long)
