@@ -8,15 +8,18 @@ pipeline; download reads in turn, publish tells of errors.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from weakref import WeakKeyDictionary
 
 from consumers.core.announced import Announced
 from consumers.core.blocks import Ticket
 from consumers.core.owner import Owner
-from schemas.reference import RowRange
+from schemas.reference import Reference, RowRange
 
 _Object = tuple[Owner, str, str, str, tuple[RowRange, ...] | None, str | None]
+
+# Nothing is waited for; one for all.
+_AT_ONCE = nullcontext()
 
 
 class Dedupe:
@@ -29,12 +32,14 @@ class Dedupe:
         self._announced: WeakKeyDictionary[Owner, Announced] = WeakKeyDictionary()
         self._reading: dict[_Object, asyncio.Event] = {}
 
+    def turn(self, ticket: Ticket) -> AbstractAsyncContextManager[None]:
+        """Enter it to read the object."""
+        reference = ticket.reference
+        return self._turn(ticket, reference) if self._is_on and reference else _AT_ONCE
+
     @asynccontextmanager
-    async def turn(self, ticket: Ticket) -> AsyncIterator[None]:
-        reference, lane = ticket.reference, ticket.owner
-        if reference is None or not self._is_on:
-            yield
-            return
+    async def _turn(self, ticket: Ticket, reference: Reference) -> AsyncIterator[None]:
+        lane = ticket.owner
         name = (lane, ticket.store, reference.bucket, reference.key, reference.rows, ticket.model)
         before = self._reading.get(name)
         ended = self._reading[name] = asyncio.Event()
@@ -58,6 +63,8 @@ class Dedupe:
 
     def is_duplicate(self, ticket: Ticket) -> bool:
         """Of an object whose rows were begun to be answered the rest is answered, too."""
+        if not self._is_on:
+            return False
         announced = self._announced.get(ticket.owner)
         if announced is None or ticket.next_row or ticket.published_rows:
             return False

@@ -114,8 +114,8 @@ class Window:
     def rows_of(self, stream: str) -> int:
         """How many rows of this stream wait; without fairness all are one stream."""
         name = stream if self.limits.fair else ""
-        queues = (self._queues.get((name, is_bulk)) for is_bulk in (False, True))
-        return sum(queue.rows for queue in queues if queue is not None)
+        plain, bulk = self._queues.get((name, False)), self._queues.get((name, True))
+        return (plain.rows if plain else 0) + (bulk.rows if bulk else 0)
 
     def add(self, block: Block, now_s: float) -> None:
         assert block.payload is not None

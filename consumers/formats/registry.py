@@ -144,7 +144,6 @@ def formats() -> Mapping[str, Format]:
 
 
 @cache
-@cache
 def known_formats() -> tuple[str, ...]:
     return (*formats(), TAR)
 

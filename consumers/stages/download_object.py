@@ -198,6 +198,8 @@ class ObjectReader:
         lane, budget, microbatch, clock = ticket.owner, self._budget, self._microbatch, self._clock
 
         async def room() -> None:
+            if budget.has_room and not microbatch.is_crowded(ticket.stream):
+                return
             began_s = clock.now()
             await microbatch.room(ticket.stream)
             if not budget.has_room:

@@ -7,8 +7,7 @@ decoded and skipped, never predicted again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -49,13 +48,18 @@ async def decode_in_thread(decode: Callable[[bytes], T], data: bytes) -> T:
     return await in_thread(lambda: decode(data))
 
 
-@contextmanager
-def _in_this_stage() -> Iterator[None]:
-    try:
-        yield
-    except Poison as error:
-        error.stage = "expand"
-        raise
+class _InThisStage:
+    """What fails here says so. One for all: `contextmanager` makes two objects each time."""
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, Poison):
+            error.stage = "expand"
+
+
+_in_this_stage = _InThisStage()
 
 
 class Expand:
@@ -80,7 +84,7 @@ class Expand:
         reference = ticket.reference
         if reference is None:
             return None
-        with _in_this_stage():
+        with _in_this_stage:
             return ranged_format(
                 self._options,
                 key=reference.key,
@@ -91,7 +95,7 @@ class Expand:
     def begin(self, ticket: Ticket) -> "Reading":
         """May raise `WantsRanges` while it is fed."""
         reference = ticket.reference
-        with _in_this_stage():
+        with _in_this_stage:
             decoder = open_decoder(
                 self._options,
                 key=reference.key if reference else "",
@@ -124,7 +128,7 @@ class RangedReading:
             data = b""
             while self._rows.alive:
                 await room()
-                with _in_this_stage():
+                with _in_this_stage:
                     found = await self._offload(self._decoder.advance, data)
                 if found is None:
                     return
@@ -148,7 +152,7 @@ class Reading:
 
     async def feed(self, data: bytes, room: Room) -> None:
         """Decode in steps; each waits for `room`, as what a step becomes is only known after it."""
-        with _in_this_stage():
+        with _in_this_stage:
             start = 0
             while start < len(data):
                 # Asked for every time: sniffing may find that the bytes expand.
@@ -172,7 +176,7 @@ class Reading:
             self._rows.emit(self._decoder.feed(step))
 
     async def close(self) -> None:
-        with _in_this_stage():
+        with _in_this_stage:
             while runs := await self._close():
                 self._rows.emit(runs)
 

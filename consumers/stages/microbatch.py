@@ -91,12 +91,14 @@ class Microbatch:
         Callers take rows whatever order they are answered in, so this wait always ends; and each
         stream waits for itself alone, so a huge object keeps no small one from the window.
         """
-        while self._is_crowded(stream):
+        while self.is_crowded(stream):
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._crowd.append((stream, waiting))
             await waiting
 
-    def _is_crowded(self, stream: str) -> bool:
+    def is_crowded(self, stream: str) -> bool:
+        if self._window.rows <= AHEAD_ROWS:
+            return False  # all streams together: nothing to look up
         ahead = max(AHEAD_ROWS, AHEAD_BATCHES * self._window.limits.max_rows)
         if self._window.rows_of(stream) > ahead:
             return True
@@ -110,7 +112,7 @@ class Microbatch:
     def _let_in(self) -> None:
         still: list[tuple[str, asyncio.Future[None]]] = []
         for stream, waiting in self._crowd:
-            if self._is_crowded(stream):
+            if self.is_crowded(stream):
                 still.append((stream, waiting))
             elif not waiting.done():
                 waiting.set_result(None)
