@@ -189,3 +189,43 @@ def test_a_table_is_written_as_json_in_a_variable() -> None:
     for wrong in ("cam-3=-12", '["cam-3"]', '{"cam-3": "x"}'):
         with pytest.raises(Fatal, match=r"SCENES__OFFSETS_MS|scenes\.offsets_ms"):
             load(None, {name: wrong})
+
+
+def test_a_store_is_a_section_with_a_name_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text('[stores.lake]\nurl = "az://raw"\naccount = "acme"\n')
+    environ = {
+        "PENSTOCK_STORES__LAKE__SECRET": "the account's key",
+        "PENSTOCK_STORES__LAKE__ACCOUNT": "other",
+        "PENSTOCK_STORES__FILES__URL": "sftp://files",
+        "PENSTOCK_STORES__FILES__OPTIONS": '{"host": "files", "password": "p4ssw0rd"}',
+        "PENSTOCK_STORES__FILES__ROUTE": "scans,archive/2025/",
+    }
+    resolved = resolve(file, environ)
+    lake, files = resolved.config.stores["lake"], resolved.config.stores["files"]
+    assert (lake.url, lake.account, lake.secret) == ("az://raw", "other", "the account's key")
+    assert (files.route, files.options["host"]) == (["scans", "archive/2025/"], "files")
+    assert resolved.sources["stores.lake.url"] == str(file)
+    assert resolved.sources["stores.files.url"] == "PENSTOCK_STORES__FILES__URL"
+    assert resolved.overridden == {"stores.lake.account": "PENSTOCK_STORES__LAKE__ACCOUNT"}
+    assert {"the account's key", "p4ssw0rd"} <= resolved.config.secrets()
+    shown = resolved.config.sections()
+    assert (
+        shown["stores.lake"]["secret"] == shown["stores.files"]["options"]["password"] != "p4ssw0rd"
+    )
+    assert shown["stores.files"]["options"]["host"] == "files"
+
+
+@pytest.mark.parametrize(
+    ("environ", "told"),
+    [
+        ({"PENSTOCK_STORES__LAKE": "az://"}, "PENSTOCK_STORES__NAME__KEY"),
+        ({"PENSTOCK_STORES__LAKE__ACOUNT": "a"}, "did you mean account?"),
+        ({"PENSTOCK_STORES__LAKE__ACCOUNT": "a"}, "[stores.lake]"),
+        ({"PENSTOCK_STORES__LAKE__OPTIONS": "host=files"}, "JSON object"),
+    ],
+)
+def test_what_is_wrong_with_a_store_is_told_with_its_name(
+    environ: Mapping[str, str], told: str
+) -> None:
+    assert told in refused(environ)
