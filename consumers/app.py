@@ -22,7 +22,7 @@ from consumers.clock import SystemClock
 from consumers.ops.health import serve_health
 from consumers.ops.topics import check_topics
 from consumers.pipeline import Pipeline
-from consumers.ports import Adapters, Clock, Transactions
+from consumers.ports import Adapters, Clock, Results, Transactions
 from consumers.process.deadline import end_within
 from consumers.process.stopping import stopped_after
 from consumers.services.startup import ask_store, until_answered, until_one_answered
@@ -41,7 +41,7 @@ async def run_worker(cfg: config.Config) -> None:
     stop = StopSignal(cfg.delivery.drain_ms / 1000 + LAST_RESORT_S)
     clock, telemetry = SystemClock(), Telemetry()
     objects = open_objects(cfg, watcher=telemetry)
-    model, results = open_model(cfg), open_results(cfg)
+    model, results = open_model(cfg), _open_results(cfg)
     models = {name: open_model(one) for name, one in cfg.with_each_model().items()}
     sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
     start_s = cfg.limits.start_ms / 1000
@@ -109,6 +109,10 @@ def _transactions(
         return None
     outlets = KafkaOutlets(cfg.kafka, clock, sink.batch_bytes, compression=cfg.output.compression)
     return Transactions(outlets, source)
+
+
+def _open_results(cfg: config.Config) -> Results | None:
+    return None if cfg.output.objects is None else open_results(cfg, cfg.output.objects)
 
 
 def _calm_garbage_collector() -> None:

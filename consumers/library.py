@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
+from glob import has_magic
 from threading import Thread
 from urllib.parse import urlsplit
 
@@ -16,6 +17,7 @@ import msgspec
 from consumers import config, requests
 from consumers.adapters.models import fitted_to_server, open_model
 from consumers.adapters.objects_local import LocalObjects, local_path
+from consumers.adapters.results_stores import open_results
 from consumers.adapters.stores import open_objects, with_clouds
 from consumers.adapters.urls import ResultSink, UrlSource, references
 from consumers.clock import SystemClock
@@ -24,7 +26,7 @@ from consumers.pipeline import Pipeline
 from consumers.ports import Adapters
 from consumers.results import Predictions
 from consumers.services.startup import ask_store, until_answered
-from consumers.settings import for_call
+from consumers.settings import for_call, results_for_call
 from consumers.telemetry import Telemetry
 from consumers.wiring import Wiring
 from schemas.prediction import Prediction
@@ -104,22 +106,32 @@ def with_model(cfg: config.Config, url: str | None, request: str | None) -> conf
         raise Fatal(f"model settings: {error}", exit_code=EXIT_USAGE) from None
 
 
-async def predict_lines(urls: Sequence[str], cfg: config.Config) -> AsyncGenerator[list[bytes]]:
-    """The same as records of the output topic, JSON each, in lists as they become ready."""
+async def predict_lines(
+    urls: Sequence[str], cfg: config.Config, output: str | None = None
+) -> AsyncGenerator[list[bytes]]:
+    """The same as records of the output topic, JSON each, in lists as they become ready. With
+    `output`, a URL as `output.objects`, the answers are written there, and each object has one
+    record.
+    """
+    plan = None
+    if output is not None:
+        plan = results_for_call(output, is_for_one=len(urls) == 1 and not has_magic(urls[0]))
     if requests.find(cfg.model.request).single:
         cfg = await fitted_to_server(cfg)
     cfg = with_clouds(cfg)
     objects, model = LocalObjects(partial(open_objects, cfg, lazily=True)), open_model(cfg)
-    sink = ResultSink(cfg.output.topic)
+    sink, clock = ResultSink(cfg.output.topic), SystemClock()
+    results = None if output is None else open_results(cfg, output)
     try:
         ended = asyncio.Event()
-        settings = for_call(cfg, model.version)
+        settings = for_call(cfg, model.version, results=plan)
         adapters = Adapters(
-            UrlSource(references(objects, urls, settings.places), ended.set),
+            UrlSource(references(objects, urls, settings.places), ended.set, clock.wall_ms()),
             objects,
             model,
             sink,
-            SystemClock(),
+            clock,
+            results=results,
         )
         pipeline = Pipeline(Wiring(settings, adapters, Telemetry()))
         start_s = cfg.limits.start_ms / 1000
@@ -142,6 +154,8 @@ async def predict_lines(urls: Sequence[str], cfg: config.Config) -> AsyncGenerat
     finally:
         await model.aclose()
         await objects.aclose()
+        if results is not None:
+            await results.aclose()
 
 
 async def _run_until(pipeline: Pipeline, ended: asyncio.Event) -> None:

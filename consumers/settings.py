@@ -68,14 +68,19 @@ def for_worker(
         patience_s=None,
         stall_s=_stall_s(cfg),
         allow=cfg.objects.allow,
+        results=_results(cfg.output),
         places=places_of(cfg),
         models={name: _terms(one) for name, one in cfg.with_each_model().items()},
         routes=routes_of(cfg),
     )
 
 
-def for_call(cfg: config.Config, model_version: str | None) -> Settings:
-    """For the objects that a caller names, without Kafka: one partition, and no letters."""
+def for_call(
+    cfg: config.Config, model_version: str | None, *, results: ResultPlan | None
+) -> Settings:
+    """For the objects that a caller names, without Kafka: one partition, and no letters. `results`
+    are the caller's to ask for, too: what a worker writes by this configuration is none of them.
+    """
     return _settings(
         cfg,
         Labels("predict", cfg.output.topic, cfg.model.name, model_version, cfg.output.markers),
@@ -88,6 +93,7 @@ def for_call(cfg: config.Config, model_version: str | None) -> Settings:
         patience_s=CALL_PATIENCE_S,
         stall_s=None,
         allow=None,
+        results=results,
         places=places_of_caller(cfg),
     )
 
@@ -105,6 +111,7 @@ def _settings(
     patience_s: float | None,
     stall_s: float | None,
     allow: list[str] | None,
+    results: ResultPlan | None,
     places: list[Place],
     models: Mapping[str, ModelTerms] | None = None,
     routes: Routes | None = None,
@@ -141,10 +148,15 @@ def _settings(
         allow=allow,
         places=Places(places),
         more_fetchers={name: store.concurrency for name, store in cfg.stores.items()},
-        results=_results(cfg.output),
+        results=results,
         models=models or {},
         routes=routes,
     )
+
+
+def results_for_call(template: str, *, is_for_one: bool) -> ResultPlan:
+    """One record for each object. Raises `Fatal`."""
+    return _plan(template, "--output", is_for_one=is_for_one, records="objects")
 
 
 def _results(output: config.Output) -> ResultPlan | None:
@@ -156,15 +168,19 @@ def _results(output: config.Output) -> ResultPlan | None:
             f'output.records = "{output.records}" needs output.objects: where they are written',
             exit_code=EXIT_USAGE,
         )
+    return _plan(output.objects, "output.objects", is_for_one=False, records=output.records)
+
+
+def _plan(template: str, key: str, *, is_for_one: bool, records: str) -> ResultPlan:
     try:
-        names = ResultNames(output.objects)
+        names = ResultNames(template, is_for_one=is_for_one)
     except ValueError as error:
-        raise Fatal(f"output.objects: {error}", exit_code=EXIT_USAGE) from None
+        raise Fatal(f"{key}: {error}", exit_code=EXIT_USAGE) from None
     return ResultPlan(
         names,
         encodings.find(names.format),
-        of_rows=output.records != "objects",
-        of_objects=output.records != "rows",
+        of_rows=records != "objects",
+        of_objects=records != "rows",
     )
 
 

@@ -257,3 +257,33 @@ async def test_results_come_at_once_and_as_a_table_where_a_loop_is_running(
 def test_a_failure_of_the_synchronous_call_is_raised_in_it() -> None:
     with pytest.raises(Fatal, match="did not answer"):
         predict_sync("-", cfg=settings("http://127.0.0.1:9", limits=Limits(start_ms=200)))
+
+
+async def test_an_output_that_is_a_url_gets_an_object_for_each(
+    server: EmbeddedModelServer, tmp_path: Path
+) -> None:
+    for name in ("x", "y"):
+        (tmp_path / f"{name}.csv").write_bytes(csv(random_rows(3, seed=1)))
+    written = tmp_path / "out"
+    done = await command(
+        server, tmp_path, f"{tmp_path}/*.csv", "--output", f"{written.as_uri()}/{{key}}.jsonl"
+    )
+    assert (done.code, len(done.lines)) == (0, 2)
+    assert "6 rows of 2 objects" in done.err
+    for line, name in zip(done.lines, ("x", "y"), strict=True):
+        path = written / str(tmp_path).lstrip("/") / f"{name}.csv.jsonl"
+        assert line["result"]["url"] == path.as_uri()  # type: ignore[index]
+        assert [orjson.loads(text)["row"] for text in path.read_bytes().splitlines()] == [0, 1, 2]
+
+
+async def test_one_object_s_result_has_the_name_that_is_given(
+    server: EmbeddedModelServer, tmp_path: Path
+) -> None:
+    (tmp_path / "x.csv").write_bytes(csv(random_rows(3, seed=1)))
+    url = f"{tmp_path.as_uri()}/named.csv"
+    done = await command(server, tmp_path, f"{tmp_path}/x.csv", "--output", url)
+    assert done.code == 0
+    assert len((tmp_path / "named.csv").read_text().splitlines()) == 4
+    done = await command(server, tmp_path, f"{tmp_path}/*.csv", "--output", url)
+    assert done.code == EXIT_USAGE
+    assert "names one object for many" in done.err

@@ -13,13 +13,13 @@ Name = tuple[str, str]
 
 
 class MemoryResults:
-    """`objects` are complete, `versions` counts how often each became so, `begun` are not yet.
+    """`objects` are complete, `written` is all that ever was, by version; `begun` are not yet.
     `on_step` may raise or wait before anything is written or completed.
     """
 
     def __init__(self) -> None:
         self.objects: dict[Name, bytes] = {}
-        self.versions: dict[Name, int] = {}
+        self.written: dict[tuple[str, str, str], bytes] = {}
         self.begun: dict[Name, MemoryUpload] = {}
         self.on_step: Callable[[Location], Awaitable[None]] | None = None
 
@@ -48,10 +48,11 @@ class MemoryUpload:
     async def complete(self) -> Stored:
         await self._step()
         results, name = self._results, self._name
-        results.objects[name] = b"".join(self._data)
-        results.versions[name] = results.versions.get(name, 0) + 1
+        results.objects[name] = data = b"".join(self._data)
+        version = f"v{len(results.written) + 1}"
+        results.written[(*name, version)] = data
         self._forget()
-        return Stored(f"v{results.versions[name]}")
+        return Stored(version)
 
     async def abort(self) -> None:
         self._forget()

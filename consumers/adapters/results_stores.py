@@ -31,13 +31,10 @@ if TYPE_CHECKING:
 RETRIES: "Final[RetryConfig]" = {"max_retries": 20, "retry_timeout": PATIENCE}
 
 
-def open_results(cfg: config.Config) -> Results | None:
-    """None where no results are written. Raises `Fatal` for settings that cannot be right."""
-    template = cfg.output.objects
-    if template is None:
-        return None
+def open_results(cfg: config.Config, template: str) -> Results:
+    """Raises `Fatal` for settings that cannot be right."""
     try:
-        names = ResultNames(template)
+        names = ResultNames(template, is_for_one=True)
         if names.scheme == "file":
             return FolderResults("/")
         cfg = with_clouds(cfg)

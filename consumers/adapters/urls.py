@@ -57,7 +57,11 @@ async def references(
 class UrlSource:
     """Records from an iterator of references; `on_end` is called when all of them are answered."""
 
-    def __init__(self, found: AsyncIterator[Reference], on_end: Callable[[], None]) -> None:
+    def __init__(
+        self, found: AsyncIterator[Reference], on_end: Callable[[], None], now_ms: int = 0
+    ) -> None:
+        """`now_ms`: the time of the records."""
+        self._now_ms = now_ms
         self._found = found
         self._on_end = on_end
         self._next_offset = 0
@@ -73,7 +77,9 @@ class UrlSource:
             if reference is None:
                 self._exhausted = True
                 break
-            records.append(Record(0, self._next_offset, None, encode_reference(reference), 0))
+            records.append(
+                Record(0, self._next_offset, None, encode_reference(reference), self._now_ms)
+            )
             self._next_offset += 1
         if not records:
             await asyncio.sleep(wait_ms / 1000)

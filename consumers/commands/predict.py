@@ -20,7 +20,8 @@ from consumers.errors import EXIT_DONE, EXIT_USAGE, Fatal
 @click.command()
 @click.argument("urls", nargs=-1, required=True, metavar="URL...")
 @click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="File for the results."
+    "--output",
+    help="File for the results; or a URL, as output.objects, for one object with each one's.",
 )
 @click.option("--model", help="http://host:port/predictions/NAME instead of the configured model.")
 @click.option("--request", metavar="FORM", help="json, instances, float32, bytes, raw or arrow.")
@@ -30,7 +31,7 @@ from consumers.errors import EXIT_DONE, EXIT_USAGE, Fatal
 def predict(
     context: Context,
     urls: tuple[str, ...],
-    output: Path | None,
+    output: str | None,
     model: str | None,
     request: str | None,
     allow_errors: bool,
@@ -43,11 +44,14 @@ def predict(
     from consumers.library import predict_lines, with_model
 
     cfg = with_model(context.load(quiet=True), model, request)
+    template = output if output is not None and "://" in output else None
+    path = Path(output) if output is not None and template is None else None
     tally = Tally(time.monotonic)
 
     async def work() -> None:
-        with _result_file(output, tally) as file, counting("rows") as count:
-            async with aclosing(predict_lines(urls, cfg)) as found:
+        noun = "rows" if template is None else "objects"
+        with _result_file(path, tally) as file, counting(noun) as count:
+            async with aclosing(predict_lines(urls, cfg, template)) as found:
                 async for lines in found:
                     file.write(b"\n".join(lines) + b"\n")
                     if first := tally.take(lines):
@@ -72,6 +76,8 @@ def _result_file(path: Path | None, tally: Tally) -> Iterator[BinaryIO]:
             raise
         sys.stdout.buffer.flush()
         return
+    if path.is_dir():
+        raise Fatal(f"--output {path}: Is a directory; name a file in it", exit_code=EXIT_USAGE)
     if path.exists() and not path.is_file():  # a pipe, or /dev/null
         with path.open("wb") as file:
             yield file

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from consumers.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNREACHABLE, EXIT_USAGE
-from schemas.prediction import Failure, ObjectId
+from schemas.prediction import Failure, ObjectId, Result
 
 # Where no row was read: a wrong URL or missing rights are the caller's to correct.
 _CODES: Mapping[str, int] = {
@@ -28,6 +28,7 @@ class _Record(Struct, gc=False):
     object: ObjectId | None = None
     last: bool = False
     error: Failure | None = None
+    result: Result | None = None
 
 
 _decode = msgspec.json.Decoder(_Record).decode
@@ -56,6 +57,10 @@ class Tally:
         self.records += 1
         self._rows += record.row is not None
         self._objects += record.last
+        if record.result is not None:
+            self._rows += record.result.rows
+            if record.result.errors:
+                self._rejected["named in the results"] += record.result.errors
         if record.error is None:
             return
         (self._unread if record.row is None else self._rejected)[record.error.code] += 1

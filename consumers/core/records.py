@@ -209,10 +209,13 @@ class Records:
         if self._labels.markers and not (self._of_objects and has_result(ticket)):
             key = ticket.stream.encode()
             error = (failure.code, failure.message) if failure else None
+            first = ticket.duplicate_of
+            if first is not None and not self._of_rows:
+                first = first._replace(row=None)
             for frame in self._frames(ticket):
                 value = (
-                    frame.duplicate(*ticket.duplicate_of)
-                    if ticket.duplicate_of
+                    frame.duplicate(*first)
+                    if first
                     else frame.marker(ticket.rows if failure else 0, error)
                 )
                 if self._fits(key, len(value)):

@@ -44,7 +44,8 @@ class ResultName(NamedTuple):
 class ResultNames:
     """`of` a ticket. Raises `ValueError` for a template that can name no results."""
 
-    def __init__(self, template: str) -> None:
+    def __init__(self, template: str, *, is_for_one: bool = False) -> None:
+        """`is_for_one`: only one object is ever written, so the template may name it as it is."""
         self.format = _format_of(template)
         found = _URL.fullmatch(template)
         if found is None:
@@ -60,7 +61,7 @@ class ResultNames:
                 f"{template!r} has {{{min(unknown)}}}; there are "
                 + ", ".join(f"{{{name}}}" for name in sorted(FIELDS))
             )
-        if not ("key" in named or {"partition", "offset"} <= named):
+        if not (is_for_one or "key" in named or {"partition", "offset"} <= named):
             raise ValueError(
                 f"{template!r} names one object for many: put in {{key}}, or {{partition}} and "
                 "{offset}"
@@ -100,11 +101,15 @@ def _fields(text: str) -> set[str]:
 def _values(ticket: Ticket) -> Mapping[str, str]:
     reference, owner, record = ticket.reference, ticket.owner, ticket.record
     origin = reference or ticket.inline
+    bucket = reference.bucket if reference else "inline"
+    key = reference.key if reference else f"{owner.partition}/{record.offset}"
+    if bucket.endswith("://"):  # a file of this machine, by its whole path
+        bucket, key = bucket.removesuffix("://"), key.lstrip("/")
     event_time = origin.event_time if origin else None
     return {
         "store": ticket.store,
-        "bucket": reference.bucket if reference else "inline",
-        "key": reference.key if reference else f"{owner.partition}/{record.offset}",
+        "bucket": bucket,
+        "key": key,
         "stream": ticket.stream,
         "date": day_of(record.timestamp_ms if event_time is None else event_time),
         "partition": str(owner.partition),

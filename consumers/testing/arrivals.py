@@ -4,12 +4,13 @@ Rule: the checks of the life that published a record see it, and so does the out
 knows no lives. Owner: one simulation.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import orjson
 
+from consumers.adapters.memory_results import MemoryResults
 from consumers.ports import Commit, Outgoing
 from consumers.testing.eras import Era
 from consumers.testing.group import Group
@@ -17,6 +18,7 @@ from consumers.testing.history import History
 from consumers.testing.life import Life, Reached
 from consumers.testing.log import Log
 from consumers.testing.outcome import Outcome, letters
+from consumers.testing.results import as_rows
 from consumers.testing.scenario import OUTPUT
 from consumers.testing.sink import Accepted
 from consumers.testing.source import SimulatedSource
@@ -32,12 +34,14 @@ class Arrivals:
         logs: Sequence[Log],
         outcome: Outcome,
         group: Group,
+        results: MemoryResults,
         history: History,
         most_bytes: int | None,
     ) -> None:
         self._logs = logs
         self._outcome = outcome
         self._group = group
+        self._results = results
         self._history = history
         self._most_bytes = most_bytes
         self._kept: WeakKeyDictionary[Life, set[int]] = WeakKeyDictionary()
@@ -86,14 +90,16 @@ class Arrivals:
         return life
 
     def _published(self, life: Life, era: Era, outgoing: Outgoing) -> Sequence[Reached]:
-        records: list[dict[str, Any]] = [orjson.loads(value) for value in outgoing.values]
-        self._history.note("append", f"{life.name} {records[0]['id']} +{len(records)}")
+        found: list[dict[str, Any]] = [orjson.loads(value) for value in outgoing.values]
+        self._history.note("append", f"{life.name} {found[0]['id']} +{len(found)}")
+        of_rows = not era.terms.from_first_row
+        records = list(as_rows(found, self._results, self._history, of_rows=of_rows))
         self._check_models(life, era, records)
         reached = life.published(records)
         self._outcome.add(records, era.terms.truths, once=era.terms.exactly_once)
         return reached
 
-    def _check_models(self, life: Life, era: Era, records: Sequence[dict[str, Any]]) -> None:
+    def _check_models(self, life: Life, era: Era, records: Sequence[Mapping[str, Any]]) -> None:
         """Each stream is answered by the model that its route names."""
         routes = era.settings.routes
         if routes is None:

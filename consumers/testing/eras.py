@@ -12,6 +12,7 @@ from random import Random
 from consumers.core.line_stop import LineLimits
 from consumers.formats.base import RowOptions
 from consumers.ports import Record
+from consumers.stages.publish_object import ResultPlan
 from consumers.testing.inherited import Terms
 from consumers.testing.scenario import Scenario, drawn_settings
 from consumers.testing.truth import Asked, Truths
@@ -63,7 +64,9 @@ class Eras:
         exactly_once: bool,
         chunk_bytes: int,
         most_bytes: int | None,
+        results: ResultPlan | None,
     ) -> None:
+        self._results = results
         self._random = random
         self._scenario = scenario
         self._troubles = troubles
@@ -127,13 +130,14 @@ class Eras:
         models = {
             name: replace(terms, rows=settings.rows) for name, terms in settings.models.items()
         }
-        settings = replace(settings, models=models)
+        settings = replace(settings, models=models, results=self._results)
         terms = Terms(
             self._truths(settings.rows),
             by_stream=settings.order_by_stream,
             exactly_once=exactly_once,
             dedupe=settings.dedupe,
             markers=settings.labels.markers,
+            from_first_row=self._results is not None and not self._results.of_rows,
         )
         return Era(settings, terms)
 

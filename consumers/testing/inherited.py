@@ -16,13 +16,16 @@ from consumers.testing.truth import Truth, Truths
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a worker reads objects, and what it promises beyond what always is."""
+    """How a worker reads objects, and what it promises beyond what always is. `from_first_row`:
+    rows are in results only, which are written whole.
+    """
 
     truths: Truths
     by_stream: bool = False
     exactly_once: bool = False
     dedupe: bool = False
     markers: bool = True
+    from_first_row: bool = False
 
 
 class Inherited:
@@ -64,6 +67,8 @@ class Inherited:
         is_read = version is not None or asked.inline is not None
         if not at.row or not is_read:
             return {at.row}
+        if self._terms.from_first_row:
+            return {0}
         made = log.bound(number, at.version)
         if made is None or made.version != version:
             return {0}

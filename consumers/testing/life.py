@@ -112,7 +112,8 @@ class Life:
         return self._inherited.may_be_silent(number, at, is_written=is_written)
 
     def _check_rows(self, commit: Commit, number: Number, reached: Cursor) -> None:
-        if self._inherited.cursor(number) == reached:
+        # Where rows are in results only, a cursor tells of the dead letters that are out.
+        if self._terms.from_first_row or self._inherited.cursor(number) == reached:
             return
         acked = self._acked.get(number)
         if acked is None or acked.row < reached.row:

@@ -11,6 +11,7 @@ from random import Random
 from typing import TypeVar
 
 from consumers.adapters.memory_objects import MemoryObjects
+from consumers.adapters.memory_results import MemoryResults
 from consumers.core.payload import Payload
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Answers, Record, Transactions
@@ -25,6 +26,7 @@ from consumers.testing.log import Log
 from consumers.testing.outcome import Outcome
 from consumers.testing.outlets import SimulatedOutlets
 from consumers.testing.poison import PoisonMessages
+from consumers.testing.results import SimulatedResults, drawn_plan
 from consumers.testing.scenario import Scenario
 from consumers.testing.services import Process, SimulatedModel, SimulatedObjects
 from consumers.testing.sink import SimulatedSink
@@ -63,6 +65,9 @@ class World:
         self.objects = MemoryObjects(chunk_bytes=self.random.choice((64, 256, 1024, 8192)))
         self.objects.versioned = self.random.random() < 0.3
         self._most_bytes = MOST_RECORD_BYTES if self.troubles.small_records else None
+        self.results = MemoryResults()
+        # What a row in a result may have, a record of it may not.
+        plan = None if self.troubles.small_records else drawn_plan(source("results"))
         self.eras = Eras(
             source("settings"),
             scenario,
@@ -70,6 +75,7 @@ class World:
             exactly_once=self.random.random() < 0.3,
             chunk_bytes=self.objects.chunk_bytes,
             most_bytes=self._most_bytes,
+            results=plan,
         )
         self.topic = Topic(self.eras.now.settings.input_partitions)
         self._unsteady: dict[str, set[str]] = defaultdict(set)
@@ -84,7 +90,7 @@ class World:
         self._margin_s = self.random.choice((0.1, 10.0))
         self.group = Group(self.topic, source("group"), self.history)
         self._arrivals = Arrivals(
-            self.logs, self.outcome, self.group, self.history, self._most_bytes
+            self.logs, self.outcome, self.group, self.results, self.history, self._most_bytes
         )
         self._messages = self._make_messages(source("load"), scenario)
         self._poison = PoisonMessages(source("poison"), self.put)
@@ -275,7 +281,16 @@ class World:
             transactions = Transactions(outlets, source)
         wiring = Wiring(
             era.settings,
-            Adapters(source, objects, models[None], sink, self._clock, transactions, models=others),
+            Adapters(
+                source,
+                objects,
+                models[None],
+                sink,
+                self._clock,
+                transactions,
+                results=SimulatedResults(self.results, process, weather),
+                models=others,
+            ),
             self._telemetry,
             offload=_inline,
             jitter=self._jitter,

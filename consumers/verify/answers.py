@@ -24,6 +24,7 @@ from consumers.verify.records import (
     wrong_end,
 )
 from consumers.verify.repeats import ObjectAt, Repeats, row_text
+from consumers.verify.results import Claim
 from consumers.verify.runs import Again, Between
 
 
@@ -39,9 +40,14 @@ class Answers:
         by_stream: bool,
         exactly_once: bool,
         markers: bool,
+        of_rows: bool,
+        of_objects: bool,
         letters: Letters,
         findings: Findings,
     ) -> None:
+        """`of_rows`, `of_objects`: what has a record (`output.records`)."""
+        self.claims: dict[ObjectAt, list[Claim]] = {}
+        self._of_rows, self._of_objects = of_rows, of_objects
         self.rows = self.marked = self.rejected = self.outside = 0
         self.streams: set[str] = set()
         self.repeats = Repeats()
@@ -136,6 +142,16 @@ class Answers:
                 self._letters.failed(about, want, answer.rows or 0)
         row = END if answer.row is None else answer.row
         known = self._open.get(at)
+        if answer.result is not None:
+            self._claim(
+                partition,
+                offset,
+                Claim(at, about, want, answer.rows or 0, answer.result, partition, offset),
+            )
+            # The rows' own records have ended the object; an end that failed is said here alone.
+            if self._of_rows and answer.error is None and answer.result.rows:
+                self._check_behind(partition, offset, at)
+                return
         if self.is_done(at) or (
             known and (row in known.seen or (row == END and known.end is not None))
         ):
@@ -158,6 +174,23 @@ class Answers:
         self._add(partition, offset, known, answer)
         if in_order and known.end is None:
             self._current[partition] = known
+
+    def _claim(self, partition: int, offset: int, claim: Claim) -> None:
+        claims = self.claims.setdefault(claim.at, [])
+        if claims and self._exactly_once and self._of_rows:
+            text = f"the result of object {claim.at.object_index} of offset {claim.at.offset}"
+            self._tell("repeated", partition, offset, f"{text} came before")
+        if not claims or claims[-1].result.checksum != claim.result.checksum:
+            claims.append(claim)
+        else:
+            claims[-1] = claim
+
+    def _check_behind(self, partition: int, offset: int, at: ObjectAt) -> None:
+        if not self.is_done(at):
+            text = (
+                f"the result of object {at.object_index} of offset {at.offset} is before its rows"
+            )
+            self._tell("disorder", partition, offset, text)
 
     def _in_order(
         self, partition: int, offset: int, sequence: Sequence, at: ObjectAt, row: int
@@ -196,7 +229,12 @@ class Answers:
             known.seen.add(row, row + 1)
             known.limit = selected.stops[0] if selected else 0
         else:
-            self.marked += 1
+            self.marked += answer.result is None
+            if answer.result is not None and not self._of_rows:
+                self._take_whole(known, answer)
+            if self._of_objects and _has_no_result(answer):
+                text = f"{known.about} has neither a result nor an error"
+                self._tell("bad_result", partition, offset, text)
             if answer.error is not None:
                 self.duplicates.failed(known.at)
             if answer.duplicate_of is not None:
@@ -209,6 +247,12 @@ class Answers:
         if known.end is not None and not known.missing:
             self._finish(known.at)
 
+    def _take_whole(self, known: Open, answer: Answer) -> None:
+        """All rows at once: whether they are there is said when the result is looked at."""
+        for start, stop in known.want.rows.within(0, answer.rows or 0):
+            known.seen.add(start, stop)
+        self.rows += answer.result.rows if answer.result else 0
+
     @staticmethod
     def _unwanted(known: Open, row: int) -> str | None:
         if not known.want.is_reference:
@@ -220,6 +264,7 @@ class Answers:
         return None
 
     def _finish(self, at: ObjectAt) -> None:
+        """Its rows, or its result, are on the topic to the end."""
         del self._open[at]
         message = (at.partition, at.offset)
         objects = len(self._asked[at.partition].at(at.offset))
@@ -269,3 +314,7 @@ class Answers:
 
     def _tell(self, kind: Kind, partition: int, offset: int, text: str) -> None:
         self._findings.tell(kind, self._topic, partition, offset, text)
+
+
+def _has_no_result(answer: Answer) -> bool:
+    return (answer.result or answer.error or answer.duplicate_of) is None

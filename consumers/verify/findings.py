@@ -33,6 +33,7 @@ Kind = Literal[
     "bad_dead_letter",
     "commit_ahead",
     "bad_duplicate",
+    "bad_result",
 ]
 
 
@@ -50,6 +51,7 @@ class Report(Struct, frozen=True, kw_only=True):
     """`outside`: records about references that are not between begin and end of what was read.
     `announced_again`: objects answered by a marker that points to an earlier answer.
     `unproven`: objects with neither rows nor dead letter while `output.markers` is off.
+    `results`: objects whose answers were looked up where their record says they are.
     `violated` by kind; `violations` holds the first few of each.
     """
 
@@ -65,6 +67,7 @@ class Report(Struct, frozen=True, kw_only=True):
     outside: int
     unproven: int
     announced_again: int
+    results: int
     violated: dict[str, int]
     violations: tuple[Violation, ...]
 

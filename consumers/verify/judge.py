@@ -5,7 +5,7 @@ each partition in offset order; while `repeated` names partitions of the output 
 once more by `compare`. Memory grows with open objects, gaps, rejections and repeats, not with rows.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from consumers.core.cursor import START, Progress, decode, without_stop
@@ -17,6 +17,7 @@ from consumers.verify.findings import Findings, Report
 from consumers.verify.letters import About, Letters
 from consumers.verify.records import Open
 from consumers.verify.repeats import ObjectAt
+from consumers.verify.results import Claim, Found, wrong_with
 from schemas.codec import SchemaError
 from schemas.dead_letter import decode_dead_letter
 
@@ -37,6 +38,8 @@ class Scope:
     by_stream: bool
     exactly_once: bool
     markers: bool
+    of_rows: bool = True
+    of_objects: bool = False
 
 
 class Judge:
@@ -59,11 +62,13 @@ class Judge:
             scope.by_stream,
             scope.exactly_once,
             scope.markers,
+            scope.of_rows,
+            scope.of_objects,
             self._letters,
             self._findings,
         )
         self._references = self._ignored = self._objects = 0
-        self._dead_letters = self._unproven = 0
+        self._dead_letters = self._unproven = self._results = 0
         self.answer = self._answers.take  # no call of its own: it comes once per row
         self.compare = self._answers.compare
 
@@ -110,6 +115,26 @@ class Judge:
             self._dead_letters += 1
             self._letters.take(partition, offset, letter)
 
+    @property
+    def claims(self) -> Iterable[list[Claim]]:
+        """What records say of results, those of one object together."""
+        return self._answers.claims.values()
+
+    def result(self, claims: list[Claim], found: Found | str) -> None:
+        """What is there of one object's result."""
+        self._results += 1
+        wrong, claim = wrong_with(claims, found)
+        if wrong is not None:
+            place = (self._scope.output_topic, claim.partition, claim.offset)
+            self._findings.tell("bad_result", *place, f"{claim.about}: {wrong}")
+        failed = None if isinstance(found, str) else found.failed
+        if self._scope.of_rows or failed is None:
+            return
+        self._answers.rejected += sum(stop - start for start, stop in failed)
+        for start, stop in failed:
+            for row in range(start, stop):
+                self._letters.rejected(claim.about, row)
+
     def report(self) -> Report:
         for partition in self._asked:
             self._settle(partition)
@@ -130,6 +155,7 @@ class Judge:
             outside=answers.outside,
             unproven=self._unproven,
             announced_again=len(answers.duplicates),
+            results=self._results,
             violated=dict(self._findings.violated),
             violations=tuple(self._findings.violations),
         )

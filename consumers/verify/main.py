@@ -4,15 +4,22 @@ Rule: no worker is asked. The ends of the output topics are looked up after the 
 what was committed then is answered within what is read.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Literal
 
 from consumers import config
 from consumers.adapters.kafka_partitioner import hashed
 from consumers.adapters.kafka_reader import Reader, Spans, Take, offsets, open_reader
-from consumers.ports import Commit
+from consumers.adapters.objects_local import LOCAL, LocalObjects, local_path
+from consumers.adapters.stores import open_objects, places_of_caller, with_clouds
+from consumers.core.places import Places
+from consumers.ports import Commit, Location
 from consumers.verify.findings import Report, render
 from consumers.verify.judge import Judge, Scope
+from consumers.verify.results import AT_A_TIME, look
+from schemas.urls import split_url
 
 __all__ = ["Isolation", "Report", "Until", "render", "verify"]
 
@@ -49,7 +56,40 @@ async def verify(
         again = {partition: answers[partition] for partition in judge.repeated}
         reading.expect(again)
         await reading.each(cfg.output.topic, again, judge.compare)
+        await _follow(cfg, judge, reading)
         return judge.report()
+
+
+async def _follow(cfg: config.Config, judge: Judge, reading: "_Reading") -> None:
+    """Read the results that records name, some at a time."""
+    waiting = list(judge.claims)
+    if not waiting:
+        return
+    reading.expect_more(len(waiting))
+    known = with_clouds(cfg)
+    places = Places(places_of_caller(known))
+    objects = LocalObjects(partial(open_objects, known, lazily=True))
+
+    async def follow_some() -> None:
+        while waiting:
+            claims = waiting.pop()
+            url = claims[-1].result.url
+            judge.result(claims, await look(objects, _location(url, places), url))
+            reading.passed(1)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(min(AT_A_TIME, len(waiting))):
+                tasks.create_task(follow_some())
+    finally:
+        await objects.aclose()
+
+
+def _location(url: str, places: Places) -> Location:
+    if (path := local_path(url)) is not None:
+        return Location(LOCAL, path)
+    store, bucket, key = split_url(url)
+    return Location(bucket, key, store=places.of(store, bucket, key))
 
 
 class _Reading:
@@ -64,9 +104,12 @@ class _Reading:
         self._total += sum(offsets(one.values()) for one in spans)
 
     async def each(self, topic: str, spans: Spans, take: Take) -> None:
-        await self._reader.read(topic, spans, take, self._passed)
+        await self._reader.read(topic, spans, take, self.passed)
 
-    def _passed(self, number: int) -> None:
+    def expect_more(self, number: int) -> None:
+        self._total += number
+
+    def passed(self, number: int) -> None:
         self._done += number
         self._progress(self._done, self._total)
 
@@ -102,6 +145,8 @@ def scope_of(
         by_stream=by_hash or cfg.output.order == "stream",
         exactly_once=cfg.delivery.guarantee == "exactly_once",
         markers=cfg.output.markers,
+        of_rows=cfg.output.records != "objects",
+        of_objects=cfg.output.records != "rows",
     )
 
 

@@ -14,7 +14,7 @@ from consumers.verify.asked import Want
 from consumers.verify.letters import About, Name
 from consumers.verify.repeats import Content, ObjectAt
 from consumers.verify.runs import Runs
-from schemas.prediction import Failure, ObjectId, Source
+from schemas.prediction import Failure, ObjectId, Result, Source
 
 
 class Answer(Struct, gc=False):
@@ -30,6 +30,7 @@ class Answer(Struct, gc=False):
     rows: int | None = None
     duplicate_of: str | None = None
     error: Failure | None = None
+    result: Result | None = None
 
     @property
     def name(self) -> Name:
@@ -105,7 +106,11 @@ def wrong_end(known: Open, answer: Answer) -> str | None:
         return "an object's end has both last and rows"
     rows, want = answer.rows, known.want
     if answer.row is None:
-        if answer.error is None and (rows or known.seen or want.inline_rows):
+        if (
+            answer.result is None
+            and answer.error is None
+            and (rows or known.seen or want.inline_rows)
+        ):
             return "a marker without error ends an object without rows"
         return None if answer.error or want.is_reference else "no reference, but no error either"
     if want.inline_rows not in (None, rows):

@@ -16,11 +16,7 @@ from tests.support.services import Services
 
 @pytest.fixture
 async def shelf(services: Services, s3: Any, bucket: str) -> AsyncIterator[Shelf]:
-    cfg = config.Config(
-        objects=settings(services), output=config.Output(objects=f"s3://{bucket}/{{key}}.jsonl")
-    )
-    results = open_results(cfg)
-    assert results is not None
+    results = open_results(config.Config(objects=settings(services)), f"s3://{bucket}/x.jsonl")
 
     async def read(key: str) -> bytes | None:
         try:

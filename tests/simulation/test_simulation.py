@@ -50,7 +50,7 @@ def test_the_seeds_go_through_every_trouble() -> None:
     assert seen >= {
         "kill", "freeze", "stop", "failed", "fenced", "overwrite", "letter", "generation",
         "resumed inside a record", "transaction", "pointer",
-        "change", "versions", "delete", "partition", "line stopped", "move",
+        "change", "versions", "delete", "partition", "line stopped", "move", "result",
         "several models",
     }  # fmt: skip
     assert repeated > 0

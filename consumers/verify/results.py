@@ -1,0 +1,165 @@
+"""Result objects as the judge follows them: is what a record says of its result true?
+
+Rule: an object is read once, from its first byte to its last, into a temporary file, and its rows
+are looked at there in a thread; nothing of a row is kept but its number and whether it failed.
+Owner: `penstock verify`.
+"""
+
+import asyncio
+import csv
+import gzip
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any, Final, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from consumers.core.ranges import Ranges
+from consumers.errors import Poison, Transient
+from consumers.ports import Location, Objects
+from consumers.verify.asked import Want
+from consumers.verify.letters import About
+from consumers.verify.repeats import ObjectAt
+from schemas.prediction import Failure, Result
+
+# Some megabytes each, and a temporary file.
+AT_A_TIME: Final = 8
+PARQUET_ROWS: Final = 65_536
+
+# A row's number, and whether it has no prediction.
+Row = tuple[int, bool]
+
+
+class Claim(NamedTuple):
+    """What a record says: of which object, where in the output topic, how many rows it has."""
+
+    at: ObjectAt
+    about: About
+    want: Want
+    rows: int
+    result: Result
+    partition: int
+    offset: int
+
+
+@dataclass(slots=True)
+class Found:
+    """What is under a result's name. `wrong`: why its rows could not be read."""
+
+    nbytes: int = 0
+    checksum: str = ""
+    rows: int = 0
+    seen: Ranges | None = None
+    failed: Ranges | None = None
+    wrong: str | None = None
+
+
+class _Line(Struct, gc=False):
+    row: int
+    error: Failure | None = None
+
+
+async def look(objects: Objects, location: Location, url: str) -> Found | str:
+    """What is there, or why nothing is."""
+    with tempfile.TemporaryFile() as file:
+        found, digest = Found(), hashlib.sha256()
+        try:
+            body = await objects.open(location)
+            try:
+                async for chunk in body:
+                    digest.update(chunk)
+                    found.nbytes += len(chunk)
+                    file.write(chunk)
+            finally:
+                await body.aclose()
+        except (Poison, Transient) as error:
+            return str(error)
+        found.checksum = f"sha256:{digest.hexdigest()}"
+        file.seek(0)
+        await asyncio.to_thread(_count, found, file, url)
+        return found
+
+
+def _count(found: Found, file: IO[bytes], url: str) -> None:
+    found.seen, found.failed = Ranges(), Ranges()
+    last = -1
+    try:
+        for row, is_failed in _reader_of(url)(file):
+            if row <= last:
+                found.wrong = f"row {row} comes after row {last}"
+                return
+            last = row
+            found.rows += 1
+            found.seen.add(row, row + 1)
+            if is_failed:
+                found.failed.add(row, row + 1)
+    except (msgspec.MsgspecError, OSError, EOFError, ValueError, KeyError) as error:
+        found.wrong = f"it cannot be read: {error}"
+
+
+def _reader_of(url: str) -> Callable[[IO[bytes]], Iterator[Row]]:
+    if url.endswith(".parquet"):
+        return _parquet
+    if url.endswith(".csv"):
+        return _csv
+    return _packed if url.endswith(".gz") else _lines
+
+
+def _lines(file: IO[bytes]) -> Iterator[Row]:
+    decode = msgspec.json.Decoder(_Line).decode
+    for text in file:
+        line = decode(text)
+        yield line.row, line.error is not None
+
+
+def _packed(file: IO[bytes]) -> Iterator[Row]:
+    with gzip.open(file) as unpacked:
+        yield from _lines(unpacked)  # type: ignore[arg-type]
+
+
+def _csv(file: IO[bytes]) -> Iterator[Row]:
+    csv.field_size_limit(1 << 30)
+    for line in csv.DictReader(text.decode() for text in file):
+        yield int(line["row"]), bool(line["error_code"])
+
+
+def _parquet(file: IO[bytes]) -> Iterator[Row]:
+    from pyarrow import parquet  # noqa: PLC0415 (large, and rarely needed)
+
+    table: Any = parquet.ParquetFile(file)
+    for batch in table.iter_batches(PARQUET_ROWS, columns=["row", "error_code"]):
+        codes = batch.column("error_code").is_valid().to_pylist()
+        yield from zip(batch.column("row").to_pylist(), codes, strict=True)
+
+
+def wrong_with(claims: list[Claim], found: Found | str) -> tuple[str | None, Claim]:
+    """What is not as the records of one object say, and the record that says most of it. A repeat
+    may have answered in other digits, so what is there must be what one of them says.
+    """
+    last = claims[-1]
+    if isinstance(found, str):
+        return f"its result {last.result.url} cannot be read: {found}", last
+    same = [claim for claim in claims if claim.result.checksum == found.checksum]
+    claim = same[-1] if same else last
+    said = claim.result
+    if not same:
+        return (
+            f"its result {said.url} has {found.nbytes} bytes, {found.checksum}; the record says "
+            f"{said.bytes}, {said.checksum}"
+        ), claim
+    if found.wrong is not None:
+        return f"its result {said.url}: {found.wrong}", claim
+    assert found.seen is not None
+    assert found.failed is not None
+    errors = sum(stop - start for start, stop in found.failed)
+    if (found.nbytes, found.rows, errors) != (said.bytes, said.rows, said.errors):
+        return (
+            f"its result {said.url} has {found.nbytes} bytes, {found.rows} rows and {errors} "
+            f"errors; the record says {said.bytes}, {said.rows} and {said.errors}"
+        ), claim
+    if missing := claim.want.rows.within(0, claim.rows).minus(found.seen):
+        return f"its result {said.url} lacks row {missing}", claim
+    return None, claim
