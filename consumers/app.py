@@ -85,7 +85,7 @@ async def _pipeline(cfg: config.Config, adapters: Adapters, telemetry: Telemetry
         cfg,
         adapters.model.version,
         {name: model.version for name, model in adapters.models.items()},
-        input_partitions=partitions[cfg.kafka.input_topic],
+        input_partitions=sum(partitions[topic] for topic in cfg.kafka.inputs),
         output_partitions=partitions[cfg.output.topic],
         dead_letter_partitions=partitions[cfg.output.dead_letter_topic],
     )
@@ -107,7 +107,9 @@ def _transactions(
 ) -> Transactions | None:
     if cfg.delivery.guarantee != "exactly_once":
         return None
-    outlets = KafkaOutlets(cfg.kafka, clock, sink.batch_bytes, compression=cfg.output.compression)
+    outlets = KafkaOutlets(
+        cfg.kafka, clock, sink.batch_bytes, source.where, compression=cfg.output.compression
+    )
     return Transactions(outlets, source)
 
 

@@ -40,6 +40,9 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class Kafka(Section, frozen=True):
     bootstrap_servers: str = "localhost:9092"
     input_topic: str = "refs"
+    # Several topics in one group, in place of `input_topic`.
+    input_topics: Annotated[list[str], Meta(min_length=1)] | None = None
+    input_pattern: Annotated[str, Meta(min_length=1)] | None = None
     group: str = "penstock"
     # Who reads and is the member of the group; aiokafka writes in any case.
     client: Literal["aiokafka", "confluent"] = "aiokafka"
@@ -58,6 +61,18 @@ class Kafka(Section, frozen=True):
     fetch_wait_ms: Positive | None = None
     # A broker restarts, or a partition finds a new leader, in 10 to 60 s.
     timeout_ms: Positive = 120_000
+
+    @property
+    def inputs(self) -> list[str]:
+        """The topics that are read, as far as the configuration names them."""
+        if self.input_pattern is not None:
+            return []
+        return self.input_topics or [self.input_topic]
+
+    @property
+    def input_name(self) -> str:
+        """What is read, for people."""
+        return self.input_pattern or ", ".join(self.inputs)
 
 
 class Access(Section, frozen=True):
@@ -286,9 +301,16 @@ class Config(Section, frozen=True):
     routes: list[Route] = field(default_factory=list)
 
     @property
-    def topics(self) -> tuple[str, str, str]:
-        """The input, output and dead-letter topic."""
-        return self.kafka.input_topic, self.output.topic, self.output.dead_letter_topic
+    def topics(self) -> tuple[str, ...]:
+        """The input topics that are named, the output and the dead-letter topic."""
+        return *self.kafka.inputs, self.output.topic, self.output.dead_letter_topic
+
+    def of_input(self, topic: str) -> "Config":
+        """As if this were the only input."""
+        kafka = msgspec.structs.replace(
+            self.kafka, input_topic=topic, input_topics=None, input_pattern=None
+        )
+        return msgspec.structs.replace(self, kafka=kafka)
 
     def with_each_model(self) -> "dict[str, Config]":
         """As it is for each of `[[models]]`, by its name: the one is in `model`."""

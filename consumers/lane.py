@@ -20,7 +20,7 @@ from consumers.core.ledger import Ledger
 from consumers.core.line_stop import LetterAccount, LineLimits, LineStop
 from consumers.core.order import Order, PartitionOrder, Release, Room, StreamOrder
 from consumers.core.stall import Snapshot, holder
-from consumers.ports import Commit, Record
+from consumers.ports import Commit, Record, Where
 
 MakeTickets = Callable[["Lane", Record], Sequence[Ticket]]
 
@@ -34,7 +34,8 @@ class Lane:
 
     def __init__(
         self,
-        partition: int,
+        number: int,
+        where: Where,
         generation: int,
         start: Commit,
         *,
@@ -46,10 +47,11 @@ class Lane:
         line: LineLimits,
         stream_share: Share | None = None,
     ) -> None:
-        """With a `stream_share`, order is kept per stream only. `on_jobs`: there are jobs again,
-        for each model.
+        """`number` is what the source calls it. With a `stream_share`, order is kept per stream
+        only. `on_jobs`: there are jobs again, for each model.
         """
-        self.partition = partition
+        self.number = number
+        self.topic, self.partition = where
         self.generation = generation
         self._committed = start
         begin = position.read(start.next_offset, start.metadata, line)
@@ -57,7 +59,7 @@ class Lane:
             log.warning(
                 "partition %d: not all of the commit's metadata could be read (%.40r); what the "
                 "rest would have said is repeated",
-                partition,
+                self.partition,
                 start.metadata,
             )
         self.ledger = Ledger(begin.progress)
@@ -87,7 +89,7 @@ class Lane:
 
     def __repr__(self) -> str:
         return (
-            f"partition {self.partition}, generation {self.generation}: {self.ledger!r}, "
+            f"{self.topic}/{self.partition}, generation {self.generation}: {self.ledger!r}, "
             f"{len(self._backlog)} not looked at"
         )
 

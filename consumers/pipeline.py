@@ -138,7 +138,7 @@ class Pipeline:
 
     async def _check_places(self, partitions: Collection[int]) -> None:
         """Partitions may have been added since the output topic was looked at."""
-        wanted = max(partitions, default=0) + 1
+        wanted = max((self._source.where(n).partition for n in partitions), default=0) + 1
         if self._output_partitions is None or wanted <= self._output_partitions:
             return
         labels = self._settings.labels
@@ -159,10 +159,10 @@ class Pipeline:
         return lane
 
     def _end(self, lane: Lane) -> None:
-        if self._lanes.get(lane.partition) is lane:
+        if self._lanes.get(lane.number) is lane:
             log.info("closed %r", lane)
             lane.close()
-            del self._lanes[lane.partition]
+            del self._lanes[lane.number]
             self.wiring.discard_dead()
             self.wiring.telemetry.partitions.set(len(self._lanes))
 
@@ -174,7 +174,7 @@ class Pipeline:
             lane.stopped,
         )
         self.wiring.discard_dead()
-        self._source.pause(lane.partition)
+        self._source.pause(lane.number)
         # Counted again: partitions may have been added since the start.
         if len(self.stopped) >= max(self._settings.input_partitions, self._source.partitions()):
             self._failure = Fatal(

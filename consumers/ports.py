@@ -14,8 +14,8 @@ from consumers.core.places import DEFAULT
 
 
 class Record(NamedTuple):
-    """A Kafka message of the input topic. `timestamp_ms` is the broker's or
-    producer's epoch time.
+    """A Kafka message of an input topic. `timestamp_ms` is the broker's or producer's epoch time;
+    `partition` is the number that the source has for it.
     """
 
     partition: int
@@ -23,6 +23,13 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp_ms: int
+
+
+class Where(NamedTuple):
+    """A partition of an input topic."""
+
+    topic: str
+    partition: int
 
 
 class Commit(NamedTuple):
@@ -49,7 +56,11 @@ class Rebalance(Protocol):
 
 
 class Source(Protocol):
-    """The input topic, as one member of the consumer group. Used by one task, except `commit`."""
+    """The input topics, as one member of the consumer group. Used by one task, except `commit`.
+
+    Partitions have a number for each here: their own where there is one topic, any where there are
+    several; `where` says which is which.
+    """
 
     async def start(self, rebalance: Rebalance) -> None:
         """Join the group. Raises `Unreachable`, or `Fatal` for what waiting cannot mend."""
@@ -73,6 +84,10 @@ class Source(Protocol):
         """Fetch nothing of it for the rest of this assignment."""
         ...
 
+    def where(self, partition: int) -> Where:
+        """Topic and partition behind a number of ours, for good."""
+        ...
+
     def reached(self) -> Mapping[int, int]:
         """Where the next read of each partition of ours begins. All records before were given out;
         behind the last of them may be offsets that are none, as a transaction's end is.
@@ -80,7 +95,7 @@ class Source(Protocol):
         ...
 
     def partitions(self) -> int:
-        """How many the topic has, as far as is known by now: it may grow."""
+        """How many the topics have, as far as is known by now: they may grow."""
         ...
 
     async def end_offsets(self) -> Mapping[int, int]:

@@ -48,11 +48,12 @@ def for_worker(
     dead_letter_partitions: int,
 ) -> Settings:
     """For a member of the consumer group. `versions` of the models beside the default one."""
+    _check_inputs(cfg)
     is_same = cfg.output.partitioning == "same"
     return _settings(
         cfg,
         Labels(
-            cfg.kafka.input_topic,
+            cfg.kafka.input_name,
             cfg.output.topic,
             cfg.model.name,
             model_version,
@@ -73,6 +74,31 @@ def for_worker(
         models={name: _terms(one) for name, one in cfg.with_each_model().items()},
         routes=routes_of(cfg),
     )
+
+
+def _check_inputs(cfg: config.Config) -> None:
+    kafka, template = cfg.kafka, cfg.output.objects
+    if kafka.input_topics and kafka.input_pattern:
+        raise Fatal(
+            "kafka.input_topics and kafka.input_pattern: set one of them", exit_code=EXIT_USAGE
+        )
+    try:
+        re.compile(kafka.input_pattern or "")
+    except re.error as error:
+        what = f"is no regular expression: {error}"
+        raise Fatal(f"kafka.input_pattern {what}", exit_code=EXIT_USAGE) from None
+    is_one = len(kafka.inputs) == 1
+    if kafka.client == "confluent" and not is_one:
+        raise Fatal(
+            'kafka.client = "confluent" reads one topic; several are read by "aiokafka"',
+            exit_code=EXIT_USAGE,
+        )
+    if template and not is_one and not ("{key}" in template or "{topic}" in template):
+        raise Fatal(
+            f"output.objects: {template!r} gives records of several topics one name; put in "
+            "{topic} or {key}",
+            exit_code=EXIT_USAGE,
+        )
 
 
 def for_call(

@@ -36,11 +36,12 @@ class Watchdog:
             snapshots = {partition: lane.snapshot for partition, lane in self._lanes.items()}
             found = stall.look(self._clock.now(), snapshots, self._telemetry.retries)
             if found is not None:
+                lane = self._lanes[found.partition]
                 raise Fatal(
-                    f"partition {found.partition} stands still since {found.still_s:.0f} s "
+                    f"{lane.topic}/{lane.partition} stands still since {found.still_s:.0f} s "
                     f"(limits.stall_ms): {found.snapshot.stage} holds offset "
                     f"{found.snapshot.offset}.\n"
-                    f"{self._lanes[found.partition]!r}.\n"
+                    f"{lane!r}.\n"
                     "Nothing is lost: start the worker again, it goes on at the last commit.",
                     exit_code=EXIT_UNREACHABLE,
                 )

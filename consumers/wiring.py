@@ -150,6 +150,7 @@ class Wiring:
     ) -> Lane:
         return Lane(
             partition,
+            self.adapters.source.where(partition),
             generation,
             start,
             budget=self.budget,

@@ -121,6 +121,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "schemas",
     },
     "consumers.testing": {
+        "consumers.encodings",
         "consumers.adapters",
         "consumers.core",
         "consumers.errors",
@@ -135,10 +136,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "consumers.handlers": set(),
     "consumers.verify": {
+        "consumers.errors",
         "consumers.adapters",
         "consumers.config",
         "consumers.core",
-        "consumers.errors",
         "consumers.ports",
         "schemas",
     },

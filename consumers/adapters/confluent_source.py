@@ -40,7 +40,7 @@ from consumers.adapters.kafka_source import (
 )
 from consumers.adapters.kafka_thread import CallThread
 from consumers.errors import Fatal
-from consumers.ports import Commit, Rebalance, Record
+from consumers.ports import Commit, Rebalance, Record, Where
 
 log = logging.getLogger(__name__)
 
@@ -193,6 +193,9 @@ class ConfluentSource:
 
     def pause(self, partition: int) -> None:
         self._for_good.add(partition)
+
+    def where(self, partition: int) -> Where:
+        return Where(self._topic, partition)
 
     def reached(self) -> Mapping[int, int]:
         return self._inbox.given_up_to()

@@ -17,21 +17,29 @@ from consumers.adapters.kafka_client import connection, opened, within
 MAX_PENDING = 10_000
 
 
+def announced_on(settings: config.Kafka) -> str:
+    """Of several topics the first; another one is named by a configuration of its own."""
+    return (settings.inputs or [settings.input_topic])[0]
+
+
 class Announcer:
     """Get one from `announcing`."""
 
     def __init__(self, producer: Any, settings: config.Kafka) -> None:
         self.acknowledged = 0
         self._producer = producer
-        self._topic = settings.input_topic
+        self._topic = announced_on(settings)
         self._timeout_s = settings.timeout_ms / 1000
         self._pending: deque[Awaitable[Any]] = deque()
 
-    async def send(self, value: bytes, key: bytes, partition: int | None = None) -> None:
+    async def send(
+        self, value: bytes, key: bytes, partition: int | None = None, *, topic: str | None = None
+    ) -> None:
         """In the order of the calls. Without a partition the key decides."""
-        async with within(f"a message to {self._topic}", self._timeout_s):
+        topic = topic or self._topic
+        async with within(f"a message to {topic}", self._timeout_s):
             self._pending.append(
-                await self._producer.send(self._topic, value, key=key, partition=partition)
+                await self._producer.send(topic, value, key=key, partition=partition)
             )
         if len(self._pending) > MAX_PENDING:
             await self._next_acknowledged()
@@ -41,9 +49,9 @@ class Announcer:
         while self._pending:
             await self._next_acknowledged()
 
-    async def partitions(self) -> int:
-        async with within(f"a question about topic {self._topic}", self._timeout_s):
-            return len(await self._producer.partitions_for(self._topic))
+    async def partitions(self, topic: str) -> int:
+        async with within(f"a question about topic {topic}", self._timeout_s):
+            return len(await self._producer.partitions_for(topic))
 
     async def _next_acknowledged(self) -> None:
         async with within(f"the delivery of a message to {self._topic}", self._timeout_s):

@@ -10,6 +10,7 @@ from typing import Protocol
 from aiokafka import TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
 
+from consumers.adapters.kafka_numbers import Numbers
 from consumers.adapters.kafka_places import Places
 from consumers.ports import Commit, Rebalance
 
@@ -27,14 +28,17 @@ class Membership(Protocol):
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-    def __init__(self, source: Membership, places: Places, rebalance: Rebalance) -> None:
+    def __init__(
+        self, source: Membership, numbers: Numbers, places: Places, rebalance: Rebalance
+    ) -> None:
+        self._numbers = numbers
         self._source = source
         self._places = places
         self._rebalance = rebalance
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         try:
-            await self._rebalance.revoked([where.partition for where in revoked])
+            await self._rebalance.revoked([self._numbers.number(where) for where in revoked])
         except BaseException as error:
             self._source.keep_failure(error)
             raise
@@ -42,7 +46,7 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
             self._source.now_joining()
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        numbers = [where.partition for where in assigned]
+        numbers = [self._numbers.number(where) for where in assigned]
         try:
             starts = await self._places.starts(numbers)
             await self._source.seek(starts)

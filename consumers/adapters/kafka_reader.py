@@ -4,6 +4,7 @@ Rule: nothing is committed and nobody is disturbed. Progress is seen by position
 as offsets have gaps.
 """
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -43,19 +44,27 @@ class Reader:
         self._isolation = isolation
         self._admin = admin
 
-    async def committed(self, partitions: Iterable[int]) -> dict[int, Commit]:
+    async def inputs(self) -> list[str]:
+        """The input topics; with a pattern those that there are now."""
+        pattern = self._settings.input_pattern
+        if pattern is None:
+            return self._settings.inputs
+        async with within("a question about the topics", self._timeout_s):
+            return sorted(filter(re.compile(pattern).match, await self._admin.list_topics()))
+
+    async def committed(self, topic: str, partitions: Iterable[int]) -> dict[int, Commit]:
         """The group's next offset and cursor by input partition, where it has one."""
-        topic, group = self._settings.input_topic, self._settings.group
+        group = self._settings.group
         parts = [TopicPartition(topic, number) for number in partitions]
         async with within("a question about the committed offsets", self._timeout_s):
             found = await positions(self._admin._client, group, parts)
         return {part.partition: commit for part, commit in found.items() if commit is not None}
 
-    async def stopped(self, partitions: Iterable[int]) -> dict[int, int]:
+    async def stopped(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         """The offset at which the line of an input partition stands still, where one does."""
         return {
             partition: commit.next_offset + mark.beyond
-            for partition, commit in (await self.committed(partitions)).items()
+            for partition, commit in (await self.committed(topic, partitions)).items()
             if (mark := without_stop(commit.metadata)[1]) is not None
         }
 

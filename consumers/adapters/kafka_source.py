@@ -1,4 +1,4 @@
-"""The input topic by aiokafka: one member of the consumer group.
+"""The input topics by aiokafka: one member of the consumer group.
 
 Rule: nothing is read before `assigned` returned, nothing is committed after `revoked` returned; a
 listener that fails ends the worker, because aiokafka itself would log it and go on. A rebalance may
@@ -15,6 +15,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka import errors as kafka_errors
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.structs import OffsetAndMetadata
 
 from consumers import config
@@ -30,10 +31,11 @@ from consumers.adapters.kafka_client import (
 )
 from consumers.adapters.kafka_gone import Gone, for_ourselves
 from consumers.adapters.kafka_listener import Listener
+from consumers.adapters.kafka_numbers import Numbers
 from consumers.adapters.kafka_places import Places, check_joined
 from consumers.adapters.kafka_positions import positions
 from consumers.errors import EXIT_UNREACHABLE, Fatal, Transient
-from consumers.ports import Commit, Rebalance, Record
+from consumers.ports import Commit, Rebalance, Record, Where
 from schemas.cloud_events import structured
 
 log = logging.getLogger(__name__)
@@ -67,7 +69,7 @@ class KafkaSource:
 
     def __init__(self, settings: config.Kafka, *, drain_ms: int) -> None:
         self._settings = settings
-        self._topic = settings.input_topic
+        self._numbers = Numbers(settings)
         self._timeout_s = settings.timeout_ms / 1000
         rebalance_timeout_ms = min(drain_ms + 10_000, REQUEST_TIMEOUT_MS - 5_000)
         self._consumer = AIOKafkaConsumer(
@@ -81,7 +83,7 @@ class KafkaSource:
             max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
             metadata_max_age_ms=METADATA_MAX_AGE_MS,
             fetch_max_wait_ms=settings.fetch_wait_ms or FETCH_WAIT_MS,
-            partition_assignment_strategy=(RangePartitionAssignor,),
+            partition_assignment_strategy=_assignors(settings),
             client_rack=settings.client_rack,
         )
         self._places = Places(self, self._timeout_s)
@@ -96,13 +98,16 @@ class KafkaSource:
         await start(self._consumer, self._settings, "the start of the consumer")
         self._rebalance = rebalance
         self.now_joining()
-        self._consumer.subscribe([self._topic], listener=Listener(self, self._places, rebalance))
+        listener = Listener(self, self._numbers, self._places, rebalance)
+        pattern = self._settings.input_pattern
+        if pattern is not None:
+            self._consumer.subscribe(pattern=pattern, listener=listener)
+        else:
+            self._consumer.subscribe(self._settings.inputs, listener=listener)
 
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
         self._check()
-        wanted = [
-            TopicPartition(self._topic, number) for number in partitions if number in self._ours
-        ]
+        wanted = [self._numbers.of(number) for number in partitions if number in self._ours]
         if not wanted and self._joining_since_s is None:
             await asyncio.sleep(wait_ms / 1000)
             self._check()
@@ -114,21 +119,26 @@ class KafkaSource:
             found = {}
         except Gone as gone:
             for where, offset in gone.offsets.items():
-                if where.partition in self._ours and self._rebalance is not None:
-                    await self._places.find(where.partition, offset, self._rebalance)
+                number = self._numbers.number(where)
+                if number in self._ours and self._rebalance is not None:
+                    await self._places.find(number, offset, self._rebalance)
             found = {}
         self._check()
         return [
             Record(
-                message.partition,
+                number,
                 message.offset,
                 message.key,
                 structured(message.value, message.headers) if message.headers else message.value,
                 message.timestamp,
             )
-            for messages in found.values()
+            for where, messages in found.items()
+            for number in (self._numbers.number(where),)
             for message in messages
         ]
+
+    def where(self, partition: int) -> Where:
+        return Where(*self._numbers.of(partition))
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         starts = await self.committed(partitions)
@@ -141,7 +151,7 @@ class KafkaSource:
         try:
             with translated("a read of the input topic"), for_ourselves():
                 found: dict[Any, Any] = await self._consumer.getmany(
-                    *wanted or (TopicPartition(self._topic, NO_PARTITION),),
+                    *wanted or (TopicPartition(self._settings.input_topic, NO_PARTITION),),
                     timeout_ms=wait_ms,
                     max_records=MAX_RECORDS,
                 )
@@ -156,7 +166,7 @@ class KafkaSource:
             ) from error
 
     async def span(self, partition: int) -> tuple[int, int]:
-        where = TopicPartition(self._topic, partition)
+        where = self._numbers.of(partition)
         async with answered_within("a question about the ends of a partition", QUESTION_S):
             begins = await self._consumer.beginning_offsets([where])
             ends = await self._consumer.end_offsets([where])
@@ -164,7 +174,7 @@ class KafkaSource:
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
         offsets = {
-            TopicPartition(self._topic, number): OffsetAndMetadata(*commit)
+            self._numbers.of(number): OffsetAndMetadata(*commit)
             for number, commit in commits.items()
             if number in self._ours
         }
@@ -179,7 +189,7 @@ class KafkaSource:
     def pause(self, partition: int) -> None:
         # A partition that is about to be handed back needs no pause.
         with suppress(kafka_errors.IllegalStateError):
-            self._consumer.pause(TopicPartition(self._topic, partition))
+            self._consumer.pause(self._numbers.of(partition))
 
     def reached(self) -> Mapping[int, int]:
         states = self._states()
@@ -194,17 +204,18 @@ class KafkaSource:
         if subscription is None or subscription.assignment is None:
             return []
         state_value = subscription.assignment.state_value
-        found = [(each, state_value(TopicPartition(self._topic, each))) for each in self._ours]
+        found = [(each, state_value(self._numbers.of(each))) for each in self._ours]
         return [(each, state) for each, state in found if state is not None]
 
     def partitions(self) -> int:
-        return len(self._consumer.partitions_for_topic(self._topic) or ())
+        topics = self._settings.inputs or self._consumer.subscription()
+        return sum(len(self._consumer.partitions_for_topic(topic) or ()) for topic in topics)
 
     async def end_offsets(self) -> Mapping[int, int]:
-        wanted = [TopicPartition(self._topic, number) for number in self._ours]
+        wanted = [self._numbers.of(number) for number in self._ours]
         async with answered_within("a question about the end of the input topic", END_OFFSETS_S):
             ends = await self._consumer.end_offsets(wanted)
-        return {where.partition: offset for where, offset in ends.items()}
+        return {self._numbers.number(where): offset for where, offset in ends.items()}
 
     async def stop(self) -> None:
         if not self.has_stopped:
@@ -220,13 +231,16 @@ class KafkaSource:
         """Offset and metadata of the group; partitions without a commit start at the earliest
         record. Raises `Transient`.
         """
-        wanted = [TopicPartition(self._topic, number) for number in partitions]
+        wanted = [self._numbers.of(number) for number in partitions]
         what = "a question about the committed offsets"
         async with answered_within(what, min(QUESTION_S, self._timeout_s)):
             found = await positions(self._consumer._client, self._settings.group, wanted)
             fresh = [where for where, commit in found.items() if commit is None]
             begins = await self._consumer.beginning_offsets(fresh) if fresh else {}
-        return {where.partition: commit or Commit(begins[where]) for where, commit in found.items()}
+        return {
+            self._numbers.number(where): commit or Commit(begins[where])
+            for where, commit in found.items()
+        }
 
     def keep_failure(self, error: BaseException) -> None:
         self._failure = self._failure or error
@@ -244,12 +258,24 @@ class KafkaSource:
     async def seek(self, starts: Mapping[int, Commit]) -> None:
         with suppress(kafka_errors.IllegalStateError):  # a partition that has just left
             for number, commit in starts.items():
-                self._consumer.seek(TopicPartition(self._topic, number), commit.next_offset)
+                self._consumer.seek(self._numbers.of(number), commit.next_offset)
 
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
         check_joined(self._settings.group, self._joining_since_s, self._timeout_s)
+
+
+def _assignors(settings: config.Kafka) -> tuple[Any, ...]:
+    """By range each topic's first partitions would all go to the same member. It stays the second
+    choice, for members of before, as a group has one that all of them know.
+    """
+    is_one = settings.inputs == [settings.input_topic] and settings.input_topics is None
+    return (
+        (RangePartitionAssignor,)
+        if is_one
+        else (RoundRobinPartitionAssignor, RangePartitionAssignor)
+    )
 
 
 def _now_s() -> float:

@@ -8,7 +8,8 @@ is never used again. Owner: one publish task per outlet.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -20,7 +21,7 @@ from consumers.adapters.kafka_batches import BATCH_BYTES, batches
 from consumers.adapters.kafka_client import connection, reason, translated
 from consumers.adapters.kafka_producers import give_up, seen
 from consumers.errors import Fenced, Transient, Unreachable
-from consumers.ports import Clock, Commit, Outgoing
+from consumers.ports import Clock, Commit, Outgoing, Where
 
 log = logging.getLogger(__name__)
 
@@ -47,31 +48,34 @@ _STALE = (
 
 
 class KafkaOutlets:
-    """`batch_bytes`: the most that a topic takes, by topic; the sink learns it."""
+    """`batch_bytes`: the most that a topic takes, by topic; the sink learns it. `where`:
+    of the source, where there are several inputs."""
 
     def __init__(
         self,
         settings: config.Kafka,
         clock: Clock,
         batch_bytes: Mapping[str, int],
+        where: Callable[[int], Where] | None = None,
         *,
         compression: str = "none",
     ) -> None:
+        self._where = where or partial(Where, settings.input_topic)
         self._settings = settings
         self._batch_bytes = batch_bytes
         self._clock = clock
         self._compression = compression
 
     async def open(self, partition: int) -> "KafkaOutlet":
-        settings = self._settings
+        settings, where = self._settings, self._where(partition)
         producer = AIOKafkaProducer(
             **connection(settings),
-            transactional_id=transactional_id(settings, partition),
+            transactional_id=transactional_id(settings.group, where),
             transaction_timeout_ms=int(TRANSACTION_TIMEOUT_S * 1000),
             max_batch_size=BATCH_BYTES,
             compression_type=None if self._compression == "none" else self._compression,
         )
-        source = TopicPartition(settings.input_topic, partition)
+        source = TopicPartition(*where)
         outlet = KafkaOutlet(producer, settings.group, source, self._clock, self._batch_bytes)
         try:
             await outlet.start()
@@ -81,11 +85,11 @@ class KafkaOutlets:
         return outlet
 
 
-def transactional_id(settings: config.Kafka, partition: int) -> str:
+def transactional_id(group: str, where: Where) -> str:
     """No two inputs share one: no topic's name has a `/`, so the last two tell where
     the group's ends.
     """
-    return f"{settings.group}/{settings.input_topic}/{partition}"
+    return f"{group}/{where.topic}/{where.partition}"
 
 
 class KafkaOutlet:

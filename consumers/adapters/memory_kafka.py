@@ -14,6 +14,7 @@ from consumers.ports import (
     Outgoing,
     Rebalance,
     Record,
+    Where,
 )
 
 
@@ -112,6 +113,9 @@ class MemorySource:
 
     def pause(self, partition: int) -> None:
         return
+
+    def where(self, partition: int) -> Where:
+        return Where("refs", partition)
 
     def reached(self) -> Mapping[int, int]:
         return {

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from consumers.adapters.objects_local import LOCAL, local_files, local_path
 from consumers.core.places import Places
 from consumers.errors import EXIT_USAGE, Fatal, Poison
-from consumers.ports import Commit, Objects, Outgoing, Rebalance, Record
+from consumers.ports import Commit, Objects, Outgoing, Rebalance, Record, Where
 from schemas.codec import SchemaError, encode_reference
 from schemas.reference import Reference
 from schemas.urls import split_url
@@ -93,6 +93,9 @@ class UrlSource:
 
     def pause(self, partition: int) -> None:
         return
+
+    def where(self, partition: int) -> Where:
+        return Where("predict", partition)
 
     def reached(self) -> Mapping[int, int]:
         return {}

@@ -149,7 +149,7 @@ def redrive(context: Context, choice: Choice, dry_run: bool, latest: bool, origi
                     cfg, choice, how, originals=originals, latest=latest, progress=progress
                 )
         finally:
-            for line in how.lines(cfg.kafka.input_topic):
+            for line in how.lines(cfg.kafka.input_name):
                 click.echo(line)
 
     run_async(work())

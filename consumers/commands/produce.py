@@ -12,6 +12,7 @@ from consumers.commands.shared import Context, common, counting, pass_context, r
 @pass_context
 def produce(context: Context, urls: tuple[str, ...], stream: str | None) -> None:
     """Announce objects that are in the store (URLs or globs): one reference each."""
+    from consumers.adapters.kafka_announcer import announced_on
     from consumers.adapters.stores import open_objects, with_clouds
     from consumers.ops.produce import produce as announce
 
@@ -24,7 +25,7 @@ def produce(context: Context, urls: tuple[str, ...], stream: str | None) -> None
                 sent = await announce(cfg, objects, urls, stream=stream, on_sent=count)
         finally:
             await objects.aclose()
-        click.echo(f"announced {sent.references:,} objects on {cfg.kafka.input_topic}")
+        click.echo(f"announced {sent.references:,} objects on {announced_on(cfg.kafka)}")
         if sent.hint:
             click.echo(f"hint: {sent.hint}", err=True)
 

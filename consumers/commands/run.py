@@ -57,7 +57,7 @@ def say_start(resolved: config.Resolved, path: Path | None) -> None:
         "worker %s: %s of %s as group %s; store %s; model %s at %s (%s, %s); window %d rows or "
         "%d ms; to %s, %s",
         version(DISTRIBUTION),
-        cfg.kafka.input_topic,
+        cfg.kafka.input_name,
         cfg.kafka.bootstrap_servers,
         cfg.kafka.group,
         config.shown_url(cfg.objects.endpoint_url or "AWS"),

@@ -26,6 +26,9 @@ class Owner(Protocol):
     """The lane of a ticket, as far as a stage that holds one of its blocks needs to know it."""
 
     @property
+    def topic(self) -> str: ...
+
+    @property
     def partition(self) -> int: ...
 
     @property

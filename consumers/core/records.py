@@ -251,7 +251,7 @@ class Records:
             "attributes": origin.attributes if origin else None,
         }
         return RecordFrame(
-            topic=self._labels.input_topic,
+            topic=ticket.owner.topic,
             partition=ticket.owner.partition,
             offset=ticket.record.offset,
             object_index=ticket.index,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from consumers.core.blocks import Ticket
 from schemas.reference import day_of
 
-FIELDS = frozenset({"store", "bucket", "key", "stream", "date", "partition", "offset"})
+FIELDS = frozenset({"store", "bucket", "key", "stream", "date", "topic", "partition", "offset"})
 # By the end of the template.
 FORMATS = ("jsonl", "jsonl.gz", "csv", "parquet")
 
@@ -84,7 +84,7 @@ class ResultNames:
         if ticket.reference is None or ticket.reference.rows is None:
             return ""
         owner, record = ticket.owner, ticket.record
-        return f".rows-{owner.partition}-{record.offset}-{ticket.index}"
+        return f".rows-{owner.topic}-{owner.partition}-{record.offset}-{ticket.index}"
 
 
 def _format_of(template: str) -> str:
@@ -102,7 +102,7 @@ def _values(ticket: Ticket) -> Mapping[str, str]:
     reference, owner, record = ticket.reference, ticket.owner, ticket.record
     origin = reference or ticket.inline
     bucket = reference.bucket if reference else "inline"
-    key = reference.key if reference else f"{owner.partition}/{record.offset}"
+    key = reference.key if reference else f"{owner.topic}/{owner.partition}/{record.offset}"
     if bucket.endswith("://"):  # a file of this machine, by its whole path
         bucket, key = bucket.removesuffix("://"), key.lstrip("/")
     event_time = origin.event_time if origin else None
@@ -112,6 +112,7 @@ def _values(ticket: Ticket) -> Mapping[str, str]:
         "key": key,
         "stream": ticket.stream,
         "date": day_of(record.timestamp_ms if event_time is None else event_time),
+        "topic": owner.topic,
         "partition": str(owner.partition),
         "offset": str(record.offset),
     }

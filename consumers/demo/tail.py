@@ -163,6 +163,6 @@ async def looking_on(
 
         async def committed() -> Mapping[int, Commit]:
             async with open_reader(cfg.kafka, isolation) as reader:
-                return await reader.committed(references.partitions)
+                return await reader.committed(cfg.kafka.input_topic, references.partitions)
 
         yield Tail(cfg, references, answers, answered, committed, on_answered)

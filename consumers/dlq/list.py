@@ -86,16 +86,17 @@ async def list_letters(
         async with aclosing(letters(cfg, reader, choice, listing.seen, progress)) as found:
             async for filed in found:
                 (on_letter or listing.add)(filed)
-        inputs = await reader.spans(cfg.kafka.input_topic)
-        listing.stops = list(_told(cfg, await reader.stopped(inputs)))
+        for topic in await reader.inputs():
+            stopped = await reader.stopped(topic, await reader.spans(topic))
+            listing.stops += _told(cfg.kafka.group, topic, stopped)
     return listing
 
 
-def _told(cfg: config.Config, stopped: dict[int, int]) -> Iterable[str]:
+def _told(group: str, topic: str, stopped: dict[int, int]) -> Iterable[str]:
     for partition, offset in sorted(stopped.items()):
         yield (
-            f"line stopped: group {cfg.kafka.group} stands still at "
-            f"{cfg.kafka.input_topic}/{partition}/{offset}. Mend the cause, then start its worker "
+            f"line stopped: group {group} stands still at "
+            f"{topic}/{partition}/{offset}. Mend the cause, then start its worker "
             "again: it goes on there"
         )
 

@@ -7,7 +7,7 @@ nothing is remembered from one run to the next. Owner: the command.
 
 import binascii
 from base64 import b64decode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -159,35 +159,40 @@ class _Asked:
 
 
 class _Sender:
-    """Back to the input topic, or only counted."""
+    """Back to the input topic that it came from, or only counted."""
 
-    def __init__(self, topic: str, how: Redriven, announcer: Announcer | None, wide: int) -> None:
-        self._topic = topic
+    def __init__(self, how: Redriven, announcer: Announcer | None, wide: Mapping[str, int]) -> None:
+        """`wide`: how many partitions each input topic has."""
         self._how = how
         self._announcer = announcer
-        self._partitions = wide
+        self._wide = wide
 
     async def send(self, letter: DeadLetter, value: bytes) -> None:
         if self._announcer is None:
             self._how.sent += 1
             return
         source = letter.source
-        is_there = source.topic == self._topic and source.partition < self._partitions
+        is_there = source.partition < self._wide.get(source.topic, 0)
         await self._announcer.send(
-            value, letter.stream.encode(), source.partition if is_there else None
+            value,
+            letter.stream.encode(),
+            source.partition if is_there else None,
+            topic=source.topic if source.topic in self._wide else None,
         )
         self._how.sent = self._announcer.acknowledged
 
 
 @asynccontextmanager
 async def _sender(cfg: config.Config, how: Redriven) -> AsyncIterator[_Sender]:
-    topic = cfg.kafka.input_topic
     if how.dry:
-        yield _Sender(topic, how, None, 0)
+        yield _Sender(how, None, {})
         return
     async with announcing(cfg.kafka) as announcer:
         try:
-            yield _Sender(topic, how, announcer, await announcer.partitions())
+            async with open_reader(cfg.kafka, "read_committed") as reader:
+                topics = await reader.inputs()
+            wide = {topic: await announcer.partitions(topic) for topic in topics}
+            yield _Sender(how, announcer, wide)
             await announcer.settle()
         finally:
             how.sent = announcer.acknowledged

@@ -186,6 +186,7 @@ class Status:
 
 def _assignment(lane: Lane, lag: int | None) -> dict[str, Any]:
     return {
+        "topic": lane.topic,
         "partition": lane.partition,
         "generation": lane.generation,
         "next_offset": lane.ledger.next_offset,

@@ -30,11 +30,12 @@ async def check_topics(cfg: config.Config, sink: Sink) -> dict[str, int]:
                 f"may have: set it to {2 * LEAST_RECORD_BYTES:,} or more",
                 exit_code=EXIT_USAGE,
             )
-    wanted, found = counts[cfg.kafka.input_topic], counts[cfg.output.topic]
-    if cfg.output.partitioning == "same" and found < wanted:
-        raise Fatal(
-            f"{cfg.output.topic} has {found} partitions, {cfg.kafka.input_topic} has {wanted}; "
-            "add partitions, or set output.partitioning = 'stream'",
-            exit_code=EXIT_USAGE,
-        )
+    found = counts[cfg.output.topic]
+    for topic in cfg.kafka.inputs:
+        if cfg.output.partitioning == "same" and found < counts[topic]:
+            raise Fatal(
+                f"{cfg.output.topic} has {found} partitions, {topic} has {counts[topic]}; "
+                "add partitions, or set output.partitioning = 'stream'",
+                exit_code=EXIT_USAGE,
+            )
     return counts

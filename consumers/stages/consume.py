@@ -41,7 +41,7 @@ class Consume:
 
     async def run(self) -> None:
         while not self._stopping:
-            wanted = [lane.partition for lane in self._lanes.values() if lane.wants_records]
+            wanted = [lane.number for lane in self._lanes.values() if lane.wants_records]
             records = await self._source.poll(wanted, POLL_WAIT_MS)
             for record in records:
                 lane = self._lanes.get(record.partition)
@@ -101,7 +101,7 @@ class Intake:
         if isinstance(message, Ignored):
             return []
         if isinstance(message, Inline):
-            stream = message.stream or _fallback_stream(record)
+            stream = message.stream or _fallback_stream(lane, record)
             return self._routed(lane, record, 0, stream, None, message)
         key = "" if message.announced else _key_text(record)
         return [
@@ -162,7 +162,7 @@ class Intake:
 
     @staticmethod
     def _not_a_reference(lane: Lane, record: Record, message: str) -> Ticket:
-        ticket = Ticket(lane, record, 0, _fallback_stream(record), None)
+        ticket = Ticket(lane, record, 0, _fallback_stream(lane, record), None)
         ticket.close(Rejection("bad_reference", message, "consume"))
         return ticket
 
@@ -189,9 +189,9 @@ def _key_text(record: Record) -> str:
     return key.decode("utf-8", "replace") if key and len(key) <= MAX_NAME_CHARS else ""
 
 
-def _fallback_stream(record: Record) -> str:
+def _fallback_stream(lane: Lane, record: Record) -> str:
     """Where there is no object to name one."""
-    return _key_text(record) or f"partition-{record.partition}"
+    return _key_text(record) or f"partition-{lane.partition}"
 
 
 def _whole(glob: str) -> str:

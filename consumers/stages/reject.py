@@ -53,9 +53,7 @@ class Reject:
             "message": why.message,
             "attempts": why.attempts,
             "stream": ticket.stream,
-            "source": Source(
-                self._labels.input_topic, ticket.owner.partition, ticket.record.offset
-            ),
+            "source": Source(ticket.owner.topic, ticket.owner.partition, ticket.record.offset),
             "reference": reference,
             "version": ticket.version,
             "member": failed.member,

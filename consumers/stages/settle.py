@@ -73,7 +73,7 @@ class Settle:
         due = {lane: position for lane in lanes if (position := lane.due) is not None}
         if not due:
             return
-        await self._source.commit({lane.partition: position for lane, position in due.items()})
+        await self._source.commit({lane.number: position for lane, position in due.items()})
         self._outage.answered()
         for lane, position in due.items():
             lane.committed_up_to(position)

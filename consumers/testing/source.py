@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
 from consumers.errors import Transient
-from consumers.ports import Commit, Rebalance, Record
+from consumers.ports import Commit, Rebalance, Record, Where
 from consumers.testing.faults import Weather
 from consumers.testing.group import Group, Topic
 from consumers.testing.history import History
@@ -258,6 +258,9 @@ class SimulatedSource:
 
     def pause(self, partition: int) -> None:
         self._positions.pop(partition, None)
+
+    def where(self, partition: int) -> Where:
+        return Where("refs", partition)
 
     def reached(self) -> Mapping[int, int]:
         return self._positions

@@ -5,7 +5,8 @@ Owner: the judge while it works, then the caller of `report`.
 """
 
 from collections import Counter
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -101,6 +102,30 @@ class Report(Struct, frozen=True, kw_only=True):
             else ""
         )
         return f"{counts}: in order, none lost, {repeated}.{unproven}"
+
+
+def together(reports: Sequence[Report]) -> Report:
+    """Of several input topics. What one judge calls outside, another one may have judged: only what
+    all of them left out is outside.
+    """
+    if len(reports) == 1:
+        return reports[0]
+    counts = {
+        name: sum(getattr(one, name) for one in reports)
+        for name, kind in get_type_hints(Report).items()
+        if kind is int
+    }
+    violated: Counter[str] = Counter()
+    for one in reports:
+        violated.update(one.violated)
+    seen = max((_judged(one) + one.outside for one in reports), default=0)
+    counts["outside"] = max(0, seen - sum(map(_judged, reports)))
+    violations = tuple(found for one in reports for found in one.violations)
+    return Report(**counts, violated=dict(violated), violations=violations)
+
+
+def _judged(report: Report) -> int:
+    return report.rows + report.markers + report.duplicates + report.dead_letters
 
 
 class Findings:

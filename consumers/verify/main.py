@@ -16,7 +16,7 @@ from consumers.adapters.objects_local import LOCAL, LocalObjects, local_path
 from consumers.adapters.stores import open_objects, places_of_caller, with_clouds
 from consumers.core.places import Places
 from consumers.ports import Commit, Location
-from consumers.verify.findings import Report, render
+from consumers.verify.findings import Report, render, together
 from consumers.verify.judge import Judge, Scope
 from consumers.verify.results import AT_A_TIME, look
 from schemas.urls import split_url
@@ -43,21 +43,31 @@ async def verify(
     if cfg.delivery.guarantee == "exactly_once":
         isolation = "read_committed"
     async with open_reader(cfg.kafka, isolation) as reader:
-        asked = await reader.spans(cfg.kafka.input_topic)
-        committed = await reader.committed(asked)
-        answers = await reader.spans(cfg.output.topic)
-        letters = await reader.spans(cfg.output.dead_letter_topic)
-        judge = Judge(_scope(cfg, asked, committed, until, len(answers)))
-        reading = _Reading(reader, progress)
-        reading.expect(asked, answers, letters)
-        await reading.each(cfg.kafka.input_topic, asked, judge.reference)
-        await reading.each(cfg.output.topic, answers, judge.answer)
-        await reading.each(cfg.output.dead_letter_topic, letters, judge.dead_letter)
-        again = {partition: answers[partition] for partition in judge.repeated}
-        reading.expect(again)
-        await reading.each(cfg.output.topic, again, judge.compare)
-        await _follow(cfg, judge, reading)
-        return judge.report()
+        topics = await reader.inputs()
+        reports = [
+            await _of_input(cfg.of_input(topic), reader, until, progress) for topic in topics
+        ]
+        return together(reports)
+
+
+async def _of_input(cfg: config.Config, reader: Reader, until: Until, progress: OnRead) -> Report:
+    """One input topic, against the whole of the others: each is judged as if it were alone."""
+    topic = cfg.kafka.input_topic
+    asked = await reader.spans(topic)
+    committed = await reader.committed(topic, asked)
+    answers = await reader.spans(cfg.output.topic)
+    letters = await reader.spans(cfg.output.dead_letter_topic)
+    judge = Judge(_scope(cfg, asked, committed, until, len(answers)))
+    reading = _Reading(reader, progress)
+    reading.expect(asked, answers, letters)
+    await reading.each(topic, asked, judge.reference)
+    await reading.each(cfg.output.topic, answers, judge.answer)
+    await reading.each(cfg.output.dead_letter_topic, letters, judge.dead_letter)
+    again = {partition: answers[partition] for partition in judge.repeated}
+    reading.expect(again)
+    await reading.each(cfg.output.topic, again, judge.compare)
+    await _follow(cfg, judge, reading)
+    return judge.report()
 
 
 async def _follow(cfg: config.Config, judge: Judge, reading: "_Reading") -> None:

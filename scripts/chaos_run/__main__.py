@@ -31,6 +31,9 @@ EXIT_VIOLATED = 1
 # Fewer have no large objects among them.
 LEAST_ROWS = 20_000
 BUCKET = "chaos"
+RESULTS_BUCKET = "chaos-results"
+# An object is announced many times, and each time is answered by a result of its own.
+RESULTS = f"s3://{RESULTS_BUCKET}/{{partition}}/{{offset}}.jsonl"
 STORE = "PENSTOCK_OBJECTS__ENDPOINT_URL"
 TOPICS = {"KAFKA__INPUT_TOPIC": "in", "OUTPUT__TOPIC": "out", "OUTPUT__DLQ_TOPIC": "out.dlq"}
 
@@ -52,6 +55,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--guarantee", choices=["at_least_once", "exactly_once"], default="at_least_once"
     )
+    parser.add_argument(
+        "--records",
+        choices=["rows", "objects", "both"],
+        default="rows",
+        help="what is published; with objects and both answers are result objects, too",
+    )
     parser.add_argument("--keep", action="store_true", help="keep the folder in any case")
     options = parser.parse_args(arguments)
     if options.rows < LEAST_ROWS or options.faults < 1:
@@ -68,7 +77,7 @@ def main(arguments: list[str]) -> int:
     well = False
     try:
         planned = plan.make(seed, options.rows, options.faults, lines=LINES, with_poison=True)
-        outcome = asyncio.run(_run(planned, options.guarantee, folder))
+        outcome = asyncio.run(_run(planned, options.guarantee, options.records, folder))
         well = _tell(outcome)
     except StackError as error:
         print(f"scripts/chaos: {error}", file=sys.stderr)
@@ -84,7 +93,7 @@ def main(arguments: list[str]) -> int:
     return 0 if well else EXIT_VIOLATED
 
 
-async def _run(planned: plan.Plan, guarantee: str, folder: Path) -> Outcome:
+async def _run(planned: plan.Plan, guarantee: str, records: str, folder: Path) -> Outcome:
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -96,7 +105,7 @@ async def _run(planned: plan.Plan, guarantee: str, folder: Path) -> Outcome:
         print(f"{time.monotonic() - began_s:6.1f} s  {what}", flush=True)
 
     tell(said)
-    environ = _environ(guarantee)
+    environ = _environ(guarantee, records)
     async with cutting(environ[STORE], CUT) as url:
         environ[STORE] = url
         place = Place(environ, BUCKET, folder, model_worker_pid, stack.restart, crash)
@@ -104,7 +113,7 @@ async def _run(planned: plan.Plan, guarantee: str, folder: Path) -> Outcome:
         return await chaos(planned, place, tell)
 
 
-def _environ(guarantee: str) -> dict[str, str]:
+def _environ(guarantee: str, records: str) -> dict[str, str]:
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
     exports = (line.removeprefix("export ").partition("=") for line in stack.exports())
     ours = {name: value.strip("'") for name, _, value in exports}
@@ -112,6 +121,8 @@ def _environ(guarantee: str) -> dict[str, str]:
     # Each worker serves its page on a port of its own choice.
     ours |= {"PENSTOCK_HTTP__PORT": "0", "PENSTOCK_KAFKA__GROUP": "chaos"}
     ours |= {"PENSTOCK_MODEL__REQUEST": "float32", "PENSTOCK_DELIVERY__GUARANTEE": guarantee}
+    if records != "rows":
+        ours |= {"PENSTOCK_OUTPUT__RECORDS": records, "PENSTOCK_OUTPUT__OBJECTS": RESULTS}
     return inherited | ours
 
 
@@ -131,7 +142,8 @@ def _prepare(place: Place) -> None:
         aws_access_key_id=settings.key,
         aws_secret_access_key=settings.secret,
     )
-    client.create_bucket(Bucket=place.bucket)
+    for bucket in (place.bucket, RESULTS_BUCKET):
+        client.create_bucket(Bucket=bucket)
     client.close()
 
 

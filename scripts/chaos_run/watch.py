@@ -19,6 +19,10 @@ from chaos_run.place import Place
 from chaos_run.plan import PARTITIONS, Object
 from chaos_run.poison import FOLDER, NO_OBJECT
 from consumers.adapters.kafka_client import connection
+from consumers.adapters.stores import open_objects
+from consumers.errors import Poison, Transient
+from consumers.ports import Location, Objects
+from schemas.urls import split_url
 
 POLL_MS = 200
 FETCH_BYTES = 4 << 20
@@ -26,6 +30,9 @@ FETCH_BYTES = 4 << 20
 TOLERANCE = 1e-5
 BUCKET_MS = 100
 KEPT_WRONG = 5
+RESULT = b'"result":{'
+# Seconds: MinIO is back by then, whatever was done to it.
+TRIES = 60
 
 
 class _Source(msgspec.Struct, gc=False):
@@ -40,6 +47,18 @@ class _Error(msgspec.Struct, gc=False):
     code: str
 
 
+class _Result(msgspec.Struct, gc=False):
+    url: str
+
+
+class _Line(msgspec.Struct, gc=False):
+    """Of a result: a row's record without what is the same for its object."""
+
+    row: int
+    prediction: Answer | None = None
+    error: _Error | None = None
+
+
 class _Record(msgspec.Struct, gc=False):
     id: str
     source: _Source
@@ -47,9 +66,11 @@ class _Record(msgspec.Struct, gc=False):
     row: int | None
     prediction: Answer | None = None
     error: _Error | None = None
+    result: _Result | None = None
 
 
 _decode = msgspec.json.Decoder(_Record).decode
+_decode_line = msgspec.json.Decoder(_Line).decode
 
 
 class Recovery:
@@ -64,7 +85,8 @@ class Recovery:
 class Watch:
     """`new` and `repeated` rows so far; made by `watching`."""
 
-    def __init__(self, pool: Pool, objects: Iterable[Object]) -> None:
+    def __init__(self, pool: Pool, objects: Iterable[Object], *, of_rows: bool = True) -> None:
+        self._of_rows = of_rows
         self.new = self.repeated = 0
         self.wrong: list[str] = []
         self.poison_rows: set[str] = set()
@@ -97,8 +119,35 @@ class Watch:
         low, high = from_ms / BUCKET_MS, to_ms / BUCKET_MS
         return sum(count for at, count in self._repeated.items() if low <= at < high)
 
-    def take(self, partition: int, timestamp_ms: int, value: bytes) -> None:
+    def take(
+        self, partition: int, timestamp_ms: int, value: bytes, lines: Iterable[bytes] = ()
+    ) -> None:
+        """`lines` are those of its result: the rows themselves where they have no records."""
         record = _decode(value)
+        begin = record.id.rpartition("/")[0]
+        for line in map(_decode_line, lines):
+            of_row = _Record(
+                f"{begin}/{line.row}",
+                record.source,
+                record.object,
+                line.row,
+                line.prediction,
+                line.error,
+            )
+            if self._of_rows:
+                self._check_line(of_row)
+            else:
+                self._take(partition, timestamp_ms, of_row)
+        if record.result is None or record.error is not None:
+            self._take(partition, timestamp_ms, record)
+
+    def _check_line(self, record: _Record) -> None:
+        key = record.object.key if record.object is not None else NO_OBJECT
+        if key != NO_OBJECT and not key.startswith(FOLDER):
+            assert record.row is not None
+            self._check(record, key, record.row)
+
+    def _take(self, partition: int, timestamp_ms: int, record: _Record) -> None:
         key = record.object.key if record.object is not None else NO_OBJECT
         if key == NO_OBJECT or key.startswith(FOLDER):
             self._take_poison(key, record)
@@ -143,19 +192,43 @@ class Watch:
             self.wrong.append(f"{record.id}: {found}, but alone it is {expected}")
 
 
-async def _read(consumer: Any, watch: Watch) -> None:
+async def _read(consumer: Any, watch: Watch, objects: Objects) -> None:
     while True:
         found: Mapping[Any, Any] = await consumer.getmany(timeout_ms=POLL_MS, max_records=5_000)
         for part, records in found.items():
-            for record in records:
-                watch.take(part.partition, record.timestamp, record.value)
+            for one in records:
+                lines: Iterable[bytes] = ()
+                if RESULT in one.value and (result := _decode(one.value).result) is not None:
+                    lines = await _lines(objects, result.url, watch)
+                watch.take(part.partition, one.timestamp, one.value, lines)
+
+
+async def _lines(objects: Objects, url: str, watch: Watch) -> list[bytes]:
+    """Of a result that a record names: it has to be there. The store may be down just now."""
+    _, bucket, key = split_url(url)
+    for _ in range(TRIES):
+        try:
+            body = await objects.open(Location(bucket, key))
+            try:
+                data = b"".join([chunk async for chunk in body])
+            finally:
+                await body.aclose()
+            return data.splitlines()
+        except Transient:
+            await asyncio.sleep(1.0)
+        except Poison as error:
+            watch.wrong.append(f"{url} is named by a record and not there: {error}")
+            return []
+    watch.wrong.append(f"{url} could not be read")
+    return []
 
 
 @asynccontextmanager
 async def watching(place: Place, pool: Pool, objects: Iterable[Object]) -> AsyncIterator[Watch]:
     """From the topic's beginning until the block is left."""
-    watch = Watch(pool, objects)
+    watch = Watch(pool, objects, of_rows=place.config.output.records != "objects")
     settings = place.config
+    store = open_objects(settings)
     consumer = AIOKafkaConsumer(
         **connection(settings.kafka),
         enable_auto_commit=False,
@@ -169,8 +242,9 @@ async def watching(place: Place, pool: Pool, objects: Iterable[Object]) -> Async
             [TopicPartition(settings.output.topic, number) for number in range(PARTITIONS)]
         )
         async with asyncio.TaskGroup() as tasks:
-            reading = tasks.create_task(_read(consumer, watch))
+            reading = tasks.create_task(_read(consumer, watch, store))
             yield watch
             reading.cancel()
     finally:
         await consumer.stop()
+        await store.aclose()

@@ -1,11 +1,11 @@
 """Who may fence whom: one input, and one group, each for itself."""
 
-from consumers import config
 from consumers.adapters.kafka_transactions import transactional_id
+from consumers.ports import Where
 
 
 def of(group: str, topic: str, partition: int = 0) -> str:
-    return transactional_id(config.Kafka(group=group, input_topic=topic), partition)
+    return transactional_id(group, Where(topic, partition))
 
 
 def test_inputs_that_have_nothing_in_common_share_no_id() -> None:

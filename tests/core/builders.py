@@ -15,6 +15,7 @@ class StubLane:
     """A lane as the core sees it."""
 
     partition: int = 0
+    topic: str = "refs"
     alive: bool = True
     held_bytes: int = 0
     woken: int = field(default=0)

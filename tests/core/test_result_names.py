@@ -87,7 +87,7 @@ def test_a_long_name_is_cut_and_stays_its_own() -> None:
 def test_answers_to_some_rows_do_not_take_the_place_of_all() -> None:
     names = ResultNames("s3://out/{key}.jsonl")
     redriven = ticket(rows=((17, 18),))
-    assert names.of(redriven).key == "a/b.csv.rows-0-42-0.jsonl"
+    assert names.of(redriven).key == "a/b.csv.rows-refs-0-42-0.jsonl"
 
 
 def test_two_objects_of_one_message_have_two_results() -> None:

@@ -44,11 +44,11 @@ async def test_the_status_says_where_every_partition_is() -> None:
         world.sink.deliver()
     assert told["assignments"] == [
         {
-            "partition": 0, "generation": 1, "next_offset": 1, "committed": 1,
+            "topic": "refs", "partition": 0, "generation": 1, "next_offset": 1, "committed": 1,
             "lag": 0, "owed": 0, "stopped": None,
         },
         {
-            "partition": 1, "generation": 2, "next_offset": 0, "committed": 0,
+            "topic": "refs", "partition": 1, "generation": 2, "next_offset": 0, "committed": 0,
             "lag": 1, "owed": 1, "stopped": None,
         },
     ]  # fmt: skip

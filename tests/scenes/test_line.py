@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Seque
 from contextlib import asynccontextmanager, suppress
 
 from consumers.errors import Transient
-from consumers.ports import Commit, Rebalance, Record
+from consumers.ports import Commit, Rebalance, Record, Where
 from consumers.scenes.backlog import BEHIND_MS, Backlog
 from consumers.scenes.line import COMMIT_S, UNDER_WAY, Line
 from consumers.scenes.merge import MOST_WAITING, PATIENCE_S, Merge
@@ -35,6 +35,9 @@ class Topic:
             self.fails -= 1
             raise Transient("no coordinator")
         self.commits.append(dict(commits))
+
+    def where(self, partition: int) -> Where:
+        return Where("t", partition)
 
     async def stop(self) -> None:
         self.left = True

@@ -1,0 +1,32 @@
+"""The numbers that the partitions of the input topics have within a worker.
+
+Rule: with one topic a partition's own; with several each has the next that is free when it is first
+met, and keeps it as long as the process lives. Owner: the source.
+"""
+
+from aiokafka import TopicPartition
+
+from consumers import config
+
+
+class Numbers:
+    """`number` of a partition, and which one it is `of`."""
+
+    def __init__(self, settings: config.Kafka) -> None:
+        topics = settings.inputs
+        self._topic = topics[0] if len(topics) == 1 else None
+        self._numbers: dict[TopicPartition, int] = {}
+        self._met: list[TopicPartition] = []
+
+    def number(self, where: TopicPartition) -> int:
+        if self._topic is not None:
+            return int(where.partition)
+        if where not in self._numbers:
+            self._numbers[where] = len(self._met)
+            self._met.append(where)
+        return self._numbers[where]
+
+    def of(self, number: int) -> TopicPartition:
+        if self._topic is not None:
+            return TopicPartition(self._topic, number)
+        return self._met[number]
