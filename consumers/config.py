@@ -206,6 +206,9 @@ class Output(Section, frozen=True):
     order: Literal["partition", "stream"] = "partition"
     markers: bool = True
     compression: Literal["none", "snappy", "zstd", "lz4", "gzip"] = "none"
+    granularity: Literal["row", "block"] = "row"
+    # About 150 kB of records; a consumer's default fetch is 1 MB.
+    block_rows: Positive = 500
     # Where the answers of each object are written as one; none: they are records alone.
     objects: str | None = None
     records: Literal["rows", "objects", "both"] = "rows"

@@ -69,6 +69,7 @@ def for_worker(
         patience_s=None,
         stall_s=_stall_s(cfg),
         allow=cfg.objects.allow,
+        block_rows=cfg.output.block_rows if cfg.output.granularity == "block" else None,
         results=_results(cfg.output),
         places=places_of(cfg),
         models={name: _terms(one) for name, one in cfg.with_each_model().items()},
@@ -139,6 +140,7 @@ def _settings(
     allow: list[str] | None,
     results: ResultPlan | None,
     places: list[Place],
+    block_rows: int | None = None,
     models: Mapping[str, ModelTerms] | None = None,
     routes: Routes | None = None,
 ) -> Settings:
@@ -175,6 +177,7 @@ def _settings(
         places=Places(places),
         more_fetchers={name: store.concurrency for name, store in cfg.stores.items()},
         results=results,
+        block_rows=block_rows,
         models=models or {},
         routes=routes,
     )

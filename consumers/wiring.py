@@ -71,6 +71,7 @@ class Settings:
     stream_from: str | None = None
     allow: Sequence[str] | None = None  # globs of `bucket/key`; None allows all
     results: ResultPlan | None = None  # None: answers are records alone
+    block_rows: int | None = None  # None: a Kafka record for each row
     places: Places = field(default_factory=Places.one)
     more_fetchers: Mapping[str, int] = field(default_factory=dict)  # of stores beside `[objects]`
     models: Mapping[str, ModelTerms] = field(default_factory=dict)
@@ -133,6 +134,7 @@ class Wiring:
             clock,
             telemetry,
             self._results(adapters, offload, telemetry),
+            block_rows=settings.block_rows,
         )
         self.settle = self._settle(adapters, telemetry)
         self.watchdogs = (

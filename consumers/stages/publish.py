@@ -14,6 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from consumers.core.blocks import Ticket
+from consumers.core.bundles import FRAME_BYTES, bundled
 from consumers.core.line_stop import LineStop
 from consumers.core.order import Release, Room
 from consumers.core.pace import Pace
@@ -65,9 +66,12 @@ class Publish:
         clock: Clock,
         telemetry: Telemetry,
         results: ObjectResults | None = None,
+        *,
+        block_rows: int | None = None,
     ) -> None:
         """With `results` answers are written as objects, before anything of them is published."""
         self._results = results
+        self._block_rows = block_rows
         self._sink = sink
         self._paces = paces
         self._dedupe = dedupe
@@ -75,7 +79,7 @@ class Publish:
         self._output_topic = labels.output_topic
         self._records = Records(
             labels,
-            partial(sink.fits, labels.output_topic),
+            self._fits,
             of_rows=results is None or results.of_rows,
             of_objects=results is not None and results.of_objects,
         )
@@ -165,6 +169,11 @@ class Publish:
         except TimeoutError:
             return []
 
+    def _fits(self, key: bytes | None, value_bytes: int) -> bool:
+        """A single record, in the array that it may stand in."""
+        frame_bytes = 0 if self._block_rows is None else FRAME_BYTES
+        return self._sink.fits(self._output_topic, key, value_bytes + frame_bytes)
+
     def _room(self) -> Room:
         return Room(RELEASE_ROWS, RELEASE_BYTES, self._records.frame_bytes)
 
@@ -212,8 +221,12 @@ class Publish:
             out = outgoing.get(partition)
             if out is None:
                 out = outgoing[partition] = Outgoing(self._output_topic, partition, [], [])
-            out.keys += [release.ticket.stream.encode()] * len(encoded.values)
-            out.values += encoded.values
+            key, values = release.ticket.stream.encode(), encoded.values
+            if self._block_rows is not None:
+                fits = partial(self._sink.fits, self._output_topic, key)
+                values = list(bundled(values, self._block_rows, fits))
+            out.keys += [key] * len(values)
+            out.values += values
             letters += its_letters
             for failed in encoded.failed:
                 self._telemetry.rejected(failed.why.code, failed.rows)

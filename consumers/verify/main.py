@@ -18,6 +18,7 @@ from consumers.core.places import Places
 from consumers.ports import Commit, Location
 from consumers.verify.findings import Report, render, together
 from consumers.verify.judge import Judge, Scope
+from consumers.verify.records import each
 from consumers.verify.results import AT_A_TIME, look
 from schemas.urls import split_url
 
@@ -61,11 +62,11 @@ async def _of_input(cfg: config.Config, reader: Reader, until: Until, progress: 
     reading = _Reading(reader, progress)
     reading.expect(asked, answers, letters)
     await reading.each(topic, asked, judge.reference)
-    await reading.each(cfg.output.topic, answers, judge.answer)
+    await reading.each(cfg.output.topic, answers, each(judge.answer))
     await reading.each(cfg.output.dead_letter_topic, letters, judge.dead_letter)
     again = {partition: answers[partition] for partition in judge.repeated}
     reading.expect(again)
-    await reading.each(cfg.output.topic, again, judge.compare)
+    await reading.each(cfg.output.topic, again, each(judge.compare))
     await _follow(cfg, judge, reading)
     return judge.report()
 

@@ -4,6 +4,7 @@ Rule: of a record only what is judged is decoded; what is the same for a whole o
 text. Of an object that is not complete its rows are kept as ranges. Owner: `verify_answers`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -47,10 +48,31 @@ class Answer(Struct, gc=False):
 
 
 decode_answer = msgspec.json.Decoder(Answer).decode
+_decode_array = msgspec.json.Decoder(list[Raw]).decode
 _decode_source = msgspec.json.Decoder(Source).decode
 _decode_object = msgspec.json.Decoder(ObjectId | None).decode
 
+# Partition, offset, key and value of a record.
+Take = Callable[[int, int, bytes | None, bytes | None], None]
+
 NOT_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+def each(take: Take) -> Take:
+    """As `take`, once for each record of an array of them (`output.granularity`)."""
+
+    def take_all(partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
+        if value is None or value[:1] != b"[":
+            take(partition, offset, key, value)
+            return
+        try:
+            records = _decode_array(value)
+        except NOT_JSON:
+            records = [Raw(value)]  # malformed, as it will be told
+        for record in records:
+            take(partition, offset, key, bytes(record))
+
+    return take_all
 
 
 def identify(answer: Answer) -> tuple[ObjectAt, str] | str:
