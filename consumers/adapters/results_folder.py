@@ -6,6 +6,7 @@ in threads, never on the event loop. Owner: the worker.
 """
 
 import asyncio
+import errno
 import hashlib
 import os
 from contextlib import suppress
@@ -70,6 +71,8 @@ class FileUpload:
         file.flush()
         os.fsync(file.fileno())
         found = os.fstat(file.fileno())
+        if not self._is_ours(file):
+            raise OSError(errno.ESTALE, "another worker has begun it anew")
         file.close()
         self._part.replace(self._path)
         self._file = None
@@ -77,8 +80,18 @@ class FileUpload:
 
     def _discard(self, file: BinaryIO) -> None:
         with suppress(OSError):
+            if self._is_ours(file):
+                self._part.unlink()
             file.close()
-            self._part.unlink(missing_ok=True)
+
+    def _is_ours(self, file: BinaryIO) -> bool:
+        """Is this file still the one under the temporary name? A worker that was frozen must not
+        rename, nor delete, what its successor is writing.
+        """
+        try:
+            return self._part.stat().st_ino == os.fstat(file.fileno()).st_ino
+        except FileNotFoundError:
+            return False
 
     def _translated(self, error: OSError) -> PenstockError:
         said = f"the result {self._path}: {error.strerror or error}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, cast
 import obstore
 from obstore.exceptions import BaseError
 
-from consumers.errors import EXIT_USAGE, Fatal, PenstockError, Poison
+from consumers.errors import EXIT_USAGE, Fatal, PenstockError, Poison, Transient
 from consumers.ports import Location, Stored
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ PART_BYTES: Final = 8 << 20
 # As long as Kafka is waited for (`kafka.timeout_ms`): a store that takes nothing ends the worker.
 PATIENCE: Final = timedelta(seconds=120)
 ABORT_S: Final = 5.0
+# S3's word for an upload that was aborted.
+NO_SUCH_UPLOAD: Final = "NoSuchUpload"
 # Each has its own connections, and a template may name buckets by those of the input.
 MAX_STORES: Final = 128
 
@@ -108,7 +110,7 @@ class ObstoreUpload:
                 await self._hand_over(self._sending, _End.COMPLETE)
                 done = await self._sending
         except (BaseError, OSError) as error:
-            raise _blamed(self._meaning(error, self._location)) from None
+            raise self._blamed(error) from None
         return Stored(done["version"] or done["e_tag"])
 
     async def abort(self) -> None:
@@ -167,14 +169,20 @@ class ObstoreUpload:
         try:
             await sending
         except (BaseError, OSError) as error:
-            raise _blamed(self._meaning(error, self._location)) from None
+            raise self._blamed(error) from None
 
-
-def _blamed(meant: PenstockError) -> PenstockError:
-    """A store that refuses a result refuses the next one, too: that is no object's fault."""
-    if isinstance(meant, Poison):
-        return Fatal(
-            f"the result cannot be written: {meant}; correct output.objects or the rights there",
-            exit_code=EXIT_USAGE,
-        )
-    return meant
+    def _blamed(self, error: Exception) -> PenstockError:
+        """A store that refuses a result refuses the next one, too: that is no object's fault."""
+        if NO_SUCH_UPLOAD in str(error):
+            return Transient(
+                f"the result {self._location.key}: another worker has begun it anew, and so ended "
+                "this upload"
+            )
+        meant = self._meaning(error, self._location)
+        if isinstance(meant, Poison):
+            return Fatal(
+                f"the result cannot be written: {meant}; correct output.objects or the rights "
+                "there",
+                exit_code=EXIT_USAGE,
+            )
+        return meant

@@ -1,8 +1,10 @@
 """What every store of result objects keeps; a subclass brings a `shelf`."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import NamedTuple
 
+from consumers.errors import Transient
 from consumers.ports import Location, Results
 
 # More than one part of any adapter.
@@ -85,6 +87,25 @@ class ResultsContract:
         assert len(data) == LONG
         assert await shelf.begun("killed") == 0
         await killed.abort()
+
+    async def test_a_frozen_worker_does_not_spoil_what_its_successor_writes(
+        self, shelf: Shelf
+    ) -> None:
+        frozen = shelf.results.begin(shelf.at("frozen"))
+        for _ in range(LONG // len(CHUNK)):
+            await frozen.write(CHUNK)
+        upload = shelf.results.begin(shelf.at("frozen"))
+        for _ in range(LONG // len(CHUNK) - 1):
+            await upload.write(CHUNK)
+        with suppress(Transient):
+            await frozen.complete()
+        data = await shelf.read("frozen")
+        assert data is None or len(data) == LONG
+        await upload.complete()
+        data = await shelf.read("frozen")
+        assert data is not None
+        assert len(data) == LONG - len(CHUNK)
+        await frozen.abort()
 
     async def test_a_name_is_taken_as_it_is(self, shelf: Shelf) -> None:
         upload = shelf.results.begin(shelf.at(WEIRD))
