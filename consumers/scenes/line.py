@@ -62,8 +62,8 @@ class Line:
         self._merge = Merge()
 
     async def assigned(self, starts: Mapping[int, Commit]) -> None:
+        self._ours = frozenset(starts)  # records may come before the next line is done
         await self._taken(starts)
-        self._ours = frozenset(starts)
 
     async def revoked(self, partitions: Collection[int]) -> None:
         self._ours = frozenset()
@@ -81,11 +81,14 @@ class Line:
         async with asyncio.TaskGroup() as tasks:
             beside = [tasks.create_task(self._settle()), tasks.create_task(self._commit_often())]
             while not stop.is_set():
-                life = self._life
                 read = await self._source.poll(self._merge.room(self._ours), POLL_MS)
+                # A rebalance may have passed meanwhile: these are of the assignment of now, and
+                # will not be read again.
+                life = self._life
+                ours = [record for record in read if record.partition in self._ours]
                 async with self._busy:
                     if life == self._life:
-                        await self._pass_on(read)
+                        await self._pass_on(ours)
             await self.revoked(self._ours)
             for task in beside:
                 task.cancel()

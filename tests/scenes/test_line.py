@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from consumers.errors import Transient
 from consumers.ports import Commit, Rebalance, Record, Where
 from consumers.scenes.backlog import BEHIND_MS, Backlog
-from consumers.scenes.line import COMMIT_S, UNDER_WAY, Line
+from consumers.scenes.line import COMMIT_S, POLL_MS, UNDER_WAY, Line
 from consumers.scenes.merge import MOST_WAITING, PATIENCE_S, Merge
 from consumers.testing.virtual_time import virtual_time
 
@@ -20,6 +20,8 @@ class Topic:
         self.commits: list[dict[int, Commit]] = []
         self.fails = 0
         self.left = False
+        # As from Kafka, where a read that was begun before a rebalance returns what came after it.
+        self.comes_at_once = False
 
     async def start(self, rebalance: Rebalance) -> None:
         await rebalance.assigned({0: Commit(0)})
@@ -27,6 +29,7 @@ class Topic:
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
         if not partitions or not self.records:
             await asyncio.sleep(wait_ms / 1000)
+        if not self.records or not (partitions or self.comes_at_once):
             return ()
         return [self.records.pop(0)]
 
@@ -56,6 +59,7 @@ class Work:
         self.handed: list[int] = []
         self.safe: list[asyncio.Future[None]] = []
         self.events: list[str] = []
+        self.takes_s = 0.0
 
     async def __call__(self, records: Sequence[Record]) -> Awaitable[object]:
         self.handed += [record.offset for record in records]
@@ -63,6 +67,7 @@ class Work:
         return self.safe[-1]
 
     async def taken(self, partitions: Collection[int]) -> None:
+        await asyncio.sleep(self.takes_s)
         self.events.append(f"taken {sorted(partitions)}")
 
     async def given(self, partitions: Collection[int]) -> None:
@@ -121,6 +126,20 @@ async def test_a_partition_is_handed_back_when_its_batches_are_safe_and_committe
         await asyncio.sleep(1)
         assert work.handed == [0, 1], "it is another's"
         assert work.events == ["taken [0]", "given [0]"]
+
+
+@virtual_time
+async def test_what_is_read_while_a_partition_is_taken_over_is_not_lost() -> None:
+    async with running(0) as (topic, work, line):
+        await asyncio.sleep(POLL_MS / 2000)  # in the middle of a read
+        await line.revoked([0])
+        topic.records = [record(0)]
+        work.takes_s = 1.0
+        topic.comes_at_once = True
+        taking = asyncio.ensure_future(line.assigned({0: Commit(0)}))
+        await asyncio.sleep(2.0)
+        await taking
+        assert work.handed == [0]
 
 
 @virtual_time
