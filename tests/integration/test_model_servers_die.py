@@ -115,8 +115,8 @@ def server(way: str) -> Iterator[OwnServer]:
         own.kill()
 
 
-# Each death takes a start of the server: two of them are enough for what no server does for itself.
-@pytest.mark.parametrize("way", some(["mlserver", "litserve"], ["mlserver"]), indirect=True)
+# Each death takes a start of the server: one of them is enough for what no server does for itself.
+@pytest.mark.parametrize("way", ["mlserver"], indirect=True)
 @pytest.mark.timeout(300)
 async def test_a_row_that_kills_the_server_each_time_is_rejected_alone(
     services: Services,
@@ -131,9 +131,7 @@ async def test_a_row_that_kills_the_server_each_time_is_rejected_alone(
     rows[2, 0] = KILLS
     s3.put_object(Bucket=bucket, Key="kills.csv", Body=csv(rows))
     model = variables(way, server, "strict") | {"MODEL__CANARY": str([0.5] * 16)}
-    # LitServe takes long to end when its worker has died, and answers nothing meanwhile.
-    settings = {"WINDOW__MAX_ROWS": "1", "MODEL__TIMEOUT_MS": "5000"}
-    environ = environment(services, topics, **settings, **model)
+    environ = environment(services, topics, WINDOW__MAX_ROWS="1", **model)
     await until(server.answers, lambda: "the model server answers", within_s=90)
     async with running_worker(environ) as worker:
         await worker.ready()
