@@ -61,29 +61,28 @@ async def deployed(settings: config.Model) -> AsyncIterator[Deployed]:
         )
     timeout = aiohttp.ClientTimeout(total=ANSWER_S)
     with TemporaryDirectory() as folder:
-        archive = _archive(Path(folder))
         async with aiohttp.ClientSession(timeout=timeout) as session:
             model = Deployed(session, settings.management_url)
-            await model.register(archive)
+            await model.register(_archive(Path(folder), model.name))
             try:
                 yield model
             finally:
                 await model.unregister()
 
 
-def _archive(folder: Path) -> Path:
-    """As `torch-model-archiver` writes it."""
+def _archive(folder: Path, name: str) -> Path:
+    """As `torch-model-archiver` writes it. The server keeps it under its own name."""
     # The server's own user reads it.
     folder.chmod(0o755)
     manifest = {
         "createdOn": "01/01/1970 00:00:00",
         "runtime": "python",
-        "model": {"modelName": "crayfish", "handler": HANDLER, "modelVersion": "1.0"},
+        "model": {"modelName": name, "handler": HANDLER, "modelVersion": "1.0"},
         "archiverVersion": "0.12.0",
     }
-    path = folder / "crayfish.mar"
+    path = folder / f"{name}.mar"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest))
-        for name in (HANDLER, "rows_handler.py"):
-            archive.write(HANDLERS / name, name)
+        for file in (HANDLER, "rows_handler.py"):
+            archive.write(HANDLERS / file, file)
     return path
