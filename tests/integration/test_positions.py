@@ -4,6 +4,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from tests.integration.conftest import MakeTopics
+from tests.support.broker_stage import CLIENTS, Client
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
@@ -25,15 +26,16 @@ async def answered(broker: Broker, topics: Topics) -> list[int]:
     return [record.document["source"]["offset"] for record in records]
 
 
+@pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
 async def test_a_group_beyond_the_end_of_its_topic_begins_again_at_the_earliest_record(
-    services: Services, make_topics: MakeTopics, broker: Broker, guarantee: str
+    services: Services, make_topics: MakeTopics, broker: Broker, guarantee: str, client: Client
 ) -> None:
     """As after a topic that was made again, or a broker that was restored."""
     topics = await make_topics(1)
     await broker.publish(topics.input, rows(RECORDS))
     await broker.move(topics.input, topics.input, {0: 1_000})
-    environ = environment(services, topics, DELIVERY__GUARANTEE=guarantee)
+    environ = environment(services, topics, DELIVERY__GUARANTEE=guarantee, KAFKA__CLIENT=client)
     async with running_worker(environ) as worker:
         await broker.until_answered(topics.output, RECORDS)
 
@@ -46,22 +48,24 @@ async def test_a_group_beyond_the_end_of_its_topic_begins_again_at_the_earliest_
     assert await answered(broker, topics) == list(range(RECORDS))
 
 
+@pytest.mark.parametrize("client", CLIENTS)
 async def test_references_that_were_deleted_before_they_were_read_are_told_and_passed_over(
-    services: Services, make_topics: MakeTopics, broker: Broker
+    services: Services, make_topics: MakeTopics, broker: Broker, client: Client
 ) -> None:
     topics = await make_topics(1)
     await broker.publish(topics.input, rows(RECORDS))
     await broker.move(topics.input, topics.input, {0: 2})
     await broker.delete_before(topics.input, 5)
-    async with running_worker(environment(services, topics)) as worker:
+    async with running_worker(environment(services, topics, KAFKA__CLIENT=client)) as worker:
         await broker.until_committed(topics.input, topics.input, {0: RECORDS})
         assert "offsets 2 to 4 were deleted before they were read" in worker.said
         assert await worker.stop() == 0, worker.said
     assert await answered(broker, topics) == list(range(5, RECORDS))
 
 
+@pytest.mark.parametrize("client", CLIENTS)
 async def test_a_topic_that_ends_in_a_transaction_is_committed_to_its_end(
-    services: Services, make_topics: MakeTopics, broker: Broker
+    services: Services, make_topics: MakeTopics, broker: Broker, client: Client
 ) -> None:
     topics = await make_topics(1)
     async with (
@@ -72,7 +76,7 @@ async def test_a_topic_that_ends_in_a_transaction_is_committed_to_its_end(
     ):
         for message in rows(3):
             await producer.send(topics.input, message.encoded, partition=0)
-    async with running_worker(environment(services, topics)) as worker:
+    async with running_worker(environment(services, topics, KAFKA__CLIENT=client)) as worker:
         # Three records, and the offset of the transaction's own end.
         await broker.until_committed(topics.input, topics.input, {0: 4})
         assert await worker.stop() == 0, worker.said
