@@ -2,7 +2,9 @@
 
 Rule: each question has a deadline here. They share the thread of the reads, as confluent-kafka lets
 one thread at a time use a consumer: a question waits for the end of a read. Only the broker's word
-that nothing is committed makes a partition begin at its earliest record. Owner: the source.
+that nothing is committed makes a partition begin at its earliest record. Where the group is, is
+asked by aiokafka: confluent-kafka 2.16 reads a commit's metadata beyond its end, and a cursor with
+something behind it is none. Owner: the source.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -13,6 +15,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from consumers.adapters.confluent_client import NO_MEMBER, of_ours, translated
 from consumers.adapters.kafka_client import COMMIT_S, answered_within
+from consumers.adapters.kafka_positions import GroupPositions
 from consumers.adapters.kafka_source import END_OFFSETS_S, QUESTION_S
 from consumers.adapters.kafka_thread import CallThread
 from consumers.ports import Commit
@@ -21,13 +24,20 @@ T = TypeVar("T")
 
 # ListOffsets takes these for the earliest and the next offset.
 EARLIEST, NEXT = -2, -1
-NOTHING_COMMITTED = -1_001
 ENDS = "a question about the ends of partitions"
 
 
 class Questions:
-    def __init__(self, consumer: Any, thread: CallThread, topic: str, timeout_s: float) -> None:
+    def __init__(
+        self,
+        consumer: Any,
+        thread: CallThread,
+        group: GroupPositions,
+        topic: str,
+        timeout_s: float,
+    ) -> None:
         self._consumer = consumer
+        self._group = group
         self._topic = topic
         self._limit_s = min(QUESTION_S, timeout_s)
         self._commit_s = min(COMMIT_S, timeout_s)
@@ -48,16 +58,9 @@ class Questions:
 
     async def committed(self, partitions: Collection[int]) -> dict[int, Commit]:
         what = "a question about the committed offsets"
-        wanted = [TopicPartition(self._topic, number) for number in partitions]
-        with translated(what):
-            work = partial(self._consumer.committed, wanted, timeout=self._limit_s)
-            found = await self._ask(what, work, self._limit_s)
-            _check_each(found)
-        starts = {
-            one.partition: Commit(one.offset, one.metadata or "")
-            for one in found
-            if one.offset != NOTHING_COMMITTED
-        }
+        async with answered_within(what, self._limit_s):
+            found = await self._group.committed(partitions)
+        starts = {number: commit for number, commit in found.items() if commit is not None}
         fresh = [number for number in partitions if number not in starts]
         begins = await self._offsets(fresh, EARLIEST, self._limit_s) if fresh else {}
         return starts | {number: Commit(offset) for number, offset in begins.items()}

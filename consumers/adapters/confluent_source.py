@@ -28,10 +28,10 @@ from consumers.adapters.confluent_questions import Questions
 from consumers.adapters.kafka_client import (
     LEAVE_S,
     REQUEST_TIMEOUT_MS,
-    reach,
     within,
 )
 from consumers.adapters.kafka_places import Places, check_joined
+from consumers.adapters.kafka_positions import GroupPositions
 from consumers.adapters.kafka_source import (
     HEARTBEAT_INTERVAL_MS,
     MAX_RECORDS,
@@ -41,6 +41,7 @@ from consumers.adapters.kafka_source import (
 from consumers.adapters.kafka_thread import CallThread
 from consumers.errors import Fatal
 from consumers.ports import Commit, Rebalance, Record, Where
+from consumers.process.stopping import stopped_after
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +71,7 @@ class ConfluentSource:
         # A member that does not read for so long is out; in a rebalance the group waits as long.
         self._poll_ms = min(drain_ms + 10_000, REQUEST_TIMEOUT_MS - 5_000)
         self._places = Places(self, self._timeout_s)
+        self._group = GroupPositions(settings)
         self._inbox = Inbox()
         self._ours: set[int] = set()
         self._paused: set[int] = set()
@@ -83,13 +85,15 @@ class ConfluentSource:
         self._handing: asyncio.Task[Any] | None = None
 
     async def start(self, rebalance: Rebalance) -> None:
-        await reach(self._settings)
+        await self._group.start()
         self._loop = asyncio.get_running_loop()
         self._rebalance = rebalance
         self._thread = CallThread("kafka")
         with translated("the start of the consumer"):
             self._consumer = Consumer(self._told())
-        self._questions = Questions(self._consumer, self._thread, self._topic, self._timeout_s)
+        self._questions = Questions(
+            self._consumer, self._thread, self._group, self._topic, self._timeout_s
+        )
         self.now_joining()
         with translated("the start of the consumer"):
             self._consumer.subscribe(
@@ -315,8 +319,11 @@ class ConfluentSource:
         if self.has_stopped:
             return
         self.has_stopped = True
-        if not hasattr(self, "_consumer"):
-            return
+        async with stopped_after(self._group.stop):
+            if hasattr(self, "_consumer"):
+                await self._leave()
+
+    async def _leave(self) -> None:
         try:
             async with within("the end of the consumer", LEAVE_S):
                 if self._handing is not None:

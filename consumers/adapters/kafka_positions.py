@@ -11,9 +11,12 @@ from collections.abc import Collection, Mapping
 
 from aiokafka import TopicPartition
 from aiokafka import errors as kafka_errors
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient, CoordinationType
 from aiokafka.protocol.commit import OffsetFetchRequest
 
+from consumers import config
+from consumers.adapters.kafka_client import LEAVE_S, close, connection, start
 from consumers.errors import Transient
 from consumers.ports import Commit
 
@@ -36,11 +39,33 @@ async def positions(
     for topic, entries in answer.topics:
         for number, offset, metadata, code in entries:
             _check(code)
-            commit = Commit(offset, metadata or "") if offset != NO_OFFSET else None
+            # confluent-kafka writes the zero byte with which C ends a text, too.
+            text = (metadata or "").rstrip("\0")
+            commit = Commit(offset, text) if offset != NO_OFFSET else None
             found[TopicPartition(topic, number)] = commit
     if missing := [where for where in partitions if where not in found]:
         raise Transient(f"Kafka did not say what group {group} has committed of {missing}")
     return found
+
+
+class GroupPositions:
+    """The same, by a client of its own: for a source whose library cannot be asked."""
+
+    def __init__(self, settings: config.Kafka) -> None:
+        self._settings = settings
+        self._admin = AIOKafkaAdminClient(**connection(settings))
+
+    async def start(self) -> None:
+        await start(self._admin, self._settings, "the start of the consumer")
+
+    async def committed(self, partitions: Collection[int]) -> Mapping[int, Commit | None]:
+        topic, group = self._settings.input_topic, self._settings.group
+        parts = [TopicPartition(topic, number) for number in partitions]
+        found = await positions(self._admin._client, group, parts)
+        return {where.partition: commit for where, commit in found.items()}
+
+    async def stop(self) -> None:
+        await close(self._admin, LEAVE_S, "the end of the consumer")
 
 
 def _check(code: int) -> None:

@@ -1,0 +1,68 @@
+"""Both Kafka clients as members of one group: what one commits, the other goes on from."""
+
+from collections.abc import Collection, Mapping
+from itertools import product
+
+import pytest
+
+from consumers import config
+from consumers.adapters.sources import PlacedSource, open_source
+from consumers.ports import Commit
+from tests.integration.conftest import MakeTopics
+from tests.support.broker_stage import CLIENTS, Client
+from tests.support.services import Services
+from tests.support.topic_tools import Broker, Message
+
+CURSOR = "p1:0.2.0123456789abcdef"
+
+
+class Told:
+    """A rebalance, as the pipeline is told of it."""
+
+    def __init__(self) -> None:
+        self.starts: dict[int, Commit] = {}
+
+    async def assigned(self, starts: Mapping[int, Commit]) -> None:
+        self.starts |= starts
+
+    async def revoked(self, partitions: Collection[int]) -> None:
+        for partition in partitions:
+            del self.starts[partition]
+
+
+async def read(source: PlacedSource, told: Told, count: int) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    while len(found) < count or len(told.starts) < 2:
+        records = await source.poll(list(told.starts), 50)
+        found += [(record.partition, record.offset) for record in records]
+    return found
+
+
+@pytest.mark.parametrize(("first", "second"), list(product(CLIENTS, CLIENTS)))
+async def test_what_a_client_commits_either_client_goes_on_from(
+    services: Services, make_topics: MakeTopics, broker: Broker, first: Client, second: Client
+) -> None:
+    topics = await make_topics(2)
+    await broker.publish(topics.input, [Message({"n": number}, number % 2) for number in range(10)])
+    wanted = {0: Commit(3, CURSOR), 1: Commit(2)}
+    for client, begins in ((first, {0: Commit(0), 1: Commit(0)}), (second, wanted)):
+        kafka = config.Kafka(
+            bootstrap_servers=services.bootstrap_servers,
+            input_topic=topics.input,
+            group=topics.input,
+            client=client,
+        )
+        told, source = Told(), open_source(kafka, drain_ms=2_000)
+        try:
+            await source.start(told)
+            left = [(where, n) for where, (at, _) in begins.items() for n in range(at, 5)]
+            assert sorted(await read(source, told, len(left))) == left
+            assert told.starts == begins
+            await source.commit(wanted)
+            assert await source.rewind([0, 1]) == wanted
+            again = [(0, 3), (0, 4), (1, 2), (1, 3), (1, 4)]
+            assert sorted(await read(source, told, len(again))) == again
+            assert await source.end_offsets() == {0: 5, 1: 5}
+        finally:
+            await source.stop()
+    assert await broker.positions(topics.input, topics.input) == wanted
