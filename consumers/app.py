@@ -19,6 +19,7 @@ from consumers.adapters.results_stores import open_results
 from consumers.adapters.sources import PlacedSource, open_source
 from consumers.adapters.stores import open_objects
 from consumers.clock import SystemClock
+from consumers.errors import Fatal, PenstockError
 from consumers.ops.health import serve_health
 from consumers.ops.topics import check_topics
 from consumers.pipeline import Pipeline
@@ -26,7 +27,8 @@ from consumers.ports import Adapters, Clock, Results, Transactions
 from consumers.process.deadline import end_within
 from consumers.process.stopping import stopped_after
 from consumers.services.startup import ask_store, until_answered, until_one_answered
-from consumers.settings import for_worker
+from consumers.settings import for_worker, routes_of
+from consumers.stages.consume import Intake
 from consumers.telemetry import Telemetry
 from consumers.wiring import Wiring
 
@@ -36,8 +38,10 @@ log = logging.getLogger(__name__)
 LAST_RESORT_S = 60.0
 
 
-async def run_worker(cfg: config.Config) -> None:
-    """One worker until SIGTERM or SIGINT, then a drain. Raises the first failure."""
+async def run_worker(cfg: config.Config, read_again: Callable[[], config.Config]) -> None:
+    """One worker until SIGTERM or SIGINT, then a drain. SIGHUP has the configuration read again,
+    for its routes. Raises the first failure.
+    """
     stop = StopSignal(cfg.delivery.drain_ms / 1000 + LAST_RESORT_S)
     clock, telemetry = SystemClock(), Telemetry()
     objects = open_objects(cfg, watcher=telemetry)
@@ -67,6 +71,9 @@ async def run_worker(cfg: config.Config) -> None:
                 )
                 await _until_models_answered(pipeline, clock, start_s)
                 stop.then(pipeline.stop)
+                asyncio.get_running_loop().add_signal_handler(
+                    signal.SIGHUP, take_routes, pipeline.wiring.intake, read_again
+                )
                 await pipeline.run()
     except asyncio.CancelledError:
         if not stop.asked:
@@ -100,6 +107,21 @@ async def _until_models_answered(pipeline: Pipeline, clock: Clock, start_s: floa
         return
     asks = {f"model server of {one.name}": one.calls.check for one in wiring.tracks.values()}
     await until_one_answered(asks, clock, start_s)
+
+
+def take_routes(intake: Intake, read_again: Callable[[], config.Config]) -> None:
+    """What cannot be taken leaves the routes as they are: a worker does not end by a slip of the
+    pen in a file.
+    """
+    try:
+        routes = routes_of(read_again())
+        if routes.models != intake.routes.models:
+            raise Fatal("models are added and removed by a start, not by SIGHUP")
+    except PenstockError as error:
+        log.error("the routes stay as they are: %s", error)
+        return
+    intake.routes = routes
+    log.info("routes: %s", routes)
 
 
 def _transactions(

@@ -189,6 +189,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.wiring",
     },
     "consumers.app": {
+        "consumers.stages",
         "consumers.adapters",
         "consumers.clock",
         "consumers.config",

@@ -38,7 +38,7 @@ def run(context: Context, processes: int) -> None:
         return
     from consumers.app import run_worker
 
-    run_async(run_worker(cfg))
+    run_async(run_worker(cfg, context.load))
 
 
 def say_start(resolved: config.Resolved, path: Path | None) -> None:

@@ -9,7 +9,7 @@ the streams that it has. Owner: the intake.
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 # A share of 0.01 percent is the smallest that is told apart.
@@ -50,6 +50,15 @@ class Routes:
             for route in routes
         ]
 
+    def __str__(self) -> str:
+        """For the log: the shares that are in force."""
+        told = [
+            f"{route.stream or '*'} to {' and '.join(route.models)}"
+            + "".join(f", {percent:g} % to {model}" for model, percent in route.split.items())
+            for route in self.routes
+        ]
+        return "; ".join([*told, f"else to {self.default}"])
+
     @property
     def is_needed(self) -> bool:
         """Is there anything to choose from?"""
@@ -70,13 +79,6 @@ class Routes:
             if all(map(_matches, globs, (stream, bucket, key))):
                 return (route.model_of(stream),) if route.split else route.models
         return (self.default,)
-
-    def with_splits(self, splits: Sequence[Mapping[str, float]]) -> "Routes":
-        """The same routes with other shares, one mapping a route."""
-        changed = [
-            replace(route, split=split) for route, split in zip(self.routes, splits, strict=True)
-        ]
-        return Routes(self.models, changed)
 
 
 def _compiled(glob: str | None) -> re.Pattern[str] | None:

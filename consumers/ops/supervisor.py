@@ -14,6 +14,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -70,6 +71,11 @@ class Member:
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.returncode is None
+
+    def hang_up(self) -> None:
+        """Have it read its configuration again."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(signal.SIGHUP)
 
     async def live(self) -> int:
         """Until it gives up or all are to stop; its exit code, 0 for one that did not give up."""
@@ -155,11 +161,18 @@ async def supervise(
             sockets.enter_context(Member(number, command, stop, stop_s=stop_s, backoff=backoff))
             for number in range(count)
         ]
+        hang_up = partial(_hang_up, members)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up)
         async with serve_members(http, members) as url, asyncio.TaskGroup() as tasks:
             log.info("%d processes; their health and metrics are on %s", count, url)
             for member in members:
                 tasks.create_task(live(member))
     return codes[0] if codes else 0
+
+
+def _hang_up(members: Sequence[Member]) -> None:
+    for member in members:
+        member.hang_up()
 
 
 async def run_processes(

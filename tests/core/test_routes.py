@@ -48,8 +48,6 @@ def test_a_stream_keeps_its_model_on_every_worker_and_after_every_start() -> Non
     assert [route.model_of(f"s{number}") for number in range(8)] == expected
 
 
-def test_other_shares_leave_the_routes_as_they_are() -> None:
-    routes = Routes(["rows", "v2"], [Route(("rows",), stream="s*", split={"v2": 0.0})])
-    changed = routes.with_splits([{"v2": 100.0}])
-    assert changed.of("s1", None, None) == ("v2",)
-    assert changed.of("r1", None, None) == ("rows",)
+def test_what_is_in_force_is_said_in_a_line() -> None:
+    routes = Routes(["rows", "v2"], [Route(("rows",), stream="s*", split={"v2": 5.0})])
+    assert str(routes) == "s* to rows, 5 % to v2; else to rows"
