@@ -10,6 +10,7 @@ Where to look, from what a person starts down to what everything rests on:
     library         `predict` for Python programs: the same pipeline without Kafka
     settings        from configuration to what the parts need: the one translator
     results         its predictions as a table
+    routing         which of several models answers what, as it is configured
     config          every key with its default; TOML, and the environment (variables)
     variables       `PENSTOCK_SECTION__KEY` as a value of the kind that the key takes
     pipeline        the life: start, rebalance, drain, stop; begin reading here

@@ -26,8 +26,9 @@ from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Clock, Results, Transactions
 from consumers.process.deadline import end_within
 from consumers.process.stopping import stopped_after
+from consumers.routing import routes_of
 from consumers.services.startup import ask_store, until_answered, until_one_answered
-from consumers.settings import for_worker, routes_of
+from consumers.settings import for_worker
 from consumers.stages.consume import Intake
 from consumers.telemetry import Telemetry
 from consumers.wiring import Wiring

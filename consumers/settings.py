@@ -6,7 +6,7 @@ a pipeline, the worker or the library call.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from consumers import config, requests
 from consumers.adapters.kafka_partitioner import hashed
@@ -16,7 +16,7 @@ from consumers.core.line_stop import NO_LIMITS, LineLimits
 from consumers.core.places import Place, Places
 from consumers.core.records import Labels, same_partition
 from consumers.core.result_names import ResultNames
-from consumers.core.routes import Route, Routes
+from consumers.core.routes import Routes
 from consumers.core.window import WindowLimits
 from consumers.encodings import registry as encodings
 from consumers.errors import EXIT_USAGE, Fatal
@@ -25,11 +25,11 @@ from consumers.formats.media import need_media
 from consumers.formats.pictures import need_pillow
 from consumers.formats.pixels import pixel_options
 from consumers.formats.registry import check_options
+from consumers.routing import routes_of
 from consumers.services.canary import canary_of
 from consumers.stages.download import GIVE_UP_S
 from consumers.stages.publish_object import ResultPlan
 from consumers.track import ModelTerms
-from consumers.variables import nearest
 from consumers.wiring import Settings
 
 # Without Kafka: how soon the end is noticed after the last answer.
@@ -70,7 +70,7 @@ def for_worker(
         stall_s=_stall_s(cfg),
         allow=cfg.objects.allow,
         block_rows=cfg.output.block_rows if cfg.output.granularity == "block" else None,
-        results=_results(cfg.output),
+        results=_results(cfg.output, routes_of(cfg)),
         places=places_of(cfg),
         models={name: _terms(one) for name, one in cfg.with_each_model().items()},
         routes=routes_of(cfg),
@@ -188,8 +188,14 @@ def results_for_call(template: str, *, is_for_one: bool) -> ResultPlan:
     return _plan(template, "--output", is_for_one=is_for_one, records="objects")
 
 
-def _results(output: config.Output) -> ResultPlan | None:
+def _results(output: config.Output, routes: Routes) -> ResultPlan | None:
     """Raises `Fatal` here, at the start: the first result would be too late."""
+    if output.objects is not None and routes.fans_out:
+        raise Fatal(
+            "output.objects: what several models answer would be written by each to one object; "
+            "name one model in each of [[routes]]",
+            exit_code=EXIT_USAGE,
+        )
     if output.objects is None:
         if output.records == "rows":
             return None
@@ -224,34 +230,6 @@ def _terms(cfg: config.Config) -> ModelTerms:
         callers=cfg.model.max_in_flight,
         canary=canary_of(cfg.model.canary, form.takes),
     )
-
-
-def routes_of(cfg: config.Config) -> Routes:
-    """Raises `Fatal` for a route to a model that is not there."""
-    names = [cfg.model.name, *(one.name for one in cfg.models)]
-    routes = []
-    for number, one in enumerate(cfg.routes, 1):
-        models = (one.model,) if isinstance(one.model, str) else tuple(one.model)
-        if wrong := _wrong_in(models, one.split, names):
-            raise Fatal(f"[[routes]] number {number}: {wrong}", exit_code=EXIT_USAGE)
-        routes.append(Route(models, one.stream, one.bucket, one.key, one.split))
-    return Routes(names, routes)
-
-
-def _wrong_in(models: Sequence[str], split: Mapping[str, float], names: Sequence[str]) -> str:
-    """Empty: nothing."""
-    for name in (*models, *split):
-        if name not in names:
-            return f"there is no model {name!r}{nearest(name, names)}"
-    if not models or len(set(models)) < len(models):
-        return "model names one, or several different ones"
-    if len(models) > 1:
-        return "several models for one row are not answered yet: name one"
-    if split and len(models) > 1:
-        return "a split takes streams from one model; this route names several"
-    if sum(split.values()) > 100:
-        return f"a split of {sum(split.values()):g} percent: there are 100"
-    return ""
 
 
 def row_options(cfg: config.Config) -> RowOptions:

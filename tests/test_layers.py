@@ -137,6 +137,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "consumers.handlers": set(),
     "consumers.verify": {
         "consumers.errors",
+        "consumers.routing",
         "consumers.adapters",
         "consumers.config",
         "consumers.core",
@@ -174,7 +175,14 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.handlers",
         "consumers.process",
     },
+    "consumers.routing": {
+        "consumers.config",
+        "consumers.core",
+        "consumers.errors",
+        "consumers.variables",
+    },
     "consumers.settings": {
+        "consumers.routing",
         "consumers.adapters",
         "consumers.config",
         "consumers.core",
@@ -185,10 +193,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.services",
         "consumers.stages",
         "consumers.track",
-        "consumers.variables",
         "consumers.wiring",
     },
     "consumers.app": {
+        "consumers.routing",
         "consumers.stages",
         "consumers.adapters",
         "consumers.clock",
@@ -243,6 +251,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "schemas",
     },
     "consumers.commands": {
+        "consumers.routing",
         "consumers.adapters",
         "consumers.app",
         "consumers.bench",

@@ -81,7 +81,15 @@ def test_the_secrets_of_each_model_are_hidden(tmp_path: Path) -> None:
         ('[[routes]]\nmodel = "v3"\n', "no model 'v3'; did you mean v2"),
         ("[[routes]]\nmodel = []\n", "names one"),
         ('[[routes]]\nmodel = "v2"\nsplit = { rows = 60, v2 = 50 }\n', "110 percent"),
-        ('[[routes]]\nmodel = ["v2", "rows"]\nsplit = { rows = 60 }\n', "name one"),
+        ('[[routes]]\nmodel = ["v2", "rows"]\nsplit = { rows = 60 }\n', "names several"),
+        (
+            '[[models]]\nname="m79"\n[[models]]\nname="m2300"\n[[routes]]\nmodel=["m79","m2300"]\n',
+            "one number",
+        ),
+        (
+            '[[routes]]\nmodel=["v2","rows"]\n[output]\nobjects="s3://b/{key}.jsonl"\n',
+            "to one object",
+        ),
         ('[[routes]]\nmodle = "v2"\n', "no key routes.modle; did you mean model"),
         ('[[models]]\nurl = "http://x"\n', "name"),
     ],

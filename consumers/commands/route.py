@@ -26,7 +26,7 @@ def route(
     """Show which model answers each of these streams, or the routes. A configuration that cannot be
     taken is refused here, before any worker is told.
     """
-    from consumers.settings import routes_of
+    from consumers.routing import routes_of
 
     routes = routes_of(context.load(quiet=True))
     if not streams:

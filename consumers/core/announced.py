@@ -40,7 +40,7 @@ class Announced:
             return
         start = version[1][0][0] if version[1] else 0
         row = start if start < ticket.rows else None
-        self._answered[version] = Answered(ticket.record.offset, ticket.index, row)
+        self._answered[version] = Answered(ticket.record.offset, ticket.object_index, row)
         if len(self._answered) > self._max_versions:
             del self._answered[next(iter(self._answered))]
 

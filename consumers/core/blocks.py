@@ -190,6 +190,9 @@ class Ticket:
     is its share of what the message takes in memory. `value_kept`: a dead letter has its message.
     `published_rows`: the records and letters of the rows below are out by a former assignment,
     though they are answered again.
+    `index` is its place in the ledger, `object_index` its number in the message: where several
+    models answer an object, it has a ticket for each, and the places differ. `queue` is what its
+    order is kept in, where that is not the whole partition: its stream, or that for one model.
     `closed` means: no more blocks will come, `rows` is the object's
     row count, `failure` tells why if it could not be read to its end.
     """
@@ -206,9 +209,11 @@ class Ticket:
         "inline",
         "model",
         "next_row",
+        "object_index",
         "owner",
         "pin",
         "published_rows",
+        "queue",
         "read_bytes",
         "record",
         "reference",
@@ -237,8 +242,8 @@ class Ticket:
     ) -> None:
         self.owner = owner
         self.record = record
-        self.index = index
-        self.stream = stream
+        self.index = self.object_index = index
+        self.stream = self.queue = stream
         self.reference = reference
         self.inline = inline
         self.store = store

@@ -27,8 +27,9 @@ MAX_NUMBER = (1 << 63) - 1
 # The part on the next record, with the largest numbers, its offset, the marks between parts, and
 # where a line stopped.
 _HEAD_CHARS = len(PREFIX) + 19 + 1 + 19 + 1 + VERSION_DIGITS + 1 + 16 + 3 + 1 + 16 + 1 + 4
-# A message of 1 MB names fewer than 16^5 objects.
-_INDEX_CHARS = 5
+# A message of 1 MB names fewer than 16^5 objects; where several models answer one, a number that
+# stands for the model is before it.
+_INDEX_CHARS = 9
 _ROW_CHARS = 16
 
 _HEAD = re.compile(rf"([0-9]{{1,19}})\.([0-9]{{1,19}})\.([0-9a-z]{{{VERSION_DIGITS}}})?")
@@ -37,9 +38,9 @@ _OFFSET = re.compile(r"[0-9a-f]{1,16}")
 _RUN = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,16})")
 # One bit an offset, from the next record on: where every second one is owed, a run each is longer.
 _BITS = re.compile(r"~([A-Za-z0-9_-]+)")
-_OBJECTS = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,5})\.([0-9a-f]{1,5})")
+_OBJECTS = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,9})\.([0-9a-f]{1,9})")
 _ROWS = re.compile(
-    rf"([0-9a-f]{{1,16}})\.([0-9a-f]{{1,5}})\.([0-9a-f]{{1,16}})\.([0-9a-z]{{{VERSION_DIGITS}}})"
+    rf"([0-9a-f]{{1,16}})\.([0-9a-f]{{1,9}})\.([0-9a-f]{{1,16}})\.([0-9a-z]{{{VERSION_DIGITS}}})"
 )
 
 

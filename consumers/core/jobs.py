@@ -124,7 +124,7 @@ class JobsByStream(_Ready):
         self._streams: dict[str, _Stream] = {}
 
     def add(self, ticket: Ticket) -> None:
-        stream = self._streams.setdefault(ticket.stream, _Stream())
+        stream = self._streams.setdefault(ticket.queue, _Stream())
         if stream.in_work >= self._share.in_work:
             stream.waiting.append(ticket)
             return
@@ -134,12 +134,12 @@ class JobsByStream(_Ready):
         self._let_in(stream)
 
     def fetched(self, ticket: Ticket) -> None:
-        stream = self._streams[ticket.stream]
+        stream = self._streams[ticket.queue]
         stream.fetching -= 1
         self._let_in(stream)
 
     def delivered(self, ticket: Ticket) -> None:
-        stream = self._streams[ticket.stream]
+        stream = self._streams[ticket.queue]
         if stream.waiting:
             stream.admitted.append(stream.waiting.popleft())
             self._let_in(stream)
@@ -147,7 +147,7 @@ class JobsByStream(_Ready):
         stream.in_work -= 1
         self.in_work -= 1
         if not stream.in_work:
-            del self._streams[ticket.stream]
+            del self._streams[ticket.queue]
 
     def clear(self) -> None:
         self._ready.clear()

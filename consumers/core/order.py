@@ -158,10 +158,10 @@ class StreamOrder:
             yield from tickets
 
     def add(self, ticket: Ticket) -> None:
-        self._streams.setdefault(ticket.stream, deque()).append(ticket)
+        self._streams.setdefault(ticket.queue, deque()).append(ticket)
 
     def is_head(self, ticket: Ticket) -> bool:
-        tickets = self._streams.get(ticket.stream)
+        tickets = self._streams.get(ticket.queue)
         return tickets is not None and tickets[0] is ticket
 
     def abandon(self) -> None:

@@ -254,7 +254,7 @@ class Records:
             topic=ticket.owner.topic,
             partition=ticket.owner.partition,
             offset=ticket.record.offset,
-            object_index=ticket.index,
+            object_index=ticket.object_index,
             version=ticket.version,
             model=model,
             model_version=version,

@@ -11,7 +11,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from zlib import crc32
 
+# A message names fewer objects than this.
+_OBJECTS = 1 << 20
 # A share of 0.01 percent is the smallest that is told apart.
 PARTS = 10_000
 
@@ -88,3 +91,11 @@ def _compiled(glob: str | None) -> re.Pattern[str] | None:
 def _matches(glob: re.Pattern[str] | None, name: str | None) -> bool:
     """Inline rows have no bucket and no key, so no glob of these matches them."""
     return glob is None or (name is not None and glob.match(name) is not None)
+
+
+def place_of(object_index: int, model: str) -> int:
+    """The place in the ledger of an object that several models answer, as far as this one does. It
+    is bound to the model's name, not to its place in a route: routes change, and what was delivered
+    of one model says nothing of another.
+    """
+    return ((crc32(model.encode()) & 0x7FFF) + 1) * _OBJECTS + object_index

@@ -12,15 +12,16 @@ from collections.abc import Mapping, Sequence
 
 from consumers.core.blocks import Rejection, Ticket
 from consumers.core.gather import Gather
+from consumers.core.naming import Naming, fallback, key_text
 from consumers.core.places import Places, is_whole
-from consumers.core.routes import Routes
+from consumers.core.routes import Routes, place_of
 from consumers.errors import Poison
 from consumers.lane import Lane
 from consumers.ports import Clock, Record, Source
 from consumers.telemetry import Telemetry
 from schemas.codec import Ignored, Inline, SchemaError, decode
 from schemas.prediction import printable
-from schemas.reference import MAX_NAME_CHARS, Reference
+from schemas.reference import Reference
 
 # Bounds how long a partition that has room again waits for the poll of the others.
 POLL_WAIT_MS = 50
@@ -77,7 +78,7 @@ class Intake:
     ) -> None:
         self.routes = routes
         self._clock = clock
-        self._stream_from = re.compile(stream_from) if stream_from else None
+        self._naming = Naming(stream_from)
         self._allow = [re.compile(fnmatch.translate(_whole(glob))) for glob in allow or ()]
         self._allow_all = allow is None
         self._places = places
@@ -101,14 +102,14 @@ class Intake:
         if isinstance(message, Ignored):
             return []
         if isinstance(message, Inline):
-            stream = message.stream or _fallback_stream(lane, record)
+            stream = message.stream or fallback(record.key, lane.partition)
             return self._routed(lane, record, 0, stream, None, message)
-        key = "" if message.announced else _key_text(record)
+        key = "" if message.announced else key_text(record.key)
         return [
             ticket
             for index, reference in enumerate(message.items)
             for ticket in self._routed(
-                lane, record, index, self._stream(reference, key), reference, None
+                lane, record, index, self._naming.of(reference, key), reference, None
             )
         ]
 
@@ -125,9 +126,20 @@ class Intake:
         ticket = Ticket(lane, record, index, stream, reference, inline)
         if reference is not None:
             self._place(ticket, reference)
-        if not ticket.closed and self._knows_model(ticket) and self.routes.is_needed:
-            ticket.model = self._model_of(ticket)
-        return [ticket]
+        if not self._knows_model(ticket) or not self.routes.is_needed:
+            return [ticket]
+        models = self._models_of(ticket)
+        others = [Ticket(lane, record, index, stream, reference, inline) for _ in models[1:]]
+        for one, model in zip([ticket, *others], models, strict=True):
+            one.model = model if model != self.routes.default else None
+            if self.routes.fans_out:
+                one.queue = f"{stream}\0{model}"
+            if others:
+                one.index = place_of(index, model)
+                one.store = ticket.store
+                if ticket.failure is not None and one is not ticket:
+                    one.close(ticket.failure)
+        return [ticket, *others]
 
     def _place(self, ticket: Ticket, reference: Reference) -> None:
         """Which store has it; or it is refused."""
@@ -141,57 +153,34 @@ class Intake:
             message = f"{name} is outside objects.allow"
             ticket.close(Rejection("not_allowed", message, "consume"))
 
-    def _model_of(self, ticket: Ticket) -> str | None:
-        """None: the default one."""
+    def _models_of(self, ticket: Ticket) -> tuple[str, ...]:
         reference, origin = ticket.reference, ticket.reference or ticket.inline
-        named = origin.model if origin else None
+        if origin is not None and origin.model is not None:
+            return (origin.model,)
         bucket, key = (reference.bucket, reference.key) if reference else (None, None)
-        models = (named,) if named else self.routes.of(ticket.stream, bucket, key)
-        return models[0] if models[0] != self.routes.default else None
+        return self.routes.of(ticket.stream, bucket, key)
 
     def _knows_model(self, ticket: Ticket) -> bool:
-        """The one that the message names; else it is refused."""
+        """Is there the one that the message names? Else it is refused."""
         origin = ticket.reference or ticket.inline
         model = origin.model if origin else None
         if model is None or model in self.routes.models:
             return True
         known = ", ".join(self.routes.models)
         message = f"there is no model {printable(model)}; there is {known}: see [[models]]"
-        ticket.close(Rejection("bad_reference", message, "consume"))
+        if not ticket.closed:
+            ticket.close(Rejection("bad_reference", message, "consume"))
         return False
 
     @staticmethod
     def _not_a_reference(lane: Lane, record: Record, message: str) -> Ticket:
-        ticket = Ticket(lane, record, 0, _fallback_stream(lane, record), None)
+        ticket = Ticket(lane, record, 0, fallback(record.key, lane.partition), None)
         ticket.close(Rejection("bad_reference", message, "consume"))
         return ticket
 
     def _allowed(self, reference: Reference) -> bool:
         name = f"{reference.bucket}/{reference.key}"
         return self._allow_all or any(glob.match(name) for glob in self._allow)
-
-    def _stream(self, reference: Reference, key: str) -> str:
-        """`key`: the Kafka key, where it may name a stream."""
-        if reference.stream:
-            return reference.stream
-        found = self._stream_from.search(reference.key) if self._stream_from else None
-        if found and (named := found.group("stream")):
-            return named
-        if key:
-            return key
-        folder, slash, _ = reference.key.rpartition("/")
-        return f"{reference.bucket}/{folder}{slash}"
-
-
-def _key_text(record: Record) -> str:
-    """The Kafka key as a name; one too long to stand in every record names nothing."""
-    key = record.key
-    return key.decode("utf-8", "replace") if key and len(key) <= MAX_NAME_CHARS else ""
-
-
-def _fallback_stream(lane: Lane, record: Record) -> str:
-    """Where there is no object to name one."""
-    return _key_text(record) or f"partition-{lane.partition}"
 
 
 def _whole(glob: str) -> str:

@@ -205,7 +205,7 @@ class Publish:
             partition=ticket.owner.partition,
             stream=ticket.stream,
             offset=ticket.record.offset,
-            object_index=ticket.index,
+            object_index=ticket.object_index,
             row=failed.row,
             code=failed.why.code,
             message=failed.why.message,

@@ -10,6 +10,8 @@ release, which is sent as one.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from msgspec import structs
+
 from consumers.core.blocks import Ticket
 from consumers.core.records import Failed, Labels
 from consumers.ports import Clock, Outgoing, Sink
@@ -47,6 +49,10 @@ class Reject:
     def _letter(self, ticket: Ticket, failed: Failed, rows: tuple[RowRange, ...] | None) -> bytes:
         reference, why = ticket.reference, failed.why
         origin = reference or ticket.inline
+        model = self._labels.model_of(ticket)[0]
+        if reference is not None and ticket.index != ticket.object_index:
+            # The others have answered: sent back, it is for this one alone.
+            reference = structs.replace(reference, model=model)
         whole: dict[str, Any] = {
             "code": why.code,
             "stage": why.stage,
@@ -60,7 +66,7 @@ class Reject:
             "rows": rows,
             "event_time": origin.event_time if origin else None,
             "failed_at": self._clock.wall_ms(),
-            "model": self._labels.model_of(ticket)[0],
+            "model": model,
             "value": None if ticket.value_kept else ticket.record.value,
         }
         ticket.value_kept = True

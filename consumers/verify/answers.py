@@ -112,7 +112,7 @@ class Answers:
             self.outside += 1
             return
         wants = asked.at(at.offset) if asked else ()
-        if at.object_index >= len(wants):
+        if at.object_index >= len(wants) or not wants[at.object_index].is_ours:
             text = f"{answer.id} answers a message that asks for {len(wants)} objects"
             self._tell("not_asked", partition, offset, text)
             return
@@ -267,7 +267,7 @@ class Answers:
         """Its rows, or its result, are on the topic to the end."""
         del self._open[at]
         message = (at.partition, at.offset)
-        objects = len(self._asked[at.partition].at(at.offset))
+        objects = sum(want.is_ours for want in self._asked[at.partition].at(at.offset))
         if objects > 1:
             finished = self._partly.setdefault(message, set())
             finished.add(at.object_index)
@@ -292,7 +292,7 @@ class Answers:
                 for offset in range(low, high):
                     for object_index in range(len(wants)):
                         at = ObjectAt(partition, offset, object_index)
-                        if not self.is_done(at):
+                        if wants[object_index].is_ours and not self.is_done(at):
                             yield at, self._open.get(at)
 
     def compare(self, partition: int, offset: int, _key: bytes | None, value: bytes | None) -> None:

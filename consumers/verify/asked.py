@@ -20,6 +20,7 @@ class Want(NamedTuple):
     selection: tuple[RowRange, ...] | None = None
     inline_rows: int | None = None
     is_reference: bool = True
+    is_ours: bool = True  # else another judge sees to it
 
     @property
     def rows(self) -> Ranges:
@@ -35,6 +36,7 @@ Wants = tuple[Want, ...]
 
 PLAIN = Want()
 NO_REFERENCE = (Want(is_reference=False),)
+NOT_OURS = Want(is_ours=False)
 
 
 @lru_cache(maxsize=10_000)

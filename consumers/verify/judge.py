@@ -12,7 +12,7 @@ from consumers.core.cursor import START, Progress, decode, without_stop
 from consumers.core.ranges import END
 from consumers.ports import Commit
 from consumers.verify.answers import Answers
-from consumers.verify.asked import NO_REFERENCE, Asked, Want, wants
+from consumers.verify.asked import NO_REFERENCE, Asked, Want, Wants, wants
 from consumers.verify.findings import Findings, Report
 from consumers.verify.letters import About, Letters
 from consumers.verify.records import Open
@@ -20,6 +20,7 @@ from consumers.verify.repeats import ObjectAt
 from consumers.verify.results import Claim, Found, wrong_with
 from schemas.codec import SchemaError
 from schemas.dead_letter import decode_dead_letter
+from schemas.prediction import Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,8 @@ class Scope:
     markers: bool
     of_rows: bool = True
     of_objects: bool = False
+    # Where in the ledger an object of a message is, by its number.
+    place_of: Callable[[int], int] = int
 
 
 class Judge:
@@ -87,10 +90,21 @@ class Judge:
     def reference(
         self, partition: int, offset: int, _key: bytes | None, value: bytes | None
     ) -> None:
-        wanted = wants(value)
+        self.ask(partition, offset, wants(value))
+
+    def asks_at(self, source: Source, object_index: int | None) -> bool:
+        """Is this object asked for here; None: is any of the message?"""
+        asked = self._asked.get(source.partition)
+        wanted = asked.at(source.offset) if asked else ()
+        if object_index is None:
+            return bool(wanted)
+        return object_index < len(wanted) and wanted[object_index].is_ours
+
+    def ask(self, partition: int, offset: int, wanted: Wants) -> None:
+        """In offset order."""
         self._references += bool(wanted)
         self._ignored += not wanted
-        self._objects += len(wanted)
+        self._objects += sum(want.is_ours for want in wanted)
         self._asked[partition].add(offset, wanted)
 
     def dead_letter(
@@ -183,10 +197,11 @@ class Judge:
         if at.offset in said.completed:
             return "the cursor says that this message is answered, but not completely so"
         objects = said.objects.get(at.offset)
-        if objects and at.object_index in objects:
+        place = self._scope.place_of(at.object_index)
+        if objects and place in objects:
             return f"the cursor is behind object {at.object_index}, which is not complete"
         want = self._asked[at.partition].at(at.offset)[at.object_index]
-        covered = want.rows.within(0, said.rows.get(at[1:], START).row)
+        covered = want.rows.within(0, said.rows.get((at.offset, place), START).row)
         missing = covered.minus(known.seen) if known else covered
         return f"the cursor covers row {missing}, not delivered" if missing else None
 

@@ -14,12 +14,15 @@ from consumers.adapters.kafka_partitioner import hashed
 from consumers.adapters.kafka_reader import Reader, Spans, Take, offsets, open_reader
 from consumers.adapters.objects_local import LOCAL, LocalObjects, local_path
 from consumers.adapters.stores import open_objects, places_of_caller, with_clouds
+from consumers.core.naming import Naming
 from consumers.core.places import Places
 from consumers.ports import Commit, Location
+from consumers.routing import routes_of
 from consumers.verify.findings import Report, render, together
 from consumers.verify.judge import Judge, Scope
 from consumers.verify.records import each
 from consumers.verify.results import AT_A_TIME, look
+from consumers.verify.several import SeveralJudges
 from schemas.urls import split_url
 
 __all__ = ["Isolation", "Report", "Until", "render", "verify"]
@@ -58,7 +61,7 @@ async def _of_input(cfg: config.Config, reader: Reader, until: Until, progress: 
     committed = await reader.committed(topic, asked)
     answers = await reader.spans(cfg.output.topic)
     letters = await reader.spans(cfg.output.dead_letter_topic)
-    judge = Judge(_scope(cfg, asked, committed, until, len(answers)))
+    judge = _judge(cfg, _scope(cfg, asked, committed, until, len(answers)))
     reading = _Reading(reader, progress)
     reading.expect(asked, answers, letters)
     await reading.each(topic, asked, judge.reference)
@@ -67,7 +70,8 @@ async def _of_input(cfg: config.Config, reader: Reader, until: Until, progress: 
     again = {partition: answers[partition] for partition in judge.repeated}
     reading.expect(again)
     await reading.each(cfg.output.topic, again, each(judge.compare))
-    await _follow(cfg, judge, reading)
+    if isinstance(judge, Judge):  # several models and results do not go together
+        await _follow(cfg, judge, reading)
     return judge.report()
 
 
@@ -101,6 +105,13 @@ def _location(url: str, places: Places) -> Location:
         return Location(LOCAL, path)
     store, bucket, key = split_url(url)
     return Location(bucket, key, store=places.of(store, bucket, key))
+
+
+def _judge(cfg: config.Config, scope: Scope) -> Judge | SeveralJudges:
+    routes = routes_of(cfg)
+    if not routes.fans_out:
+        return Judge(scope)
+    return SeveralJudges(scope, routes, Naming(cfg.kafka.stream_from))
 
 
 class _Reading:

@@ -84,7 +84,12 @@ class Between:
     def _after(self, at: ObjectAt) -> ObjectAt | None:
         """The next object that is asked for."""
         asked = self._asked[at.partition]
-        if at.object_index + 1 < len(asked.at(at.offset)):
-            return at._replace(object_index=at.object_index + 1)
+        wanted = asked.at(at.offset)
+        for index in range(at.object_index + 1, len(wanted)):
+            if wanted[index].is_ours:
+                return at._replace(object_index=index)
         offset = asked.after(at.offset)
-        return None if offset is None else ObjectAt(at.partition, offset, 0)
+        if offset is None:
+            return None
+        first = next(n for n, want in enumerate(asked.at(offset)) if want.is_ours)
+        return ObjectAt(at.partition, offset, first)

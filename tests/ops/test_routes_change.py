@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from consumers.app import take_routes
 from consumers.cli import cli
 from consumers.config import load
-from consumers.settings import routes_of
+from consumers.routing import routes_of
 from consumers.testing.virtual_time import run
 from tests.support.pipelines import World, csv, running, until
 

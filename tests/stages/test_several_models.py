@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -188,3 +189,75 @@ def test_a_worker_starts_as_soon_as_one_of_several_models_answers() -> None:
     run(until_one_answered({"a": ill, "b": well}, VirtualClock(), 60.0))
     with pytest.raises(ExceptionGroup, match="unhandled"):
         run(until_one_answered({"a": ill, "b": ill}, VirtualClock(), 60.0))
+
+
+BOTH = Route(("rows", "a"), stream="x/*")
+
+
+def test_each_row_is_answered_once_by_each_model_of_its_route() -> None:
+    world = World().with_models(["a"], BOTH)
+    world.announce("1.csv", csv(3), stream="x/1")
+    world.announce("2.csv", csv(2), stream="s")
+    world.announce("3.csv", csv(0), stream="x/1")
+    run(run_to_end(world, 3))
+    told = sorted((record["id"], record["model"]) for record in world.records())
+    assert told == [
+        *((f"refs/0/0/0/{row}", model) for row in range(3) for model in ("a", "rows")),
+        *((f"refs/0/1/0/{row}", "rows") for row in range(2)),
+        *(("refs/0/2/0/-", model) for model in ("a", "rows")),
+    ]
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_of_several_models_one_that_is_away_keeps_no_answer_of_the_other(
+    exactly_once: bool,
+) -> None:
+    """A worker that takes over goes on with what is left, of each model."""
+    world = World(exactly_once=exactly_once).with_models(["a"], BOTH, order_by_stream=True)
+    world.models["a"].script = away
+    world.settings = replace(world.settings, drain_s=0.1)
+
+    async def first() -> None:
+        async with running(world):
+            for number in range(20):
+                world.announce(f"{number}.csv", csv(3), stream="x/1")
+            await until(lambda: len(world.records()) == 60)
+            await asyncio.sleep(2)
+        assert not world.next_offset()
+
+    async def second() -> None:
+        async with running(world):
+            await until(lambda: world.next_offset() == 20)
+
+    async def both() -> None:
+        await first()
+        world.models["a"].script = None
+        await second()
+
+    run(both())
+    for model in ("rows", "a"):
+        ids = [record["id"] for record in world.records() if record["model"] == model]
+        assert ids == [f"refs/0/{offset}/0/{row}" for offset in range(20) for row in range(3)]
+
+
+def test_a_letter_of_several_models_asks_the_one_that_refused() -> None:
+    world = World().with_models(["a"], BOTH)
+
+    async def refuse(payloads: Sequence[Payload]) -> Answers:
+        rows = sum(payload.rows for payload in payloads)
+        return Answers([b"null"] * rows, dict.fromkeys(range(rows), "no"))
+
+    world.models["a"].script = refuse
+    world.announce("1.csv", csv(2), stream="x/1")
+    run(run_to_end(world, 1))
+    (letter,) = world.dead_letters()
+    assert letter["reference"]["model"] == "a"
+    assert sum("error" in record for record in world.records()) == 2
+
+
+def test_what_nobody_may_read_is_refused_for_each_model() -> None:
+    world = World(allow=["other"]).with_models(["a"], BOTH)
+    world.announce("1.csv", csv(2), stream="x/1")
+    run(run_to_end(world, 1))
+    assert {record["model"] for record in world.records()} == {"rows", "a"}
+    assert {record["error"]["code"] for record in world.records()} == {"not_allowed"}

@@ -1,0 +1,139 @@
+"""The judge where a route may name several models: a judge for each of them, and one for the rest.
+
+Rule: an object that several models answer is asked for once of each; a record's `model` says whose
+answer it is. What one model answers alone is judged together, whichever model that is, because
+shares change. Owner: `verify`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import msgspec
+from msgspec import Struct
+
+from consumers.core.naming import Naming, fallback, key_text
+from consumers.core.routes import Routes, place_of
+from consumers.verify.asked import NOT_OURS, Wants, wants
+from consumers.verify.findings import Report
+from consumers.verify.judge import Judge, Scope
+from schemas.codec import Ignored, Inline, SchemaError, decode
+from schemas.prediction import Source
+
+
+class _Said(Struct, gc=False):
+    """Of a record or a letter, who answers what. A letter has no id, and is of any object."""
+
+    model: str = ""
+    id: str = ""
+    source: Source | None = None
+
+    @property
+    def object_index(self) -> int | None:
+        parts = self.id.split("/")
+        return int(parts[-2]) if len(parts) > 1 and parts[-2].isdecimal() else None
+
+
+_said = msgspec.json.Decoder(_Said).decode
+
+
+class SeveralJudges:
+    """As `Judge`, for all models together."""
+
+    def __init__(self, scope: Scope, routes: Routes, naming: Naming) -> None:
+        self._routes = routes
+        self._naming = naming
+        self._references = self._ignored = 0
+        names = [model for one in routes.routes if len(one.models) > 1 for model in one.models]
+        self._alone = Judge(scope)
+        self._of = {
+            name: Judge(replace(scope, place_of=partial(place_of, model=name)))
+            for name in dict.fromkeys(names)
+        }
+
+    @property
+    def repeated(self) -> set[int]:
+        return self._alone.repeated.union(*(judge.repeated for judge in self._of.values()))
+
+    def reference(
+        self, partition: int, offset: int, key: bytes | None, value: bytes | None
+    ) -> None:
+        wanted = wants(value)
+        self._references += bool(wanted)
+        self._ignored += not wanted
+        asked = self._models(partition, key, value) if wanted else []
+        for name, judge in self._of.items():
+            judge.ask(partition, offset, _ours(wanted, [name in models for models in asked]))
+        self._alone.ask(partition, offset, _ours(wanted, [not models for models in asked]))
+
+    def _models(
+        self, partition: int, key: bytes | None, value: bytes | None
+    ) -> list[tuple[str, ...]]:
+        """Of each object the models, where there are several; else none."""
+        try:
+            message = decode(value)
+        except SchemaError:
+            return [()]
+        if isinstance(message, Ignored):
+            return []
+        if isinstance(message, Inline):
+            stream = message.stream or fallback(key, partition)
+            return [() if message.model else self._several(stream, None, None)]
+        name = "" if message.announced else key_text(key)
+        return [
+            () if one.model else self._several(self._naming.of(one, name), one.bucket, one.key)
+            for one in message.items
+        ]
+
+    def _several(self, stream: str, bucket: str | None, key: str | None) -> tuple[str, ...]:
+        models = self._routes.of(stream, bucket, key)
+        return models if len(models) > 1 else ()
+
+    def answer(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
+        self._judge(value).answer(partition, offset, key, value)
+
+    def compare(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
+        self._judge(value).compare(partition, offset, key, value)
+
+    def dead_letter(
+        self, partition: int, offset: int, key: bytes | None, value: bytes | None
+    ) -> None:
+        self._judge(value).dead_letter(partition, offset, key, value)
+
+    def _judge(self, value: bytes | None) -> Judge:
+        """Of the model that says it, if it was asked as one of several."""
+        try:
+            said = _said(value or b"")
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return self._alone
+        judge = self._of.get(said.model)
+        if judge is None:
+            return self._alone
+        if said.source is not None and not judge.asks_at(said.source, said.object_index):
+            return self._alone
+        return judge
+
+    def report(self) -> Report:
+        reports = [self._alone.report(), *(judge.report() for judge in self._of.values())]
+        whole = msgspec.structs.asdict(reports[0])
+        for one in reports[1:]:
+            for name, value in msgspec.structs.asdict(one).items():
+                if name == "violated":
+                    found = whole[name]
+                    whole[name] = {
+                        kind: found.get(kind, 0) + value.get(kind, 0) for kind in found | value
+                    }
+                else:
+                    whole[name] += value
+        # Of several judges each sees all messages, and some of the streams.
+        whole["references"], whole["ignored"] = self._references, self._ignored
+        whole["streams"] = max(one.streams for one in reports)
+        return Report(**whole)
+
+
+def _ours(wanted: Wants, are_ours: Sequence[bool]) -> Wants:
+    if not any(are_ours):
+        return ()
+    return tuple(
+        want if is_ours else NOT_OURS for want, is_ours in zip(wanted, are_ours, strict=True)
+    )
