@@ -7,7 +7,8 @@ request, unless the `member` glob selects others.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, lru_cache, partial
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache
 from typing import Final
 
 from consumers.errors import EXIT_USAGE, Fatal, Poison
@@ -22,6 +23,7 @@ from consumers.formats.format import Format, WantsRanges, makes
 from consumers.formats.image import ImageParser
 from consumers.formats.json import JsonArrayParser
 from consumers.formats.media import open_audio, reader
+from consumers.formats.members import Members
 from consumers.formats.ndjson import NdjsonParser
 from consumers.formats.npy import NpyParser, read_npy
 from consumers.formats.opaque import BytesParser, UnreadParser
@@ -33,6 +35,7 @@ from consumers.formats.push import (
     PushDecoder,
 )
 from consumers.formats.ranged import Ranges, Wanted
+from consumers.formats.samples import Samples
 from consumers.formats.sniff import (
     Chosen,
     SniffingParser,
@@ -54,8 +57,8 @@ TAR: Final = "tar"
 def _read_zip(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     """Its members are read by the other formats."""
     expansion = Expansion(options)
-    members = Expansion(options, outer=expansion)
-    return read_zip(ranges, options, partial(_open_member, options, expansion=members), expansion)
+    members = _members(options, Expansion(options, outer=expansion))
+    return read_zip(ranges, options, members, expansion)
 
 
 _NUMBERS_OR_JSON = makes("matrix", "json", "columns")
@@ -224,7 +227,7 @@ def _open(
         if member:
             return Chosen(UnreadParser("an archive in an archive is not read"))
         of_members = Expansion(options, outer=expansion)
-        return Chosen(TarParser(options, partial(_open_member, options, expansion=of_members)))
+        return Chosen(TarParser(options, _members(options, of_members)))
 
     limit_bytes = options.member_bytes if member else None
 
@@ -292,6 +295,30 @@ def sniff_format(head: bytes, options: RowOptions) -> str:
             return format.name
     # A model that takes bytes takes any.
     return "bytes" if options.form == "bytes" else sniff_text(head)
+
+
+def _members(options: RowOptions, expansion: Expansion) -> Members:
+    members = _Members(options, expansion)
+    # Where a file is a row, its neighbours may belong to it; tables have columns of their own.
+    has_samples = options.keep and (options.form == "bytes" or options.image is not None)
+    return Samples(options, members) if has_samples else members
+
+
+class _Members:
+    """Each by its own name, and none is held back."""
+
+    def __init__(self, options: RowOptions, expansion: Expansion) -> None:
+        self._options = options
+        self._expansion = expansion
+
+    def open(self, path: str) -> Parser | None:
+        glob = self._options.member
+        if glob is not None and not fnmatchcase(path, glob):
+            return None
+        return _open_member(self._options, path, self._expansion)
+
+    def rest(self) -> Iterator[Run]:
+        return iter(())
 
 
 def _open_member(options: RowOptions, path: str, expansion: Expansion) -> Parser | None:

@@ -5,11 +5,11 @@ is written anywhere. An archive that stops before its end mark, or whose headers
 `bad_archive`: rows could be missing.
 """
 
-from collections.abc import Callable, Iterator
-from fnmatch import fnmatchcase
+from collections.abc import Iterator
 
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import RowOptions, Run
+from consumers.formats.members import Members, of_member
 from consumers.formats.push import EXPANDING_STEP_BYTES, Parser
 from consumers.formats.tar_header import (
     BLOCK_BYTES,
@@ -23,9 +23,6 @@ from consumers.formats.tar_header import (
 # Long names and pax records: path lengths, not data. GNU tar and Python write a few kB at most.
 _EXTENSION_BYTES = 1 << 20
 
-# Opens the parser of a member by its name; None passes the member over.
-OpenMember = Callable[[str], Parser | None]
-
 
 class TarParser:
     """Push parser of one archive."""
@@ -33,9 +30,9 @@ class TarParser:
     step_bytes = EXPANDING_STEP_BYTES
     damage: ErrorCode = "bad_archive"
 
-    def __init__(self, options: RowOptions, open_member: OpenMember) -> None:
+    def __init__(self, options: RowOptions, members: Members) -> None:
         self._options = options
-        self._open_member = open_member
+        self._of_archive = members
         self._block = bytearray()  # an unfinished header
         self._members = 0
         self._ended = self._started = False
@@ -46,6 +43,13 @@ class TarParser:
         self._padding_bytes = 0
 
     def feed(self, data: bytes) -> Iterator[Run]:
+        try:
+            yield from self._read(data)
+        except Poison:
+            yield from self._of_archive.rest()
+            raise
+
+    def _read(self, data: bytes) -> Iterator[Run]:
         at = 0
         while at < len(data) and not self._ended:
             if self._data_bytes:
@@ -67,8 +71,9 @@ class TarParser:
                     yield from self._begin(block)
 
     def close(self) -> Iterator[Run]:
+        yield from self._of_archive.rest()
         if self._ended or not (self._started or self._block):
-            return iter(())
+            return
         where = f' in member "{self._member[0]}"' if self._member is not None else ""
         raise Poison("bad_archive", f"the tar archive stops early{where}: no end mark")
 
@@ -108,8 +113,7 @@ class TarParser:
                 f'member "{path}" has {size} bytes, limits.member_bytes is {limit_bytes}',
             )
         self._expect(size)
-        glob = self._options.member
-        parser = self._open_member(path) if glob is None or fnmatchcase(path, glob) else None
+        parser = self._of_archive.open(path)
         self._member = None if parser is None else (path, parser)
 
     def _expect(self, size: int) -> None:
@@ -138,12 +142,3 @@ class TarParser:
             path, parser = self._member
             yield from of_member(path, parser.close())
             self._member = None
-
-
-def of_member(path: str, runs: Iterator[Run]) -> Iterator[Run]:
-    """The same, with the member's name on runs and errors."""
-    try:
-        for run in runs:
-            yield run._replace(member=path)
-    except Poison as poison:
-        raise Poison(poison.code, f'member "{path}": {poison}') from poison

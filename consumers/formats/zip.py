@@ -10,15 +10,14 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from typing import Final
 
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.compression import PIECE_BYTES, Expansion
+from consumers.formats.members import Members, of_member
 from consumers.formats.push import Parser
 from consumers.formats.ranged import Ranges, RangesFile
-from consumers.formats.tar import OpenMember, of_member
 from consumers.formats.tar_header import check_path
 
 MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")
@@ -48,9 +47,20 @@ class _BoundedFile(RangesFile):
 
 
 def read_zip(
-    ranges: Ranges, options: RowOptions, open_member: OpenMember, expansion: Expansion
+    ranges: Ranges, options: RowOptions, members: Members, expansion: Expansion
 ) -> Iterator[Run]:
     """The rows of all members, in the order in which they lie in the archive."""
+    try:
+        yield from _rows(ranges, options, members, expansion)
+    except Poison:
+        yield from members.rest()
+        raise
+    yield from members.rest()
+
+
+def _rows(
+    ranges: Ranges, options: RowOptions, members: Members, expansion: Expansion
+) -> Iterator[Run]:
     try:
         with zipfile.ZipFile(_BoundedFile(ranges)) as archive:
             entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
@@ -60,7 +70,7 @@ def read_zip(
                     f"the archive has more than {options.members} members (limits.members)",
                 )
             for entry in entries:
-                parser = _parser_of(entry, options, open_member)
+                parser = _parser_of(entry, options, members)
                 if parser is not None:
                     runs = _read(archive, entry, parser, options, expansion)
                     yield from of_member(_path(entry), runs)
@@ -70,13 +80,11 @@ def read_zip(
         raise Poison("bad_archive", f"the zip is damaged: {error}") from error
 
 
-def _parser_of(
-    entry: zipfile.ZipInfo, options: RowOptions, open_member: OpenMember
-) -> Parser | None:
-    glob, path = options.member, _path(entry)
-    if not _is_file(entry) or (glob is not None and not fnmatchcase(path, glob)):
+def _parser_of(entry: zipfile.ZipInfo, options: RowOptions, members: Members) -> Parser | None:
+    path = _path(entry)
+    if not _is_file(entry):
         return None
-    parser = open_member(path)
+    parser = members.open(path)
     if parser is None:
         return None
     check_path(path)

@@ -72,12 +72,25 @@ def test_no_more_is_inflated_than_is_free_of_the_ratio(mib: int) -> None:
     assert inflated_until_refused(parser, counting, zeros(mib)) <= 16 * MIB
 
 
+class Packed:
+    """Members that are all packed."""
+
+    def __init__(self, inner: Parser, expansion: Expansion) -> None:
+        self._inner, self._expansion = inner, expansion
+
+    def open(self, path: str) -> Parser:
+        return GzipParser(self._inner, self._expansion, limit_bytes=None)
+
+    def rest(self) -> Iterator[Run]:
+        return iter(())
+
+
 def test_many_small_bombs_in_a_packed_archive_are_one_bomb() -> None:
     counting = Counting()
     options = RowOptions()
     whole = Expansion(options)
     members = Expansion(options, outer=whole)
-    archive = TarParser(options, lambda _: GzipParser(counting, members, limit_bytes=None))
+    archive = TarParser(options, Packed(counting, members))
     parser = GzipParser(archive, whole, limit_bytes=None)
     assert inflated_until_refused(parser, counting, archive_of_bombs()) <= 16 * MIB
 
@@ -88,7 +101,7 @@ def test_packed_members_count_for_the_archive_they_are_packed_in() -> None:
     options = RowOptions()
     whole = Expansion(options)
     members = Expansion(options, outer=whole)
-    archive = TarParser(options, lambda _: GzipParser(counting, members, limit_bytes=None))
+    archive = TarParser(options, Packed(counting, members))
     parser = GzipParser(archive, whole, limit_bytes=None)
     small = packed(random.Random(1).randbytes(7_000) + bytes(MIB - 7_000))
     data = packed(b"".join(member(b"%d.csv.gz" % i, small) for i in range(300)))

@@ -1,0 +1,31 @@
+"""What an archive asks of its members: a parser for each, and in the end what is still held.
+
+Rule: a member is opened when its header was read, in the order of the archive; `rest` is asked once
+the archive ends, or breaks. Owner: the parser of one archive.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from consumers.errors import Poison
+from consumers.formats.base import Run
+from consumers.formats.push import Parser
+
+
+class Members(Protocol):
+    def open(self, path: str) -> Parser | None:
+        """None passes the member over."""
+        ...
+
+    def rest(self) -> Iterator[Run]:
+        """Rows that were held back."""
+        ...
+
+
+def of_member(path: str, runs: Iterator[Run]) -> Iterator[Run]:
+    """The same, with the member's name on runs and errors; those held back have theirs already."""
+    try:
+        for run in runs:
+            yield run if run.member is not None else run._replace(member=path)
+    except Poison as poison:
+        raise Poison(poison.code, f'member "{path}": {poison}') from poison
