@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+import msgspec
+
 from consumers import config
 from consumers.adapters.kafka_source import KafkaSource
 from consumers.errors import missing_extra
@@ -21,4 +23,6 @@ def open_source(settings: config.Kafka, *, drain_ms: int) -> PlacedSource:
         )
     except ImportError as error:
         raise missing_extra('kafka.client = "confluent"', "confluent", error) from None
-    return ConfluentSource(settings, drain_ms=drain_ms)
+    # One topic, which may be named as the only one of several.
+    (topic,) = settings.inputs
+    return ConfluentSource(msgspec.structs.replace(settings, input_topic=topic), drain_ms=drain_ms)
