@@ -1,7 +1,8 @@
 """Strikes: does one fault after the other, at its time, and keeps a log of them.
 
-Rule: a fault that needs a worker waits until one is free. Faults may overlap, as their times say;
-two never have the same worker. Owner: the run.
+Rule: a fault that needs a worker waits until one is free, and one of a service until that service
+is up again. Faults may overlap, as their times say; two never have the same worker or the same
+service. Owner: the run.
 """
 
 import asyncio
@@ -50,15 +51,19 @@ class Faults:
         self._place = place
         self._crew = crew
         self._watch = watch
+        self._turns = {name: asyncio.Lock() for name in ("kafka", "minio", "torchserve")}
 
     async def strike(self, fault: Fault) -> None:
         if fault.kind.startswith("restart "):
             service = fault.kind.removeprefix("restart ")
-            struck = self._begin(fault, service)
-            await asyncio.to_thread(self._place.restart, service)
+            async with self._turns[service]:
+                struck = self._begin(fault, service)
+                await asyncio.to_thread(self._place.restart, service)
         elif fault.kind == "crash kafka":
-            struck = self._begin(fault, "kafka")
-            await asyncio.to_thread(self._place.crash, "kafka", fault.length_s, CRASH_AWAY_S)
+            async with self._turns["kafka"]:
+                struck = self._begin(fault, "kafka")
+                away_s = CRASH_AWAY_S
+                await asyncio.to_thread(self._place.crash, "kafka", fault.length_s, away_s)
         elif fault.kind == "kill model worker":
             pid = await self._model_worker()
             struck = self._begin(fault, f"process {pid}")
