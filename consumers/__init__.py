@@ -8,10 +8,10 @@ Where to look, from what a person starts down to what everything rests on:
     cli, commands/  what a person types: parse, call one function, print
     app             the worker: picks the adapters, checks the topics, turns signals into a drain
     library         `predict` for Python programs: the same pipeline without Kafka
+    results         what `predict` returned, as a table
     settings        from configuration to what the parts need: the one translator
-    results         its predictions as a table
     routing         which of several models answers what, as it is configured
-    config          every key with its default; TOML, and the environment (variables)
+    config/         every key with its default (sections); TOML and the environment (loading)
     variables       `PENSTOCK_SECTION__KEY` as a value of the kind that the key takes
     pipeline        the life: start, rebalance, drain, stop; begin reading here
     wiring          the stages, made and joined in flow order

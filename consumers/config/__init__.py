@@ -1,0 +1,62 @@
+"""Settings: TOML, overridden by `PENSTOCK_SECTION__KEY` variables.
+
+Rule: every key is declared in `sections.py`; an unknown key is an error. Only `app.py`,
+`settings.py`, the commands and adapters (each its own section) read settings; everything else is
+handed plain values.
+"""
+
+from consumers.config.loading import Resolved, load, resolve
+from consumers.config.secrets import MASK, SECRET_KEYS, shown_url, url_secrets
+from consumers.config.sections import (
+    MIB,
+    Access,
+    Delivery,
+    Http,
+    Kafka,
+    Limits,
+    Log,
+    Model,
+    NamedModel,
+    Objects,
+    Output,
+    Preset,
+    Route,
+    Rows,
+    Scenes,
+    Section,
+    Store,
+    Window,
+)
+from consumers.config.whole import NAMED, SECTIONS, TABLES, Config
+
+__all__ = [
+    "MASK",
+    "MIB",
+    "NAMED",
+    "SECRET_KEYS",
+    "SECTIONS",
+    "TABLES",
+    "Access",
+    "Config",
+    "Delivery",
+    "Http",
+    "Kafka",
+    "Limits",
+    "Log",
+    "Model",
+    "NamedModel",
+    "Objects",
+    "Output",
+    "Preset",
+    "Resolved",
+    "Route",
+    "Rows",
+    "Scenes",
+    "Section",
+    "Store",
+    "Window",
+    "load",
+    "resolve",
+    "shown_url",
+    "url_secrets",
+]

@@ -1,0 +1,264 @@
+"""The sections and their keys, each with its default and where the number comes from.
+
+Rule: values only; what follows from them is decided by `settings.py`. Owner: `Config`.
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, field
+
+Positive = Annotated[int, Meta(gt=0)]
+NonNegative = Annotated[int, Meta(ge=0)]
+MIB = 1 << 20
+
+
+class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of all sections: immutable, strict, keyword only."""
+
+
+class Kafka(Section, frozen=True):
+    bootstrap_servers: str = "localhost:9092"
+    input_topic: str = "refs"
+    # Several topics in one group, in place of `input_topic`.
+    input_topics: Annotated[list[str], Meta(min_length=1)] | None = None
+    input_pattern: Annotated[str, Meta(min_length=1)] | None = None
+    group: str = "penstock"
+    # Who reads and is the member of the group; aiokafka writes in any case.
+    client: Literal["aiokafka", "confluent"] = "aiokafka"
+    stream_from: str | None = None
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    sasl_username: str | None = None
+    sasl_password: str | None = None
+    ssl_cafile: str | None = None
+    ssl_certfile: str | None = None
+    ssl_keyfile: str | None = None
+    client_rack: str | None = None
+    dedupe: bool = False
+    # How long a broker keeps a question for records while there are none; by default as suits
+    # the client.
+    fetch_wait_ms: Positive | None = None
+    # A broker restarts, or a partition finds a new leader, in 10 to 60 s.
+    timeout_ms: Positive = 120_000
+
+    @property
+    def inputs(self) -> list[str]:
+        """The topics that are read, as far as the configuration names them."""
+        if self.input_pattern is not None:
+            return []
+        return self.input_topics or [self.input_topic]
+
+    @property
+    def input_name(self) -> str:
+        """What is read, for people."""
+        return self.input_pattern or ", ".join(self.inputs)
+
+
+class Access(Section, frozen=True):
+    """The way to a store: what `[objects]` and each `[stores.NAME]` have in common."""
+
+    client: Literal["obstore", "s3fs"] = "obstore"
+    endpoint_url: str | None = None
+    region: str | None = None
+    key: str | None = None
+    secret: str | None = None
+    token: str | None = None
+    profile: str | None = None
+    anon: bool = False
+    ssl_cafile: str | None = None
+    addressing: Literal["auto", "path", "virtual"] = "auto"
+    replicas: list[str] | None = None
+    # Above 16 a store on the same network answers no faster.
+    concurrency: Positive = 16
+
+
+class Store(Access, frozen=True, kw_only=True):
+    """A store beside `[objects]`."""
+
+    url: str
+    route: list[str] | None = None
+    account: str | None = None
+    key_file: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class Objects(Access, frozen=True):
+    allow: list[str] | None = None
+    pin: bool = True
+    wait_for_object_ms: NonNegative = 0
+
+
+class Rows(Section, frozen=True):
+    format: str = "auto"
+    text: Literal["line", "file"] = "line"
+    header: Literal["auto", "yes", "no"] | bool = "auto"
+    columns: list[str | int] | None = None
+    keep: list[str] | None = None
+    time: str | None = None
+    delimiter: Literal["auto", "comma", "semicolon", "tab", "pipe"] = "auto"
+    decimal: Literal[".", ","] = "."
+    comment: Annotated[str, Meta(min_length=1)] | None = None
+    missing: Literal["reject", "nan"] | float = "reject"
+    dtype: Literal["float32"] = "float32"
+    member: str | None = None
+    on_bad_row: Literal["reject", "fail_object"] = "reject"
+    # Width x height; none: a picture is a row as it is.
+    image_size: str | None = None
+    image_layout: Literal["nchw", "nhwc"] = "nchw"
+    image_scale: str = "none"
+    fps: Annotated[float, Meta(gt=0)] | None = None
+    window_ms: Positive = 1_000
+    hop_ms: Positive | None = None
+
+
+class Window(Section, frozen=True):
+    # 512 rows is the plateau of TorchServe's rows/s; 128 is the knee.
+    max_rows: Positive = 512
+    # Below TorchServe's default max_request_size of 6,553,500 bytes.
+    max_bytes: Positive = 4 * MIB
+    max_wait_ms: NonNegative = 10
+    eager: bool = False
+    fair: bool = True
+    target_p99_ms: Positive | None = None
+
+
+Protocol = Literal["torchserve", "oip", "oip-grpc", "http", "openai-embeddings"]
+Preset = Literal[
+    "kserve-v1", "tf-serving", "vertex", "mlflow", "sagemaker", "bentoml", "litserve", "ray-serve"
+]
+
+
+class Model(Section, frozen=True):
+    url: str = "http://localhost:8080"
+    name: str = "rows"
+    version: str | None = None
+    protocol: Protocol = "torchserve"
+    # With oip: what the server's own description says, unless these do.
+    inputs: list[str] | None = None
+    outputs: list[str] | None = None
+    binary: Literal["auto", "yes", "no"] = "auto"
+    # With http: what the preset says, unless these do.
+    preset: Preset | None = None
+    path: str | None = None
+    health: str | None = None
+    template: str | None = None
+    answers: str | None = None
+    row_error: str | None = None
+    # json, instances, float32, bytes, raw, arrow, and what packages add.
+    request: str = "json"
+    timeout_ms: Positive = 30_000
+    # 2-4 requests in flight per TorchServe worker saturate it; more only add delay.
+    max_in_flight: Positive = 4
+    token: str | None = None
+    token_file: str | None = None
+    ssl_cafile: str | None = None
+    canary: str | None = None
+    # TorchServe's own convention when there is none: the port after that of `url`.
+    management_url: str | None = None
+
+
+class NamedModel(Model, frozen=True, kw_only=True):
+    """One beside `model`. `served_as`: its name on its server, where that is another."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    served_as: str | None = None
+    window: Window | None = None
+
+
+Percent = Annotated[float, Meta(ge=0, le=100)]
+
+
+class Route(Section, frozen=True, kw_only=True):
+    """Which models answer what matches all of its globs."""
+
+    model: str | list[str]
+    stream: str | None = None
+    bucket: str | None = None
+    key: str | None = None
+    split: dict[str, Percent] = field(default_factory=dict)
+
+
+class Output(Section, frozen=True):
+    topic: str = "predictions"
+    dlq_topic: str | None = None
+    partitioning: Literal["same", "stream"] = "same"
+    order: Literal["partition", "stream"] = "partition"
+    markers: bool = True
+    compression: Literal["none", "snappy", "zstd", "lz4", "gzip"] = "none"
+    granularity: Literal["row", "block"] = "row"
+    # About 150 kB of records; a consumer's default fetch is 1 MB.
+    block_rows: Positive = 500
+    # Where the answers of each object are written as one; none: they are records alone.
+    objects: str | None = None
+    records: Literal["rows", "objects", "both"] = "rows"
+
+    @property
+    def dead_letter_topic(self) -> str:
+        return self.dlq_topic or f"{self.topic}.dlq"
+
+
+class Delivery(Section, frozen=True):
+    guarantee: Literal["at_least_once", "exactly_once"] = "at_least_once"
+    commit_interval_ms: Positive = 500
+    drain_ms: NonNegative = 15_000
+
+
+class Limits(Section, frozen=True):
+    buffer_bytes: Positive = 256 * MIB
+    in_flight_objects: Positive = 64
+    object_bytes: Positive | None = None
+    expansion_ratio: Positive = 200
+    expanded_bytes: Positive | None = None
+    members: Positive = 100_000
+    member_bytes: Positive | None = None
+    row_bytes: Positive = 6_000_000
+    # 500 x 500 numbers; taking a row apart costs some 80 bytes a cell, so 20 MB.
+    columns: Positive = 250_000
+    # Pillow's own bound: a quarter of a gigabyte at three bytes a pixel.
+    pixels: Positive = 89_478_485
+    # Above these a stream stops rather than empty its topic into the dead letters; 0: never.
+    dlq_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    dlq_consecutive: NonNegative = 100
+    # Containers that start together are all up within a minute.
+    start_ms: Positive = 60_000
+    # Twice the longest wait of ours that ends by itself: a store gets two minutes for an object,
+    # Kafka for a batch.
+    stall_ms: Positive = 300_000
+
+
+class Scenes(Section, frozen=True):
+    input_topic: str = "predictions"
+    topic: str = "scenes"
+    late_topic: str = "scenes.late"
+    group: str = "penstock-scenes"
+    engine: Literal["penstock", "faust"] = "penstock"
+    site: str = "(?P<site>[^/]+)/(?P<member>.+)"
+    members: Literal["learned"] | dict[str, list[str]] = "learned"
+    anchor: str = "grid"
+    # Cameras and sensors at 20 Hz; half of it, so that every time has a place on the grid.
+    period_ms: Positive = 50
+    tolerance_ms: NonNegative = 25
+    offsets_ms: dict[str, int] = field(default_factory=dict)
+    patience_ms: NonNegative = 100
+    quorum: NonNegative = 0
+    deadline_ms: Positive = 500
+    # Half of the deadline is left for those whose clock is right.
+    ahead_ms: NonNegative = 250
+    late: Literal["topic", "amend", "drop"] = "topic"
+    lease_ms: Positive = 10_000
+    # At 20 Hz the deadline spans ten; the rest is for a backlog.
+    max_open: Positive = 64
+    max_members: Positive = 256
+    inline: str | None = None
+    fill: float | None = None
+
+
+class Http(Section, frozen=True):
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 8900
+    token: str | None = None
+
+
+class Log(Section, frozen=True):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "text", "json"] = "auto"

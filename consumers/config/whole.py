@@ -1,0 +1,136 @@
+"""The whole configuration: all sections, and how it is printed without its secrets."""
+
+from typing import Any, get_type_hints
+
+import msgspec
+from msgspec import field
+from msgspec.structs import replace
+
+from consumers.config.secrets import (
+    MASK,
+    SECRET_KEYS,
+    URL_KEYS,
+    is_secret_option,
+    shown_url,
+    url_secrets,
+)
+from consumers.config.sections import (
+    Delivery,
+    Http,
+    Kafka,
+    Limits,
+    Log,
+    Model,
+    NamedModel,
+    Objects,
+    Output,
+    Route,
+    Rows,
+    Scenes,
+    Section,
+    Store,
+    Window,
+)
+from consumers.variables import usage
+
+
+class Config(Section, frozen=True):
+    """The whole of it; `load` is how to get one."""
+
+    kafka: Kafka = field(default_factory=Kafka)
+    objects: Objects = field(default_factory=Objects)
+    stores: dict[str, Store] = field(default_factory=dict)
+    rows: Rows = field(default_factory=Rows)
+    window: Window = field(default_factory=Window)
+    model: Model = field(default_factory=Model)
+    output: Output = field(default_factory=Output)
+    delivery: Delivery = field(default_factory=Delivery)
+    limits: Limits = field(default_factory=Limits)
+    scenes: Scenes = field(default_factory=Scenes)
+    http: Http = field(default_factory=Http)
+    log: Log = field(default_factory=Log)
+    models: list[NamedModel] = field(default_factory=list)
+    routes: list[Route] = field(default_factory=list)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The input topics that are named, the output and the dead-letter topic."""
+        return *self.kafka.inputs, self.output.topic, self.output.dead_letter_topic
+
+    def of_input(self, topic: str) -> "Config":
+        """As if this were the only input."""
+        kafka = msgspec.structs.replace(
+            self.kafka, input_topic=topic, input_topics=None, input_pattern=None
+        )
+        return msgspec.structs.replace(self, kafka=kafka)
+
+    def with_each_model(self) -> "dict[str, Config]":
+        """As it is for each of `[[models]]`, by its name: the one is in `model`."""
+        found: dict[str, Config] = {}
+        for one in self.models:
+            if one.name == self.model.name or one.name in found:
+                raise usage(
+                    f"two models are called {one.name!r}: give one another name, and say what its "
+                    "server calls it by served_as"
+                )
+            kept = {name: getattr(one, name) for name in Model.__struct_fields__}
+            model = Model(**(kept | {"name": one.served_as or one.name}))
+            found[one.name] = replace(self, model=model, window=one.window or self.window)
+        return found
+
+    def masked(self) -> dict[str, Any]:
+        """As nested dictionaries, secrets hidden: fit to print."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        for name, section in sections_of(plain).items():
+            if name.startswith("routes"):
+                continue  # the `key` of a route is a glob
+            for key in SECRET_KEYS & section.keys():
+                if section[key] is not None:
+                    section[key] = MASK
+            for key in URL_KEYS & section.keys():
+                if section[key] is not None:
+                    section[key] = shown_url(section[key])
+            options = section.get("options", {})
+            options.update({key: MASK for key in options if is_secret_option(key)})
+        return plain
+
+    def secrets(self) -> set[str]:
+        """What no line may show, in plain text and as an address writes it."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        found: set[str] = set()
+        for name, section in sections_of(plain).items():
+            if name.startswith("routes"):
+                continue
+            found.update(section[key] for key in SECRET_KEYS & section.keys() if section[key])
+            for key in URL_KEYS & section.keys():
+                found |= url_secrets(section[key] or "")
+            options = section.get("options", {})
+            found.update(str(options[key]) for key in options if is_secret_option(key))
+        return found
+
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """Fit to print: every section by the name that a message gives it, `stores.NAME` too."""
+        return sections_of(self.masked())
+
+
+# Sections of which there may be several, each with a name of its own: `[stores.NAME]`.
+NAMED: dict[str, type[Section]] = {"stores": Store}
+# Arrays of tables, `[[models]]`, which no variable sets.
+TABLES: dict[str, type[Section]] = {"models": NamedModel, "routes": Route}
+SECTIONS: dict[str, type[Section]] = {
+    name: kind
+    for name, kind in get_type_hints(Config).items()
+    if name not in NAMED and name not in TABLES
+}
+
+
+def sections_of(plain: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for section, keys in plain.items():
+        if section in NAMED:
+            found |= {f"{section}.{one}": keys[one] for one in keys}
+        elif section in TABLES:
+            found |= {f"{section}[{number}]": one for number, one in enumerate(keys, 1)}
+        else:
+            found[section] = keys
+    return found
