@@ -41,10 +41,10 @@ async def test_a_late_object_holds_back_its_stream_alone_and_a_takeover_repeats_
     async def all_told() -> bool:
         nonlocal positions
         positions = await broker.positions(topics.input, topics.input)
-        # Runs of two completed records, each behind one of the stuck stream.
+        # Two completed records behind each of the stuck stream, as bits: 011011 is a `b`.
         return 0 in positions and positions[0].metadata == told
 
-    told = "p1:0;0.0.;" + ",".join(["1.2"] * (OBJECTS // 3)) + ";;"
+    told = f"p1:0;0.0.;~{'b' * (OBJECTS // 6)}A;;"
     async with running_worker(environ) as worker:
         await broker.until_answered(topics.output, len(free) * ROWS)
         await until(all_told, lambda: f"all of the other streams is told; it is {positions}")
