@@ -5,7 +5,7 @@ caller that stops iterating stops the pipeline. Owner: the caller's task.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from glob import has_magic
@@ -30,6 +30,7 @@ from consumers.settings import for_call, results_for_call
 from consumers.telemetry import Telemetry
 from consumers.wiring import Wiring
 from schemas.prediction import Prediction
+from schemas.reference import Reference
 
 
 async def predict(
@@ -107,11 +108,14 @@ def with_model(cfg: config.Config, url: str | None, request: str | None) -> conf
 
 
 async def predict_lines(
-    urls: Sequence[str], cfg: config.Config, output: str | None = None
+    urls: Sequence[str],
+    cfg: config.Config,
+    output: str | None = None,
+    found: Callable[[int], object] = lambda objects: None,
 ) -> AsyncGenerator[list[bytes]]:
     """The same as records of the output topic, JSON each, in lists as they become ready. With
     `output`, a URL as `output.objects`, the answers are written there, and each object has one
-    record.
+    record. `found` is called with the number of objects that the URLs have named so far.
     """
     plan = None
     if output is not None:
@@ -126,7 +130,11 @@ async def predict_lines(
         ended = asyncio.Event()
         settings = for_call(cfg, model.version, results=plan)
         adapters = Adapters(
-            UrlSource(references(objects, urls, settings.places), ended.set, clock.wall_ms()),
+            UrlSource(
+                _counted(references(objects, urls, settings.places), found),
+                ended.set,
+                clock.wall_ms(),
+            ),
             objects,
             model,
             sink,
@@ -143,8 +151,8 @@ async def predict_lines(
         )
         running = asyncio.create_task(_run_until(pipeline, ended))
         try:
-            async with aclosing(_until_done(sink.results, running)) as found:
-                async for lines in found:
+            async with aclosing(_until_done(sink.results, running)) as ready:
+                async for lines in ready:
                     yield lines
         except BaseExceptionGroup as group:
             raise first_cause(group) from group
@@ -156,6 +164,16 @@ async def predict_lines(
         await objects.aclose()
         if results is not None:
             await results.aclose()
+
+
+async def _counted(
+    named: AsyncIterator[Reference], found: Callable[[int], object]
+) -> AsyncGenerator[Reference]:
+    number = 0
+    async for reference in named:
+        number += 1
+        found(number)
+        yield reference
 
 
 async def _run_until(pipeline: Pipeline, ended: asyncio.Event) -> None:

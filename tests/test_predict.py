@@ -232,7 +232,7 @@ async def test_a_service_that_is_away_at_the_start_ends_it_after_start_ms(
 
 
 async def test_results_come_at_once_and_as_a_table_where_a_loop_is_running(
-    server: EmbeddedModelServer, tmp_path: Path
+    server: EmbeddedModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = random_rows(4)
     file = tmp_path / "x.csv"
@@ -250,6 +250,8 @@ async def test_results_come_at_once_and_as_a_table_where_a_loop_is_running(
     scores = [answer["score"] for answer in numpy_answers(rows)]
     assert table.column("prediction.score").to_pylist()[:4] == pytest.approx(scores, abs=1e-5)
     assert table.column("prediction.score").to_pylist()[4] is None
+    assert list(to_pandas(results)["row"]) == [0, 1, 2, 3, 4]
+    monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(Fatal, match=r"penstock-stream\[pandas\]"):
         to_pandas(results)
 

@@ -19,6 +19,7 @@ import aiohttp
 from consumers.bench.place import Topics
 from consumers.bench.usage import Usage, usage
 from consumers.errors import Fatal
+from consumers.process import parent
 from consumers.process.children import Child
 from consumers.process.tasks import child, stop
 
@@ -102,7 +103,9 @@ async def running_worker(
         "HTTP__TOKEN": "",
         "LOG__LEVEL": "warning",
     }
-    arguments = ["consumers", "run", *(["--config", str(config_path)] if config_path else [])]
+    arguments = ["consumers", parent.OPTION, "run"]
+    if config_path is not None:
+        arguments += ["--config", str(config_path)]
     env = {f"PENSTOCK_{name}": str(value) for name, value in {**own, **settings}.items()}
     async with child(*arguments, env=env) as process:
         yield Worker(process, f"http://127.0.0.1:{port}")

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import click
 
-from consumers.commands.shared import Context, common, counting, pass_context, run_async
+from consumers.commands.shared import Context, common, pass_context, predicting, run_async
 from consumers.commands.tally import Tally
 from consumers.errors import EXIT_DONE, EXIT_USAGE, Fatal
 
@@ -49,14 +49,14 @@ def predict(
     tally = Tally(time.monotonic)
 
     async def work() -> None:
-        noun = "rows" if template is None else "objects"
-        with _result_file(path, tally) as file, counting(noun) as count:
-            async with aclosing(predict_lines(urls, cfg, template)) as found:
-                async for lines in found:
+        with _result_file(path, tally) as file, predicting() as bar:
+            lists = predict_lines(urls, cfg, template, found=bar.found)
+            async with aclosing(lists) as ready:
+                async for lines in ready:
                     file.write(b"\n".join(lines) + b"\n")
                     if first := tally.take(lines):
                         click.echo(f"the first error: {first}", err=True)
-                    count(tally.records)
+                    bar.done(tally.rows, tally.objects)
 
     run_async(work())
     click.echo(tally.sentence(), err=True)

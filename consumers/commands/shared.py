@@ -11,7 +11,14 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from consumers import config, logs
 from consumers.errors import first_cause
@@ -78,6 +85,38 @@ def counting(what: str) -> Iterator[Callable[[int], None]]:
     ) as bar:
         task = bar.add_task(what, total=None)
         yield lambda count: bar.update(task, completed=count)
+
+
+class Predicting:
+    """What a terminal shows while rows are predicted."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._task = bar.add_task("", total=None, rows=0)
+
+    def found(self, objects: int) -> None:
+        """So many are there, as far as they were listed."""
+        self._bar.update(self._task, total=objects)
+
+    def done(self, rows: int, objects: int) -> None:
+        self._bar.update(self._task, completed=objects, rows=rows)
+
+
+@contextmanager
+def predicting() -> Iterator[Predicting]:
+    """Rows, and a bar of objects, on standard error when that is a terminal; silent otherwise."""
+    console = Console(stderr=True)
+    columns = (
+        SpinnerColumn(),
+        BarColumn(),
+        MofNCompleteColumn(" of "),
+        TextColumn("objects, {task.fields[rows]:,} rows"),
+        TimeElapsedColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        yield Predicting(bar)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ class Tally:
         self.records = 0
         self._now_s = now_s
         self._began_s = now_s()
-        self._rows = self._objects = 0
+        self.rows = self.objects = 0
         self._rejected: Counter[str] = Counter()
         self._unread: Counter[str] = Counter()
         self._first: str | None = None
@@ -55,10 +55,10 @@ class Tally:
 
     def _add(self, record: _Record) -> None:
         self.records += 1
-        self._rows += record.row is not None
-        self._objects += record.last
+        self.rows += record.row is not None
+        self.objects += record.last
         if record.result is not None:
-            self._rows += record.result.rows
+            self.rows += record.result.rows
             if record.result.errors:
                 self._rejected["named in the results"] += record.result.errors
         if record.error is None:
@@ -70,16 +70,16 @@ class Tally:
             self._first = f"{where}{row}: {record.error.code}: {record.error.message}"
 
     def exit_code(self, *, allow_errors: bool) -> int:
-        if self._unread and not self._rows:
+        if self._unread and not self.rows:
             return max(_CODES.get(code, EXIT_CHECK_FAILED) for code in self._unread)
         errors = self._unread or self._rejected
         return EXIT_CHECK_FAILED if errors and not allow_errors else EXIT_DONE
 
     def sentence(self) -> str:
         took_s = self._now_s() - self._began_s
-        rate = f", {self._rows / took_s:,.0f} rows/s" if took_s > 0 else ""
-        said = f"{self._rows:,} rows of {self._objects:,} objects in {took_s:.1f} s{rate}"
-        said += f": {self._rows - self._rejected.total():,} predicted"
+        rate = f", {self.rows / took_s:,.0f} rows/s" if took_s > 0 else ""
+        said = f"{self.rows:,} rows of {self.objects:,} objects in {took_s:.1f} s{rate}"
+        said += f": {self.rows - self._rejected.total():,} predicted"
         if self._rejected:
             said += f", {self._rejected.total():,} rejected ({_by_code(self._rejected)})"
         if self._unread:

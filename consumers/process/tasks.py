@@ -23,12 +23,13 @@ T = TypeVar("T")
 async def child(
     *arguments: str, env: Mapping[str, str] | None = None, stdin: bytes | None = None
 ) -> AsyncIterator[Child]:
-    """`python -m` with these arguments. A block that fails stops it; else it ends by itself."""
+    """`python -m` with these arguments. A block that fails stops it; else it ends by itself. Where
+    nothing is said to it, its standard input stays open until we end (`parent.OPTION`).
+    """
     process = await start(
         "a process of the bench",
         *arguments,
         environ={**os.environ, **(env or {})},
-        stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
     )
     try:
         if stdin is not None:

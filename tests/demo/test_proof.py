@@ -9,6 +9,7 @@ from consumers.verify.findings import Report
 
 NONE = (
     "ignored", "markers", "rejected", "outside", "unproven", "duplicates", "announced_again",
+    "results",
 )  # fmt: skip
 COUNTS = dict.fromkeys(NONE, 0)
 GOOD = msgspec.convert(
