@@ -82,7 +82,7 @@ async def test_what_is_read_may_be_here_or_in_a_store(
     assert done.code == 0, done.err
     scores = [line["prediction"]["score"] for line in done.lines]  # type: ignore[index]
     assert scores == pytest.approx([answer["score"] for answer in numpy_answers(rows)], abs=1e-5)
-    assert "20 rows of 1 objects" in done.err
+    assert "20 rows of 1 object in" in done.err
     assert "20 predicted" in done.err
     assert len(done.err.splitlines()) == 1, "nothing but the summary"
 
@@ -104,7 +104,7 @@ async def test_where_nothing_can_be_read_the_code_is_that_of_the_reason(
 ) -> None:
     done = await command(server, tmp_path, "no.csv", "--allow-errors")
     assert done.code == EXIT_USAGE
-    assert "1 objects not read to their end (not_found 1)" in done.err
+    assert "1 object not read to the end (not_found 1)" in done.err
     assert (await command(server, tmp_path, "*.nothing")).code == EXIT_USAGE
     (tmp_path / "x.csv").write_bytes(csv(random_rows(3)))
     assert (await command(server, tmp_path, "no.csv", "x.csv")).code == 1

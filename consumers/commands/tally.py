@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from consumers.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNREACHABLE, EXIT_USAGE
+from consumers.verify.findings import counted
 from schemas.prediction import Failure, ObjectId, Result
 
 # Where no row was read: a wrong URL or missing rights are the caller's to correct.
@@ -78,12 +79,13 @@ class Tally:
     def sentence(self) -> str:
         took_s = self._now_s() - self._began_s
         rate = f", {self.rows / took_s:,.0f} rows/s" if took_s > 0 else ""
-        said = f"{self.rows:,} rows of {self.objects:,} objects in {took_s:.1f} s{rate}"
+        found = f"{counted(self.rows, 'row')} of {counted(self.objects, 'object')}"
+        said = f"{found} in {took_s:.1f} s{rate}"
         said += f": {self.rows - self._rejected.total():,} predicted"
         if self._rejected:
             said += f", {self._rejected.total():,} rejected ({_by_code(self._rejected)})"
         if self._unread:
-            said += f", {self._unread.total():,} objects not read to their end"
+            said += f", {counted(self._unread.total(), 'object')} not read to the end"
             said += f" ({_by_code(self._unread)})"
         return said
 

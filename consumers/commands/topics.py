@@ -18,7 +18,7 @@ def topics() -> None:
 @pass_context
 def create(context: Context, partitions: int, replication: int, of_scenes: bool) -> None:
     """Create the input, output and dead-letter topics where they are missing."""
-    from consumers.adapters.kafka_topics import TopicShape, create_topics
+    from consumers.adapters.kafka_topics import TopicShape, create_topics, partition_counts
 
     cfg = context.load()
 
@@ -29,9 +29,12 @@ def create(context: Context, partitions: int, replication: int, of_scenes: bool)
             for topic, outcome in await create_scenes_topics(cfg, partitions, replication):
                 click.echo(f"{topic}: {outcome}")
             return
-        for topic, outcome in await create_topics(
-            cfg.kafka, cfg.topics, TopicShape(partitions, replication)
-        ):
-            click.echo(f"{topic}: {outcome}")
+        made = await create_topics(cfg.kafka, cfg.topics, TopicShape(partitions, replication))
+        were_there = [topic for topic, outcome in made if outcome != "created"]
+        counts = await partition_counts(cfg.kafka, were_there) if were_there else {}
+        for topic, outcome in made:
+            count = counts.get(topic, partitions)
+            others = "" if count == partitions else f", with {count} partitions, as it stays"
+            click.echo(f"{topic}: {outcome}{others}")
 
     run_async(work())

@@ -204,7 +204,8 @@ class Delivery(Section, frozen=True):
 
 
 class Limits(Section, frozen=True):
-    buffer_bytes: Positive = 256 * MIB
+    # Less than a few chunks of what is being read would let nothing through.
+    buffer_bytes: Annotated[int, Meta(ge=MIB)] = 256 * MIB
     in_flight_objects: Positive = 64
     object_bytes: Positive | None = None
     expansion_ratio: Positive = 200

@@ -7,6 +7,7 @@ end of its own, and one that fails hides none of the others. Owner: the command.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -14,7 +15,8 @@ from msgspec.structs import replace
 from consumers import config, requests
 from consumers.adapters.kafka_sink import KafkaSink
 from consumers.adapters.models import advice, open_model, wanted
-from consumers.adapters.stores import open_objects, places_of_caller
+from consumers.adapters.objects_common import folder_of
+from consumers.adapters.stores import open_objects, open_store, places_of_caller
 from consumers.clock import SystemClock
 from consumers.core.places import Places
 from consumers.errors import EXIT_USAGE, Fatal, PenstockError
@@ -44,10 +46,14 @@ async def examine(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Find
     yield store
     for url in urls if store.is_well else ():
         yield await _found(url, partial(_object, cfg, url))
-    model = await _found("model", partial(_model, cfg))
-    yield model
-    if model.is_well:
-        yield await _found("limits", partial(_limits, cfg))
+    for name in cfg.stores:
+        yield await _found(f"stores.{name}", partial(_named_store, name, cfg.stores[name]))
+    for name, one in {"": cfg, **cfg.with_each_model()}.items():
+        suffix = f" {name}" if name else ""
+        model = await _found(f"model{suffix}", partial(_model, one))
+        yield model
+        if model.is_well:
+            yield await _found(f"limits{suffix}", partial(_limits, one))
 
 
 async def _found(what: str, look: Callable[[], Awaitable[str]]) -> Finding:
@@ -80,7 +86,19 @@ async def _store(cfg: config.Config) -> str:
     finally:
         await objects.aclose()
     place = config.shown_url(url) if url else "the place that its client takes by itself"
-    return f"{place}; what is readable there shows an object: penstock doctor s3://BUCKET/KEY"
+    return f"{place}; to see if an object is readable: penstock doctor s3://BUCKET/KEY"
+
+
+async def _named_store(name: str, store: config.Store) -> str:
+    objects = open_store(name, store)
+    try:
+        folder = folder_of(store.url)
+        if folder is not None and not await asyncio.to_thread(Path(folder).is_dir):
+            raise Fatal(f"{folder} is no folder; correct stores.{name}.url", exit_code=EXIT_USAGE)
+        await ask_store(objects, store.endpoint_url)
+    finally:
+        await objects.aclose()
+    return config.shown_url(store.url)
 
 
 async def _object(cfg: config.Config, url: str) -> str:

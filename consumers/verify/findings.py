@@ -82,8 +82,8 @@ class Report(Struct, frozen=True, kw_only=True):
     def sentence(self) -> str:
         """The verdict, for people."""
         counts = (
-            f"{_count(self.rows, 'row')} of {_count(self.streams, 'stream')} "
-            f"in {_count(self.objects, 'object')}"
+            f"{counted(self.rows, 'row')} of {counted(self.streams, 'stream')} "
+            f"in {counted(self.objects, 'object')}"
         )
         if not self.ok:
             kinds = ", ".join(
@@ -96,7 +96,7 @@ class Report(Struct, frozen=True, kw_only=True):
             else "none twice"
         )
         unproven = (
-            f" {_count(self.unproven, 'object')} left no trace: without rows, or lost "
+            f" {counted(self.unproven, 'object')} left no trace: without rows, or lost "
             "(output.markers is off)."
             if self.unproven
             else ""
@@ -164,5 +164,5 @@ def render(report: Report) -> RenderableType:
     return Group(counts, found, verdict)
 
 
-def _count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

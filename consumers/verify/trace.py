@@ -80,6 +80,9 @@ async def _answer(cfg: config.Config, reader: Reader, id: str, parts: re.Match[s
     asked = at_offset[0]
     since = await reader.spans_since(cfg.output.topic, asked.at_ms)
     answer = (await _by_id(reader, cfg.output.topic, since, {id})).get(id)
+    if answer is None:
+        marker = f"{id.rpartition('/')[0]}/-"
+        answer = (await _by_id(reader, cfg.output.topic, since, {marker})).get(marker)
     scene = asked if _as_scene(asked.value) is not None else None
     frames = await _frames(cfg, reader, asked) if scene is not None else []
     return Trace(id, answer, asked, scene, frames)
@@ -158,7 +161,7 @@ def told(found: Trace) -> Iterator[str]:
     if asked is not None:
         yield f"asked     {_when(asked.at_ms)}  {asked.where}"
         if answer is None:
-            yield "answered  not yet"
+            yield "answered  not yet; or its object has fewer rows, which its last record says"
         else:
             row = decode_prediction(answer.value)
             took = answer.at_ms - asked.at_ms
@@ -183,7 +186,8 @@ def _frame(frame: Frame, scene: Found | None) -> str:
 def _object(row: Prediction) -> str:
     if row.object is None:
         return "inline" if row.row is None else f"inline, row {row.row}"
-    return f"{row.object.bucket}/{row.object.key}, row {row.row}"
+    where = f"{row.object.bucket}/{row.object.key}"
+    return f"{where}, as a whole" if row.row is None else f"{where}, row {row.row}"
 
 
 def _said(row: Prediction) -> str:
