@@ -7,6 +7,7 @@ time, commit, drop the rest. What runs is in wiring.py.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from consumers.core.line_stop import LineStop
@@ -40,6 +41,9 @@ class Pipeline:
         self._publishing: dict[int, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
         self._revoking = asyncio.Lock()
+        # How often each partition was asked back, and those that are being handed back now.
+        self._asked_back: Counter[int] = Counter()
+        self._leaving: Counter[int] = Counter()
         self._failure: Fatal | None = None
         self._has_joined = False
         self._takeover: Takeover | None = None
@@ -125,16 +129,25 @@ class Pipeline:
             return  # we are leaving: their next owner begins where they are committed
         if self._takeover is not None:
             check_count(len(starts))
+        asked_back = {partition: self._asked_back[partition] for partition in starts}
         await self._check_places(starts)
+        # A partition that is begun again, as its position was gone, may be asked back meanwhile: by
+        # a rebalance, which assigns it anew, or by a stop.
+        ours = [
+            partition
+            for partition in sorted(starts)
+            if not self._leaving[partition] and self._asked_back[partition] == asked_back[partition]
+        ]
         first = self._generation + 1
-        for partition, start in sorted(starts.items()):
+        for partition in ours:
+            start = starts[partition]
             work = (
                 self._takeover.live(partition)
                 if self._takeover is not None
                 else self.wiring.publish.lane_forever(self._begin(partition, start))
             )
             self._publishing[partition] = self._tasks.create_task(work)
-        log.info("assigned partitions %s", _with_generations(sorted(starts), first))
+        log.info("assigned partitions %s", _with_generations(ours, first))
 
     async def _check_places(self, partitions: Collection[int]) -> None:
         """Partitions may have been added since the output topic was looked at."""
@@ -185,8 +198,13 @@ class Pipeline:
 
     async def revoked(self, partitions: Collection[int]) -> None:
         # A rebalance may come into the drain of a stop: it waits for that, and finds nothing left.
-        async with self._revoking:
-            await self._hand_back(partitions)
+        self._asked_back.update(partitions)
+        self._leaving.update(partitions)
+        try:
+            async with self._revoking:
+                await self._hand_back(partitions)
+        finally:
+            self._leaving -= Counter(partitions)
 
     async def _hand_back(self, partitions: Collection[int]) -> None:
         """One set, emptied whatever fails: at every wait a lane may end, and its partition be

@@ -103,6 +103,7 @@ class Places:
                 await asyncio.sleep(ASK_AGAIN_S)
         if member.assignments == assignments:
             await member.seek({partition: start})
+        if member.assignments == assignments:
             await rebalance.assigned({partition: start})
 
 

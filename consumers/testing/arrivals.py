@@ -133,7 +133,7 @@ class Arrivals:
             raise self._history.broken(f"{life.name} publishes again what was published")
         life.committing(at)
         self._history.note("transaction", f"{life.name} {partition} {at}")
-        self._group.committed[partition] = at
+        self._group.put(partition, at)
 
     def _letters_delivered(self, outgoing: Outgoing) -> None:
         for value in outgoing.values:

@@ -74,6 +74,8 @@ class Group:
         self.committed: dict[int, Commit] = {}
         self.generation = 0
         self._moved: dict[int, Commit] = {}
+        # Up to where everything was worked off: positions that were moved beyond are not.
+        self._reached: dict[int, int] = {}
         self._topic = topic
         self._random = random
         self._history = history
@@ -108,10 +110,14 @@ class Group:
     def move(self, partition: int, offset: int) -> None:
         """As an operator does, or a topic that was made again: the metadata stays."""
         before = self.start(partition)
+        self._reached[partition] = min(offset, self.reached(partition))
         moved = Commit(offset, before.metadata)
         if moved != before:
             self.committed[partition] = self._moved[partition] = moved
         self._history.note("move", f"{partition} {moved}")
+
+    def reached(self, partition: int) -> int:
+        return self._reached.get(partition, 0)
 
     def worth(self, partition: int, start: Commit) -> Commit:
         """What a worker may take from a position: of one that was moved, the offset alone."""
@@ -125,8 +131,14 @@ class Group:
         for partition, commit in commits.items():
             assert self._owners[partition] is member
             self._history.note("commit", f"{member.name} {partition} {commit}")
-            self.committed[partition] = commit
+            self.put(partition, commit)
         return True
+
+    def put(self, partition: int, commit: Commit) -> None:
+        """It is written, by a commit or with a transaction."""
+        self.committed[partition] = commit
+        if commit.next_offset <= self._topic.end(partition):
+            self._reached[partition] = commit.next_offset
 
     async def coordinate(self) -> None:
         while True:

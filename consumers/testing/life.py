@@ -88,7 +88,9 @@ class Life:
     def _claimed(self, claims: Progress) -> Iterator[Number]:
         """The objects that a commit says are done, beyond what the one before said."""
         log = self._log
-        for index in range(self._swept, log.index(claims.next_offset)):
+        # Of a life that began beyond the end, records that are written since are below its start.
+        moves = claims.next_offset > self._committed
+        for index in range(self._swept, log.index(claims.next_offset)) if moves else ():
             yield from ((index, number) for number in range(len(log.objects(index))))
         for start, stop in claims.completed:
             for index in range(log.index(start), log.index(stop)):

@@ -148,11 +148,12 @@ class SimulatedSource:
 
     async def _assigned(self, starts: Mapping[int, Commit]) -> None:
         assert self._rebalance is not None
+        generation = self._generation
         if not self._terms.exactly_once:
             self._begin(starts)
         await self._rebalance.assigned(starts)
-        if not self._terms.exactly_once:
-            self._go_to(starts)
+        if not self._terms.exactly_once and generation == self._generation:
+            self._go_to({number: starts[number] for number in starts if number in self._ours})
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         """A life of exactly once begins here: where the transactions before it left off."""

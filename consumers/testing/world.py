@@ -218,7 +218,7 @@ class World:
     def move(self) -> None:
         """The group of a topic that nobody reads is moved back, or beyond what there is."""
         number = self.random.randrange(self.partitions)
-        before = self.group.start(number).next_offset
+        before = self.group.reached(number)
         beyond = self.topic.end(number) + FAR
         self.group.move(number, self.random.choice((beyond, self.random.randint(0, before))))
         self.outcome.again(number)

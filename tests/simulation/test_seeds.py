@@ -18,6 +18,8 @@ FAILED = {
     882: "one stopped line of the partitions that there were at the start ended the worker",
     1_260: "a position between records that a former assignment completed could not be read",
     984: "a letter was larger than its topic takes",
+    3_091: "a partition that was begun again and asked back meanwhile went on without an owner",
+    4_922: "the same; its worker did not end",
 }
 
 
