@@ -135,7 +135,7 @@ def test_a_cursor_that_is_one_row_ahead_is_noticed() -> None:
     watched = Watched()
     watched.deliver(*FIRST[:2])
     watched.life.committing(at_row(2, "v"))
-    noticed(lambda: watched.life.committing(at_row(3, "v")), "only 2 are acknowledged")
+    noticed(lambda: watched.life.committing(at_row(3, "v")), "only 2 rows are acknowledged")
 
 
 def test_a_cursor_of_another_version_is_noticed() -> None:
