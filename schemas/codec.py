@@ -132,7 +132,10 @@ def _is_reference(message: _Message, value: bytes) -> bool:
 def _batch(value: bytes, wrappings: int) -> References | Ignored:
     """Several events in one message, as Event Grid and batches of CloudEvents are written."""
     found: list[Reference] = []
-    for one in _batch_decoder.decode(value):
+    events = _batch_decoder.decode(value)
+    if not events:
+        raise SchemaError("an empty array announces nothing")
+    for one in events:
         inner = _decode(bytes(one), wrappings + 1)
         if isinstance(inner, Inline):
             raise SchemaError("inline rows are a message of their own")
