@@ -134,7 +134,9 @@ def _batch(value: bytes, wrappings: int) -> References | Ignored:
     found: list[Reference] = []
     events = _batch_decoder.decode(value)
     if not events:
-        raise SchemaError("an empty array announces nothing")
+        raise SchemaError(
+            "an empty array announces nothing; a message is an object, or an array of events"
+        )
     for one in events:
         inner = _decode(bytes(one), wrappings + 1)
         if isinstance(inner, Inline):

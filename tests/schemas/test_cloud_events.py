@@ -234,7 +234,6 @@ def test_each_vendor_announces_its_object(form: str) -> None:
         {"events": [{"accountId": "1", "eventType": "b2:TestEvent"}]},
         {"Records": [CEPH | {"eventName": "ObjectLifecycle:Expiration:Current"}]},
         {"Records": [CEPH | {"eventName": "s3:ObjectRestore:Completed"}]},
-        [],
     ],
 )
 def test_deleted_tiered_restored_and_test_events_ask_for_nothing(document: Any) -> None:
