@@ -76,6 +76,7 @@ class Group:
         self._moved: dict[int, Commit] = {}
         # Up to where everything was worked off: positions that were moved beyond are not.
         self._reached: dict[int, int] = {}
+        self._written: dict[int, Commit] = {}
         self._topic = topic
         self._random = random
         self._history = history
@@ -120,8 +121,11 @@ class Group:
         return self._reached.get(partition, 0)
 
     def worth(self, partition: int, start: Commit) -> Commit:
-        """What a worker may take from a position: of one that was moved, the offset alone."""
-        return Commit(start.next_offset) if self._moved.get(partition) == start else start
+        """What a worker may take from a position: of one that was moved, the offset alone, unless
+        it was moved away and back to where a worker had left it.
+        """
+        is_moved = self._moved.get(partition) == start and self._written.get(partition) != start
+        return Commit(start.next_offset) if is_moved else start
 
     def commit(self, member: Member, generation: int, commits: Mapping[int, Commit]) -> bool:
         """False: the group went on without this member."""
@@ -136,7 +140,7 @@ class Group:
 
     def put(self, partition: int, commit: Commit) -> None:
         """It is written, by a commit or with a transaction."""
-        self.committed[partition] = commit
+        self.committed[partition] = self._written[partition] = commit
         if commit.next_offset <= self._topic.end(partition):
             self._reached[partition] = commit.next_offset
 
