@@ -97,8 +97,8 @@ class Microbatch:
             await waiting
 
     def is_crowded(self, stream: str) -> bool:
-        if self._window.rows <= AHEAD_ROWS:
-            return False  # all streams together: nothing to look up
+        if self._budget is None and self._window.rows <= AHEAD_ROWS:
+            return False  # all streams together, of the only model: nothing to look up
         ahead = max(AHEAD_ROWS, AHEAD_BATCHES * self._window.limits.max_rows)
         if self._window.rows_of(stream) > ahead:
             return True

@@ -34,7 +34,7 @@ async def test_a_model_call_that_hangs_ends_the_worker_with_3() -> None:
     world = World(partitions=2)
     world.announce("a.csv", csv(3), partition=1)
     world.model.script = hangs
-    await fails_with(world, r"partition 1 stands still since 3\d\d s.*: predict holds offset 0")
+    await fails_with(world, r"refs/1 stands still since 3\d\d s.*: predict holds offset 0")
     assert 300.0 <= world.clock.now() < 400.0
 
 
