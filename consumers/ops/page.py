@@ -1,7 +1,8 @@
-"""`/`: the live page for people. One file without anything from elsewhere, the same bytes for all.
+"""`/`: the live page for people. One answer without anything from elsewhere, the same for all.
 
-Rule: nothing of a worker is in it; its script asks `/api/status`, with the token if there is one,
-and shows texts as text. What the browser may run and ask is pinned by the headers.
+Rule: nothing of a worker is in it. `frame.html` has what the pages share: style, token, helpers and
+the asking; a `page.js` has what one of them shows. The script asks `/api/status`, with the token if
+there is one, and shows texts as text. What the browser may run and ask is pinned by the headers.
 """
 
 import base64
@@ -13,7 +14,16 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-SHELL: Final = resources.files(__package__).joinpath("page.html").read_text()
+FRAME: Final = resources.files(__package__).joinpath("frame.html").read_text()
+
+
+def shell_of(package: str, title: str) -> str:
+    """The frame with what `page.js` of that package shows."""
+    script = resources.files(package).joinpath("page.js").read_text()
+    return FRAME.replace("@TITLE@", title).replace("@SHOW@\n", script)
+
+
+SHELL: Final = shell_of("consumers.ops", "penstock")
 
 
 def page_of(shell: str) -> Handler:

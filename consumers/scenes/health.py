@@ -8,7 +8,6 @@ those of its state, and go with it to the next worker.
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from importlib import resources
 from typing import Final
 
 import msgspec
@@ -20,12 +19,12 @@ from prometheus_client.registry import Collector
 from consumers import config
 from consumers.errors import Fatal
 from consumers.ops.listening import NO_PARTITION, as_json, serving
-from consumers.ops.page import page_of
+from consumers.ops.page import page_of, shell_of
 from consumers.scenes.ledger import Ledger
 
 log = logging.getLogger(__name__)
 
-SHELL: Final = resources.files(__package__).joinpath("page.html").read_text()
+SHELL: Final = shell_of("consumers.scenes", "penstock scenes")
 # Site names may be made up: so many are shown by name.
 MOST_SITES = 1_000
 STATES = ("present", "late", "gone")

@@ -1,0 +1,57 @@
+const mib = (n) => (n / 1048576).toLocaleString("en", { maximumFractionDigits: 1 }) + " MiB";
+function health(model) {
+  if (model.answers === null) return ["–", ""];
+  if (!model.answers) return ["is silent", "bad"];
+  return model.breaker_open ? ["is ill", "bad"] : ["answers", "good"];
+}
+function worker(status) {
+  const parts = [];
+  if (status.process !== undefined) parts.push(make("h2", "process " + status.process));
+  if (!status.assignments) {
+    parts.push(make("div", status.error, "note"));
+    return parts;
+  }
+  for (const one of status.assignments) {
+    const stop = one.stopped;
+    if (!stop) continue;
+    const row = stop.row === null ? "" : ", row " + stop.row;
+    parts.push(make("div", "line stopped: stream " + stop.stream + " at partition " +
+      stop.partition + ", offset " + stop.offset + ", object " + stop.object_index + row + ": " +
+      stop.limit + "; now " + stop.code + ": " + stop.message, "note"));
+  }
+  for (const outage of status.outages)
+    parts.push(make("div", "the " + outage.service + " has not answered for " +
+      rate(outage.away_s) + " s", "note"));
+  const cards = make("div", null, "cards"), budget = card("buffer", mib(status.budget.spent_bytes));
+  const bar = make("progress");
+  bar.max = status.budget.limit_bytes;
+  bar.value = status.budget.spent_bytes;
+  budget.append(bar);
+  const lags = status.assignments.map((one) => one.lag);
+  const model = status.model, window = status.window;
+  cards.append(
+    card("rows/s", rate(status.rates.rows_per_s)),
+    card("objects/s", rate(status.rates.objects_per_s)),
+    card("records behind", lags.includes(null) ? "–" : count(lags.reduce((a, b) => a + b, 0))),
+    card("rows waiting, of " + count(window.streams) + " streams", count(window.rows)),
+    card("calls to " + model.name, window.calls + " of " + window.most_calls),
+    card("the model", ...health(model)),
+    card("rejected", count(status.counters.rejected), status.counters.rejected ? "bad" : ""),
+    budget);
+  parts.push(cards);
+  const codes = Object.entries(status.rejected);
+  if (codes.length) parts.push(make("p", "rejected: " +
+    codes.map(([code, n]) => code + " " + count(n)).join(", "), "dim"));
+  const rows = status.assignments.map((one) => [
+    ...[one.partition, one.generation, one.next_offset, one.committed, one.lag, one.owed].map(count),
+    make("td", one.stopped ? "stopped" : "runs", one.stopped ? "bad" : "good")]);
+  parts.push(rows.length ? table(["partition", "generation", "next offset", "committed", "behind",
+    "objects owed", "state"], rows) : make("p", "no partition is assigned", "dim"));
+  return parts;
+}
+function show(status) {
+  const workers = status.processes || [status];
+  const known = workers.find((one) => one.input_topic) || {};
+  $("about").textContent = known.input_topic ? known.input_topic + " → " + known.output_topic : "";
+  $("main").replaceChildren(...workers.flatMap(worker));
+}

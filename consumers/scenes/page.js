@@ -1,0 +1,46 @@
+const STATE = { present: "good", late: "bad", gone: "dim" };
+const clock = (ms) => new Date(ms).toLocaleTimeString();
+const share = (n) => (100 * n).toLocaleString("en", { maximumFractionDigits: 1 }) + " %";
+function member(one, now) {
+  const skew = one.skew_ms === null ? "–" : one.skew_ms + " ms";
+  return [one.member, make("td", one.state, STATE[one.state]), skew,
+    rate(Math.max(0, now - one.heard) / 1000) + " s ago"];
+}
+function curve(steps) {
+  const line = make("div", null, "curve");
+  for (const step of steps) {
+    const bar = make("i");
+    bar.title = clock(step.since) + ": " + share(step.present) + " of the places taken, " +
+      step.complete + " of " + step.scenes + " scenes complete";
+    bar.style.height = Math.max(1, 100 * step.present) + "%";
+    line.append(bar);
+  }
+  return line;
+}
+function site(one) {
+  const counts = one.counts, closed = ["complete", "quorum", "deadline"];
+  const scenes = closed.reduce((sum, why) => sum + (counts[why] || 0), 0);
+  const cards = make("div", null, "cards"), latest = one.completeness.at(-1);
+  const here = one.members.filter((each) => each.state === "present").length;
+  cards.append(
+    card("members present", here + " of " + one.members.length,
+      here === one.members.length ? "good" : "bad"),
+    card("places taken now", latest ? share(latest.present) : "–"),
+    card("scenes", count(scenes)),
+    card("undecided", count(one.open)),
+    card("late", count(counts.late || 0), counts.late ? "bad" : ""));
+  const others = Object.entries(counts).filter(([what]) => what !== "arrived").map(
+    ([what, n]) => what + " " + count(n)).join(", ");
+  return [make("h2", one.site), cards, curve(one.completeness),
+    make("p", "arrived " + count(counts.arrived || 0) + "; " + others, "dim"),
+    table(["member", "state", "skew", "heard"],
+      one.members.map((each) => member(each, Date.now()))),
+    table(["last scenes", "closed by", "present", "span", "absent"], one.last.slice(0, 8).map(
+      (scene) => [clock(scene.time), scene.closed_by, scene.present + " of " + scene.members,
+        scene.span_ms + " ms", scene.absent.join(", ")]))];
+}
+function show(status) {
+  $("about").textContent = status.input_topic + " → " + status.output_topic + ", partitions " +
+    (status.partitions.join(", ") || "none");
+  $("main").replaceChildren(...status.sites.flatMap(site));
+}
