@@ -108,9 +108,11 @@ class Crew:
         if world.troubles.lines and isinstance(reason, Fatal) and "line is stopped" in str(reason):
             world.history.counts["every line stopped"] += 1
             world.eras.mend_lines()
+            # A worker that the group went on without left no mark; the next owner stops by itself.
             return all(
                 without_stop(world.group.start(number).metadata)[1] is not None
                 for number in range(world.partitions)
+                if world.group.owned(worker.source, number)
             )
         is_unreachable = isinstance(reason, Fatal) and reason.exit_code == EXIT_UNREACHABLE
         return is_unreachable and not world.weather.is_calm

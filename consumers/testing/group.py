@@ -82,6 +82,8 @@ class Group:
         self._history = history
         self._members: dict[Member, None] = {}
         self._owners: dict[int, Member] = {}
+        # Members whose last commit was refused.
+        self._fenced: set[Member] = set()
         self._wanted = asyncio.Event()
         self._handing: dict[Member, asyncio.Future[None]] = {}
 
@@ -131,12 +133,18 @@ class Group:
         """False: the group went on without this member."""
         if generation != self.generation or member not in self._members:
             self._history.note("fenced", member.name)
+            self._fenced.add(member)
             return False
+        self._fenced.discard(member)
         for partition, commit in commits.items():
             assert self._owners[partition] is member
             self._history.note("commit", f"{member.name} {partition} {commit}")
             self.put(partition, commit)
         return True
+
+    def owned(self, member: Member, partition: int) -> bool:
+        """What the partition's position says is this member's word, also after it left."""
+        return member not in self._fenced and self._owners.get(partition) is member
 
     def put(self, partition: int, commit: Commit) -> None:
         """It is written, by a commit or with a transaction."""
