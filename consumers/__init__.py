@@ -36,6 +36,7 @@ Where to look, from what a person starts down to what everything rests on:
     logs            log lines, without secrets
     scenes/         one picture from many streams: what every member of a site said of one instant
     verify/, dlq/   the judge of the topics; dead letters
+    replay/         what was announced before, answered again beside the live group
     ops/            health page, status, produce, several processes
     process/        children, ending with the parent, the heap, leaving
     handlers/       the TorchServe handler to deploy with a model

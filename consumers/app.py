@@ -8,8 +8,10 @@ import asyncio
 import gc
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
+from typing import NamedTuple
 
 from consumers import config
 from consumers.adapters.kafka_sink import KafkaSink
@@ -31,7 +33,7 @@ from consumers.services.startup import ask_store, until_answered, until_one_answ
 from consumers.settings import for_worker
 from consumers.stages.consume import Intake
 from consumers.telemetry import Telemetry
-from consumers.wiring import Wiring
+from consumers.wiring import Settings, Wiring
 
 log = logging.getLogger(__name__)
 
@@ -44,41 +46,54 @@ async def run_worker(cfg: config.Config, read_again: Callable[[], config.Config]
     for its routes. Raises the first failure.
     """
     stop = StopSignal(cfg.delivery.drain_ms / 1000 + LAST_RESORT_S)
-    clock, telemetry = SystemClock(), Telemetry()
-    objects = open_objects(cfg, watcher=telemetry)
-    model, results = open_model(cfg), _open_results(cfg)
-    models = {name: open_model(one) for name, one in cfg.with_each_model().items()}
-    sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
-    start_s = cfg.limits.start_ms / 1000
     try:
-        async with stopped_after(sink.stop):
-            await until_answered("Kafka broker", sink.start, clock, start_s)
-            cfg = await fitted_to_server(cfg)
-            source = open_source(cfg.kafka, drain_ms=cfg.delivery.drain_ms)
-            transactions = _transactions(cfg, source, sink, clock)
-            pipeline = await _pipeline(
-                cfg,
-                Adapters(source, objects, model, sink, clock, transactions, results, models),
-                telemetry,
-            )
-            _calm_garbage_collector()
-            async with serve_health(cfg.http, pipeline, model, telemetry) as url:
+        async with open_worker(cfg, WHOLE) as pipeline:
+            wiring = pipeline.wiring
+            async with serve_health(
+                cfg.http, pipeline, wiring.adapters.model, wiring.telemetry
+            ) as url:
                 log.info("healthz, readyz and metrics at %s", url)
-                await until_answered(
-                    "object store",
-                    partial(ask_store, objects, cfg.objects.endpoint_url),
-                    clock,
-                    start_s,
-                )
-                await _until_models_answered(pipeline, clock, start_s)
+                await until_services_answered(cfg, pipeline)
                 stop.then(pipeline.stop)
                 asyncio.get_running_loop().add_signal_handler(
-                    signal.SIGHUP, take_routes, pipeline.wiring.intake, read_again
+                    signal.SIGHUP, take_routes, wiring.intake, read_again
                 )
                 await pipeline.run()
     except asyncio.CancelledError:
         if not stop.asked:
             raise
+
+
+class Part(NamedTuple):
+    """What a worker does of what the configuration says: which records it reads, and what it
+    changes of the settings.
+    """
+
+    source: Callable[[PlacedSource], PlacedSource]
+    settings: Callable[[Settings], Settings]
+
+
+WHOLE = Part(lambda source: source, lambda settings: settings)
+
+
+@asynccontextmanager
+async def open_worker(cfg: config.Config, part: Part) -> AsyncIterator[Pipeline]:
+    """Its pipeline, which does not run yet; Kafka has answered. What it uses is closed behind."""
+    clock, telemetry = SystemClock(), Telemetry()
+    objects = open_objects(cfg, watcher=telemetry)
+    model, results = open_model(cfg), _open_results(cfg)
+    models = {name: open_model(one) for name, one in cfg.with_each_model().items()}
+    sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
+    try:
+        async with stopped_after(sink.stop):
+            await until_answered("Kafka broker", sink.start, clock, cfg.limits.start_ms / 1000)
+            cfg = await fitted_to_server(cfg)
+            source = part.source(open_source(cfg.kafka, drain_ms=cfg.delivery.drain_ms))
+            transactions = _transactions(cfg, source, sink, clock)
+            adapters = Adapters(source, objects, model, sink, clock, transactions, results, models)
+            settings = part.settings(await _settings(cfg, adapters))
+            _calm_garbage_collector()
+            yield Pipeline(Wiring(settings, adapters, telemetry))
     finally:
         for one in (model, *models.values()):
             await one.aclose()
@@ -87,9 +102,9 @@ async def run_worker(cfg: config.Config, read_again: Callable[[], config.Config]
             await results.aclose()
 
 
-async def _pipeline(cfg: config.Config, adapters: Adapters, telemetry: Telemetry) -> Pipeline:
+async def _settings(cfg: config.Config, adapters: Adapters) -> Settings:
     partitions = await check_topics(cfg, adapters.sink)
-    settings = for_worker(
+    return for_worker(
         cfg,
         adapters.model.version,
         {name: model.version for name, model in adapters.models.items()},
@@ -97,7 +112,14 @@ async def _pipeline(cfg: config.Config, adapters: Adapters, telemetry: Telemetry
         output_partitions=partitions[cfg.output.topic],
         dead_letter_partitions=partitions[cfg.output.dead_letter_topic],
     )
-    return Pipeline(Wiring(settings, adapters, telemetry))
+
+
+async def until_services_answered(cfg: config.Config, pipeline: Pipeline) -> None:
+    """The store and the model; one of several models is enough."""
+    adapters, start_s = pipeline.wiring.adapters, cfg.limits.start_ms / 1000
+    ask = partial(ask_store, adapters.objects, cfg.objects.endpoint_url)
+    await until_answered("object store", ask, adapters.clock, start_s)
+    await _until_models_answered(pipeline, adapters.clock, start_s)
 
 
 async def _until_models_answered(pipeline: Pipeline, clock: Clock, start_s: float) -> None:
@@ -159,8 +181,8 @@ class StopSignal:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._ask)
 
-    def then(self, stop: Callable[[], None]) -> None:
-        """From now on a signal calls this instead of cancelling the task."""
+    def then(self, stop: Callable[[], None] | None) -> None:
+        """From now on a signal calls this instead of cancelling the task; None: cancels again."""
         self._stop = stop
 
     def _ask(self) -> None:

@@ -19,6 +19,7 @@ from consumers.commands.dlq import dlq
 from consumers.commands.doctor import doctor
 from consumers.commands.predict import predict
 from consumers.commands.produce import produce
+from consumers.commands.replay import replay
 from consumers.commands.route import route
 from consumers.commands.run import run
 from consumers.commands.scenes import scenes
@@ -52,7 +53,7 @@ def cli(ctx: click.Context, *, end_with_parent: bool) -> None:
 
 for command in (
     demo, run, predict, produce, verify, trace, scenes, dlq, topics, doctor, bench, show_config,
-    route,
+    route, replay,
 ):  # fmt: skip
     cli.add_command(command)
 

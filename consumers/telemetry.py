@@ -170,6 +170,10 @@ class Telemetry:
         self.retries += is_away
         self._retries.labels(stage).inc()
 
+    def waited(self, *, is_on_purpose: bool) -> None:
+        """As a service that is away would have it waited for."""
+        self.retries += is_on_purpose
+
     def rejected(self, code: str, count: int) -> None:
         self._rejected.labels(code).inc(count)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from consumers.budget import Budget
 from consumers.core.blocks import Ticket
+from consumers.core.bulk import Neighbour
 from consumers.core.jobs import Share
 from consumers.core.line_stop import LineLimits
 from consumers.core.payload import Payload
@@ -72,6 +73,7 @@ class Settings:
     allow: Sequence[str] | None = None  # globs of `bucket/key`; None allows all
     results: ResultPlan | None = None  # None: answers are records alone
     block_rows: int | None = None  # None: a Kafka record for each row
+    streams: Sequence[str] | None = None  # globs; the others are skipped. None takes all
     places: Places = field(default_factory=Places.one)
     more_fetchers: Mapping[str, int] = field(default_factory=dict)  # of stores beside `[objects]`
     models: Mapping[str, ModelTerms] = field(default_factory=dict)
@@ -111,11 +113,13 @@ class Wiring:
         self.lanes: dict[int, Lane] = {}
         self.budget = Budget(settings.buffer_bytes)
         self.outages: list[Outage] = []
+        self._neighbour: Neighbour = "quiet"
         dedupe = Dedupe(is_on=settings.dedupe)
 
         self.intake = Intake(
             stream_from=settings.stream_from,
             allow=settings.allow,
+            streams=settings.streams,
             places=settings.places,
             routes=settings.routes or Routes([settings.labels.model], ()),
             clock=clock,
@@ -191,6 +195,16 @@ class Wiring:
     def discard_dead(self) -> None:
         for track in self.tracks.values():
             track.microbatch.discard_dead()
+
+    def give_way(self, neighbour: Neighbour) -> None:
+        """Bulk waits for what another group does. That is waiting on purpose: the watchdog need
+        not think that anything hangs.
+        """
+        self.telemetry.waited(is_on_purpose=neighbour == "behind")
+        if neighbour != self._neighbour:
+            self._neighbour = neighbour
+            for track in self.tracks.values():
+                track.microbatch.give_way(neighbour)
 
     def _tracks(self, offload: Offload, dedupe: Dedupe) -> dict[str | None, Track]:
         """Of the default model (None) and of all others."""

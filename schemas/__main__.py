@@ -15,6 +15,7 @@ from msgspec.json import schema_components
 from schemas.dead_letter import DeadLetter
 from schemas.prediction import Prediction
 from schemas.reference import Inline, Reference
+from schemas.replay import Replayed
 from schemas.scene import Late, Scene
 
 FOLDER = Path(__file__).parent
@@ -22,12 +23,13 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def documents() -> dict[str, dict[str, Any]]:
-    """File name to JSON Schema, one for each topic."""
+    """File name to JSON Schema, one for each topic, and for what a program reads of a command."""
     return {
         "reference.v1.schema.json": _input(),
         "prediction.v1.schema.json": _plain(Prediction, "Prediction"),
         "dead_letter.v1.schema.json": _plain(DeadLetter, "Dead letter"),
         "scene.v1.schema.json": _plain(Scene, "Scene"),
+        "replay.v1.schema.json": _plain(Replayed, "Replay"),
         "late.v1.schema.json": _plain(Late, "Late prediction"),
     }
 

@@ -84,18 +84,27 @@ class Reader:
                 ends = await consumer.end_offsets(parts)
         return {part.partition: (begins[part], ends[part]) for part in parts}
 
-    async def spans_since(self, topic: str, at_ms: int) -> Spans:
-        """What a topic holds now of records that Kafka got at that time or later."""
+    async def spans_since(self, topic: str, at_ms: int, until_ms: int | None = None) -> Spans:
+        """What a topic holds now from the first record on that has this time or a later one; up to
+        the first that has the other time or a later one.
+        """
         spans = await self.spans(topic)
-        times = {TopicPartition(topic, number): max(0, at_ms) for number in spans}
+        begins = await self._first_since(topic, spans, at_ms)
+        stops = await self._first_since(topic, spans, until_ms) if until_ms is not None else {}
+        return {
+            number: (begin := begins.get(number, end), max(begin, stops.get(number, end)))
+            for number, (_, end) in spans.items()
+        }
+
+    async def _first_since(
+        self, topic: str, partitions: Iterable[int], at_ms: int
+    ) -> Mapping[int, int]:
+        """The offset of the first record with this time or a later one, where there is one."""
+        times = {TopicPartition(topic, number): max(0, at_ms) for number in partitions}
         what = f"a question about topic {topic}"
         async with within(what, self._timeout_s), self._consumer() as consumer:
             found = await consumer.offsets_for_times(times)
-        begins = {part.partition: each and each.offset for part, each in found.items()}
-        return {
-            number: (end if (begin := begins[number]) is None else begin, end)
-            for number, (_, end) in spans.items()
-        }
+        return {part.partition: each.offset for part, each in found.items() if each is not None}
 
     async def read(
         self, topic: str, spans: Spans, take: Take, passed: Callable[[int], None]

@@ -46,11 +46,20 @@ async def delete_topics(kafka: config.Kafka, topics: Sequence[str]) -> None:
 
 async def partition_counts(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, int]:
     """How many partitions each has; without those that do not exist."""
+    return {topic: shape.partitions for topic, shape in (await topic_shapes(kafka, topics)).items()}
+
+
+async def topic_shapes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, TopicShape]:
+    """How each is made, its settings aside; without those that do not exist."""
     admin = AIOKafkaAdminClient(**connection(kafka))
     what = "the description of topics"
     async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
         described = await admin.describe_topics(list(topics))
-    return {each["topic"]: len(each["partitions"]) for each in described if not each["error_code"]}
+    return {
+        each["topic"]: TopicShape(len(parts), len(parts[0]["replicas"]))
+        for each in described
+        if not each["error_code"] and (parts := each["partitions"])
+    }
 
 
 async def _create(admin: AIOKafkaAdminClient, topic: str, shape: TopicShape) -> str:

@@ -2,37 +2,18 @@
 
 import functools
 import re
-import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 from rich.console import Console
 
 from consumers.commands.shared import Context, common, pass_context, reading, run_async
+from consumers.commands.when import When
 from consumers.dlq.choice import Choice, Place
 
-UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 # What a table needs where no terminal says how wide it is.
 WIDE_COLUMNS = 200
-
-
-class When(click.ParamType):
-    """ISO-8601 (UTC unless it says otherwise), or an age like `90s`, `15m`, `2h`,
-    `7d`; epoch milliseconds.
-    """
-
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if found := re.fullmatch(r"(\d{1,9})([smhd])", value):
-            return int((time.time() - int(found[1]) * UNITS_S[found[2]]) * 1000)
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither ISO-8601 nor an age like 15m, 2h or 7d", param, ctx)
-        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 class At(click.ParamType):

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -22,6 +22,9 @@ from rich.progress import (
 
 from consumers import config, logs
 from consumers.errors import first_cause
+
+if TYPE_CHECKING:
+    from consumers.replay.watch import Look
 
 
 class Context:
@@ -126,6 +129,26 @@ def reading(what: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def replaying() -> Iterator[Callable[["Look"], None]]:
+    """A bar of messages and what the live group does, on standard error when that is a terminal."""
+    console = Console(stderr=True)
+    columns = (
+        BarColumn(),
+        TextColumn("{task.fields[said]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=None, said="looking")
+
+        def look(seen: "Look") -> None:
+            bar.update(task, total=seen.total, completed=seen.done, said=seen.sentence)
+
+        yield look
 
 
 def run_async(work: Coroutine[Any, Any, None]) -> None:

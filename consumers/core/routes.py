@@ -43,9 +43,14 @@ class Route:
 
 
 class Routes:
-    """`models` are all that are configured, the default first."""
+    """`models` are all that are configured, the default first. `overrule`: whichever model a
+    reference names, it is answered by these.
+    """
 
-    def __init__(self, models: Sequence[str], routes: Sequence[Route]) -> None:
+    def __init__(
+        self, models: Sequence[str], routes: Sequence[Route], *, overrule: bool = False
+    ) -> None:
+        self.overrule = overrule
         self.models = tuple(models)
         self.routes = tuple(routes)
         self._globs = [

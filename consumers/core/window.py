@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from consumers.core.blocks import Block
-from consumers.core.bulk import is_bulk
+from consumers.core.bulk import BULK_ROWS, is_bulk
 from consumers.core.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from consumers.core.payload import Shape
 
@@ -24,11 +24,14 @@ Reason = Literal["rows", "bytes", "deadline", "idle", "drain"]
 
 @dataclass(frozen=True, slots=True)
 class WindowLimits:
+    """`bulk_rows`: rows of an object from this one on are bulk."""
+
     max_rows: int
     max_bytes: int
     max_wait_s: float
     eager: bool = False
     fair: bool = True
+    bulk_rows: int = BULK_ROWS
 
 
 @dataclass(slots=True)
@@ -120,7 +123,7 @@ class Window:
     def add(self, block: Block, now_s: float) -> None:
         assert block.payload is not None
         block.arrived_s, block.waiting = now_s, True
-        block.is_bulk = self.limits.fair and is_bulk(block.first_row)
+        block.is_bulk = self.limits.fair and is_bulk(block.first_row, self.limits.bulk_rows)
         key = (block.ticket.stream if self.limits.fair else "", block.is_bulk)
         queue = self._queues.get(key)
         if queue is None:

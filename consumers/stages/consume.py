@@ -63,7 +63,8 @@ class Consume:
 
 class Intake:
     """A record's value becomes tickets. `allow`: globs of `bucket/key` that may be read;
-    None allows all. `routes` may be replaced at any time.
+    None allows all. `streams`: globs of those that are answered; of the others objects are
+    `skipped`. `routes` may be replaced at any time.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Intake:
         *,
         stream_from: str | None,
         allow: Sequence[str] | None,
+        streams: Sequence[str] | None = None,
         places: Places,
         routes: Routes,
         clock: Clock,
@@ -81,16 +83,29 @@ class Intake:
         self._naming = Naming(stream_from)
         self._allow = [re.compile(fnmatch.translate(_whole(glob))) for glob in allow or ()]
         self._allow_all = allow is None
+        self._streams = [re.compile(fnmatch.translate(glob)) for glob in streams or ()]
+        self._takes_all = streams is None
+        self.skipped = 0
         self._places = places
         self._telemetry = telemetry
 
     def tickets(self, lane: Lane, record: Record) -> list[Ticket]:
         """One ticket per object that the record names, in its order."""
         tickets = self._tickets(lane, record)
+        if not self._takes_all:
+            tickets = self._chosen(tickets)
         received_s = self._clock.now()
         for ticket in tickets:
             ticket.times.received_s = received_s
         return tickets
+
+    def _chosen(self, tickets: list[Ticket]) -> list[Ticket]:
+        """Those of the streams that are answered."""
+        chosen = [
+            ticket for ticket in tickets if any(glob.match(ticket.stream) for glob in self._streams)
+        ]
+        self.skipped += len(tickets) - len(chosen)
+        return chosen
 
     def _tickets(self, lane: Lane, record: Record) -> list[Ticket]:
         try:
@@ -164,7 +179,7 @@ class Intake:
         """Is there the one that the message names? Else it is refused."""
         origin = ticket.reference or ticket.inline
         model = origin.model if origin else None
-        if model is None or model in self.routes.models:
+        if model is None or self.routes.overrule or model in self.routes.models:
             return True
         known = ", ".join(self.routes.models)
         message = f"there is no model {printable(model)}; there is {known}: see [[models]]"

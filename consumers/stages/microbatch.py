@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from consumers.budget import Budget
 from consumers.core.blocks import Block, Ticket
-from consumers.core.bulk import BulkPace
+from consumers.core.bulk import BulkPace, Neighbour
 from consumers.core.pace import BatchPlan, Pace
 from consumers.core.window import Batch, Window
 from consumers.ports import Clock
@@ -131,6 +131,11 @@ class Microbatch:
         """This object was read to its end: live small ones hold back the rows of huge ones."""
         age_s = (self._clock.wall_ms() - ticket.record.timestamp_ms) / 1000
         self._bulk.read(ticket.rows, age_s, self._clock.now())
+
+    def give_way(self, neighbour: Neighbour) -> None:
+        """Another group, that goes before this one, does this from now on."""
+        self._window.bulk_from_s = self._bulk.beside(neighbour)
+        self._look_soon()
 
     def done(self, batch: Batch) -> None:
         """A caller has done with its batch."""

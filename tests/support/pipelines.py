@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from consumers.adapters.bounded_source import BoundedSource
 from consumers.adapters.memory_kafka import MemorySink, MemorySource
 from consumers.adapters.memory_model import MemoryModel
 from consumers.adapters.memory_objects import MemoryObjects
@@ -22,7 +23,7 @@ from consumers.core.routes import Route, Routes
 from consumers.core.window import WindowLimits
 from consumers.formats.base import RowOptions
 from consumers.pipeline import Pipeline
-from consumers.ports import Adapters, Transactions
+from consumers.ports import Adapters, Transactions, Where
 from consumers.stages.expand import Offload
 from consumers.telemetry import Telemetry
 from consumers.testing.virtual_time import VirtualClock
@@ -71,7 +72,9 @@ def csv(rows: int, start: int = 0) -> bytes:
 
 @dataclass
 class World:
-    """The four services in memory. Partition counts of source and sink are equal."""
+    """The four services in memory. Partition counts of source and sink are equal. With `ends` the
+    source is read up to these offsets, by partition.
+    """
 
     partitions: int = 1
     allow: Sequence[str] | None = None
@@ -80,6 +83,8 @@ class World:
     offload: Offload = inline
     partition_of: Callable[[Ticket], int] = same_partition
     settings: Settings = SETTINGS
+    ends: dict[int, int] | None = None
+    bounded: BoundedSource | None = None
     source: MemorySource = field(init=False)
     objects: MemoryObjects = field(default_factory=MemoryObjects)
     model: MemoryModel = field(default_factory=MemoryModel)
@@ -113,8 +118,11 @@ class World:
 
     def pipeline(self) -> Pipeline:
         transactions = Transactions(self.outlets, self.source) if self.exactly_once else None
+        if self.ends is not None:
+            ends = {Where("refs", number): end for number, end in self.ends.items()}
+            self.bounded = BoundedSource(self.source, ends)
         adapters = Adapters(
-            self.source,
+            self.bounded or self.source,
             self.objects,
             self.model,
             self.sink,

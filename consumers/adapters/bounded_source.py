@@ -1,0 +1,68 @@
+"""The input topics up to an end: what a replay reads.
+
+Rule: everything but reading is the source's own, so that a bounded worker joins, commits, hands
+back and takes over like any other. Behind its end a partition has no records, and that it is there
+is told like a gap: so the position that is committed at last is the end itself. A partition without
+an end has nothing to be read. Owner: the consume task, as of any source.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from consumers.adapters.sources import PlacedSource
+from consumers.ports import Commit, Rebalance, Record, Where
+
+
+class BoundedSource:
+    """`ends`: the first offset of each partition that is not read any more. With `is_held` nothing
+    is read for the time being.
+    """
+
+    def __init__(self, source: PlacedSource, ends: Mapping[Where, int]) -> None:
+        self._source = source
+        self._ends = ends
+        self.is_held = False
+
+    async def start(self, rebalance: Rebalance) -> None:
+        await self._source.start(rebalance)
+
+    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+        wanted = [] if self.is_held else self._unread(partitions)
+        found = await self._source.poll(wanted, wait_ms)
+        return [record for record in found if record.offset < self._end(record.partition)]
+
+    def _unread(self, partitions: Collection[int]) -> list[int]:
+        """Of these the ones that are not at their end; the others are fetched no more."""
+        reached = self._source.reached()
+        at_end = {each for each in partitions if reached.get(each, -1) >= self._end(each)}
+        for each in at_end:
+            self._source.pause(each)
+        return [each for each in partitions if each not in at_end]
+
+    def _end(self, partition: int) -> int:
+        return self._ends.get(self._source.where(partition), 0)
+
+    async def commit(self, commits: Mapping[int, Commit]) -> None:
+        await self._source.commit(commits)
+
+    def pause(self, partition: int) -> None:
+        self._source.pause(partition)
+
+    def where(self, partition: int) -> Where:
+        return self._source.where(partition)
+
+    def reached(self) -> Mapping[int, int]:
+        found = self._source.reached()
+        return {each: min(offset, self._end(each)) for each, offset in found.items()}
+
+    def partitions(self) -> int:
+        return self._source.partitions()
+
+    async def end_offsets(self) -> Mapping[int, int]:
+        found = await self._source.end_offsets()
+        return {each: min(offset, self._end(each)) for each, offset in found.items()}
+
+    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        return await self._source.rewind(partitions)
+
+    async def stop(self) -> None:
+        await self._source.stop()

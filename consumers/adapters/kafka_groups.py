@@ -1,0 +1,74 @@
+"""Where groups are, and where they are to begin: asked and said from outside, by no member.
+
+Rule: a group is only ever given a position that it does not have yet; a group's own members say all
+others. Every question has a deadline and raises `Transient` past it, because who looks on asks
+again. Owner: the replay.
+"""
+
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import errors as kafka_errors
+from aiokafka.structs import OffsetAndMetadata
+
+from consumers import config
+from consumers.adapters.kafka_client import answered_within, connection, opened
+from consumers.adapters.kafka_positions import positions
+from consumers.errors import EXIT_USAGE, Fatal
+from consumers.ports import Commit, Where
+
+# As the source allows itself for the same question.
+QUESTION_S = 10.0
+
+
+class Groups:
+    """Get one from `open_groups`."""
+
+    def __init__(self, settings: config.Kafka, consumer: AIOKafkaConsumer) -> None:
+        self._settings = settings
+        self._consumer = consumer
+
+    async def positions(self, group: str, parts: Collection[Where]) -> Mapping[Where, Commit]:
+        """What the group has committed; without those of which it has nothing."""
+        asked = [TopicPartition(*part) for part in parts]
+        async with answered_within(f"a question about group {group}", QUESTION_S):
+            found = await positions(self._consumer._client, group, asked)
+        return {Where(*part): commit for part, commit in found.items() if commit is not None}
+
+    async def ends(self, parts: Collection[Where]) -> Mapping[Where, int]:
+        """Behind the last record of each."""
+        asked = [TopicPartition(*part) for part in parts]
+        async with answered_within("a question about the ends of the input", QUESTION_S):
+            found = await self._consumer.end_offsets(asked)
+        return {Where(*part): end for part, end in found.items()}
+
+    async def begin(self, group: str, commits: Mapping[Where, Commit]) -> None:
+        """Positions for partitions that have none. A group that has members takes none from
+        outside: they began with theirs.
+        """
+        if not commits:
+            return
+        settings = self._settings
+        consumer = AIOKafkaConsumer(
+            **connection(settings), group_id=group, enable_auto_commit=False
+        )
+        said = {TopicPartition(*part): OffsetAndMetadata(*one) for part, one in commits.items()}
+        async with opened(consumer, settings, f"the beginning of group {group}"):
+            consumer.assign(list(said))
+            async with answered_within(f"the beginning of group {group}", QUESTION_S):
+                try:
+                    await consumer.commit(said)
+                except kafka_errors.CommitFailedError as error:
+                    raise Fatal(
+                        f"group {group} has members already, and no positions yet: another start "
+                        "is under way. Start again in a few seconds.",
+                        exit_code=EXIT_USAGE,
+                    ) from error
+
+
+@asynccontextmanager
+async def open_groups(settings: config.Kafka) -> AsyncIterator[Groups]:
+    consumer = AIOKafkaConsumer(**connection(settings), enable_auto_commit=False)
+    async with opened(consumer, settings, "the questions about groups"):
+        yield Groups(settings, consumer)

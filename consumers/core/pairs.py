@@ -1,0 +1,112 @@
+"""Two topics that answer the same messages, brought together row by row.
+
+Rule: within a stream of an input partition both topics have the rows in the input's order, and that
+is enough: a row whose place one side has passed will not come any more. So what is kept is only
+what one side is ahead of the other, and a repeat of a crash is known by its place alone. What would
+be more than `most_bytes` is let go and counted. Owner: the comparison.
+"""
+
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+Item = TypeVar("Item")
+
+# About what a row takes here besides its answer.
+ROW_BYTES = 300
+
+
+class Place(NamedTuple):
+    """Of a row within its input partition; row -1 is the object itself."""
+
+    offset: int
+    object_index: int
+    row: int
+
+
+BEFORE = Place(-1, -1, -1)
+
+
+class _Waiting(NamedTuple, Generic[Item]):
+    place: Place
+    item: Item
+    nbytes: int
+
+
+@dataclass(slots=True)
+class _Stream(Generic[Item]):
+    """`sides` wait for their counterparts. All up to `done` is decided, up to `lost` let go."""
+
+    sides: tuple[deque[_Waiting[Item]], deque[_Waiting[Item]]]
+    done: Place = BEFORE
+    lost: Place = BEFORE
+
+
+@dataclass(slots=True)
+class Pairs(Generic[Item]):
+    """`put` what comes of either side, 0 or 1. `only` have no counterpart, `repeated` came before,
+    `unseen` was let go, or its counterpart was.
+    """
+
+    most_bytes: int
+    only: list[int] = field(default_factory=lambda: [0, 0])
+    waiting: list[int] = field(default_factory=lambda: [0, 0])
+    repeated: int = 0
+    unseen: int = 0
+    _bytes: int = 0
+    _streams: dict[Hashable, _Stream[Item]] = field(default_factory=dict)
+
+    def put(
+        self, side: int, stream: Hashable, place: Place, item: Item, nbytes: int
+    ) -> Item | None:
+        """The counterpart, if it has come. None: it may come yet, or all is said."""
+        one = self._streams.get(stream)
+        if one is None:
+            one = self._streams[stream] = _Stream((deque(), deque()))
+        own, other = one.sides[side], one.sides[1 - side]
+        if place <= one.done or (own and place <= own[-1].place):
+            self.repeated += 1
+            return None
+        if place <= one.lost:
+            self.unseen += 1
+            return None
+        while other and other[0].place < place:
+            one.done = other[0].place
+            self._alone(other, 1 - side)
+        if not other or other[0].place != place:
+            own.append(_Waiting(place, item, nbytes))
+            self.waiting[side] += 1
+            self._bytes += nbytes + ROW_BYTES
+            if self._bytes > self.most_bytes:
+                self._let_go(0 if self.waiting[0] > self.waiting[1] else 1)
+            return None
+        while own:
+            self._alone(own, side)
+        one.done = place
+        return self._pop(other, 1 - side).item
+
+    def end(self) -> None:
+        """Nothing comes any more: what waits has no counterpart."""
+        for one in self._streams.values():
+            for side, waiting in enumerate(one.sides):
+                while waiting:
+                    self._alone(waiting, side)
+        self._streams.clear()
+
+    def _alone(self, waiting: deque[_Waiting[Item]], side: int) -> None:
+        self._pop(waiting, side)
+        self.only[side] += 1
+
+    def _pop(self, waiting: deque[_Waiting[Item]], side: int) -> _Waiting[Item]:
+        first = waiting.popleft()
+        self.waiting[side] -= 1
+        self._bytes -= first.nbytes + ROW_BYTES
+        return first
+
+    def _let_go(self, side: int) -> None:
+        for one in self._streams.values():
+            waiting = one.sides[side]
+            while waiting:
+                one.lost = self._pop(waiting, side).place
+                self.unseen += 1

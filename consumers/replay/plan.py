@@ -1,0 +1,195 @@
+"""The worker that replays: what is different from the configuration of the live one.
+
+Rule: everything that decides what an answer is stays as it is (formats, rows, request, batches);
+what is different is where answers go, who answers, and how much is taken at a time. Nothing that
+the live worker, its dead letters or its scenes write to can be written to. Owner: the command.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from msgspec import structs
+
+from consumers import config
+from consumers.core.routes import Routes
+from consumers.errors import EXIT_USAGE, Fatal
+from consumers.library import with_model
+from consumers.track import ModelTerms
+from consumers.wiring import Settings
+
+# Of the store and the model a replay takes a fraction of what a worker does; each bounds what still
+# goes on for a moment when the live group falls behind.
+FETCHERS = 4
+IN_FLIGHT_OBJECTS = 16
+BUFFER_BYTES = 64 * config.MIB
+# It has time: a fetch every fifth of a second instead of fifty.
+FETCH_WAIT_MS = 200
+# What Kafka allows in the name of a topic; a group's may be anything, but is typed by people.
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+T = TypeVar("T", config.Objects, config.Store)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What was asked for. `since` and `until` as they were written, and as epoch milliseconds."""
+
+    to: str
+    since: str
+    since_ms: int
+    until: str | None = None
+    until_ms: int | None = None
+    model: str | None = None
+    streams: tuple[str, ...] = ()
+    name: str | None = None
+
+    @property
+    def named(self) -> str:
+        return self.name or self.to
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What must be the same for a start that goes on."""
+        return {
+            "--since": self.since,
+            "--until": self.until or "",
+            "--to": self.to,
+            "--model": self.model or "",
+            "--streams": " ".join(sorted(self.streams)),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`cfg` is that of the worker that replays, `live` that of the one beside it."""
+
+    cfg: config.Config
+    live: config.Config
+    options: Options
+    model: str
+
+    @property
+    def group(self) -> str:
+        return self.cfg.kafka.group
+
+    def settings(self, settings: Settings) -> Settings:
+        """Of the worker that replays: all rows are bulk, some streams are left out."""
+        only = self.options.model is not None
+        return replace(
+            settings,
+            labels=replace(settings.labels, model=self.model),
+            window=replace(settings.window, bulk_rows=0),
+            models={name: _all_bulk(terms) for name, terms in settings.models.items()},
+            routes=Routes([self.model], (), overrule=True) if only else settings.routes,
+            streams=self.options.streams or None,
+        )
+
+
+def plan(live: config.Config, options: Options) -> Plan:
+    """Raises `Fatal` (exit 2) for what would write where others do, and for what is no range."""
+    if not _NAME.fullmatch(options.named):
+        raise _usage(f"--name {options.named!r}: letters, digits, dots, dashes and underscores")
+    if options.until_ms is not None and options.until_ms <= options.since_ms:
+        raise _usage(f"--until {options.until} is not after --since {options.since}")
+    cfg, model = _answering(live, options.model)
+    output = structs.replace(
+        cfg.output, topic=options.to, dlq_topic=None, objects=None, records="rows"
+    )
+    _check_topics(live, output)
+    cfg = structs.replace(
+        cfg,
+        output=output,
+        kafka=structs.replace(
+            cfg.kafka,
+            group=f"{cfg.kafka.group}.replay.{options.named}",
+            fetch_wait_ms=max(cfg.kafka.fetch_wait_ms or 0, FETCH_WAIT_MS),
+        ),
+    )
+    return Plan(_modest(cfg), live, options, model)
+
+
+def _answering(live: config.Config, name: str | None) -> tuple[config.Config, str]:
+    """The configuration with the models that answer, and the name of the default one: all that are
+    configured, or the one of that name, or of that URL, or what the server calls so.
+    """
+    if name is None:
+        return live, live.model.name
+    alone = structs.replace(live, models=[], routes=[])
+    if "://" in name:
+        cfg = with_model(alone, name, None)
+        return cfg, cfg.model.name
+    if name == live.model.name:
+        return alone, name
+    of_models = live.with_each_model()
+    if name in of_models:
+        return structs.replace(of_models[name], models=[], routes=[]), name
+    return structs.replace(alone, model=structs.replace(live.model, name=name, version=None)), name
+
+
+def _check_topics(live: config.Config, output: config.Output) -> None:
+    """Where the replay writes, nobody else may."""
+    scenes = live.scenes
+    used: Mapping[str, str] = {
+        **dict.fromkeys(live.kafka.inputs, "an input topic"),
+        scenes.input_topic: "what scenes are made of",
+        scenes.topic: "the topic of scenes",
+        scenes.late_topic: "the topic of late predictions",
+        f"{live.output.topic}.shadow": "the topic of the shadow's answers",
+        live.output.topic: "the live output topic",
+        live.output.dead_letter_topic: "the live dead-letter topic",
+    }
+    for topic in (output.topic, output.dead_letter_topic):
+        pattern = live.kafka.input_pattern
+        what = used.get(topic)
+        if what is None and pattern is not None and re.match(pattern, topic):
+            what = f"an input topic by kafka.input_pattern ({pattern})"
+        if what is not None:
+            raise _usage(f"--to {output.topic}: {topic} is {what}; name a topic of its own")
+
+
+def _modest(cfg: config.Config) -> config.Config:
+    """What is taken at a time. Batches are as large as before: answers are the same."""
+    limits = cfg.limits
+    return structs.replace(
+        cfg,
+        objects=_fewer(cfg.objects),
+        stores={name: _fewer(store) for name, store in cfg.stores.items()},
+        window=_fair(cfg.window),
+        model=structs.replace(cfg.model, max_in_flight=_half(cfg.model.max_in_flight)),
+        models=[
+            structs.replace(
+                one,
+                max_in_flight=_half(one.max_in_flight),
+                window=_fair(one.window) if one.window is not None else None,
+            )
+            for one in cfg.models
+        ],
+        limits=structs.replace(
+            limits,
+            buffer_bytes=min(limits.buffer_bytes, BUFFER_BYTES),
+            in_flight_objects=min(limits.in_flight_objects, IN_FLIGHT_OBJECTS),
+        ),
+    )
+
+
+def _fewer(store: T) -> T:
+    return structs.replace(store, concurrency=min(store.concurrency, FETCHERS))
+
+
+def _fair(window: config.Window) -> config.Window:
+    """Bulk is known where streams are; nothing is learned from calls that wait on purpose."""
+    return structs.replace(window, fair=True, eager=False, target_p99_ms=None)
+
+
+def _half(calls: int) -> int:
+    return max(1, calls // 2)
+
+
+def _all_bulk(terms: ModelTerms) -> ModelTerms:
+    return replace(terms, window=replace(terms.window, bulk_rows=0))
+
+
+def _usage(message: str) -> Fatal:
+    return Fatal(message, exit_code=EXIT_USAGE)

@@ -1,0 +1,118 @@
+"""Which offsets are replayed, written down at the first start.
+
+Rule: a range is decided once. It stands as the positions of a group that never has members,
+`<group>.range` beside the replay's own: the end of each partition, with the beginning and what was
+asked for as its metadata. So a start that goes on needs no file, reads the same records whatever
+the time is by then, and is refused when it asks for something else. Owner: the command, before
+the worker.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from consumers.adapters.kafka_groups import Groups
+from consumers.adapters.kafka_reader import Reader
+from consumers.errors import EXIT_USAGE, Fatal
+from consumers.ports import Commit, Where
+from consumers.replay.plan import Options, Plan
+
+log = logging.getLogger(__name__)
+
+# The broker's limit of the metadata of a commit is 4,096 bytes.
+MAX_BYTES = 4_000
+
+
+class Span(NamedTuple):
+    """Half open."""
+
+    begin: int
+    end: int
+
+    def done(self, next_offset: int) -> int:
+        return min(max(next_offset, self.begin), self.end) - self.begin
+
+
+Spans = Mapping[Where, Span]
+
+
+class _Written(Struct, forbid_unknown_fields=True):
+    """The metadata of a partition's end."""
+
+    v: int
+    begin: int
+    asked: dict[str, str]
+
+
+async def decide(plan: Plan, groups: Groups, reader: Reader) -> Spans:
+    """The range of this replay: as it is written down, else as it is now. Each partition has a
+    position in the replay's group from here on. Partitions that were added since have no range.
+    """
+    topics = await reader.inputs()
+    parts = [Where(topic, number) for topic in topics for number in await reader.spans(topic)]
+    ledger = f"{plan.group}.range"
+    if not (written := await groups.positions(ledger, parts)):
+        spans = await _as_of_now(plan.options, reader, topics)
+        await groups.begin(ledger, _commits(spans, plan.options))
+        written = await groups.positions(ledger, parts)
+    spans = {part: _read(commit, plan) for part, commit in written.items()}
+    known = await groups.positions(plan.group, list(spans))
+    fresh = {part: Commit(span.begin) for part, span in spans.items() if part not in known}
+    await groups.begin(plan.group, fresh)
+    return spans
+
+
+async def _as_of_now(options: Options, reader: Reader, topics: list[str]) -> Spans:
+    spans: dict[Where, Span] = {}
+    for topic in topics:
+        there = await reader.spans(topic)
+        found = await reader.spans_since(topic, options.since_ms, options.until_ms)
+        for number, (begin, end) in found.items():
+            spans[Where(topic, number)] = Span(begin, end)
+            if begin == there[number][0] > 0:
+                log.warning(
+                    "%s/%d: the records before offset %d are gone; the range may have begun "
+                    "earlier",
+                    *(topic, number, begin),
+                )
+    return spans
+
+
+def _commits(spans: Spans, options: Options) -> dict[Where, Commit]:
+    found = {}
+    for part, span in spans.items():
+        metadata = msgspec.json.encode(_Written(1, span.begin, options.identity)).decode()
+        if len(metadata.encode()) > MAX_BYTES:
+            raise Fatal(
+                "--streams: these are more characters than can be written down with the range; "
+                "use fewer globs, or a shorter one that covers them",
+                exit_code=EXIT_USAGE,
+            )
+        found[part] = Commit(span.end, metadata)
+    return found
+
+
+def _read(commit: Commit, plan: Plan) -> Span:
+    """Raises `Fatal` (exit 2) where it was begun with other options."""
+    options = plan.options
+    another = f"or give this one another --name than {options.named}"
+    try:
+        written = msgspec.json.decode(commit.metadata, type=_Written)
+    except (msgspec.MsgspecError, ValueError):
+        raise Fatal(
+            f"group {plan.group}.range holds no range of a replay ({commit.metadata:.80}); delete "
+            f"that group, {another}",
+            exit_code=EXIT_USAGE,
+        ) from None
+    for option, now in options.identity.items():
+        before = written.asked.get(option, "")
+        if before != now:
+            raise Fatal(
+                f"replay {options.named} was begun with {option} {before or '(not given)'}, not "
+                f"{now or 'without it'}: go on with that, {another}",
+                exit_code=EXIT_USAGE,
+            )
+    return Span(written.begin, commit.next_offset)

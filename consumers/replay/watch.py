@@ -1,0 +1,150 @@
+"""Looks at the live group and at the replay's own, every second.
+
+Rule: the broker is asked, not the worker: so a replay by several processes ends when all of them
+are done, and one that goes on knows how far it is. A question that is not answered changes nothing,
+as the worker has its own patience with Kafka. Owner: the replay, which runs it beside the pipeline.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from consumers.adapters.bounded_source import BoundedSource
+from consumers.adapters.kafka_groups import Groups
+from consumers.core.cursor import without_stop
+from consumers.core.keeping_up import KeepingUp, Seen
+from consumers.errors import Fatal, Transient
+from consumers.pipeline import Pipeline
+from consumers.ports import Clock, Commit, Where
+from consumers.replay.span import Spans
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+# Of a replay that nobody watches on a terminal, a line so often.
+SAY_S = 30.0
+
+
+@dataclass(slots=True)
+class Look:
+    """How far the replay is: messages `done` of `total`, and what the live group does. `idle_s`:
+    how long it has waited for that one.
+    """
+
+    total: int
+    done: int = 0
+    live: Seen = field(default_factory=lambda: Seen("quiet", 0))
+    idle_s: float = 0.0
+
+    @property
+    def sentence(self) -> str:
+        said = f"{self.done:,} of {self.total:,} messages"
+        if self.live.neighbour == "behind":
+            said += f"; waits, as the live group is {self.live.lag:,} messages behind"
+        return said
+
+
+class Watch:
+    """`run` returns when all is done. `on_look` is called each time."""
+
+    def __init__(
+        self,
+        spans: Spans,
+        groups: Groups,
+        clock: Clock,
+        *,
+        live_group: str,
+        group: str,
+        within_s: float | None,
+        on_look: Callable[[Look], None],
+    ) -> None:
+        """`within_s`: how long the live group may leave a message uncommitted; None: it is not
+        looked at.
+        """
+        self.look = Look(sum(span.end - span.begin for span in spans.values()))
+        self._spans = spans
+        self._groups = groups
+        self._clock = clock
+        self._live_group, self._group = live_group, group
+        self._keeping_up = None if within_s is None else KeepingUp[Where](within_s)
+        self._on_look = on_look
+        self.reached: dict[Where, int] = {}
+
+    @property
+    def is_done(self) -> bool:
+        return self.look.done >= self.look.total
+
+    async def ask(self) -> None:
+        """How far the replay is, its earlier starts included. Raises `Transient`."""
+        self._took(await self._groups.positions(self._group, list(self._spans)))
+
+    async def run(self, pipeline: Pipeline, source: BoundedSource) -> None:
+        """Raises `Fatal` when nothing is left that could go on."""
+        said_s = looked_s = self._clock.now()
+        while True:
+            was_behind = self.look.live.neighbour == "behind"
+            try:
+                await self._look()
+            except Transient as error:
+                log.debug("asked again in %g s: %s", LOOK_S, error)
+            else:
+                if self.is_done:
+                    return
+                _check_lines(self._unfinished, pipeline)
+            now_s = self._clock.now()
+            if was_behind:
+                self.look.idle_s += now_s - looked_s
+            looked_s = now_s
+            neighbour = self.look.live.neighbour
+            source.is_held = neighbour == "behind"
+            pipeline.wiring.give_way(neighbour)
+            self._on_look(self.look)
+            if now_s - said_s >= SAY_S:
+                said_s = now_s
+                log.info("replay: %s", self.look.sentence)
+            await asyncio.sleep(LOOK_S)
+
+    async def _look(self) -> None:
+        await self.ask()
+        if self._keeping_up is None:
+            return
+        parts = list(self._spans)
+        live = await self._groups.positions(self._live_group, parts)
+        ends = await self._groups.ends(parts)
+        # Who stands still at a dead letter is not served by waiting.
+        committed = {
+            part: commit.next_offset
+            for part, commit in live.items()
+            if without_stop(commit.metadata)[1] is None
+        }
+        self.look.live = self._keeping_up.look(self._clock.now(), ends, committed)
+
+    def _took(self, ours: Mapping[Where, Commit]) -> None:
+        self.reached = {part: commit.next_offset for part, commit in ours.items()}
+        self.look.done = sum(
+            self._spans[part].done(offset) for part, offset in self.reached.items()
+        )
+
+    @property
+    def _unfinished(self) -> set[Where]:
+        return {
+            part
+            for part, span in self._spans.items()
+            if self.reached.get(part, span.begin) < span.end
+        }
+
+
+def _check_lines(unfinished: set[Where], pipeline: Pipeline) -> None:
+    """Lines that stopped end a replay when all others are done: nothing else will come."""
+    stopped = {
+        Where(lane.topic, lane.partition): lane.stopped
+        for lane in pipeline.wiring.lanes.values()
+        if lane.stopped is not None
+    }
+    if unfinished and unfinished <= stopped.keys():
+        at = "\n".join(str(stopped[part]) for part in sorted(unfinished))
+        raise Fatal(
+            f"every line that is not at its end is stopped, by dead letters:\n{at}\nMend the "
+            "cause, then start the same replay again: it goes on there."
+        )
