@@ -10,6 +10,7 @@ Where to look, from what a person starts down to what everything rests on:
     library         `predict` for Python programs: the same pipeline without Kafka
     results         what `predict` returned, as a table
     settings        from configuration to what the parts need: the one translator
+    row_settings    the part of it that says what a row is
     routing         which of several models answers what, as it is configured
     config/         every key with its default (sections); TOML and the environment (loading)
     variables       `PENSTOCK_SECTION__KEY` as a value of the kind that the key takes

@@ -20,12 +20,8 @@ from consumers.core.routes import Routes
 from consumers.core.window import WindowLimits
 from consumers.encodings import registry as encodings
 from consumers.errors import EXIT_USAGE, Fatal
-from consumers.formats.base import RowOptions
-from consumers.formats.media import need_media
-from consumers.formats.pictures import need_pillow
-from consumers.formats.pixels import pixel_options
-from consumers.formats.registry import check_options
 from consumers.routing import routes_of
+from consumers.row_settings import row_options
 from consumers.services.canary import canary_of
 from consumers.stages.download import GIVE_UP_S
 from consumers.stages.publish_object import ResultPlan
@@ -86,8 +82,7 @@ def _check_inputs(cfg: config.Config) -> None:
     try:
         re.compile(kafka.input_pattern or "")
     except re.error as error:
-        what = f"is no regular expression: {error}"
-        raise Fatal(f"kafka.input_pattern {what}", exit_code=EXIT_USAGE) from None
+        raise _no_expression("kafka.input_pattern", kafka.input_pattern, error) from None
     is_one = len(kafka.inputs) == 1
     if kafka.client == "confluent" and not is_one:
         raise Fatal(
@@ -232,56 +227,6 @@ def _terms(cfg: config.Config) -> ModelTerms:
     )
 
 
-def row_options(cfg: config.Config) -> RowOptions:
-    """Raises `Fatal` for settings that cannot go together."""
-    header, missing = cfg.rows.header, cfg.rows.missing
-    if cfg.rows.decimal == "," and cfg.rows.delimiter == "comma":
-        raise Fatal(
-            'rows.decimal = "," and rows.delimiter = "comma": one sign cannot be both; with a '
-            "decimal comma cells are separated by semicolon, tab or pipe",
-            exit_code=EXIT_USAGE,
-        )
-    form = requests.find(cfg.model.request).takes
-    image = pixel_options(
-        cfg.rows.image_size,
-        cfg.rows.image_layout,
-        cfg.rows.image_scale,
-        form,
-        cfg.limits.row_bytes,
-    )
-    if image is not None:
-        need_pillow("rows.image_size")
-    need_media(cfg.rows.format, form)
-    options = RowOptions(
-        form=form,
-        format=cfg.rows.format,
-        text=cfg.rows.text,
-        header=header if isinstance(header, str) else "yes" if header else "no",
-        columns=cfg.rows.columns,
-        keep=tuple(cfg.rows.keep or ()),
-        time=cfg.rows.time,
-        delimiter=cfg.rows.delimiter,
-        decimal=cfg.rows.decimal,
-        comment=cfg.rows.comment,
-        missing=None if missing == "reject" else float(missing),
-        member=cfg.rows.member,
-        fail_on_bad_row=cfg.rows.on_bad_row == "fail_object",
-        row_bytes=cfg.limits.row_bytes,
-        max_columns=cfg.limits.columns,
-        expansion_ratio=cfg.limits.expansion_ratio,
-        expanded_bytes=cfg.limits.expanded_bytes,
-        members=cfg.limits.members,
-        member_bytes=cfg.limits.member_bytes,
-        pixels=cfg.limits.pixels,
-        image=image,
-        fps=cfg.rows.fps,
-        window_ms=cfg.rows.window_ms,
-        hop_ms=cfg.rows.hop_ms,
-    )
-    check_options(options, cfg.model.request)
-    return options
-
-
 def _window(settings: config.Window, *, is_single: bool) -> WindowLimits:
     return WindowLimits(
         max_rows=1 if is_single else settings.max_rows,
@@ -303,11 +248,19 @@ def _stream_from(pattern: str | None) -> str | None:
     try:
         is_good = pattern is None or "stream" in re.compile(pattern).groupindex
     except re.error as error:
-        what = f"is no regular expression: {error}"
-        raise Fatal(f"kafka.stream_from {what}", exit_code=EXIT_USAGE) from None
+        raise _no_expression("kafka.stream_from", pattern, error) from None
     if not is_good:
-        raise Fatal("kafka.stream_from needs the group (?P<stream>...)", exit_code=EXIT_USAGE)
+        said = f"kafka.stream_from = {pattern!r} needs the group (?P<stream>...)"
+        raise Fatal(said, exit_code=EXIT_USAGE)
     return pattern
+
+
+def _no_expression(key: str, pattern: str | None, error: re.error) -> Fatal:
+    return Fatal(
+        f"{key} = {pattern!r} is no regular expression ({error}); correct it as Python's `re` "
+        "takes it",
+        exit_code=EXIT_USAGE,
+    )
 
 
 def _by_stream(output_partitions: int) -> Callable[[Ticket], int]:

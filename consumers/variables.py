@@ -62,7 +62,8 @@ def _of_named(name: str, text: str, section: str, rest: str, named: Sections) ->
     if not separator:
         example = f"{ENV_PREFIX}{section}__NAME__KEY".upper()
         raise usage(f"environment variable {name} is no key; write {example}")
-    check_key(section, key, named, where=f"environment variable {name}")
+    label = f"{section}.{one}."
+    check_key(section, key, named, where=f"environment variable {name}", label=label)
     hint = get_type_hints(named[section])[key]
     return Variable(name, f"{section}.{one}", key, _value(name, hint, text, f"{section}.{key}"))
 
@@ -78,12 +79,15 @@ def variable(section: str, key: str) -> str:
     return f"{ENV_PREFIX}{section}__{key}".upper()
 
 
-def check_key(section: str, key: str, sections: Sections, *, where: str) -> None:
+def check_key(
+    section: str, key: str, sections: Sections, *, where: str, label: str | None = None
+) -> None:
+    """`label` stands before the key where several have the same kind: `stores.lake.`."""
     if section not in sections:
         raise usage(f"{where}: no section [{section}]{nearest(section, sections)}")
     keys = _keys(sections[section])
     if key not in keys:
-        raise usage(f"{where}: no key {section}.{key}{nearest(key, keys)}")
+        raise usage(f"{where}: no key {label or f'{section}.'}{key}{nearest(key, keys)}")
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:

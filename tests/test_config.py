@@ -134,7 +134,13 @@ def test_the_command_shows_it(file: Path) -> None:
     ("text", "words"),
     [
         ('[rows]\ndecimal = ","\ndelimiter = "comma"\n', "one sign cannot be both"),
-        ('[kafka]\nstream_from = "("\n', "is no regular expression"),
+        ('[kafka]\nstream_from = "("\n', "kafka.stream_from = '(' is no regular expression"),
+        ('[kafka]\ninput_pattern = "["\n', "kafka.input_pattern = '[' is no regular expression"),
+        ('[rows]\nimage_scale = "0-255"\n', "rows.image_scale = '0-255' is not known; write none"),
+        ('[scenes]\nsite = "("\n', "scenes.site = '(' is no regular expression"),
+        ('[scenes]\nsite = "x"\n', "needs the groups (?P<site>...) and (?P<member>...)"),
+        ('[scenes]\nanchor = "first"\n', "scenes.anchor = 'first' is none; it is grid"),
+        ('[output]\nobjects = "/out/{key}.csv"\n', "file:///folder/{key}.csv"),
     ],
 )
 def test_config_shows_and_then_refuses_what_a_worker_would_refuse(
@@ -155,8 +161,8 @@ def test_a_worker_says_at_its_start_what_it_is_and_what_the_environment_override
     run_command.say_start(resolve(file), file)
     overrides, start = [record.message for record in caplog.records]
     assert overrides == (f"the environment overrides {file}: kafka.group (PENSTOCK_KAFKA__GROUP)")
-    for told in ("same", "group environment", "model rows", "7 rows or 10 ms", "store AWS"):
-        assert told in start
+    for words in ("same", "group environment", "model rows", "7 rows or 10 ms", "store AWS"):
+        assert words in start
     caplog.clear()
     monkeypatch.setenv("PENSTOCK_HTTP_FD", "3")
     run_command.say_start(resolve(file), file)
@@ -174,8 +180,51 @@ def test_the_endpoint_of_every_aws_client_is_taken_where_none_is_configured() ->
     assert load(environ=own).objects.endpoint_url == "http://c"
 
 
+URL_KEYS = {
+    "objects.endpoint_url": "[objects]\nendpoint_url = {}\n",
+    "stores.lake.url": "[stores.lake]\nurl = {}\n",
+    "stores.lake.endpoint_url": '[stores.lake]\nurl = "s3://"\nendpoint_url = {}\n',
+    "model.url": "[model]\nurl = {}\n",
+    "model.management_url": "[model]\nmanagement_url = {}\n",
+    "[[models]] 'small': url": '[[models]]\nname = "small"\nurl = {}\n',
+}
+
+
+@pytest.mark.parametrize("key", URL_KEYS)
+@pytest.mark.parametrize("url", ["localhost:9000", "minio:9000", "10.0.0.1", "ftp:/minio"])
+def test_an_address_without_a_scheme_is_refused_with_the_one_that_it_needs(
+    tmp_path: Path, key: str, url: str
+) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text(URL_KEYS[key].format(json.dumps(url)))
+    meant = "s3://" if key == "stores.lake.url" else "http://"
+    assert refused({}, file).startswith(
+        f"{file}: {key} = {url!r} has no scheme; write {meant}{url}"
+    )
+
+
+@pytest.mark.parametrize("key", URL_KEYS)
+def test_a_path_of_this_machine_is_no_address(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text(URL_KEYS[key].format('"/data/in"'))
+    is_server = key.endswith(("management_url", "model.url", "'small': url"))
+    assert ("file:///data/in" in refused({}, file)) is not is_server
+
+
+def test_an_address_is_refused_for_its_variable_and_without_its_password() -> None:
+    name = "PENSTOCK_MODEL__URL"
+    message = refused({name: "user:s3cr3t@server:8080"})
+    assert message.startswith(f"{name}: model.url = ")
+    assert "s3cr3t" not in message
+    assert "begins with none of http://" in refused({name: "s3://models"})
+    assert "names nothing" in refused({name: "http://"})
+    environ = {"PENSTOCK_OBJECTS__ENDPOINT_URL": "file://data"}
+    assert "names a host; a folder is file:///data" in refused(environ)
+    assert "AWS_ENDPOINT_URL: objects.endpoint_url" in refused({"AWS_ENDPOINT_URL": "minio:9000"})
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_shell_is_told_how_to_complete(shell: str) -> None:
+def test_the_shell_learns_how_to_complete(shell: str) -> None:
     done = CliRunner().invoke(
         cli, [], prog_name="penstock", env={"_PENSTOCK_COMPLETE": f"{shell}_source"}
     )
@@ -217,15 +266,50 @@ def test_a_store_is_a_section_with_a_name_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environ", "told"),
+    ("environ", "words"),
     [
         ({"PENSTOCK_STORES__LAKE": "az://"}, "PENSTOCK_STORES__NAME__KEY"),
-        ({"PENSTOCK_STORES__LAKE__ACOUNT": "a"}, "did you mean account?"),
+        (
+            {"PENSTOCK_STORES__LAKE__ACOUNT": "a"},
+            "no key stores.lake.acount; did you mean account?",
+        ),
         ({"PENSTOCK_STORES__LAKE__ACCOUNT": "a"}, "[stores.lake]"),
         ({"PENSTOCK_STORES__LAKE__OPTIONS": "host=files"}, "JSON object"),
     ],
 )
-def test_what_is_wrong_with_a_store_is_told_with_its_name(
-    environ: Mapping[str, str], told: str
+def test_what_is_wrong_with_a_store_is_said_with_its_name(
+    environ: Mapping[str, str], words: str
 ) -> None:
-    assert told in refused(environ)
+    assert words in refused(environ)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            '[stores.lake]\nurl = "az://"\nrote = ["x"]\n',
+            "no key stores.lake.rote; did you mean route",
+        ),
+        ('[stores]\nroute = ["x"]\n', "[stores.NAME]: route = ..."),
+        (
+            '[[models]]\nname = "small"\ntimeout_ms = "x"\n',
+            "[[models]] 'small': timeout_ms: Expected",
+        ),
+        (
+            '[[models]]\nname = "small"\nulr = "x"\n',
+            "no key [[models]] 'small': ulr; did you mean url",
+        ),
+        ('[[models]]\nname = "small"\nprotocol = "x"\n', "it is one of torchserve, oip"),
+        ('[[models]]\nname = "a"\n[[models]]\nurl = "http://x"\n', "[[models]] number 2: "),
+        ('[[routes]]\nmodel = "rows"\nstream = 7\n', "[[routes]] number 1: stream: Expected"),
+        ("models = [1]\n", "write [[models]]"),
+    ],
+)
+def test_what_is_wrong_in_one_of_several_is_said_with_its_name(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text(text)
+    message = refused({}, file)
+    assert words in message
+    assert "$." not in message

@@ -90,7 +90,10 @@ def test_the_secrets_of_each_model_are_hidden(tmp_path: Path) -> None:
             '[[routes]]\nmodel=["v2","rows"]\n[output]\nobjects="s3://b/{key}.jsonl"\n',
             "to one object",
         ),
-        ('[[routes]]\nmodle = "v2"\n', "no key routes.modle; did you mean model"),
+        (
+            '[[routes]]\nmodle = "v2"\n',
+            r"no key \[\[routes\]\] number 2: modle; did you mean model",
+        ),
         ('[[models]]\nurl = "http://x"\n', "name"),
     ],
 )

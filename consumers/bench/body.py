@@ -15,7 +15,7 @@ from consumers.core.payload import Payload
 from consumers.errors import EXIT_USAGE, Fatal, Poison
 from consumers.formats.base import Run
 from consumers.formats.whole import decoded
-from consumers.settings import row_options
+from consumers.row_settings import row_options
 
 # An object of every tick, ten for each stream: more would fill memory and disk, and measure those.
 MOST_BYTES = 64 << 20

@@ -38,8 +38,10 @@ def show_config(context: Context, schema: bool) -> None:
     else:
         document = {**resolved.config.masked(), "sources": sources}
         click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    from consumers.scenes import names
     from consumers.settings import for_worker
 
+    names.check(resolved.config.scenes)
     for_worker(
         resolved.config,
         None,

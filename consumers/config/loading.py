@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 
+from consumers.config.addresses import wrong_addresses
+from consumers.config.sections import Section
 from consumers.config.whole import NAMED, SECTIONS, TABLES, Config, sections_of
 from consumers.variables import check_key, choices, usage, variables
 
@@ -51,16 +53,17 @@ def resolve(path: Path | None = None, environ: Mapping[str, str] | None = None) 
         keys[key] = value
         sources[f"{section}.{key}"] = name
     _take_aws_endpoint(tree, sources, environ)
-    for section, kind in NAMED.items():
-        for name, keys in tree.get(section, {}).items():
-            try:
-                msgspec.convert(keys, kind)
-            except msgspec.ValidationError as error:
-                raise usage(f"configuration: [{section}.{name}]: {error}") from None
-    try:
-        return Resolved(msgspec.convert(tree, Config), sources, overridden)
-    except msgspec.ValidationError as error:
-        raise usage(_explained(str(error), sources)) from None
+    for section, keys in sections_of(tree).items():
+        try:
+            msgspec.convert(keys, _kind_of(section))
+        except msgspec.ValidationError as error:
+            raise usage(_explained(str(error), section, keys, sources)) from None
+    cfg = msgspec.convert(tree, Config)
+    shown = sections_of(tree)
+    for section, key, wrong in wrong_addresses(cfg):
+        said = f"{_label(section, shown.get(section, {}))}{key} {wrong}"
+        raise usage(f"{sources.get(f'{section}.{key}', 'configuration')}: {said}")
+    return Resolved(cfg, sources, overridden)
 
 
 def _table_of(tree: dict[str, Any], section: str) -> dict[str, Any]:
@@ -81,15 +84,36 @@ def _take_aws_endpoint(
         sources["objects.endpoint_url"] = name
 
 
-def _explained(error: str, sources: Mapping[str, str]) -> str:
+def _kind_of(section: str) -> type[Section]:
+    """`stores.NAME` and `models[1]` are of the kind of `stores` and `models`."""
+    of_its_own = re.split(r"[.\[]", section, maxsplit=1)[0]
+    return (SECTIONS | NAMED | TABLES)[of_its_own]
+
+
+def _label(section: str, keys: Mapping[str, Any]) -> str:
+    """What stands before a key: of `[[models]]` the model's name, else its number."""
+    table, bracket, number = section.partition("[")
+    if not bracket:
+        return f"{section}."
+    name = keys.get("name")
+    which = f"{name!r}" if isinstance(name, str) else f"number {number.removesuffix(']')}"
+    return f"[[{table}]] {which}: "
+
+
+def _explained(
+    error: str, section: str, keys: Mapping[str, Any], sources: Mapping[str, str]
+) -> str:
     """With the place where the value was written, and what it may be."""
-    found = re.fullmatch(r"(.*) - at `\$\.(\w+)\.(\w+)(.*)`", error)
-    if found is None or found[2] in TABLES:
-        return f"configuration: {error}"
-    what, section, key, _ = found.groups()
-    allowed = choices(get_type_hints(SECTIONS[section])[key])
+    found = re.fullmatch(r"(.*) - at `\$\.(\w+)(.*)`", error)
+    label = _label(section, keys)
+    if found is None:
+        name = f"[{section}]" if label.endswith(".") else label.removesuffix(": ")
+        return f"configuration: {name}: {error}"
+    what, key, inside = found.groups()
+    allowed = () if inside else choices(get_type_hints(_kind_of(section))[key])
     which = f"; it is one of {', '.join(allowed)}" if allowed else ""
-    return f"{sources[f'{section}.{key}']}: {section}.{key}: {what}{which}"
+    where = sources.get(f"{section}.{key}", "configuration")
+    return f"{where}: {label}{key}{inside}: {what}{which}"
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -110,7 +134,7 @@ def _read(path: Path) -> dict[str, Any]:
             for name, inner in keys.items():
                 _check_table(f"{section}.{name}", inner, where)
                 for key in inner:
-                    check_key(section, key, NAMED, where=where)
+                    check_key(section, key, NAMED, where=where, label=f"{section}.{name}.")
             continue
         for key in keys if isinstance(keys, dict) else ("",):
             check_key(section, key, SECTIONS | NAMED, where=where)
@@ -119,12 +143,15 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _check_table(section: str, keys: Any, where: str) -> None:
     if not isinstance(keys, dict):
-        raise usage(f"{where}: [{section}] must be a table")
+        _, _, key = section.partition(".")
+        of_store = f"; a key of one store stands in its own table, [stores.NAME]: {key} = ..."
+        raise usage(f"{where}: [{section}] must be a table{of_store if key else ''}")
 
 
 def _check_tables(section: str, tables: Any, where: str) -> None:
-    if not isinstance(tables, list):
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise usage(f"{where}: write [[{section}]], there may be several")
-    for table in tables:
+    for number, table in enumerate(tables, 1):
         for key in table:
-            check_key(section, key, TABLES, where=where)
+            label = _label(f"{section}[{number}]", table)
+            check_key(section, key, TABLES, where=where, label=label)

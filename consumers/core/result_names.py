@@ -49,7 +49,11 @@ class ResultNames:
         self.format = _format_of(template)
         found = _URL.fullmatch(template)
         if found is None:
-            raise ValueError(f"{template!r} is no URL with a bucket and a key")
+            raise ValueError(
+                f"{template!r} is no URL with a bucket and a key; write "
+                f"s3://bucket/{{key}}.{self.format}, or file:///folder/{{key}}.{self.format} for a "
+                "folder of this machine"
+            )
         self._suffix = f".{self.format}"
         self.scheme, self.bucket = found["scheme"], found["bucket"]
         if self.scheme == "file" and self.bucket:

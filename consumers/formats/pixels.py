@@ -67,13 +67,13 @@ def pixel_options(
     size: str | None, layout: Layout, scale: str, form: Form, most_row_bytes: int
 ) -> PixelOptions | None:
     """None if `size` is: pictures stay as they are then. Raises `Fatal` for what cannot be."""
+    unit, mean, std = _scale(scale)
     if size is None:
         return None
     found = _SIZE.fullmatch(size)
     if found is None or "0" in found.groups():
         raise _usage(f"rows.image_size = {size!r} is no size; write width x height, as 224x224")
     width, height = map(int, found.groups())
-    unit, mean, std = _scale(scale)
     options = PixelOptions(width, height, layout, unit, mean, std)
     if form not in ("matrix", "bytes"):
         raise _usage(

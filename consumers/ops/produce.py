@@ -53,8 +53,9 @@ async def produce(
     for url in urls:
         if local_path(url) is not None:
             raise Fatal(
-                f"{url} is no object of a store; write s3://bucket/key (local files are for "
-                "penstock predict)",
+                f"{url} is no object of a store; write s3://bucket/key. A folder of this machine "
+                'is a store by objects.endpoint_url = "file:///FOLDER", and each folder in it a '
+                "bucket (penstock predict reads local files without)",
                 exit_code=EXIT_USAGE,
             )
     streams: set[str] = set()
@@ -80,5 +81,8 @@ async def _look_for(objects: Objects, location: Location) -> None:
     try:
         body = await objects.open(location)
     except Poison as error:
-        raise Fatal(f"not announced: {error}", exit_code=EXIT_USAGE) from None
+        inside = f"{location.key.rstrip('/')}/**"
+        is_missing = error.code == "not_found"
+        hint = f"; if it is a folder, name what is in it: '.../{inside}'" if is_missing else ""
+        raise Fatal(f"not announced: {error}{hint}", exit_code=EXIT_USAGE) from None
     await body.aclose()

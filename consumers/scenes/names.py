@@ -59,16 +59,30 @@ def check(scenes: config.Scenes) -> None:
     try:
         groups = re.compile(scenes.site).groupindex
     except re.error as error:
-        raise _wrong("site", f"is no regular expression: {error}") from None
+        raise _wrong(
+            "site",
+            f"= {scenes.site!r} is no regular expression ({error}); write one with the groups "
+            "(?P<site>...) and (?P<member>...)",
+        ) from None
     if not {"site", "member"} <= groups.keys():
-        raise _wrong("site", "needs the groups (?P<site>...) and (?P<member>...)")
+        raise _wrong(
+            "site", f"= {scenes.site!r} needs the groups (?P<site>...) and (?P<member>...)"
+        )
     is_leader = scenes.anchor.startswith(LEADER) and len(scenes.anchor) > len(LEADER)
     if scenes.anchor not in ("grid", "smallest") and not is_leader:
-        raise _wrong("anchor", "is grid, smallest or leader:MEMBER")
+        raise _wrong(
+            "anchor", f"= {scenes.anchor!r} is none; it is grid, smallest or leader:MEMBER"
+        )
     if scenes.inline is not None and scenes.inline and not scenes.inline.startswith("/"):
-        raise _wrong("inline", 'is a JSON pointer, such as "/score", or "" for the whole')
+        raise _wrong(
+            "inline",
+            f'= {scenes.inline!r} is no JSON pointer; write one, as "/score", or "" for the whole',
+        )
     if scenes.input_topic in (scenes.topic, scenes.late_topic):
-        raise _wrong("input_topic", "is read; scenes go to another topic")
+        raise _wrong(
+            "input_topic",
+            f"= {scenes.input_topic!r} is read; scenes.topic and scenes.late_topic must be others",
+        )
 
 
 def _wrong(key: str, what: str) -> Fatal:

@@ -15,7 +15,7 @@ from consumers.errors import Fatal, Poison
 from consumers.formats.base import RowOptions
 from consumers.formats.csv_cells import TEXTS_ONLY
 from consumers.formats.dialect import DELIMITERS, Decimal, Delimiter
-from consumers.settings import row_options
+from consumers.row_settings import row_options
 from tests.formats.support import decode, elements, errors, matrix, rows_of
 
 JSON = RowOptions(form="json")

@@ -15,7 +15,7 @@ from consumers.core.payload import BytesRows, Matrix
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.formats.base import RowOptions
 from consumers.formats.pixels import PixelOptions
-from consumers.settings import row_options
+from consumers.row_settings import row_options
 from tests.formats import pictures
 from tests.formats.support import decode, errors, gzipped, tar_of
 

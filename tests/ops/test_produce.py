@@ -48,8 +48,17 @@ async def test_a_local_file_is_nothing_to_announce(
     cfg: config.Config, objects: MemoryObjects
 ) -> None:
     for url in ("rows.csv", "file:///tmp/rows.csv", "-"):
-        with pytest.raises(Fatal, match="penstock predict"):
+        with pytest.raises(Fatal, match="penstock predict") as caught:
             await announce(cfg, objects, url)
+        assert 'objects.endpoint_url = "file:///FOLDER"' in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["s3://b/one", "s3://b/one/"])
+async def test_a_folder_is_announced_by_a_glob(
+    cfg: config.Config, objects: MemoryObjects, url: str
+) -> None:
+    with pytest.raises(Fatal, match=r"if it is a folder, name what is in it: '\.\.\./one/\*\*'"):
+        await announce(cfg, objects, url)
 
 
 async def test_many_references_of_one_key_are_told_to_be_one_partition(

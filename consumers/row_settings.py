@@ -1,0 +1,63 @@
+"""From `[rows]`, `[limits]` and the request to what the formats need.
+
+Rule: what the keys of `[rows]` mean together is decided here, and refused here where they cannot
+go together. Owner: `settings`, for each model; the bench, for an object of its own.
+"""
+
+from consumers import config, requests
+from consumers.errors import EXIT_USAGE, Fatal
+from consumers.formats.base import RowOptions
+from consumers.formats.media import need_media
+from consumers.formats.pictures import need_pillow
+from consumers.formats.pixels import pixel_options
+from consumers.formats.registry import check_options
+
+
+def row_options(cfg: config.Config) -> RowOptions:
+    """Raises `Fatal` for settings that cannot go together."""
+    header, missing = cfg.rows.header, cfg.rows.missing
+    if cfg.rows.decimal == "," and cfg.rows.delimiter == "comma":
+        raise Fatal(
+            'rows.decimal = "," and rows.delimiter = "comma": one sign cannot be both; with a '
+            "decimal comma cells are separated by semicolon, tab or pipe",
+            exit_code=EXIT_USAGE,
+        )
+    form = requests.find(cfg.model.request).takes
+    image = pixel_options(
+        cfg.rows.image_size,
+        cfg.rows.image_layout,
+        cfg.rows.image_scale,
+        form,
+        cfg.limits.row_bytes,
+    )
+    if image is not None:
+        need_pillow("rows.image_size")
+    need_media(cfg.rows.format, form)
+    options = RowOptions(
+        form=form,
+        format=cfg.rows.format,
+        text=cfg.rows.text,
+        header=header if isinstance(header, str) else "yes" if header else "no",
+        columns=cfg.rows.columns,
+        keep=tuple(cfg.rows.keep or ()),
+        time=cfg.rows.time,
+        delimiter=cfg.rows.delimiter,
+        decimal=cfg.rows.decimal,
+        comment=cfg.rows.comment,
+        missing=None if missing == "reject" else float(missing),
+        member=cfg.rows.member,
+        fail_on_bad_row=cfg.rows.on_bad_row == "fail_object",
+        row_bytes=cfg.limits.row_bytes,
+        max_columns=cfg.limits.columns,
+        expansion_ratio=cfg.limits.expansion_ratio,
+        expanded_bytes=cfg.limits.expanded_bytes,
+        members=cfg.limits.members,
+        member_bytes=cfg.limits.member_bytes,
+        pixels=cfg.limits.pixels,
+        image=image,
+        fps=cfg.rows.fps,
+        window_ms=cfg.rows.window_ms,
+        hop_ms=cfg.rows.hop_ms,
+    )
+    check_options(options, cfg.model.request)
+    return options
