@@ -9,6 +9,7 @@ import pytest
 
 from consumers import requests
 from consumers.adapters.model_answers import parse_single
+from consumers.commands.predict import REQUEST_HELP
 from consumers.core.payload import BytesRows, Columns, JsonRows, Matrix
 from consumers.errors import EXIT_USAGE, Fatal, PenstockError
 
@@ -103,3 +104,7 @@ def test_an_error_and_null_reject_the_row() -> None:
 def test_what_is_no_json_refuses_the_row(said: bytes) -> None:
     with pytest.raises(PenstockError):
         parse_single(said, 1)
+
+
+def test_the_help_of_predict_names_every_request() -> None:
+    assert set(requests.known()) <= set(REQUEST_HELP.replace(",", "").split())

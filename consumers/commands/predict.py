@@ -16,6 +16,11 @@ from consumers.commands.shared import Context, common, pass_context, predicting,
 from consumers.commands.tally import Tally
 from consumers.errors import EXIT_DONE, EXIT_USAGE, Fatal
 
+# `requests` would load numpy and pyarrow for a line of help.
+REQUEST_HELP = (
+    "json, instances, inputs, ndjson, float32, bytes, raw, arrow, or what a package adds."
+)
+
 
 @click.command()
 @click.argument("urls", nargs=-1, required=True, metavar="URL...")
@@ -24,7 +29,7 @@ from consumers.errors import EXIT_DONE, EXIT_USAGE, Fatal
     help="File for the results; or a URL, as output.objects, for one object with each one's.",
 )
 @click.option("--model", help="http://host:port/predictions/NAME instead of the configured model.")
-@click.option("--request", metavar="FORM", help="json, instances, float32, bytes, raw or arrow.")
+@click.option("--request", metavar="FORM", help=REQUEST_HELP)
 @click.option("--allow-errors", is_flag=True, help="Exit with 0 though rows were rejected.")
 @common
 @pass_context
@@ -54,8 +59,8 @@ def predict(
             async with aclosing(lists) as ready:
                 async for lines in ready:
                     file.write(b"\n".join(lines) + b"\n")
-                    if first := tally.take(lines):
-                        click.echo(f"the first error: {first}", err=True)
+                    for said in tally.take(lines):
+                        click.echo(said, err=True)
                     bar.done(tally.rows, tally.objects)
 
     run_async(work())

@@ -24,6 +24,10 @@ _CODES: Mapping[str, int] = {
 }
 
 
+# Objects without rows that are named one by one; the others are counted.
+SHOWN_EMPTY = 3
+
+
 class _Record(Struct, gc=False):
     row: int | None
     object: ObjectId | None = None
@@ -45,14 +49,17 @@ class Tally:
         self.rows = self.objects = 0
         self._rejected: Counter[str] = Counter()
         self._unread: Counter[str] = Counter()
-        self._first: str | None = None
+        self._empty, self._has_error = 0, False
+        self._said: list[str] = []
 
-    def take(self, lines: Sequence[bytes]) -> str | None:
-        """The first error of all, in words, when it is among these."""
-        known = self._first
+    def take(self, lines: Sequence[bytes]) -> list[str]:
+        """What is to be said at once: the first error of all, and the first objects without rows,
+        when they are among these.
+        """
         for line in lines:
             self._add(_decode(line))
-        return self._first if known is None else None
+        said, self._said = self._said, []
+        return said
 
     def _add(self, record: _Record) -> None:
         self.records += 1
@@ -63,12 +70,18 @@ class Tally:
             if record.result.errors:
                 self._rejected["named in the results"] += record.result.errors
         if record.error is None:
+            if record.row is None and not (record.result and record.result.rows):
+                self._no_rows(record)
             return
+        if not self._has_error:
+            self._has_error = True
+            self._said.append(f"the first error: {_in_words(record, record.error)}")
         (self._unread if record.row is None else self._rejected)[record.error.code] += 1
-        if self._first is None:
-            where = record.object.key if record.object else "a message"
-            row = "" if record.row is None else f", row {record.row}"
-            self._first = f"{where}{row}: {record.error.code}: {record.error.message}"
+
+    def _no_rows(self, record: _Record) -> None:
+        self._empty += 1
+        if self._empty <= SHOWN_EMPTY:
+            self._said.append(f"no rows in {record.object.key if record.object else 'a message'}")
 
     def exit_code(self, *, allow_errors: bool) -> int:
         if self._unread and not self.rows:
@@ -84,10 +97,20 @@ class Tally:
         said += f": {self.rows - self._rejected.total():,} predicted"
         if self._rejected:
             said += f", {self._rejected.total():,} rejected ({_by_code(self._rejected)})"
+        if self._empty:
+            said += f", {counted(self._empty, 'object')} without rows"
         if self._unread:
             said += f", {counted(self._unread.total(), 'object')} not read to the end"
             said += f" ({_by_code(self._unread)})"
         return said
+
+
+def _in_words(record: _Record, error: Failure) -> str:
+    key = record.object.key if record.object else "a message"
+    name = "" if key in error.message else key  # a reader's words have it already
+    row = "" if record.row is None else f"row {record.row}"
+    where = ", ".join(filter(None, (name, row)))
+    return ": ".join(filter(None, (where, error.code, error.message)))
 
 
 def _by_code(errors: Counter[str]) -> str:

@@ -12,12 +12,17 @@ import pyarrow as pa
 
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run
+from consumers.formats.magic import no_such
 from consumers.formats.ranged import Ranges, RangesFile, Wanted
 from consumers.formats.tables import TableReader
 
 FILE_MAGIC: Final = b"ARROW1"
 _FEATHER_1: Final = b"FEA1"
 _CONTINUATION: Final = b"\xff\xff\xff\xff"
+# As many as `looks` looks at, and enough to show.
+_HEAD_BYTES: Final = 16
+# What the library raises for damaged data.
+_UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, EOFError)
 # A batch is decoded as a whole; its rows then go on in pieces.
 PIECE_ROWS: Final = 8_192
 
@@ -30,7 +35,7 @@ def looks(head: bytes) -> bool:
 
 def read_arrow(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     """The rows of one object."""
-    head = ranges.read(0, len(FILE_MAGIC))
+    head = ranges.read(0, _HEAD_BYTES)
     if head.startswith(_FEATHER_1):
         raise Poison("bad_format", "Feather of version 1 is not read; write version 2")
     try:
@@ -38,9 +43,15 @@ def read_arrow(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[
             yield from _rows(_of_file(ranges), options)
         else:
             yield from _rows(_of_stream(ranges), options)
-    except (pa.ArrowException, OSError, ValueError, KeyError, EOFError) as error:
-        said = str(error).partition("\n")[0]
-        raise Poison("bad_format", f"the Arrow data cannot be read: {said}") from error
+    except _UNREADABLE as error:
+        if not looks(head):
+            raise no_such("Arrow data", head) from error
+        raise _unreadable("the Arrow data", error) from error
+
+
+def _unreadable(what: str, error: Exception) -> Poison:
+    said = str(error).partition("\n")[0]
+    return Poison("bad_format", f"{what} cannot be read: {said}; write it again")
 
 
 def _of_file(ranges: Ranges) -> Iterator[Any]:
@@ -56,9 +67,22 @@ def _of_stream(ranges: Ranges) -> Iterator[Any]:
 
 def _rows(batches: Iterator[Any], options: RowOptions) -> Iterator[Run]:
     table: TableReader | None = None
-    for batch in batches:
-        batch.validate(full=True)
+    for batch in _checked(batches):
         if table is None:
             table = TableReader(batch.schema, options)
         for start in range(0, batch.num_rows, PIECE_ROWS):
             yield from table.runs(batch.slice(start, PIECE_ROWS))
+
+
+def _checked(batches: Iterator[Any]) -> Iterator[Any]:
+    """An error in one that is not the first says which."""
+    read = 0
+    try:
+        for batch in batches:
+            batch.validate(full=True)
+            yield batch
+            read += 1
+    except _UNREADABLE as error:
+        if not read:
+            raise
+        raise _unreadable(f"batch {read} of the Arrow data", error) from error

@@ -16,6 +16,7 @@ from consumers.core.payload import Matrix
 from consumers.errors import Poison
 from consumers.formats.containers import breaks_off
 from consumers.formats.gathered import Gathered
+from consumers.formats.magic import no_such
 from consumers.formats.media_wire import Batch, Task
 
 EXTENSIONS: Final = (".wav", ".flac", ".ogg", ".oga", ".opus")
@@ -52,11 +53,19 @@ def audio_rows(task: Task, file: io.RawIOBase) -> Iterator[Batch]:
         raise
     except (soundfile.SoundFileError, RuntimeError, ValueError, EOFError) as error:
         yield from gathered.rest()
+        head = _head(file)
+        if not looks(head):
+            raise no_such("WAV, FLAC or OGG", head) from error
         said = str(error).strip() or type(error).__name__
         raise Poison("bad_format", f"the recording cannot be read: {said}") from error
     broken = breaks_off(file, task.size)
     if broken is not None:
         raise Poison("bad_format", f"the recording breaks off: {broken}")
+
+
+def _head(file: io.RawIOBase) -> bytes:
+    file.seek(0)
+    return file.read(16) or b""
 
 
 def _windows(task: Task, sound: Any, gathered: Gathered) -> Iterator[Batch]:

@@ -1,31 +1,28 @@
 """Avro object containers: each record is a row; decoded by fastavro, the extra `avro`.
 
-Rule: blocks are framed and unpacked here, bounded, before the library sees them. A schema that
-holds itself, or arrays of nothing, is refused: a few bytes of it could be decoded without end. A
-record is a JSON object, or the numbers of its fields. Layout: Avro 1.12, "Object Container Files".
+Rule: blocks are framed and unpacked here, bounded, before the library sees them, and so is the
+schema looked at. A record is a JSON object, or the numbers of its fields. Layout: Avro 1.12,
+"Object Container Files".
 """
 
-import bz2
 import io
-import lzma
-import zlib
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-import cramjam
 import orjson
-from backports import zstd
 
 from consumers.core.kept import Kept
 from consumers.core.payload import JsonRows
 from consumers.errors import ErrorCode, Poison, missing_extra
+from consumers.formats.avro_codecs import CODECS, MOST_UNPACKED_BYTES, UNPACKING
+from consumers.formats.avro_schema import check_schema
 from consumers.formats.base import RowOptions, Run
-from consumers.formats.codecs import WINDOW_BYTES
 from consumers.formats.keeping import moment_ms
+from consumers.formats.magic import no_such
 from consumers.formats.push import EXPANDING_STEP_BYTES
 from consumers.formats.rows import BadRow, join_floats, read_rows, too_long
-from consumers.formats.tables import json_value
+from consumers.formats.tables_json import json_value
 
 MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
@@ -33,9 +30,7 @@ _HEADER: Final = {"type": "map", "values": "bytes"}
 MOST_HEADER_BYTES: Final = 4 << 20
 # Writers make blocks of 16 kB to some MB.
 MOST_BLOCK_BYTES: Final = 16 << 20
-MOST_UNPACKED_BYTES: Final = 64 << 20
 _RUN_ROWS: Final = 4_096
-_CRC_BYTES: Final = 4
 
 
 class _Block(NamedTuple):
@@ -69,11 +64,12 @@ class AvroParser:
         self._options = options
         self._held = bytearray()
         self._begun = False
-        self._unpack: Callable[[bytes], bytes] = _CODECS["null"]
+        self._unpack: Callable[[bytes], bytes] = CODECS["null"]
         self._schema: Any = None
         self._sync = b""
         self._fields: list[str] = []
         self._given: list[str] = []
+        self._blocks = self._read_records = 0
 
     def feed(self, data: bytes) -> Iterator[Run]:
         self._held += data
@@ -82,20 +78,22 @@ class AvroParser:
         while (block := self._next_block()) is not None:
             data = bytes(self._held[block.start : block.stop])
             if bytes(self._held[block.stop : block.stop + _SYNC_BYTES]) != self._sync:
-                raise Poison("bad_format", "an Avro block does not end with the file's mark")
+                raise self._damaged("does not end with the file's mark")
             del self._held[: block.stop + _SYNC_BYTES]
             yield from self._rows(data, block.records)
+            self._blocks += 1
+            self._read_records += block.records
 
     def close(self) -> Iterator[Run]:
         if not self._begun or self._held:
-            raise Poison("bad_format", "the Avro file breaks off")
+            raise self._damaged("breaks off")
         return iter(())
 
     def _begin(self) -> bool:
         """Read the header; False: it is not all here."""
         head = bytes(self._held[:MOST_HEADER_BYTES])
         if head[: len(MAGIC)] != MAGIC[: len(head)]:
-            raise Poison("bad_format", "this is no Avro object container")
+            raise no_such("Avro object container", head)
         file = io.BytesIO(head[len(MAGIC) :])
         try:
             metadata = self._avro.schemaless_reader(file, _HEADER)
@@ -114,12 +112,12 @@ class AvroParser:
 
     def _settle(self, metadata: dict[str, bytes]) -> None:
         codec = metadata.get("avro.codec", b"null").decode(errors="replace")
-        if codec not in _CODECS:
+        if codec not in CODECS:
             raise Poison("bad_format", f"Avro of the codec {codec!r} is not read")
-        self._unpack = _CODECS[codec]
+        self._unpack = CODECS[codec]
         try:
             schema = orjson.loads(metadata.get("avro.schema", b""))
-            _check_schema(schema, frozenset())
+            check_schema(schema, frozenset())
             self._schema = self._avro.parse_schema(schema)
         except Poison:
             raise
@@ -154,34 +152,38 @@ class AvroParser:
         if not at:
             return None
         if records < 0 or not 0 <= nbytes <= MOST_BLOCK_BYTES:
-            raise Poison("bad_format", f"an Avro block of {records} records in {nbytes} bytes")
+            raise self._damaged(f"has {records} records in {nbytes} bytes")
         stop = at + nbytes
         return _Block(records, at, stop) if len(self._held) >= stop + _SYNC_BYTES else None
 
     def _rows(self, data: bytes, records: int) -> Iterator[Run]:
         try:
             unpacked = self._unpack(data)
-        except _UNPACKING as error:
-            raise Poison("bad_format", f"an Avro block is damaged: {error}") from None
+        except UNPACKING as error:
+            raise self._damaged(f"cannot be unpacked: {error}") from None
         if len(unpacked) > MOST_UNPACKED_BYTES:
-            raise Poison(
-                "too_large",
-                f"an Avro block inflates to more than {MOST_UNPACKED_BYTES} bytes",
+            raise self._damaged(
+                f"inflates to more than {MOST_UNPACKED_BYTES} bytes", code="too_large"
             )
         if records > len(unpacked):
-            raise Poison("bad_format", f"{records} Avro records in {len(unpacked)} bytes")
+            raise self._damaged(f"has {records} records in {len(unpacked)} bytes")
         file = io.BytesIO(unpacked)
         for start in range(0, records, _RUN_ROWS):
             yield from self._runs(self._read(file, min(_RUN_ROWS, records - start)))
         if file.tell() != len(unpacked):
-            raise Poison("bad_format", "an Avro block has more bytes than its records")
+            raise self._damaged("has more bytes than its records")
+
+    def _damaged(self, what: str, code: ErrorCode = "bad_format") -> Poison:
+        """Of the block that is read."""
+        where = f"block {self._blocks} of the Avro file, from row {self._read_records} on,"
+        return Poison(code, f"{where} {what}; write the file again")
 
     def _read(self, file: io.BytesIO, records: int) -> list[Any]:
         try:
             return [self._avro.schemaless_reader(file, self._schema) for _ in range(records)]
         # On damaged data the library raises what its types raise.
         except Exception as error:
-            raise Poison("bad_format", f"an Avro record cannot be read: {error!r}") from None
+            raise self._damaged(f"has a record that cannot be read: {error!r}") from None
 
     def _runs(self, records: list[Any]) -> Iterator[Run]:
         if self._options.as_numbers:
@@ -243,64 +245,3 @@ def _number(held: bytearray, at: int) -> tuple[int, int]:
     if len(held) >= at + 10:
         raise Poison("bad_format", "an Avro block begins with no number")
     return 0, 0
-
-
-def _check_schema(schema: Any, within: frozenset[str]) -> bool:
-    """Raises `Poison` for what could be decoded without end; True: its values have no bytes."""
-    if isinstance(schema, str):
-        if schema in within:
-            raise Poison(
-                "bad_format", f"the Avro schema holds itself ({schema}), which is not read"
-            )
-        return schema == "null"
-    if isinstance(schema, list):
-        for branch in schema:
-            _check_schema(branch, within)
-        return False
-    kind = schema["type"]
-    if kind == "array":
-        if _check_schema(schema["items"], within):
-            raise Poison("bad_format", "the Avro schema has arrays of nothing")
-        return False
-    if kind == "map":
-        _check_schema(schema["values"], within)
-        return False
-    if kind in ("record", "error"):
-        space = schema.get("namespace")
-        names = {schema["name"], schema["name"].rpartition(".")[2], f"{space}.{schema['name']}"}
-        inside = within | names
-        empty = [_check_schema(field["type"], inside) for field in schema["fields"]]
-        return all(empty)
-    if kind == "fixed":
-        return not schema["size"]
-    return _check_schema(kind, within) if not isinstance(kind, str) else kind == "null"
-
-
-def _snappy(data: bytes) -> bytes:
-    body, check = data[:-_CRC_BYTES], data[-_CRC_BYTES:]
-    if cramjam.snappy.decompress_raw_len(body) > MOST_UNPACKED_BYTES:
-        return bytes(MOST_UNPACKED_BYTES + 1)
-    unpacked = bytes(cramjam.snappy.decompress_raw(body))
-    if zlib.crc32(unpacked).to_bytes(_CRC_BYTES, "big") != check:
-        raise ValueError("its checksum is wrong")
-    return unpacked
-
-
-_MOST: Final = MOST_UNPACKED_BYTES + 1
-_UNPACKING: Final = (
-    zlib.error,
-    lzma.LZMAError,
-    zstd.ZstdError,
-    cramjam.DecompressionError,
-    OSError,
-    EOFError,
-    ValueError,
-)
-_CODECS: Final[dict[str, Callable[[bytes], bytes]]] = {
-    "null": bytes,
-    "deflate": lambda data: zlib.decompressobj(-15).decompress(data, _MOST),
-    "bzip2": lambda data: bz2.BZ2Decompressor().decompress(data, _MOST),
-    "xz": lambda data: lzma.LZMADecompressor(memlimit=WINDOW_BYTES).decompress(data, _MOST),
-    "zstandard": lambda data: zstd.ZstdDecompressor().decompress(data, _MOST),
-    "snappy": _snappy,
-}

@@ -7,12 +7,10 @@ texts is a header). Naming a column means there is a header. Cells count from 0.
 """
 
 from collections.abc import Iterable, Iterator
-from json.encoder import encode_basestring as json_string
 from math import isfinite, isnan
 
 import numpy as np
 
-from consumers.core.kept import Kept
 from consumers.core.payload import JsonRows, Matrix
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import RowOptions, Run
@@ -30,8 +28,9 @@ from consumers.formats.csv_cells import (
     split_cells,
     without,
 )
+from consumers.formats.csv_kept import CsvKept
 from consumers.formats.dialect import COMMON, Dialect, dialect_of, is_decimal_comma
-from consumers.formats.keeping import moment_ms, with_kept
+from consumers.formats.keeping import with_kept
 from consumers.formats.numbers import parse_columns, parse_table
 from consumers.formats.push import PLAIN_STEP_BYTES
 from consumers.formats.rows import (
@@ -68,8 +67,7 @@ class CsvParser:
         self._columns = 0  # cells in a row; 0 until the first row came
         self._header: list[bytes] = []
         self._chosen: list[int] | None = None
-        self._kept: list[int] = []
-        self._time: int | None = None
+        self._keep: CsvKept | None = None  # made with the columns, where any stay
         missing = options.missing
         self._missing_json = (
             None if missing is None else b"%r" % missing if isfinite(missing) else b"null"
@@ -108,8 +106,8 @@ class CsvParser:
                 rows = self._begin(join_blocks(self._waiting, rows))
             if rows:
                 runs = self._runs(rows)
-                stays = self._options.stays
-                yield from with_kept(runs, rows_of(rows), self._keep) if stays else runs
+                keep = self._keep
+                yield from runs if keep is None else with_kept(runs, rows_of(rows), keep)
 
     def _runs(self, rows: RawRows) -> Iterable[Run]:
         if self._options.as_numbers:
@@ -148,36 +146,17 @@ class CsvParser:
 
     def _settle_kept(self, names: list[str]) -> None:
         options = self._options
-        self._kept = [self._index(name, names) for name in options.keep]
-        self._time = None if options.time is None else self._index(options.time, names)
+        self._keep = CsvKept(
+            {name: self._index(name, names) for name in options.keep},
+            None if options.time is None else self._index(options.time, names),
+            options.max_columns,
+            self._json_cell,
+            self._original,
+        )
         if self._chosen is None:
             self._chosen = [at for at, name in enumerate(names) if name not in options.stays]
             if not self._chosen:
                 raise Poison("bad_format", "rows.keep and rows.time leave no column of the CSV")
-
-    def _keep(self, rows: list[bytes]) -> Kept:
-        found = [split_cells(row, self._options.max_columns) for row in rows]
-        keys = [json_string(name).encode() for name in self._options.keep]
-        columns = [
-            b"{%b}"
-            % b",".join(
-                b"%b:%b" % (key, self._kept_cell(cells[at]))
-                for key, at in zip(keys, self._kept, strict=True)
-            )
-            for cells in found
-        ]
-        at = self._time
-        times = None if at is None else [moment_ms(self._text(cells[at])) for cells in found]
-        return Kept.of(columns if keys else None, times)
-
-    def _kept_cell(self, cell: bytes) -> bytes:
-        try:
-            return self._json_cell(cell)
-        except (OutOfRange, UnicodeDecodeError):
-            return b"null"
-
-    def _text(self, cell: bytes) -> str:
-        return self._original(cell).decode(errors="replace")
 
     def _is_header(self, cells: list[bytes], rest: RawRows) -> bool | None:
         """Is the first row a header? None: the second row must be seen first."""
@@ -189,6 +168,9 @@ class CsvParser:
         if options.columns and any(isinstance(column, str) for column in options.columns):
             return True
         if any(map(is_number, cells)):
+            return False
+        # A number of another `rows.decimal` is a row as well: a bad one, which says so.
+        if any(is_decimal_comma(self._original(cell)) for cell in cells):
             return False
         if options.as_numbers:
             return True

@@ -13,6 +13,7 @@ import numpy as np
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.json_rows import JsonRowReader
+from consumers.formats.magic import no_such
 from consumers.formats.push import PLAIN_STEP_BYTES
 from consumers.formats.rows import RawRows
 
@@ -48,7 +49,7 @@ class JsonArrayParser:
             if not data:
                 return
             if not data.startswith(b"["):
-                raise Poison("bad_format", 'not a JSON array; is it NDJSON (format "ndjson")?')
+                raise no_such("JSON array", data)
             self._begun = True
             data = data[1:]
         # Looking for the cuts takes forty times what is looked at.

@@ -1,12 +1,23 @@
-"""Formats that nobody reads here, named by their first bytes, so that the error can name them.
+"""What data is by its first bytes, for the error about data that was taken for something else.
 
-Rule: only for data that is known to be binary or begins with what no text begins with; `PAR1` may
-well be the first cell of a CSV.
+Rule: for people alone; no reader is chosen by it. Formats that nobody reads here are named only for
+data that is known to be binary or begins with what no text begins with; `PAR1` may well be the
+first cell of a CSV.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
-_MAGIC: Final[dict[bytes, str]] = {
+from consumers.errors import ErrorCode, Poison
+
+
+class _Kind(NamedTuple):
+    """How people call it, and the format that reads it."""
+
+    name: str
+    format: str
+
+
+_FOREIGN: Final[dict[bytes, str]] = {
     b"ORC": "ORC",
     b"\x89HDF\r\n": "HDF5",
     b"7z\xbc\xaf\x27\x1c": "7-Zip",
@@ -19,16 +30,78 @@ _MAGIC: Final[dict[bytes, str]] = {
     b"\x80\x04": "a Python pickle",
     b"\x80\x05": "a Python pickle",
 }
-# Not UTF-8 from the first byte on, or so odd that no text begins with them.
-CERTAIN: Final = (
-    *(magic for magic in _MAGIC if not magic.isascii() or any(byte < 9 for byte in magic)),
-    b"%PDF-1.",
-)
+_OURS: Final[dict[bytes, _Kind]] = {
+    b"\x89PNG\r\n\x1a\n": _Kind("a PNG", "image"),
+    b"\xff\xd8\xff": _Kind("a JPEG", "image"),
+    b"II*\0": _Kind("a TIFF", "image"),
+    b"MM\0*": _Kind("a TIFF", "image"),
+    b"PAR1\x15": _Kind("Parquet", "parquet"),
+    b"ARROW1\0\0": _Kind("an Arrow file", "arrow"),
+    b"\xff\xff\xff\xff": _Kind("an Arrow stream", "arrow"),
+    b"Obj\x01": _Kind("Avro", "avro"),
+    b"\x93NUMPY": _Kind("npy", "npy"),
+    b"PK\x03\x04": _Kind("a zip", "zip"),
+    b"\x1a\x45\xdf\xa3": _Kind("a Matroska or WebM video", "video"),
+    # These may begin a text, too.
+    b"GIF8": _Kind("a GIF", "image"),
+    b"fLaC": _Kind("FLAC", "audio"),
+    b"OggS": _Kind("Ogg", "audio"),
+    b"[": _Kind("JSON", "json"),
+    b"{": _Kind("JSON", "ndjson"),
+}
+# Where an object's format comes from, first to last.
+_MEND: Final = '"format" of its reference, rows.format, or its name'
+_SHOWN_BYTES: Final = 16
+
+
+def _is_binary(magic: bytes) -> bool:
+    """Not UTF-8 from the first byte on, or so odd that no text begins so."""
+    return not magic.isascii() or any(byte < 9 for byte in magic)
+
+
+# Shown to people for what it is.
+CERTAIN: Final = (*filter(_is_binary, _FOREIGN), b"%PDF-1.")
+# What no text begins with, as far as `LONGEST_MAGIC_BYTES` of it tell.
+NO_TEXT: Final = (*filter(_is_binary, _OURS), *filter(_is_binary, _FOREIGN))
 
 
 def named_by_magic(head: bytes) -> str | None:
     """For people: what binary data is, None if nothing says it."""
-    for magic, name in _MAGIC.items():
+    for magic, name in _FOREIGN.items():
         if head.startswith(magic):
             return f"this is {name}, which is not read here; write csv, ndjson, json or tar"
     return None
+
+
+def no_such(what: str, head: bytes, code: ErrorCode = "bad_format") -> Poison:
+    """The error for an object whose reader found no beginning of `what`, and what mends it."""
+    return Poison(code, f"this is no {what}: {_seen(head)}")
+
+
+def _seen(head: bytes) -> str:
+    start = head.lstrip()
+    for magic, kind in _OURS.items():
+        if start.startswith(magic):
+            return f'it begins as {kind.name} does; read it as "{kind.format}" ({_MEND})'
+    if not start:
+        return "there is nothing in it"
+    known = named_by_magic(head)
+    if known is not None:
+        return known
+    text = _as_text(start[:_SHOWN_BYTES])
+    if text is not None:
+        return f'it is text and begins with "{text}"; read it as "csv" or "text" ({_MEND})'
+    begin = start[:_SHOWN_BYTES].hex(" ")
+    return f"it begins with {begin}; write it again, or correct its format ({_MEND})"
+
+
+def _as_text(begin: bytes) -> str | None:
+    """None: it is binary. A character may be cut at the end."""
+    try:
+        text = begin.decode()
+    except UnicodeDecodeError as error:
+        if error.reason != "unexpected end of data":
+            return None
+        text = begin[: error.start].decode()
+    shown = " ".join(text.split())
+    return shown if shown.isprintable() else None

@@ -19,6 +19,7 @@ import orjson
 from consumers.core.payload import JsonRows, Matrix
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import RowOptions, Run
+from consumers.formats.magic import no_such
 from consumers.formats.push import PLAIN_STEP_BYTES
 from consumers.formats.ranged import Ranges, Wanted
 
@@ -156,7 +157,7 @@ class NpyParser:
 def _parse(head: bytes, options: RowOptions) -> _Header | None:
     """None: it is longer."""
     if head[: len(MAGIC)] != MAGIC[: len(head)]:
-        raise Poison("bad_format", "this is no npy file")
+        raise no_such("npy file", head)
     file = io.BytesIO(head)
     try:
         version = np.lib.format.read_magic(file)

@@ -15,11 +15,14 @@ import pyarrow.parquet as pq
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.compression import Expansion
+from consumers.formats.magic import no_such
 from consumers.formats.ranged import Ranges, RangesFile, Wanted
 from consumers.formats.tables import TableReader
 
 MAGIC: Final = b"PAR1"
 _ENCRYPTED: Final = b"PARE"
+# What the library raises for damaged data.
+_UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError)
 _END_BYTES: Final = 8  # the footer's length and the magic
 # Footers of 10,000 row groups of 100 columns have 60 MB; one is parsed into several times its size.
 MOST_FOOTER_BYTES: Final = 64 << 20
@@ -41,9 +44,13 @@ def read_parquet(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterato
     _check_end(ranges)
     try:
         yield from _rows(ranges, options, wanted)
-    except (pa.ArrowException, OSError, ValueError, KeyError, OverflowError) as error:
-        said = str(error).partition("\n")[0]
-        raise Poison("bad_format", f"the Parquet file cannot be read: {said}") from error
+    except _UNREADABLE as error:
+        raise _unreadable("the Parquet file", error) from error
+
+
+def _unreadable(what: str, error: Exception) -> Poison:
+    said = str(error).partition("\n")[0]
+    return Poison("bad_format", f"{what} cannot be read: {said}; write it again")
 
 
 def _check_end(ranges: Ranges) -> None:
@@ -51,7 +58,12 @@ def _check_end(ranges: Ranges) -> None:
     if end[-4:] == _ENCRYPTED:
         raise Poison("bad_format", "the Parquet file is encrypted, which is not read")
     if end[-4:] != MAGIC or ranges.size < len(MAGIC) + _END_BYTES:
-        raise Poison("bad_format", "this is no Parquet file, or not all of it: its end is missing")
+        head = ranges.read(0, len(MAGIC) + _END_BYTES)
+        if not head.startswith(MAGIC):
+            raise no_such("Parquet file", head)
+        raise Poison(
+            "bad_format", "the Parquet file breaks off: its end is missing; write it again"
+        )
     footer_bytes = int.from_bytes(end[:4], "little")
     if footer_bytes > ranges.size - _END_BYTES - len(MAGIC):
         raise Poison("bad_format", f"a footer of {footer_bytes} bytes in {ranges.size}")
@@ -82,7 +94,11 @@ def _rows(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
             yield Run(rows, None)
         elif rows:
             batch_rows = _batch_rows(table, group)
-            yield from _of_group(file, number, rows, batch_rows, table)
+            try:
+                yield from _of_group(file, number, rows, batch_rows, table)
+            except _UNREADABLE as error:
+                where = f"row group {number} of the Parquet file, from row {first_row} on,"
+                raise _unreadable(where, error) from error
         first_row += rows
 
 

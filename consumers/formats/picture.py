@@ -8,6 +8,7 @@ made. Layouts: PNG (W3C, 11.2.2), JPEG (ITU T.81, B.2.2), GIF89a, BMP (Windows D
 import struct
 from typing import NamedTuple
 
+from consumers.formats.magic import no_such
 from consumers.formats.rows import BadRow
 
 # Start of frame: all of C0 to CF but the tables and the arithmetic conditioning (T.81, table B.1).
@@ -16,6 +17,7 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _LONE = frozenset({0x01, *range(0xD0, 0xD9)})
 _TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
 _TIFF_SHORT = 3
+_HEAD_BYTES = 16
 
 
 class Picture(NamedTuple):
@@ -46,7 +48,7 @@ def look_at(data: bytes) -> Picture:
     """Raises `BadRow` for what is no picture, or breaks off before it tells its size."""
     kind = kind_of(data)
     if kind is None:
-        raise BadRow("this is no JPEG, PNG, WebP, TIFF, BMP or GIF")
+        raise BadRow(str(no_such("JPEG, PNG, WebP, TIFF, BMP or GIF", data[:_HEAD_BYTES])))
     try:
         width, height = _SIZES[kind](data)
     except (struct.error, IndexError):

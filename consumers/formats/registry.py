@@ -19,6 +19,7 @@ from consumers.formats.base import Decoder, RowOptions, Run
 from consumers.formats.codecs import CODECS, PackedParser, codec_of
 from consumers.formats.compression import GZIP_MAGIC, Expansion, GzipParser
 from consumers.formats.csv import CsvParser
+from consumers.formats.fit import check_fit, misfit
 from consumers.formats.format import Format, WantsRanges, makes
 from consumers.formats.image import ImageParser
 from consumers.formats.json import JsonArrayParser
@@ -127,7 +128,7 @@ _OURS: Final = (
 _CODECS: Final = ("gzip", *(codec.name for codec in CODECS))
 _COMPRESSIONS: Final = (*_CODECS, "none")
 _PACKED: Final = (".gz", *(suffix for codec in CODECS for suffix in codec.suffixes))
-# The longest that may be told by: of a user's format, and packed.
+# A longer end of a name is no extension, even of a user's format that is packed.
 _EXTENSION_CHARS: Final = 64
 _TARS: Final = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 
@@ -161,7 +162,7 @@ def check_options(options: RowOptions, request: str) -> None:
             f"{', '.join(known_formats())}",
             exit_code=EXIT_USAGE,
         )
-    why = _misfit(formats()[options.format], options)
+    why = misfit(formats()[options.format], options)
     if why is not None:
         raise Fatal(
             f"rows.format = {options.format!r} and model.request = {request!r} do not fit: {why}",
@@ -190,7 +191,7 @@ def ranged_format(
     found = formats().get(named or "")
     if found is None or found.ranged is None or compression in _CODECS:
         return None
-    _check_fit(found, options)
+    check_fit(found, options)
     return found
 
 
@@ -253,37 +254,13 @@ def _open(
 
 
 def _open_rows(format: Format, options: RowOptions, head: bytes) -> Chosen:
-    _check_fit(format, options)
+    check_fit(format, options)
     if format.is_text:
-        check_text(head)
+        check_text(format.name, head)
     parser = format.open(options) if format.open is not None else None
     if parser is None:
         raise WantsRanges(format)
     return Chosen(parser, is_text=format.is_text)
-
-
-def _check_fit(format: Format, options: RowOptions) -> None:
-    why = _misfit(format, options)
-    if why is not None:
-        raise Poison("bad_format", why)
-
-
-_KINDS: Final = {
-    "matrix": "numbers (float32)",
-    "json": "JSON elements (json, instances)",
-    "bytes": "opaque bytes (bytes, raw)",
-    "columns": "columns (arrow)",
-}
-
-
-def _misfit(format: Format, options: RowOptions) -> str | None:
-    if format.fits(options):
-        return None
-    made = " or ".join(_KINDS[form] for form in format.makes(options))
-    return (
-        f"rows of {format.name} are {made}, but model.request takes {_KINDS[options.form]}; set "
-        "model.request to what fits"
-    )
 
 
 def sniff_format(head: bytes, options: RowOptions) -> str:

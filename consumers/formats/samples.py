@@ -74,7 +74,7 @@ class _RowsParser:
         yield from self._samples.begin(self._name)
         for run in self._parser.feed(data):
             yield from self._samples.hold(run._replace(member=self._path))
-        # The first bytes may have told what it is.
+        # By the first bytes the parser may have found out what it reads.
         self.step_bytes, self.damage = self._parser.step_bytes, self._parser.damage
 
     def close(self) -> Iterator[Run]:

@@ -13,7 +13,7 @@ from consumers.formats.base import Run
 from consumers.formats.codecs import CODECS, LONGEST_MAGIC_BYTES
 from consumers.formats.compression import GZIP_MAGIC
 from consumers.formats.format import WantsRanges
-from consumers.formats.magic import CERTAIN, named_by_magic
+from consumers.formats.magic import CERTAIN, NO_TEXT, named_by_magic, no_such
 from consumers.formats.push import Parser
 
 _ARRAY_OF_SCALARS = re.compile(rb"\[[ \t]*+[^\[\]{\r\n \t]")
@@ -22,7 +22,9 @@ _BOM = b"\xef\xbb\xbf"
 _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
-_MAGICS = (GZIP_MAGIC, _BOM, *_OTHER_BOMS, *(codec.magic for codec in CODECS))
+# A text says of itself that it is none of ours, or what it begins with says it.
+_NO_UTF8 = (*_OTHER_BOMS, GZIP_MAGIC, *NO_TEXT)
+_MAGICS = (GZIP_MAGIC, _BOM, *_NO_UTF8, *(codec.magic for codec in CODECS))
 
 
 class Chosen(NamedTuple):
@@ -131,10 +133,12 @@ def not_as_stream(format: str) -> Poison:
     )
 
 
-def check_text(head: bytes) -> None:
-    """Raises `Poison` for text that says of itself that it is no UTF-8."""
-    if head.startswith(_OTHER_BOMS):
-        raise Poison("bad_format", "the text is UTF-16 or UTF-32; write it as UTF-8")
+def check_text(format: str, head: bytes) -> None:
+    """Raises `Poison` for what cannot be UTF-8 by its first bytes."""
+    if head.startswith(_NO_UTF8):
+        if head.startswith(_OTHER_BOMS):
+            raise Poison("bad_format", "the text is UTF-16 or UTF-32; write it as UTF-8")
+        raise no_such(f"text, as {format} is", head)
 
 
 def sniff_text(head: bytes) -> str:

@@ -9,12 +9,14 @@ from collections.abc import Iterator
 
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import RowOptions, Run
+from consumers.formats.magic import no_such
 from consumers.formats.members import Members, of_member
 from consumers.formats.push import EXPANDING_STEP_BYTES, Parser
 from consumers.formats.tar_header import (
     BLOCK_BYTES,
     Header,
     TypeFlag,
+    is_tar,
     parse_header,
     parse_pax,
     path_text,
@@ -74,13 +76,20 @@ class TarParser:
         yield from self._of_archive.rest()
         if self._ended or not (self._started or self._block):
             return
+        if not self._started and b"\0" not in self._block:  # it fills up the names of a header
+            raise no_such("tar archive", bytes(self._block), "bad_archive")
         where = f' in member "{self._member[0]}"' if self._member is not None else ""
         raise Poison("bad_archive", f"the tar archive stops early{where}: no end mark")
 
     def _begin(self, block: bytes) -> Iterator[Run]:
         """A header: what follows it?"""
+        try:
+            header = parse_header(block)
+        except Poison as poison:
+            if self._started or is_tar(block):
+                raise
+            raise no_such("tar archive", block, "bad_archive") from poison
         self._started = True
-        header = parse_header(block)
         if header is None:
             self._ended = True
             return

@@ -17,6 +17,7 @@ from consumers.errors import Poison
 from consumers.formats import pictures
 from consumers.formats.containers import Boxes, breaks_off, is_transport_stream
 from consumers.formats.gathered import Gathered
+from consumers.formats.magic import no_such
 from consumers.formats.media_wire import Batch, Task
 from consumers.formats.pixels import Rgb
 
@@ -52,9 +53,10 @@ def video_rows(task: Task, file: io.RawIOBase, boxes: Boxes) -> Iterator[Batch]:
     import av  # noqa: PLC0415 (an extra, loaded when it is asked for)
     import av.error  # noqa: PLC0415
 
-    container = container_of(file.read(512) or b"")
+    head = file.read(512) or b""
+    container = container_of(head)
     if container is None:
-        raise Poison("bad_format", "this is no MP4, MKV, WebM or MPEG-TS")
+        raise no_such("MP4, MKV, WebM or MPEG-TS", head)
     file.seek(0)
     gathered = Gathered(task.skip_rows)
     try:

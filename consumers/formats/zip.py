@@ -15,6 +15,7 @@ from typing import Final
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.compression import PIECE_BYTES, Expansion
+from consumers.formats.magic import no_such
 from consumers.formats.members import Members, of_member
 from consumers.formats.push import Parser
 from consumers.formats.ranged import Ranges, RangesFile
@@ -24,6 +25,7 @@ MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")
 # The directory is read whole: 100,000 entries of 100 bytes are 10 MB.
 MOST_READ_BYTES: Final = 64 << 20
 _READ_BYTES: Final = 128 << 10
+_HEAD_BYTES: Final = 16
 _ENCRYPTED: Final = 0x1
 _UTF8: Final = 0x800
 _UNIX: Final = 3
@@ -77,7 +79,10 @@ def _rows(
     except NotImplementedError as error:
         raise Poison("bad_archive", f"the zip cannot be read: {error}") from None
     except _DAMAGE as error:
-        raise Poison("bad_archive", f"the zip is damaged: {error}") from error
+        head = ranges.read(0, _HEAD_BYTES)
+        if not looks(head):
+            raise no_such("zip", head, "bad_archive") from error
+        raise Poison("bad_archive", f"the zip is damaged: {error}; write it again") from error
 
 
 def _parser_of(entry: zipfile.ZipInfo, options: RowOptions, members: Members) -> Parser | None:

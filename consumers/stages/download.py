@@ -129,7 +129,8 @@ class Download:
                 waited_s = self._clock.now() - began_s
                 if error.code != "not_found" or waited_s >= self._wait_for_object_s:
                     stage = error.stage or "download"
-                    ticket.close(Rejection(error.code, str(error), stage, tries.count))
+                    said = str(error) if stage == "download" else f"{_name(ticket)}{error}"
+                    ticket.close(Rejection(error.code, said, stage, tries.count))
                     return
                 await asyncio.sleep(LATE_OBJECT_POLL_S)
             except Transient as error:
@@ -157,3 +158,12 @@ class Download:
         return tries.failed(
             self._clock.now(), self._jitter(), error.retry_after_s, is_away=is_away, has_new=has_new
         )
+
+
+def _name(ticket: Ticket) -> str:
+    """In front of a reader's words: it knows bytes and not where they came from."""
+    reference = ticket.reference
+    if reference is None:
+        return ""
+    slash = "" if reference.bucket.endswith("/") else "/"  # a local file has `file://` for a bucket
+    return f"{reference.bucket}{slash}{reference.key}: "

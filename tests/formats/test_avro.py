@@ -131,8 +131,8 @@ def test_what_breaks_off_is_bad_format_and_the_blocks_before_are_read(tenth: int
 def with_schema(schema: Any, codec: bytes = b"null", block: bytes = b"") -> bytes:
     out = io.BytesIO()
     out.write(avro.MAGIC)
-    told = {"avro.schema": orjson.dumps(schema), "avro.codec": codec}
-    fastavro.schemaless_writer(out, {"type": "map", "values": "bytes"}, told)
+    metadata = {"avro.schema": orjson.dumps(schema), "avro.codec": codec}
+    fastavro.schemaless_writer(out, {"type": "map", "values": "bytes"}, metadata)
     out.write(b"s" * 16)
     return out.getvalue() + block
 

@@ -40,7 +40,7 @@ ARCHIVES: dict[str, Callable[[Files], bytes]] = {"x.tar": tar, "x.zip": zipped}
 every_archive = pytest.mark.parametrize("key", ARCHIVES)
 
 
-def told(runs: Sequence[Run]) -> list[tuple[str | None, object]]:
+def by_sample(runs: Sequence[Run]) -> list[tuple[str | None, object]]:
     """Of each row its member, and what stays with it or why it is bad."""
     found: list[tuple[str | None, object]] = []
     for run in runs:
@@ -55,7 +55,7 @@ def rows_of(
     key: str, files: Files, options: RowOptions = OPTIONS
 ) -> list[tuple[str | None, object]]:
     data = ARCHIVES[key](files)
-    return told([run for some in decoded(options, data, 100, key=key) for run in some])
+    return by_sample([run for some in decoded(options, data, 100, key=key) for run in some])
 
 
 @every_archive
@@ -77,11 +77,13 @@ def test_files_before_and_behind_a_picture_stay_with_its_row(key: str) -> None:
 @every_archive
 def test_a_sample_may_have_several_pictures_and_a_bad_one(key: str) -> None:
     files = [("1.left.jpg", JPEG), ("1.right.jpg", b"none"), ("1.cls", b"1"), ("2.jpg", JPEG)]
-    assert rows_of(key, files) == [
+    left, (path, said), right = rows_of(key, files)
+    assert (left, right) == (
         ("1.left.jpg", {"cls": 1, "json": None}),
-        ("1.right.jpg", "this is no JPEG, PNG, WebP, TIFF, BMP or GIF"),
         ("2.jpg", {"cls": None, "json": None}),
-    ]
+    )
+    assert path == "1.right.jpg"
+    assert str(said).startswith("this is no JPEG, PNG, WebP, TIFF, BMP or GIF: ")
     chosen = RowOptions(form="bytes", keep=("cls",), member="*.left.jpg")
     assert rows_of(key, files, chosen) == [("1.left.jpg", {"cls": 1})]
 
@@ -109,7 +111,7 @@ def test_the_last_sample_of_an_archive_that_breaks_off_is_answered() -> None:
     for cut in (data[: whole + 10], data[: whole - 10], data[: whole - len(JPEG) - 300]):
         runs, failure = decode_until_failure(cut, "x.tar", OPTIONS)
         assert isinstance(failure, Poison)
-        assert told(runs)[0] == ("1.jpg", {"cls": 1, "json": None})
+        assert by_sample(runs)[0] == ("1.jpg", {"cls": 1, "json": None})
         assert len(runs) == 1 + (len(cut) > whole)
 
 

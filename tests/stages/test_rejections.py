@@ -36,6 +36,8 @@ def test_what_cannot_be_read_gets_its_marker_and_dead_letter_and_the_rest_goes_o
         await run_to_end(world, 3)
         _, _, marker, _, _ = world.records()
         assert (marker["row"], marker["last"], marker["error"]["code"]) == (None, True, code)
+        if data is not None:
+            assert marker["error"]["message"].startswith(f"b/{key}: ")
         (letter,) = world.dead_letters()
         assert (letter["code"], letter["reference"]["key"]) == (code, key)
         assert letter["source"] == {"topic": "refs", "partition": 0, "offset": 1}

@@ -1,0 +1,138 @@
+"""Data of one kind under the name of another: the error says what it is and how to mend it."""
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from consumers.errors import Poison
+from consumers.formats.base import RowOptions
+from consumers.formats.ranged import Need, RangedDecoder
+from consumers.formats.registry import ranged_format
+from tests.formats.pictures import png
+from tests.formats.support import decode, errors, gzipped, rows_of, tar_of
+
+CSV = b"1,2,3\n4,5,6\n"
+PNG = png(4, 4)
+
+
+def npy() -> bytes:
+    out = io.BytesIO()
+    np.save(out, np.zeros((3, 4), "<f4"))
+    return out.getvalue()
+
+
+def refused(data: bytes, key: str) -> Poison:
+    """How a streamed object of this name fails, however it is cut; how much of it is shown depends
+    on that.
+    """
+    said = set()
+    for cuts in (range(1, 40), (9,), ()):
+        with pytest.raises(Poison) as caught:
+            decode(data, key, cuts=[cut for cut in cuts if cut < len(data)])
+        said.add(str(caught.value).partition(": it ")[0])
+    assert len(said) == 1
+    return caught.value
+
+
+def refused_ranged(data: bytes, key: str) -> Poison:
+    options = RowOptions(form="matrix")
+    format = ranged_format(options, key=key)
+    assert format is not None
+    assert format.ranged is not None
+    decoder = RangedDecoder(format.ranged, options, len(data), data, lambda start, stop: True)
+    try:
+        while (found := decoder.advance()) is not None:
+            assert not isinstance(found, Need), "all of it was in the first request"
+    except Poison as poison:
+        return poison
+    raise AssertionError("it was read")
+
+
+@pytest.mark.parametrize("key", ["a.csv", "a.csv.gz", "a.ndjson", "a.json"])
+@pytest.mark.parametrize(
+    ("data", "kind", "format"),
+    [(PNG, "a PNG", "image"), (npy(), "npy", "npy"), (gzipped(PNG), "a PNG", "image")],
+)
+def test_binary_data_named_as_text(key: str, data: bytes, kind: str, format: str) -> None:
+    error = refused(data, key)
+    assert error.code == "bad_format"
+    assert f'it begins as {kind} does; read it as "{format}" ("format" of its reference' in str(
+        error
+    )
+
+
+def test_what_nobody_reads_here_is_named_too() -> None:
+    assert "this is HDF5, which is not read here" in str(
+        refused(b"\x89HDF\r\n\x1a\n" + CSV, "a.csv")
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "what"),
+    [
+        ("a.parquet", "no Parquet file"),
+        ("a.arrow", "no Arrow data"),
+        ("a.npy", "no npy file"),
+        ("a.zip", "no zip"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"hello, world\n" * 3, 'it is text and begins with "hello, world'),
+        (b'{"a": 1}\n{"a": 2}\n', 'it begins as JSON does; read it as "ndjson"'),
+        (PNG, 'it begins as a PNG does; read it as "image"'),
+    ],
+)
+def test_another_kind_named_as_one_that_is_read_by_its_parts(
+    key: str, what: str, data: bytes, words: str
+) -> None:
+    said = str(refused_ranged(data, key))
+    assert what in said
+    assert words in said
+
+
+@pytest.mark.parametrize(
+    ("key", "what"), [("a.avro", "no Avro object container"), ("a.tar", "no tar archive")]
+)
+def test_text_named_as_binary_data(key: str, what: str) -> None:
+    said = str(refused(CSV * 100, key))
+    assert what in said
+    assert 'it is text and begins with "1,2,3' in said or 'it begins with "' in said
+
+
+def test_a_member_of_another_kind_is_named_with_its_archive() -> None:
+    with pytest.raises(
+        Poison, match=r'member "x/1\.csv": this is no text, as csv is: it begins as'
+    ):
+        decode(tar_of({"x/1.csv": PNG}), "a.tar")
+
+
+def test_text_named_as_a_picture_is_a_bad_row() -> None:
+    [said] = errors(decode(CSV, "a.png", RowOptions(form="bytes")))
+    assert "no JPEG, PNG" in said
+    assert 'read it as "csv"' in said
+
+
+def test_a_damaged_part_says_which() -> None:
+    schema = pa.schema([("a", pa.float32())])
+    out = io.BytesIO()
+    with pa.ipc.new_stream(out, schema) as stream:
+        for _ in range(3):
+            stream.write_batch(pa.record_batch([np.zeros(50, np.float32)], schema=schema))
+    said = str(refused_ranged(out.getvalue()[:-120], "a.arrow"))
+    assert "batch 2 of the Arrow data cannot be read" in said
+
+
+def test_pictures_for_a_model_of_numbers_are_told_their_setting() -> None:
+    with pytest.raises(Poison, match=r"set rows\.image_size, as 224x224"):
+        decode(PNG, "a.png", RowOptions(form="matrix"))
+
+
+@pytest.mark.parametrize("text", [b"1,5;2,5\n3,5;4,5\n", b'"1,5","2,5"\n"3,5","4,5"\n'])
+def test_numbers_with_a_decimal_comma_are_no_header(text: bytes) -> None:
+    rows = rows_of(decode(text, "a.csv"))
+    assert len(rows) == 2
+    assert all("(see rows.decimal)" in str(row) for _, row in rows)
