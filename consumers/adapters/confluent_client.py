@@ -12,14 +12,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from consumers import config
-from consumers.errors import (
-    EXIT_UNREACHABLE,
-    EXIT_USAGE,
-    Fatal,
-    PenstockError,
-    Transient,
-    Unreachable,
-)
+from consumers.adapters.kafka_client import CHECK_RIGHTS, no_answer, not_now
+from consumers.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, PenstockError
 
 log = logging.getLogger("librdkafka")
 
@@ -78,8 +72,8 @@ NO_MEMBER = frozenset(
 
 
 def connection(settings: config.Kafka) -> dict[str, Any]:
-    """What every client of librdkafka is told."""
-    told: dict[str, Any] = {
+    """The options that every client of librdkafka has in common."""
+    options: dict[str, Any] = {
         "bootstrap.servers": settings.bootstrap_servers,
         "client.id": "penstock",
         "security.protocol": settings.security_protocol,
@@ -92,14 +86,14 @@ def connection(settings: config.Kafka) -> dict[str, Any]:
         "reconnect.backoff.max.ms": 1_000,
     }
     if settings.security_protocol.endswith("SSL"):
-        told["ssl.ca.location"] = settings.ssl_cafile
-        told["ssl.certificate.location"] = settings.ssl_certfile
-        told["ssl.key.location"] = settings.ssl_keyfile
+        options["ssl.ca.location"] = settings.ssl_cafile
+        options["ssl.certificate.location"] = settings.ssl_certfile
+        options["ssl.key.location"] = settings.ssl_keyfile
     if settings.security_protocol.startswith("SASL"):
-        told["sasl.mechanism"] = settings.sasl_mechanism or "PLAIN"
-        told["sasl.username"] = settings.sasl_username
-        told["sasl.password"] = settings.sasl_password
-    return {name: value for name, value in told.items() if value is not None}
+        options["sasl.mechanism"] = settings.sasl_mechanism or "PLAIN"
+        options["sasl.username"] = settings.sasl_username
+        options["sasl.password"] = settings.sasl_password
+    return {name: value for name, value in options.items() if value is not None}
 
 
 @contextmanager
@@ -113,17 +107,13 @@ def translated(what: str) -> Iterator[None]:
         raise of_ours(what, error.args[0]) from error
     except RuntimeError as error:
         # What confluent-kafka raises of a consumer that was closed.
-        raise Transient(f"Kafka could not do {what} now: {error}") from error
+        raise not_now(what, str(error)) from error
 
 
 def of_ours(what: str, error: KafkaError) -> PenstockError:
     said = f"{error.name()}: {error.str()}"
     if error.code() in _RIGHTS:
-        return Fatal(
-            f"Kafka refused {what}: {said}. Check kafka.security_protocol, the kafka.sasl_* keys "
-            "and the ACLs.",
-            exit_code=EXIT_USAGE,
-        )
+        return Fatal(f"Kafka refused {what}: {said}. {CHECK_RIGHTS}", exit_code=EXIT_USAGE)
     if error.fatal():
         return Fatal(
             f"Kafka failed {what}: {said}\nNothing is lost: start the worker again, it goes on at "
@@ -133,11 +123,8 @@ def of_ours(what: str, error: KafkaError) -> PenstockError:
     if error.code() in _LASTING:
         return Fatal(f"Kafka failed {what}: {said}")
     if error.code() in _NOBODY_ANSWERED:
-        return Unreachable(
-            f"Kafka did not answer {what}: {said}. "
-            "Is the broker of kafka.bootstrap_servers running?"
-        )
-    return Transient(f"Kafka could not do {what} now: {said}")
+        return no_answer(what, said)
+    return not_now(what, said)
 
 
 def noted(error: KafkaError) -> None:

@@ -61,6 +61,7 @@ _PASSING = (
     kafka_errors.ReplicaNotAvailableError,
     kafka_errors.ConcurrentTransactions,
 )
+CHECK_RIGHTS = "Check kafka.security_protocol, the kafka.sasl_* keys and the ACLs."
 _NAMED = re.compile(r"(\w+)\(")
 
 
@@ -125,14 +126,21 @@ def _of_ours(what: str, error: Exception) -> PenstockError:
     if isinstance(error, _NOBODY_ANSWERED):
         if _is_about_certificates(error) or _is_about_certificates(error.__cause__):
             return _refused(what, error.__cause__ or error)
-        return Unreachable(
-            f"Kafka did not answer {what}: {error!r}. "
-            "Is the broker of kafka.bootstrap_servers running?"
-        )
+        return no_answer(what, repr(error))
     is_passing = isinstance(error, _PASSING) or getattr(error, "retriable", False)
     if is_passing:
-        return Transient(f"Kafka could not do {what} now: {error!r}")
+        return not_now(what, repr(error))
     return Fatal(f"Kafka failed {what}: {error!r}")
+
+
+def no_answer(what: str, said: str) -> Unreachable:
+    return Unreachable(
+        f"Kafka did not answer {what}: {said}. Is the broker of kafka.bootstrap_servers running?"
+    )
+
+
+def not_now(what: str, said: str) -> Transient:
+    return Transient(f"Kafka could not do {what} now: {said}")
 
 
 def _refused(what: str, error: BaseException) -> Fatal:
@@ -151,7 +159,7 @@ def _remedy(error: BaseException) -> str:
         case kafka_errors.SaslAuthenticationFailed():
             return "Correct kafka.sasl_username, kafka.sasl_password or kafka.sasl_mechanism."
         case _:
-            return "Check kafka.security_protocol, the kafka.sasl_* keys and the ACLs."
+            return CHECK_RIGHTS
 
 
 def _is_about_certificates(error: BaseException | None) -> bool:

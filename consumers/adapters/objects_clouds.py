@@ -22,7 +22,8 @@ from consumers.adapters.objects_common import (
     name,
     quoted,
 )
-from consumers.adapters.objects_obstore import Buckets, ByObstore, client_options
+from consumers.adapters.objects_obstore import ByObstore
+from consumers.adapters.objects_obstore_reach import Buckets, client_options
 from consumers.core.places import DEFAULT
 from consumers.errors import EXIT_USAGE, Fatal, PenstockError, Poison
 from consumers.ports import Body, Listed, Location, Part

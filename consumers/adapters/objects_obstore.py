@@ -7,38 +7,29 @@ here, requests are the caller's to repeat. `ByObstore` is any cloud's, `ObstoreO
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import obstore
-from botocore.exceptions import BotoCoreError
-from botocore.session import Session
 from obstore.exceptions import (
     BaseError,
 )
-from obstore.store import S3Store
 
 from consumers import config
-from consumers.adapters.certificates import authorities
 from consumers.adapters.objects_common import (
     CHUNK_BYTES,
-    CONNECT_TIMEOUT_S,
-    DEFAULT_REGION,
     READ_TIMEOUT_S,
     WHOLE_BYTES,
     Renewal,
     check_bucket,
-    check_credentials,
     is_odd,
-    no_credentials,
     no_pin,
     pin_of,
     quoted,
     wants_etag,
 )
 from consumers.adapters.objects_obstore_errors import is_empty, translated
-from consumers.adapters.objects_s3_access import address_of, is_virtual
+from consumers.adapters.objects_obstore_reach import Buckets, s3_buckets
 from consumers.adapters.objects_s3fs import S3fsObjects
 from consumers.adapters.objects_transfer import (
     SLOW_CHUNK_BYTES,
@@ -55,17 +46,10 @@ from consumers.ports import Body, Listed, Location, Objects, Part
 
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
-    from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Credential
+    from obstore.store import ObjectStore
 
 # Each store has its own connections, and bucket names come from messages: there is a bound.
 MAX_STORES: Final = 128
-# obstore's 30 s for a whole transfer would cut off a body that waits for room; silence is limited.
-WHOLE_TRANSFER: Final = timedelta(days=1)
-# botocore renews credentials that have less left, so whatever it hands out lasts as long.
-CREDENTIALS_LAST: Final = timedelta(minutes=10)
-
-
-Buckets = Callable[[str], "ObjectStore"]
 
 
 class ByObstore:
@@ -239,74 +223,3 @@ def _pinned(location: Location) -> "GetOptions":
     if location.etag is not None and wants_etag(location):
         options["if_match"] = quoted(location.etag)
     return options
-
-
-def client_options(settings: config.Access, section: str, read_timeout_s: float) -> "ClientConfig":
-    """Of every cloud's client."""
-    options: ClientConfig = {
-        "allow_http": (settings.endpoint_url or "").startswith("http:"),
-        "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
-        "read_timeout": timedelta(seconds=read_timeout_s),
-        "timeout": WHOLE_TRANSFER,
-    }
-    if settings.ssl_cafile:
-        options["root_certificate"] = authorities(settings.ssl_cafile, f"{section}.ssl_cafile")
-    return options
-
-
-def s3_buckets(
-    settings: config.Access,
-    section: str,
-    read_timeout_s: float,
-    retries: "RetryConfig | None" = None,
-) -> Buckets:
-    """How to reach a bucket: as configured, with botocore's chain where keys are not. Reads are
-    repeated by the caller, writes by `retries`.
-    """
-    check_credentials(settings, section)
-    try:
-        session = Session(profile=settings.profile)
-        region = settings.region or session.get_config_variable("region") or DEFAULT_REGION
-        credentials = None if settings.anon else _credentials(settings, session, section)
-    except BotoCoreError as error:
-        raise no_credentials(error, section) from None
-    options: Any = {"region": region, "skip_signature": settings.anon}
-    of_client = client_options(settings, section, read_timeout_s)
-
-    def reach(bucket: str) -> S3Store:
-        in_host = is_virtual(settings, bucket)
-        more: Any = {"virtual_hosted_style_request": in_host}
-        if settings.endpoint_url:
-            host_url, path = address_of(settings, region, bucket)
-            more["endpoint"] = host_url + path if in_host else settings.endpoint_url
-        return S3Store(
-            bucket,
-            config=options | more,
-            credential_provider=credentials,
-            client_options=of_client,
-            retry_config=retries or {"max_retries": 0},
-        )
-
-    return reach
-
-
-def _credentials(
-    settings: config.Access, session: Session, section: str
-) -> "Callable[[], S3Credential]":
-    """Asked when none are fresh; never the environment's token beside configured keys."""
-    if settings.key is not None and settings.secret is not None:
-        session.set_credentials(settings.key, settings.secret, settings.token)
-    source = session.get_credentials()
-    if source is None:
-        raise no_credentials("no credentials found", section)
-
-    def fresh() -> "S3Credential":
-        frozen = source.get_frozen_credentials()
-        return {
-            "access_key_id": frozen.access_key,
-            "secret_access_key": frozen.secret_key,
-            "token": frozen.token,
-            "expires_at": datetime.now(UTC) + CREDENTIALS_LAST,
-        }
-
-    return fresh

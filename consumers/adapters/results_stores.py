@@ -12,8 +12,8 @@ from consumers import config
 from consumers.adapters.objects_cloud_errors import translated as cloud_translated
 from consumers.adapters.objects_clouds import cloud_buckets
 from consumers.adapters.objects_common import READ_TIMEOUT_S, folder_of
-from consumers.adapters.objects_obstore import s3_buckets
 from consumers.adapters.objects_obstore_errors import translated
+from consumers.adapters.objects_obstore_reach import s3_buckets
 from consumers.adapters.objects_s3fs import S3fsObjects
 from consumers.adapters.objects_s3fs_answers import CLIENT_ERRORS
 from consumers.adapters.results_folder import FolderResults

@@ -7,9 +7,23 @@ import click
 
 from consumers.commands.shared import Context, common, pass_context, run_async
 
+_WAIT = click.option(
+    "--wait-for-quiet",
+    type=click.FloatRange(0, 600),
+    default=60,
+    show_default=True,
+    help="Seconds to wait for unrelated processes; 0 measures at once, and once only.",
+)
+_JSON = click.option(
+    "--json",
+    "json_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the report here, too.",
+)
+
 
 def measuring(command: Any) -> Any:
-    """Options of the measuring commands."""
+    """Options of the commands that measure a worker."""
     for option in (
         click.option(
             "--warm-up",
@@ -18,19 +32,8 @@ def measuring(command: Any) -> Any:
             show_default=True,
             help="Requests to the model server before anything is measured.",
         ),
-        click.option(
-            "--wait-for-quiet",
-            type=click.FloatRange(0, 600),
-            default=60,
-            show_default=True,
-            help="Seconds to wait for unrelated processes; 0 measures at once, and once only.",
-        ),
-        click.option(
-            "--json",
-            "json_path",
-            type=click.Path(dir_okay=False, path_type=Path),
-            help="Write the report here, too.",
-        ),
+        _WAIT,
+        _JSON,
         click.option(
             "--against",
             "against_path",
@@ -185,16 +188,8 @@ def streams(
     "--rows", type=click.IntRange(1, 1_000_000), default=20_000, show_default=True,
     help="Of each backlog.",
 )  # fmt: skip
-@click.option(
-    "--wait-for-quiet", type=click.FloatRange(0, 600), default=60, show_default=True,
-    help="Seconds to wait for unrelated processes; 0 measures at once.",
-)  # fmt: skip
-@click.option(
-    "--json",
-    "json_path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the report here, too.",
-)
+@_WAIT
+@_JSON
 @common
 @pass_context
 def crayfish(

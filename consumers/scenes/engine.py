@@ -17,15 +17,9 @@ from consumers.adapters.kafka_writer import KafkaWriter
 from consumers.clock import SystemClock
 from consumers.ports import Record
 from consumers.scenes.backlog import Backlog
-from consumers.scenes.boundary import Out
-from consumers.scenes.changelog import KafkaChangelog
-from consumers.scenes.ledger import Keyed, Ledger, Topics
+from consumers.scenes.ledger import Keyed
 from consumers.scenes.line import Line
-from consumers.scenes.names import Names, names, rules_of
-from consumers.scenes.picture import Pictures
-from consumers.scenes.rekey import forward
-from consumers.scenes.rules import Streams
-from consumers.scenes.watch import Watch
+from consumers.scenes.parts import parts_of
 
 # How often deadlines are looked at.
 TICK_S = 0.01
@@ -37,26 +31,14 @@ class Engine:
     """One member of the group on each of two topics."""
 
     def __init__(self, cfg: config.Config) -> None:
-        scenes = cfg.scenes
-        self._names: Names = names(scenes)
-        self._late_is_dropped = scenes.late == "drop"
-        self._streams = Streams(scenes.site)
         self._clock = SystemClock()
         self._writer = KafkaWriter(cfg.kafka, self._clock)
         self._backlog: Backlog[tuple[str, int]] = Backlog()
-        self._input = _source(cfg.kafka, self._names.input, scenes.group)
-        self._by_site = _source(cfg.kafka, self._names.by_site, f"{scenes.group}-sites")
-        self.ledger = Ledger(
-            rules_of(scenes),
-            self._streams,
-            Pictures(scenes.inline, scenes.fill),
-            Topics(self._names.scenes, self._names.late, self._names.changelog),
-            self._writer,
-            KafkaChangelog(cfg.kafka, self._names.changelog),
-            Watch(self._clock.wall_ms),
-            self._clock.wall_ms,
-            self._is_behind,
-        )
+        parts = parts_of(cfg, self._writer, self._clock.wall_ms, self._is_behind)
+        self._names, self._rekeying, self.ledger = parts
+        group = cfg.scenes.group
+        self._input = _source(cfg.kafka, self._names.input, group)
+        self._by_site = _source(cfg.kafka, self._names.by_site, f"{group}-sites")
         self._lines = (
             Line(self._input, self._rekey, _nothing, _nothing),
             Line(self._by_site, self._decide, self.ledger.take_over, self._give_up),
@@ -90,16 +72,12 @@ class Engine:
 
     async def _rekey(self, records: Sequence[Record]) -> Awaitable[object]:
         """To the topic that has one site on one partition."""
-        ours, outs = self._names, []
-        for record in records:
-            where = f"{ours.input}/{record.partition}/{record.offset}"
-            site, key, value = forward(self._streams, record.value, where)
-            if site is not None:
-                outs.append(Out(ours.by_site, key, value, at_ms=record.timestamp_ms))
-            elif not self._late_is_dropped:
-                outs.append(Out(ours.late, key, value))
-        sent = await self._writer(outs)
-        self._note(ours.input, records)
+        found = (
+            self._rekeying.out(each.value, each.partition, each.offset, each.timestamp_ms)
+            for each in records
+        )
+        sent = await self._writer([out for out in found if out is not None])
+        self._note(self._names.input, records)
         return sent
 
     async def _decide(self, records: Sequence[Record]) -> Awaitable[object]:

@@ -21,15 +21,10 @@ from consumers.clock import SystemClock
 from consumers.errors import EXIT_DONE, EXIT_FATAL, Fatal
 from consumers.scenes.backlog import Backlog
 from consumers.scenes.boundary import Out
-from consumers.scenes.changelog import KafkaChangelog
 from consumers.scenes.faust_settings import app_settings
 from consumers.scenes.faust_transport import App
-from consumers.scenes.ledger import Keyed, Ledger, Topics
-from consumers.scenes.names import Names, names, rules_of
-from consumers.scenes.picture import Pictures
-from consumers.scenes.rekey import forward
-from consumers.scenes.rules import Streams
-from consumers.scenes.watch import Watch
+from consumers.scenes.ledger import Keyed
+from consumers.scenes.parts import parts_of
 
 log = logging.getLogger(__name__)
 
@@ -44,24 +39,11 @@ class FaustEngine:
     """One worker of the group."""
 
     def __init__(self, cfg: config.Config) -> None:
-        scenes = cfg.scenes
-        self._names: Names = names(scenes)
-        self._late_is_dropped = scenes.late == "drop"
-        self._streams = Streams(scenes.site)
         self._clock = SystemClock()
-        self._app = App(scenes.group, **app_settings(cfg))
+        self._app = App(cfg.scenes.group, **app_settings(cfg))
         self._backlog: Backlog[TP] = Backlog()
-        self.ledger = Ledger(
-            rules_of(scenes),
-            self._streams,
-            Pictures(scenes.inline, scenes.fill),
-            Topics(self._names.scenes, self._names.late, self._names.changelog),
-            self._send,
-            KafkaChangelog(cfg.kafka, self._names.changelog),
-            Watch(self._clock.wall_ms),
-            self._clock.wall_ms,
-            self._is_behind,
-        )
+        parts = parts_of(cfg, self._send, self._clock.wall_ms, self._is_behind)
+        self._names, self._rekeying, self.ledger = parts
         self._wire()
 
     def _wire(self) -> None:
@@ -124,16 +106,13 @@ class FaustEngine:
 
     async def _rekey(self, events: list[Any]) -> None:
         """To the topic that has one site on one partition; delivered when it returns."""
-        outs = []
-        for message in (event.message for event in events):
-            where = f"{message.topic}/{message.partition}/{message.offset}"
-            site, key, value = forward(self._streams, message.value, where)
-            if site is not None:
-                at_ms = round(message.timestamp * 1000)
-                outs.append(Out(self._names.by_site, key, value, at_ms=at_ms))
-            elif not self._late_is_dropped:
-                outs.append(Out(self._names.late, key, value))
-        await (await self._send(outs))
+        found = (
+            self._rekeying.out(
+                each.value, each.partition, each.offset, round(each.timestamp * 1000)
+            )
+            for each in (event.message for event in events)
+        )
+        await (await self._send([out for out in found if out is not None]))
 
     async def _decide(self, events: list[Any]) -> None:
         await self.ledger.handle(

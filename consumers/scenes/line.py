@@ -44,8 +44,9 @@ class Source(Protocol):
 
 
 class Line:
-    """`work` hands a batch over; what it returns ends when the batch is safe. `taken` and `given`
-    are told of partitions that come, before their first record, and that go, after their last.
+    """`work` hands a batch over; what it returns ends when the batch is safe. The line calls
+    `taken` with partitions that come, before their first record, and `given` with those that go,
+    after their last.
     """
 
     def __init__(self, source: Source, work: Work, taken: Change, given: Change) -> None:

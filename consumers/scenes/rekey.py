@@ -1,7 +1,7 @@
 """From a record of the prediction topic to the topic it goes to next: its site's, or the late one.
 
-Rule: nothing is left out: what is no prediction or has no site goes to the late topic. No I/O.
-Owner: the Faust application.
+Rule: nothing is left out unless `scenes.late` is "drop": what is no prediction or has no site goes
+to the late topic. No I/O. Owner: the engine.
 """
 
 from base64 import b64encode
@@ -10,6 +10,8 @@ from typing import NamedTuple
 import msgspec
 
 from consumers.scenes.arrival import read_arrival
+from consumers.scenes.boundary import Out
+from consumers.scenes.names import Names
 from consumers.scenes.rules import Streams
 from schemas.errors import SchemaError
 from schemas.scene import encode_late
@@ -35,6 +37,23 @@ def forward(streams: Streams, value: bytes | None, where: str) -> Forward:
     if place is None:
         return Forward(None, arrival.stream.encode(), _late(arrival.id, "no_site", arrival.value))
     return Forward(place.site, place.site.encode(), arrival.value)
+
+
+class Rekey:
+    """Of one engine."""
+
+    def __init__(self, streams: Streams, names: Names, *, late_is_dropped: bool) -> None:
+        self._streams = streams
+        self._names = names
+        self._late_is_dropped = late_is_dropped
+
+    def out(self, value: bytes | None, partition: int, offset: int, at_ms: int) -> Out | None:
+        """The record of the next topic; None: there is none."""
+        where = f"{self._names.input}/{partition}/{offset}"
+        site, key, passed_on = forward(self._streams, value, where)
+        if site is not None:
+            return Out(self._names.by_site, key, passed_on, at_ms=at_ms)
+        return None if self._late_is_dropped else Out(self._names.late, key, passed_on)
 
 
 def _late(id: str, reason: str, record: bytes) -> bytes:

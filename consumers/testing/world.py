@@ -267,18 +267,6 @@ class World:
             weather,
             is_slow=self.troubles.broker,
         )
-        transactions = None
-        if era.terms.exactly_once:
-            outlets = SimulatedOutlets(
-                self._epochs,
-                source.owns,
-                lambda *landed: self._arrivals.land(source, era, *landed),
-                process,
-                weather,
-                self.history,
-                is_slow=self.troubles.broker,
-            )
-            transactions = Transactions(outlets, source)
         wiring = Wiring(
             era.settings,
             Adapters(
@@ -287,7 +275,7 @@ class World:
                 models[None],
                 sink,
                 self._clock,
-                transactions,
+                self._transactions(source, era, process),
                 results=SimulatedResults(self.results, process, weather),
                 models=others,
             ),
@@ -300,6 +288,22 @@ class World:
         self.workers.append(worker)
         self._eras_of[worker] = era
         return worker
+
+    def _transactions(
+        self, source: SimulatedSource, era: Era, process: Process
+    ) -> Transactions | None:
+        if not era.terms.exactly_once:
+            return None
+        outlets = SimulatedOutlets(
+            self._epochs,
+            source.owns,
+            lambda *landed: self._arrivals.land(source, era, *landed),
+            process,
+            self.weather,
+            self.history,
+            is_slow=self.troubles.broker,
+        )
+        return Transactions(outlets, source)
 
     def _ask(self, payloads: Sequence[Payload]) -> Answers:
         """One call: the answers of all payloads, as if they were one."""

@@ -1,6 +1,6 @@
 """The output topic: is every record in its place, and is every object answered to its end?
 
-Rule: of an object that is complete only its offset stays, in a range; an open one keeps its rows as
+Rule: of an object that is complete only its place stays (`done`); an open one keeps its rows as
 ranges. Records of one block pass by the few lines of `take`; whatever is not "the next row of the
 same object" takes the long way. Owner: the judge, which feeds records in offset order.
 """
@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Raw
 
-from consumers.core.ranges import END, Ranges
+from consumers.core.ranges import END
 from consumers.verify.asked import Asked, Want
+from consumers.verify.done import Done
 from consumers.verify.duplicates import Duplicates
 from consumers.verify.findings import Findings, Kind
 from consumers.verify.letters import About, Letters, Name
@@ -64,8 +65,7 @@ class Answers:
         self._sequences: dict[tuple[int, str], Sequence] = {}
         self._current: dict[int, Open] = {}
         self._open: dict[ObjectAt, Open] = {}
-        self._done = {partition: Ranges() for partition in asked}
-        self._partly: dict[tuple[int, int], set[int]] = {}
+        self.done = Done(asked)
 
     def take(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
         try:
@@ -152,7 +152,7 @@ class Answers:
             if self._of_rows and answer.error is None and answer.result.rows:
                 self._check_behind(partition, offset, at)
                 return
-        if self.is_done(at) or (
+        if at in self.done or (
             known and (row in known.seen or (row == END and known.end is not None))
         ):
             ends = answer.last or answer.row is None
@@ -186,7 +186,7 @@ class Answers:
             claims[-1] = claim
 
     def _check_behind(self, partition: int, offset: int, at: ObjectAt) -> None:
-        if not self.is_done(at):
+        if at not in self.done:
             text = (
                 f"the result of object {at.object_index} of offset {at.offset} is before its rows"
             )
@@ -245,7 +245,8 @@ class Answers:
                 self._tell("bad_end", partition, offset, f"{known.about}: {wrong}")
             known.end = answer.rows if answer.rows is not None else known.seen.stop
         if known.end is not None and not known.missing:
-            self._finish(known.at)
+            del self._open[known.at]
+            self.done.add(known.at)
 
     def _take_whole(self, known: Open, answer: Answer) -> None:
         """All rows at once: whether they are there is said when the result is looked at."""
@@ -263,37 +264,9 @@ class Answers:
             return f"its last record said that it has {known.end} rows"
         return None
 
-    def _finish(self, at: ObjectAt) -> None:
-        """Its rows, or its result, are on the topic to the end."""
-        del self._open[at]
-        message = (at.partition, at.offset)
-        objects = sum(want.is_ours for want in self._asked[at.partition].at(at.offset))
-        if objects > 1:
-            finished = self._partly.setdefault(message, set())
-            finished.add(at.object_index)
-            if len(finished) < objects:
-                return
-            del self._partly[message]
-        self._done[at.partition].add(at.offset, at.offset + 1)
-
-    def is_done(self, at: ObjectAt) -> bool:
-        if at.offset in self._done[at.partition]:
-            return True
-        return at.object_index in self._partly.get((at.partition, at.offset), ())
-
-    def is_message_done(self, partition: int, offset: int) -> bool:
-        return offset in self._done[partition]
-
     def undone(self, partition: int) -> Iterator[tuple[ObjectAt, Open | None]]:
         """Objects without a complete answer, in order; None for those without any."""
-        done = self._done[partition]
-        for start, stop, wants in self._asked[partition].spans():
-            for low, high in Ranges([(start, stop)]).minus(done):
-                for offset in range(low, high):
-                    for object_index in range(len(wants)):
-                        at = ObjectAt(partition, offset, object_index)
-                        if wants[object_index].is_ours and not self.is_done(at):
-                            yield at, self._open.get(at)
+        return ((at, self._open.get(at)) for at in self.done.missing(partition))
 
     def compare(self, partition: int, offset: int, _key: bytes | None, value: bytes | None) -> None:
         """A record of the second reading."""

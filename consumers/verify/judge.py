@@ -238,13 +238,13 @@ class Judge:
         return wanted[at.object_index] if at.object_index < len(wanted) else NO_REFERENCE[0]
 
     def _is_settled(self, at: ObjectAt) -> bool:
-        return at.offset >= self._scope.until[at.partition] or self._answers.is_done(at)
+        return at.offset >= self._scope.until[at.partition] or at in self._answers.done
 
     def _is_judged(self, about: About) -> bool:
         return about.offset < self._scope.until[about.partition]
 
     def _may_be_silent(self, about: About) -> bool:
-        return not self._scope.markers and not self._answers.is_message_done(
+        return not self._scope.markers and not self._answers.done.has_message(
             about.partition, about.offset
         )
 

@@ -68,7 +68,7 @@ def each(take: Take) -> Take:
         try:
             records = _decode_array(value)
         except NOT_JSON:
-            records = [Raw(value)]  # malformed, as it will be told
+            records = [Raw(value)]  # malformed: `take` finds and reports that
         for record in records:
             take(partition, offset, key, bytes(record))
 

@@ -155,7 +155,7 @@ def _as_scene(value: bytes) -> Scene | None:
         return None
 
 
-def told(found: Trace) -> Iterator[str]:
+def in_words(found: Trace) -> Iterator[str]:
     """For people, a line each."""
     answer, asked, scene = found.answer, found.asked, found.scene
     if asked is not None:

@@ -10,18 +10,15 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-import botocore.session
-
 from chaos_run import chain, plan, report, scenes
 from chaos_run.cutting import cutting
 from chaos_run.load import LINES
-from chaos_run.place import Place, crash, model_worker_pid
+from chaos_run.place import Place, crash, environ_of, model_worker_pid
 from chaos_run.poison import CUT
 from chaos_run.run import Outcome, chaos
 from realstack import layout, stack
@@ -114,34 +111,17 @@ async def _run(planned: plan.Plan, guarantee: str, records: str, folder: Path) -
 
 
 def _environ(guarantee: str, records: str) -> dict[str, str]:
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
-    exports = (line.removeprefix("export ").partition("=") for line in stack.exports())
-    ours = {name: value.strip("'") for name, _, value in exports}
-    ours |= {f"PENSTOCK_{name}": topic for name, topic in TOPICS.items()}
+    changes = TOPICS | {"KAFKA__GROUP": "chaos", "DELIVERY__GUARANTEE": guarantee}
     # Each worker serves its page on a port of its own choice.
-    ours |= {"PENSTOCK_HTTP__PORT": "0", "PENSTOCK_KAFKA__GROUP": "chaos"}
-    ours |= {"PENSTOCK_MODEL__REQUEST": "float32", "PENSTOCK_DELIVERY__GUARANTEE": guarantee}
+    changes |= {"HTTP__PORT": "0", "MODEL__REQUEST": "float32"}
     if records != "rows":
-        ours |= {"PENSTOCK_OUTPUT__RECORDS": records, "PENSTOCK_OUTPUT__OBJECTS": RESULTS}
-    return inherited | ours
+        changes |= {"OUTPUT__RECORDS": records, "OUTPUT__OBJECTS": RESULTS}
+    return environ_of(changes)
 
 
 def _prepare(place: Place) -> None:
-    command = [sys.executable, "-m", "consumers", "topics", "create"]
-    subprocess.run(
-        [*command, "--partitions", str(plan.PARTITIONS)],
-        env=dict(place.environ),
-        check=True,
-        capture_output=True,
-    )
-    settings = place.config.objects
-    client = botocore.session.get_session().create_client(
-        "s3",
-        endpoint_url=settings.endpoint_url,
-        region_name=settings.region,
-        aws_access_key_id=settings.key,
-        aws_secret_access_key=settings.secret,
-    )
+    place.penstock("topics", "create", "--partitions", str(plan.PARTITIONS))
+    client = place.s3()
     for bucket in (place.bucket, RESULTS_BUCKET):
         client.create_bucket(Bucket=bucket)
     client.close()

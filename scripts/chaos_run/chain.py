@@ -6,23 +6,18 @@ Rule: topics, group and bucket are its own, and gone at the end; nothing is harm
 
 import argparse
 import asyncio
-import os
-import time
 import uuid
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import botocore.session
 import orjson
-from aiokafka import AIOKafkaProducer
 
 from chaos_run.instants import JITTER_MS, PARTITIONS, REJECTED_EVERY, Shape, event_time
-from chaos_run.place import Place, crash, model_worker_pid
-from chaos_run.scenes import judged, penstock, placed
+from chaos_run.place import Place, crash, environ_of, model_worker_pid
+from chaos_run.scenes import judged, placed
+from chaos_run.speaking import add_options, instants, producing, settings_of, until
 from chaos_run.workers import Crew
-from consumers import config
-from consumers.adapters.kafka_client import connection
 from consumers.adapters.kafka_topics import delete_topics
 from consumers.errors import EXIT_CHECK_FAILED, EXIT_DONE
 from consumers.scenes.names import names
@@ -40,11 +35,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "the running stack (scripts/stack up); then `penstock verify --scenes` and an oracle.",
     )
     parser.add_argument("--chain", action="store_true")
-    parser.add_argument("--seconds", type=int, default=300, help="default 300")
-    parser.add_argument("--sites", type=int, default=8, help="default 8")
-    parser.add_argument("--members", type=int, default=8, help="of a site; default 8")
-    parser.add_argument("--hz", type=int, default=20, help="default 20")
-    parser.add_argument("--engine", choices=["penstock", "faust"], default="penstock")
+    add_options(parser, seconds=300)
     return parser.parse_args(arguments)
 
 
@@ -57,9 +48,6 @@ def main(arguments: list[str]) -> int:
 
 
 def _environ(options: argparse.Namespace, shape: Shape, name: str) -> dict[str, str]:
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
-    exports = (line.removeprefix("export ").partition("=") for line in stack.exports())
-    ours = {key: value.strip("'") for key, _, value in exports if "__" in key}
     changes = {
         "KAFKA__INPUT_TOPIC": f"{name}-refs",
         "KAFKA__GROUP": name,
@@ -72,13 +60,8 @@ def _environ(options: argparse.Namespace, shape: Shape, name: str) -> dict[str, 
         "SCENES__TOPIC": f"{name}-scenes",
         "SCENES__LATE_TOPIC": f"{name}-late",
         "SCENES__GROUP": f"{name}-scenes",
-        "SCENES__ENGINE": options.engine,
-        "SCENES__PERIOD_MS": str(shape.period_ms),
-        "SCENES__TOLERANCE_MS": str(shape.period_ms // 2),
-        "SCENES__MEMBERS": orjson.dumps(shape.members_of()).decode(),
-        "HTTP__PORT": "0",
     }
-    return inherited | ours | {f"PENSTOCK_{key}": value for key, value in changes.items()}
+    return environ_of(changes | settings_of(options, shape), lambda name: "__" in name)
 
 
 async def _run(options: argparse.Namespace, shape: Shape, folder: Path) -> bool:
@@ -86,7 +69,7 @@ async def _run(options: argparse.Namespace, shape: Shape, folder: Path) -> bool:
     environ = _environ(options, shape, name)
     place = Place(environ, name, folder, model_worker_pid, stack.restart, crash)
     for of_scenes in ([], ["--scenes"]):
-        penstock(environ, "topics", "create", *of_scenes, "--partitions", str(PARTITIONS))
+        place.penstock("topics", "create", *of_scenes, "--partitions", str(PARTITIONS))
     store = _store(place, shape)
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -111,14 +94,7 @@ async def _run(options: argparse.Namespace, shape: Shape, folder: Path) -> bool:
 
 def _store(place: Place, shape: Shape) -> Any:
     """An object a stream, and one whose row is bad."""
-    settings = place.config.objects
-    client = botocore.session.get_session().create_client(
-        "s3",
-        endpoint_url=settings.endpoint_url,
-        region_name=settings.region,
-        aws_access_key_id=settings.key,
-        aws_secret_access_key=settings.secret,
-    )
+    client = place.s3()
     client.create_bucket(Bucket=place.bucket)
     for number, (site, member) in enumerate(shape.streams()):
         row = ",".join(str(number + column) for column in range(COLUMNS))
@@ -136,19 +112,13 @@ def _remove(client: Any, bucket: str) -> None:
 
 
 async def _announce(place: Place, shape: Shape, seconds: int) -> None:
-    """Open loop: what could not be sent in time is sent late."""
-    cfg: config.Config = place.config
-    producer = AIOKafkaProducer(**connection(cfg.kafka), enable_idempotence=True)
-    await producer.start()
-    try:
-        began_ms = int(time.time() * 1000) // shape.period_ms * shape.period_ms
-        for instant in range(seconds * shape.hz):
-            instant_ms = began_ms + instant * shape.period_ms
+    kafka = place.config.kafka
+    async with producing(kafka) as producer:
+        for instant, instant_ms in instants(shape, seconds):
             for number, (site, member) in enumerate(shape.streams()):
                 if not shape.speaks(number, instant * shape.period_ms):
                     continue
-                due_ms = instant_ms + number * JITTER_MS // len(shape.streams())
-                await asyncio.sleep(due_ms / 1000 - time.time())
+                await until(instant_ms + number * JITTER_MS // len(shape.streams()))
                 is_bad = (instant + number) % REJECTED_EVERY == 0
                 reference = {
                     "bucket": place.bucket,
@@ -157,8 +127,5 @@ async def _announce(place: Place, shape: Shape, seconds: int) -> None:
                     "event_time": event_time(instant_ms, number),
                 }
                 await producer.send(
-                    cfg.kafka.input_topic, orjson.dumps(reference), partition=number % PARTITIONS
+                    kafka.input_topic, orjson.dumps(reference), partition=number % PARTITIONS
                 )
-        await producer.flush()
-    finally:
-        await producer.stop()

@@ -8,10 +8,8 @@ import asyncio
 import gzip
 import io
 import tarfile
-from typing import Any
 
 import aiohttp
-import botocore.session
 import msgspec
 import numpy as np
 
@@ -82,14 +80,7 @@ async def make_pool(place: Place) -> Pool:
 
 
 async def store(place: Place, pool: Pool, plan: Plan) -> None:
-    settings = place.config.objects
-    client: Any = botocore.session.get_session().create_client(
-        "s3",
-        endpoint_url=settings.endpoint_url,
-        region_name=settings.region or "us-east-1",
-        aws_access_key_id=settings.key,
-        aws_secret_access_key=settings.secret,
-    )
+    client = place.s3()
 
     def put_all() -> None:
         for one in plan.objects:

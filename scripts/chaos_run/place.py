@@ -6,14 +6,17 @@ Rule: what makes a place has made its topics (with `plan.PARTITIONS` partitions)
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from consumers import config
-from realstack import layout, stack
+from consumers.errors import EXIT_CHECK_FAILED, EXIT_DONE
+from realstack import layout, s3, stack
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,24 @@ class Place:
     def config(self) -> config.Config:
         return config.load(environ=self.environ)
 
+    def s3(self) -> Any:
+        """A client of the object store; the caller closes it."""
+        objects = self.config.objects
+        return s3.client(objects.endpoint_url, objects.key, objects.secret, objects.region)
+
+    def penstock(self, *arguments: str) -> tuple[int, str]:
+        """The code and the output of a command. Blocks; raises where it is no verdict."""
+        answer = subprocess.run(
+            [sys.executable, "-m", "consumers", *arguments],
+            env=dict(self.environ),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if answer.returncode not in (EXIT_DONE, EXIT_CHECK_FAILED):
+            raise RuntimeError(f"penstock {arguments[0]}: {answer.returncode}: {answer.stderr}")
+        return answer.returncode, answer.stdout
+
     @property
     def is_exactly_once(self) -> bool:
         return self.config.delivery.guarantee == "exactly_once"
@@ -42,6 +63,18 @@ class Place:
     def isolation(self) -> str:
         """How readers of the output topic read."""
         return "read_committed" if self.is_exactly_once else "read_uncommitted"
+
+
+def environ_of(
+    changes: Mapping[str, str], is_taken: Callable[[str], bool] = lambda name: True
+) -> dict[str, str]:
+    """A worker's variables: those of the stack that are taken, by name, and `SECTION__KEY` over
+    them; none of the caller's own settings.
+    """
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+    exports = (line.removeprefix("export ").partition("=") for line in stack.exports())
+    ours = {name: value.strip("'") for name, _, value in exports if is_taken(name)}
+    return inherited | ours | {f"PENSTOCK_{name}": value for name, value in changes.items()}
 
 
 def model_worker_pid() -> int | None:

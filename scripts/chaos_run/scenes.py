@@ -10,12 +10,9 @@ import asyncio
 import os
 import random
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,10 +22,10 @@ from aiokafka.errors import KafkaTimeoutError
 
 from chaos_run import oracle
 from chaos_run.instants import PARTITIONS, Shape, said_at
-from chaos_run.place import Place, crash, model_worker_pid
+from chaos_run.place import Place, crash, environ_of, model_worker_pid
+from chaos_run.speaking import add_options, instants, producing, settings_of, until
 from chaos_run.workers import Crew, Worker
 from consumers import config
-from consumers.adapters.kafka_client import connection
 from consumers.adapters.kafka_reader import open_reader
 from consumers.errors import EXIT_CHECK_FAILED, EXIT_DONE
 from realstack import stack
@@ -51,11 +48,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "verify --scenes` and an oracle. It runs a broker of its own.",
     )
     parser.add_argument("--scenes", action="store_true")
-    parser.add_argument("--seconds", type=int, default=120, help="default 120")
-    parser.add_argument("--sites", type=int, default=8, help="default 8")
-    parser.add_argument("--members", type=int, default=8, help="of a site; default 8")
-    parser.add_argument("--hz", type=int, default=20, help="default 20")
-    parser.add_argument("--engine", choices=["penstock", "faust"], default="penstock")
+    add_options(parser, seconds=120)
     parser.add_argument("--seed", type=int, help="of the faults; random if not given")
     return parser.parse_args(arguments)
 
@@ -79,24 +72,11 @@ def main(arguments: list[str]) -> int:
     return EXIT_DONE if well else EXIT_CHECK_FAILED
 
 
-def _environ(options: argparse.Namespace, shape: Shape) -> dict[str, str]:
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
-    servers = next(line for line in stack.exports() if "BOOTSTRAP" in line).partition("=")[2]
-    ours = {
-        "KAFKA__BOOTSTRAP_SERVERS": servers.strip("'"),
-        "SCENES__ENGINE": options.engine,
-        "SCENES__PERIOD_MS": str(shape.period_ms),
-        "SCENES__TOLERANCE_MS": str(shape.period_ms // 2),
-        "SCENES__MEMBERS": orjson.dumps(shape.members_of()).decode(),
-        "HTTP__PORT": "0",
-    }
-    return inherited | {f"PENSTOCK_{name}": value for name, value in ours.items()}
-
-
 async def _run(options: argparse.Namespace, chance: random.Random, folder: Path) -> bool:
     shape = Shape(options.sites, options.members, options.hz)
-    place = Place(_environ(options, shape), "", folder, model_worker_pid, stack.restart, crash)
-    penstock(place.environ, "topics", "create", "--scenes", "--partitions", str(PARTITIONS))
+    environ = environ_of(settings_of(options, shape), lambda name: "BOOTSTRAP" in name)
+    place = Place(environ, "", folder, model_worker_pid, stack.restart, crash)
+    place.penstock("topics", "create", "--scenes", "--partitions", str(PARTITIONS))
     struck: Counter[str] = Counter()
     async with asyncio.TaskGroup() as tasks:
         crew = Crew(place, tasks, "scenes")
@@ -115,19 +95,11 @@ async def _run(options: argparse.Namespace, chance: random.Random, folder: Path)
 
 
 async def _speak(cfg: config.Config, shape: Shape, seconds: int) -> None:
-    """Open loop: what could not be sent in time is sent late."""
-    producer = AIOKafkaProducer(**connection(cfg.kafka), enable_idempotence=True)
-    await producer.start()
-    try:
-        began_ms = int(time.time() * 1000) // shape.period_ms * shape.period_ms
-        for instant in range(seconds * shape.hz):
-            instant_ms = began_ms + instant * shape.period_ms
+    async with producing(cfg.kafka) as producer:
+        for instant, instant_ms in instants(shape, seconds):
             for delay, partition, stream, value in sorted(said_at(instant, instant_ms, shape)):
-                await asyncio.sleep((instant_ms + delay) / 1000 - time.time())
+                await until(instant_ms + delay)
                 await _send(producer, cfg.scenes.input_topic, stream.encode(), value, partition)
-        await producer.flush()
-    finally:
-        await producer.stop()
 
 
 async def _send(
@@ -204,12 +176,4 @@ async def judged(place: Place, shape: Shape) -> bool:
 
 
 def _verify(place: Place) -> tuple[int, str]:
-    return penstock(place.environ, "verify", "--scenes")
-
-
-def penstock(environ: Mapping[str, str], *arguments: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "consumers", *arguments]
-    answer = subprocess.run(command, env=dict(environ), capture_output=True, text=True, check=False)
-    if answer.returncode not in (EXIT_DONE, EXIT_CHECK_FAILED):
-        raise RuntimeError(f"penstock {arguments[0]}: {answer.returncode}: {answer.stderr}")
-    return answer.returncode, answer.stdout
+    return place.penstock("verify", "--scenes")

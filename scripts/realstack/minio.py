@@ -5,9 +5,8 @@ from pathlib import Path
 
 import botocore.config
 import botocore.exceptions
-import botocore.session
 
-from realstack import layout
+from realstack import layout, s3
 from realstack.errors import NotReady
 from realstack.prerequisites import run
 from realstack.service import Launch, Ports
@@ -58,16 +57,10 @@ class Minio:
 
     def probe(self, ports: Ports) -> None:
         # One attempt, and not the client's own retries: the caller asks again.
-        client = botocore.session.get_session().create_client(
-            "s3",
-            endpoint_url=f"http://127.0.0.1:{ports['minio']}",
-            region_name=REGION,
-            aws_access_key_id=KEY,
-            aws_secret_access_key=SECRET,
-            config=botocore.config.Config(
-                retries={"total_max_attempts": 1}, connect_timeout=1, read_timeout=5
-            ),
+        once = botocore.config.Config(
+            retries={"total_max_attempts": 1}, connect_timeout=1, read_timeout=5
         )
+        client = s3.client(f"http://127.0.0.1:{ports['minio']}", KEY, SECRET, REGION, config=once)
         try:
             buckets = {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}
             for bucket in {BUCKET, PROBE_BUCKET} - buckets:

@@ -12,11 +12,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
-import botocore.session
 import pytest
 import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from realstack import s3 as s3_store
 from tests.support.job import Job
 from tests.support.loads import Load
 from tests.support.model_proxy import ModelProxy, proxy_of
@@ -125,13 +125,7 @@ async def proxy(services: Services) -> AsyncIterator[ModelProxy]:
 @pytest.fixture
 def s3(services: Services) -> Iterator[Any]:
     """A client of the object store that is none of ours."""
-    client = botocore.session.get_session().create_client(
-        "s3",
-        endpoint_url=services.endpoint_url,
-        region_name=services.region,
-        aws_access_key_id=services.key,
-        aws_secret_access_key=services.secret,
-    )
+    client = s3_store.client(services.endpoint_url, services.key, services.secret, services.region)
     yield client
     client.close()
 

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import botocore.session
 import msgspec
 import pytest
 
@@ -16,6 +15,7 @@ from consumers.adapters.model_torchserve import TorchServeModel
 from consumers.adapters.objects_direct import DirectObjects
 from consumers.adapters.objects_obstore import ObstoreObjects
 from consumers.ports import Location
+from realstack import s3
 from tests.support import secured
 from tests.support.loads import csv
 from tests.support.reference_model import random_rows
@@ -61,14 +61,7 @@ def store(
 ) -> str:
     """A MinIO with one object, `a.csv`."""
     url = cleanup.enter_context(secured.minio(authority, tmp_path_factory.mktemp("minio")))
-    client = botocore.session.get_session().create_client(
-        "s3",
-        endpoint_url=url,
-        region_name="us-east-1",
-        aws_access_key_id=STORE_KEY,
-        aws_secret_access_key=STORE_SECRET,
-        verify=str(authority.cafile),
-    )
+    client = s3.client(url, STORE_KEY, STORE_SECRET, verify=str(authority.cafile))
     client.create_bucket(Bucket=BUCKET)
     client.put_object(Bucket=BUCKET, Key="a.csv", Body=csv(random_rows(5)))
     client.close()
@@ -310,7 +303,7 @@ async def test_small_objects_are_read_by_the_lighter_client_over_tls_too(
         secret=STORE_SECRET,
         ssl_cafile=str(authority.cafile),
     )
-    # Whoever asks the client behind is refused.
+    # A request to the client behind it is refused.
     behind = ObstoreObjects(msgspec.structs.replace(by_keys, secret=WRONG))
     objects = DirectObjects(behind, by_keys)
     body = await objects.open(Location(BUCKET, "a.csv"))

@@ -1,0 +1,105 @@
+"""How obstore reaches a bucket: addresses, certificates, credentials.
+
+Rule: reads are repeated by the caller and writes here; credentials are asked for when none are
+fresh. Owner: the clients that read and write through obstore.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import BotoCoreError
+from botocore.session import Session
+from obstore.store import S3Store
+
+from consumers import config
+from consumers.adapters.certificates import authorities
+from consumers.adapters.objects_common import (
+    CONNECT_TIMEOUT_S,
+    DEFAULT_REGION,
+    check_credentials,
+    no_credentials,
+)
+from consumers.adapters.objects_s3_access import address_of, is_virtual
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Credential
+
+# obstore's 30 s for a whole transfer would cut off a body that waits for room; silence is limited.
+WHOLE_TRANSFER: Final = timedelta(days=1)
+# botocore renews credentials that have less left, so whatever it hands out lasts as long.
+CREDENTIALS_LAST: Final = timedelta(minutes=10)
+
+# From a bucket's name to its store.
+Buckets = Callable[[str], "ObjectStore"]
+
+
+def client_options(settings: config.Access, section: str, read_timeout_s: float) -> "ClientConfig":
+    """Of every cloud's client."""
+    options: ClientConfig = {
+        "allow_http": (settings.endpoint_url or "").startswith("http:"),
+        "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
+        "read_timeout": timedelta(seconds=read_timeout_s),
+        "timeout": WHOLE_TRANSFER,
+    }
+    if settings.ssl_cafile:
+        options["root_certificate"] = authorities(settings.ssl_cafile, f"{section}.ssl_cafile")
+    return options
+
+
+def s3_buckets(
+    settings: config.Access,
+    section: str,
+    read_timeout_s: float,
+    retries: "RetryConfig | None" = None,
+) -> Buckets:
+    """How to reach a bucket: as configured, with botocore's chain where keys are not. Reads are
+    repeated by the caller, writes by `retries`.
+    """
+    check_credentials(settings, section)
+    try:
+        session = Session(profile=settings.profile)
+        region = settings.region or session.get_config_variable("region") or DEFAULT_REGION
+        credentials = None if settings.anon else _credentials(settings, session, section)
+    except BotoCoreError as error:
+        raise no_credentials(error, section) from None
+    options: Any = {"region": region, "skip_signature": settings.anon}
+    of_client = client_options(settings, section, read_timeout_s)
+
+    def reach(bucket: str) -> S3Store:
+        in_host = is_virtual(settings, bucket)
+        more: Any = {"virtual_hosted_style_request": in_host}
+        if settings.endpoint_url:
+            host_url, path = address_of(settings, region, bucket)
+            more["endpoint"] = host_url + path if in_host else settings.endpoint_url
+        return S3Store(
+            bucket,
+            config=options | more,
+            credential_provider=credentials,
+            client_options=of_client,
+            retry_config=retries or {"max_retries": 0},
+        )
+
+    return reach
+
+
+def _credentials(
+    settings: config.Access, session: Session, section: str
+) -> "Callable[[], S3Credential]":
+    """Asked when none are fresh; never the environment's token beside configured keys."""
+    if settings.key is not None and settings.secret is not None:
+        session.set_credentials(settings.key, settings.secret, settings.token)
+    source = session.get_credentials()
+    if source is None:
+        raise no_credentials("no credentials found", section)
+
+    def fresh() -> "S3Credential":
+        frozen = source.get_frozen_credentials()
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": datetime.now(UTC) + CREDENTIALS_LAST,
+        }
+
+    return fresh

@@ -1,0 +1,51 @@
+"""Which objects are answered to their end, and which are not.
+
+Rule: of a message whose objects are all complete only its offset stays, in a range; of the others
+the complete objects are kept by number. Owner: the answers, which say when one is complete.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from consumers.core.ranges import Ranges
+from consumers.verify.asked import Asked
+from consumers.verify.repeats import ObjectAt
+
+
+class Done:
+    """`add` each complete object once."""
+
+    def __init__(self, asked: Mapping[int, Asked]) -> None:
+        self._asked = asked
+        self._messages = {partition: Ranges() for partition in asked}
+        self._partly: dict[tuple[int, int], set[int]] = {}
+
+    def add(self, at: ObjectAt) -> None:
+        """Its rows, or its result, are on the topic to the end."""
+        message = (at.partition, at.offset)
+        objects = sum(want.is_ours for want in self._asked[at.partition].at(at.offset))
+        if objects > 1:
+            finished = self._partly.setdefault(message, set())
+            finished.add(at.object_index)
+            if len(finished) < objects:
+                return
+            del self._partly[message]
+        self._messages[at.partition].add(at.offset, at.offset + 1)
+
+    def __contains__(self, at: ObjectAt) -> bool:
+        if at.offset in self._messages[at.partition]:
+            return True
+        return at.object_index in self._partly.get((at.partition, at.offset), ())
+
+    def has_message(self, partition: int, offset: int) -> bool:
+        return offset in self._messages[partition]
+
+    def missing(self, partition: int) -> Iterator[ObjectAt]:
+        """Those that are asked for and not complete, in order."""
+        complete = self._messages[partition]
+        for start, stop, wants in self._asked[partition].spans():
+            for low, high in Ranges([(start, stop)]).minus(complete):
+                for offset in range(low, high):
+                    for index, want in enumerate(wants):
+                        at = ObjectAt(partition, offset, index)
+                        if want.is_ours and at not in self:
+                            yield at

@@ -1,0 +1,59 @@
+"""What the runs of scenes have in common: their options, their settings and the load.
+
+Rule: the load is open: what could not be sent in time is sent late, never left out. Owner: the run.
+"""
+
+import argparse
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import orjson
+from aiokafka import AIOKafkaProducer
+
+from chaos_run.instants import Shape
+from consumers import config
+from consumers.adapters.kafka_client import connection
+
+
+def add_options(parser: argparse.ArgumentParser, *, seconds: int) -> None:
+    parser.add_argument("--seconds", type=int, default=seconds, help=f"default {seconds}")
+    parser.add_argument("--sites", type=int, default=8, help="default 8")
+    parser.add_argument("--members", type=int, default=8, help="of a site; default 8")
+    parser.add_argument("--hz", type=int, default=20, help="default 20")
+    parser.add_argument("--engine", choices=["penstock", "faust"], default="penstock")
+
+
+def settings_of(options: argparse.Namespace, shape: Shape) -> dict[str, str]:
+    """Of a scenes worker, as `SECTION__KEY`."""
+    return {
+        "SCENES__ENGINE": options.engine,
+        "SCENES__PERIOD_MS": str(shape.period_ms),
+        "SCENES__TOLERANCE_MS": str(shape.period_ms // 2),
+        "SCENES__MEMBERS": orjson.dumps(shape.members_of()).decode(),
+        "HTTP__PORT": "0",
+    }
+
+
+@asynccontextmanager
+async def producing(kafka: config.Kafka) -> AsyncIterator[AIOKafkaProducer]:
+    """At the end all is delivered."""
+    producer = AIOKafkaProducer(**connection(kafka), enable_idempotence=True)
+    await producer.start()
+    try:
+        yield producer
+        await producer.flush()
+    finally:
+        await producer.stop()
+
+
+def instants(shape: Shape, seconds: int) -> Iterator[tuple[int, int]]:
+    """The number of each, and its time in epoch milliseconds, from now on."""
+    began_ms = int(time.time() * 1000) // shape.period_ms * shape.period_ms
+    for instant in range(seconds * shape.hz):
+        yield instant, began_ms + instant * shape.period_ms
+
+
+async def until(due_ms: float) -> None:
+    await asyncio.sleep(due_ms / 1000 - time.time())
