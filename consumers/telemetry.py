@@ -19,7 +19,7 @@ MODEL_OUTCOMES = ("answered", "refused", "overloaded", "worker_died", "unreachab
 
 
 class CallsTelemetry(Protocol):
-    """What is told of the calls to one model."""
+    """Metrics of the calls to one model, updated by its callers."""
 
     def call_answered(self, took_s: float) -> None: ...
 

@@ -73,7 +73,7 @@ class Shared:
         name: str,
         server: Model,
         terms: ModelTerms,
-        told: CallsTelemetry,
+        telemetry: CallsTelemetry,
         away: Outage,
     ) -> Track:
         """Of one model; None: the default one."""
@@ -93,7 +93,7 @@ class Shared:
             terms.canary,
             terms.callers,
             clock,
-            told,
+            telemetry,
             away,
             self.jitter,
             is_alone=self.is_alone,

@@ -211,7 +211,7 @@ class Wiring:
         settings, adapters = self.settings, self.adapters
         patience_s, clock = settings.patience_s, adapters.clock
         names = [settings.labels.model, *settings.models]
-        told = self.telemetry.of_models(names) if settings.models else {}
+        per_model = self.telemetry.of_models(names) if settings.models else {}
         servers: dict[str | None, Model] = {None: adapters.model}
         servers.update(adapters.models)
         shared = Shared(
@@ -235,9 +235,9 @@ class Wiring:
                 name,
                 servers[model],
                 terms,
-                told.get(name, self.telemetry),
+                per_model.get(name, self.telemetry),
                 self._outage(
-                    f"model server of {name}" if told else "model server", clock, patience_s
+                    f"model server of {name}" if per_model else "model server", clock, patience_s
                 ),
             )
             for name, (model, terms) in zip(names, settings.terms.items(), strict=True)

@@ -155,14 +155,14 @@ def of_google_object(value: bytes) -> Iterator[Reference]:
 
 def of_attributes(attributes: bytes) -> Iterator[Reference]:
     """Of a Pub/Sub message, which name the object whatever its payload."""
-    told = _attributes.decode(attributes)
-    if told.event_type in _FINALIZED:
+    named = _attributes.decode(attributes)
+    if named.event_type in _FINALIZED:
         yield Reference(
             store="gs",
-            bucket=told.bucket_id,
-            key=told.object_id,
-            event_time=told.event_time,
-            version_id=told.object_generation,
+            bucket=named.bucket_id,
+            key=named.object_id,
+            event_time=named.event_time,
+            version_id=named.object_generation,
         )
 
 

@@ -1,4 +1,4 @@
-"""docker-compose.yml, as far as it can be told without an engine."""
+"""docker-compose.yml, as far as it can be checked without an engine."""
 
 import shutil
 import subprocess

@@ -122,8 +122,8 @@ def test_every_key_is_documented_with_its_default() -> None:
 def test_every_key_of_a_named_section_is_documented_with_its_default() -> None:
     for name, kind in config.NAMED.items():
         rows = table(section(DOCS / "configuration.md", f"`{name}`"))
-        told = {key: default for key, default, *_ in rows}
-        assert told == {key.name: _default(key) for key in msgspec.structs.fields(kind)}
+        documented = {key: default for key, default, *_ in rows}
+        assert documented == {key.name: _default(key) for key in msgspec.structs.fields(kind)}
 
 
 def _default(key: msgspec.structs.FieldInfo) -> str:
@@ -136,8 +136,8 @@ def test_every_choice_of_a_key_is_named_where_the_key_is() -> None:
     for name, kind in config.SECTIONS.items():
         rows = {key: text for key, *text in table(section(DOCS / "configuration.md", f"`{name}`"))}
         for key, hint in get_type_hints(kind).items():
-            told = set(_INLINE_CODE.findall(f"`{rows[key][0]}` {rows[key][1]}"))
-            assert set(choices(hint)) <= told, f"{name}.{key}"
+            documented = set(_INLINE_CODE.findall(f"`{rows[key][0]}` {rows[key][1]}"))
+            assert set(choices(hint)) <= documented, f"{name}.{key}"
 
 
 def test_the_readme_names_true_defaults() -> None:

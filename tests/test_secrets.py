@@ -53,7 +53,7 @@ async def echo() -> AsyncIterator[str]:
 
 
 async def said_by(*arguments: str, settings: dict[str, str]) -> tuple[int, str]:
-    """Exit code and all output of a command; one that waits for a service is told to stop."""
+    """Exit code and all output of a command; one that waits for a service gets a signal to stop."""
     variables = {f"PENSTOCK_{name}": value for name, value in (SECRETS | settings).items()}
     process = await asyncio.create_subprocess_exec(
         sys.executable,

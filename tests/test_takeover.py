@@ -235,7 +235,9 @@ async def test_a_stopped_line_says_so_in_its_last_transaction() -> None:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_whatever_fails_and_whoever_comes_between_each_row_is_there_once(seed: int) -> None:
+def test_each_row_is_there_once_though_calls_fail_and_another_owner_comes_between(
+    seed: int,
+) -> None:
     @virtual_time
     async def scenario() -> None:
         drawn = Random(seed)

@@ -90,7 +90,7 @@ class ConfluentSource:
         self._rebalance = rebalance
         self._thread = CallThread("kafka")
         with translated("the start of the consumer"):
-            self._consumer = Consumer(self._told())
+            self._consumer = Consumer(self._options())
         self._questions = Questions(
             self._consumer, self._thread, self._group, self._topic, self._timeout_s
         )
@@ -100,7 +100,7 @@ class ConfluentSource:
                 [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke
             )
 
-    def _told(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, Any]:
         settings = self._settings
         return connection(settings) | {
             "group.id": settings.group,

@@ -53,7 +53,7 @@ class Places:
     async def starts(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         """As `committed`, asked until it is answered: `kafka.timeout_ms` may pass over it."""
         began_s = _now_s()
-        told = False
+        is_logged = False
         while partitions and not self._member.has_stopped:
             try:
                 return await self._member.committed(partitions)
@@ -63,9 +63,9 @@ class Places:
                         f"Kafka did not say for {self._timeout_s:g} s where the group is: {error}",
                         exit_code=EXIT_UNREACHABLE,
                     ) from error
-                if not told:
+                if not is_logged:
                     log.warning("asked again, for up to %g s: %s", self._timeout_s, error)
-                    told = True
+                    is_logged = True
                 await asyncio.sleep(ASK_AGAIN_S)
         return {}
 

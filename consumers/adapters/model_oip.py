@@ -127,8 +127,8 @@ class OipModel:
 
     async def _look(self) -> Signature:
         """Ask what the model takes. Raises `Fatal` for what no row of ours could fit."""
-        told = await self._wire.describe()
-        known = signature(told.metadata, told.limits, self._settings)
+        described = await self._wire.describe()
+        known = signature(described.metadata, described.limits, self._settings)
         self._check_rows(known)
         self._known = known
         self._looked_s = asyncio.get_running_loop().time()

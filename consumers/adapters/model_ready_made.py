@@ -56,8 +56,8 @@ async def ready_made(settings: config.Model, payloads: Sequence[Payload]) -> Rea
 
 
 async def _of_wire(settings: config.Model, wire: Wire, payloads: Sequence[Payload]) -> ReadyMade:
-    told = await wire.describe()
-    known = signature(told.metadata, told.limits, settings)
+    described = await wire.describe()
+    known = signature(described.metadata, described.limits, settings)
     filled = [fill(known, [payload]) for payload in payloads]
     # What the server takes is known for certain after the first answer.
     await wire.infer(filled[0], "first", known.outputs)

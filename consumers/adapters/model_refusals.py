@@ -91,9 +91,9 @@ def complaint(raw: bytes) -> str:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return excerpt(raw)
-    told = document if isinstance(document, dict) else {}
+    fields = document if isinstance(document, dict) else {}
     for name in _COMPLAINTS:
-        said = told.get(name)
+        said = fields.get(name)
         said = said.get("message") if isinstance(said, dict) else said
         if isinstance(said, str) and said:
             return clean(said)

@@ -73,10 +73,10 @@ async def wanted(cfg: config.Config) -> Signature | None:
         return None
     wire = open_wire(cfg.model)
     try:
-        told = await wire.describe()
+        described = await wire.describe()
     finally:
         await wire.aclose()
-    return signature(told.metadata, told.limits, cfg.model)
+    return signature(described.metadata, described.limits, cfg.model)
 
 
 async def advice(cfg: config.Config) -> str | None:

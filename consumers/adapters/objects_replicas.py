@@ -68,7 +68,7 @@ class ReplicatedObjects:
         return self._copies[0].objects.list(bucket, pattern, store)
 
     async def aclose(self) -> None:
-        """The clients are closed by whoever made them: a replica is a store for itself, too."""
+        """Closes nothing: each copy is a store by its own name, too, and `Stores` closes it."""
 
     async def _ask(
         self,

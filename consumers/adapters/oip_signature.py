@@ -90,8 +90,8 @@ def signature(metadata: Mapping[str, Any], limits: Any, settings: config.Model) 
                 f"{', '.join(DTYPES)} and {BYTES}",
                 exit_code=EXIT_USAGE,
             )
-    told = limits.get("max_batch_size") if isinstance(limits, dict) else None
-    most_rows = told if isinstance(told, int) and told > 0 else fixed_rows
+    limit = limits.get("max_batch_size") if isinstance(limits, dict) else None
+    most_rows = limit if isinstance(limit, int) and limit > 0 else fixed_rows
     return Signature(inputs, tuple(settings.outputs or ()), most_rows)
 
 
@@ -101,8 +101,8 @@ def _inputs(
     if settings.inputs:
         return tuple(map(written, settings.inputs)), None
     tensors, batches = [], set()
-    told = metadata.get("inputs")
-    for one in told if isinstance(told, list) else ():
+    described = metadata.get("inputs")
+    for one in described if isinstance(described, list) else ():
         name, datatype, shape = _tensor(one, settings)
         batches.add(shape[0] if shape else -1)
         tensors.append(Tensor(name, datatype, shape[1:]))
@@ -117,9 +117,13 @@ def _inputs(
     return tuple(tensors), 1 if fixed else None
 
 
-def _tensor(told: Any, settings: config.Model) -> tuple[str, str, tuple[int, ...]]:
+def _tensor(described: Any, settings: config.Model) -> tuple[str, str, tuple[int, ...]]:
     try:
-        return str(told["name"]), str(told["datatype"]), tuple(map(int, told["shape"]))
+        return (
+            str(described["name"]),
+            str(described["datatype"]),
+            tuple(map(int, described["shape"])),
+        )
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise Fatal(
             f"the server's description of the model {settings.name} cannot be read ({error!r}); "

@@ -75,31 +75,31 @@ class GrpcWire:
 
     async def describe(self) -> Description:
         try:
-            told = await self._call("ModelMetadata", self._names, LOOK_S)
+            metadata = await self._call("ModelMetadata", self._names, LOOK_S)
         except Fatal:
             if not self._settings.inputs:
                 raise
             return Description({}, await self._limits())
         inputs = [
             {"name": one.name, "datatype": one.datatype, "shape": list(one.shape)}
-            for one in told.inputs
+            for one in metadata.inputs
         ]
         return Description({"inputs": inputs}, await self._limits())
 
     async def _limits(self) -> dict[str, Any]:
         """Triton's; others do not know the call."""
         try:
-            told = await self._call("ModelConfig", self._names, LOOK_S)
+            known = await self._call("ModelConfig", self._names, LOOK_S)
         except (Fatal, Poison):
             return {}
-        return {"max_batch_size": told.config.max_batch_size}
+        return {"max_batch_size": known.config.max_batch_size}
 
     async def check_ready(self) -> None:
         try:
-            told = await self._call("ModelReady", self._names, LOOK_S)
+            state = await self._call("ModelReady", self._names, LOOK_S)
         except Poison as error:
             raise of_server(error) from None
-        if not told.ready:
+        if not state.ready:
             raise of_server(Poison("unavailable", f"{self._target}: the model is not ready"))
 
     async def infer(

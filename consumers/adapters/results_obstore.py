@@ -118,8 +118,8 @@ class ObstoreUpload:
         sending, self._sending = self._sending, None
         if sending is None or sending.done():
             return
-        # A transfer that is cancelled would leave its parts in the store; one that is told the end
-        # is a failure takes them back.
+        # A transfer that is cancelled leaves its parts in the store; one whose source fails deletes
+        # them, so the source is made to fail.
         self._next = _End.GIVEN_UP
         self._changed.set()
         await asyncio.wait([sending], timeout=ABORT_S)

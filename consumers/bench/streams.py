@@ -157,11 +157,11 @@ class _Search:
         )
         trial = await run_trial(self._cfg, self._config_path, task)
         self.trials.append(trial)
-        self._tell(_told(trial, seconds))
+        self._tell(_in_words(trial, seconds))
         return trial
 
 
-def _told(trial: Trial, seconds: float) -> str:
+def _in_words(trial: Trial, seconds: float) -> str:
     def ms(value: float | None) -> str:
         return "none" if value is None else f"{value:.0f} ms"
 

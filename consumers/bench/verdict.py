@@ -129,14 +129,14 @@ def _finite(value: float) -> float | None:
 
 
 def _where(ticks: Sequence[Tick], sent: Sent, stages_ms: Mapping[str, float]) -> dict[str, float]:
-    """Mean times, in the order of the flow; what no stage accounts for is shown as such."""
+    """Mean times, in the order of the flow; what is in none of the stages is shown as such."""
     to_append = [tick.appended_ms - tick.due_ms for tick in ticks]
     in_ms = sum(to_append) / len(to_append) + BROKER_CUT_MS - sent.lag_mean_ms
     where = {"schedule": sent.lag_mean_ms, "Kafka in": in_ms, **stages_ms}
     answered = [_since(tick.due_ms, tick) for tick in ticks if tick.answered_ms is not None]
     if answered:
         mean_ms = sum(answered) / len(answered) + BROKER_CUT_MS
-        where["not told apart"] = mean_ms - sum(where.values())
+        where["in no stage"] = mean_ms - sum(where.values())
     return where
 
 

@@ -1,4 +1,4 @@
-"""`penstock route`: who answers what, and a running worker told to look again."""
+"""`penstock route`: which model answers which stream; a signal for a worker to look again."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ def route(
     context: Context, streams: tuple[str, ...], bucket: str | None, key: str | None, pid: int | None
 ) -> None:
     """Show which model answers each of these streams, or the routes. A configuration that cannot be
-    taken is refused here, before any worker is told.
+    taken is refused here, before the worker gets its signal.
     """
     from consumers.routing import routes_of
 

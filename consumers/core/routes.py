@@ -15,7 +15,7 @@ from zlib import crc32
 
 # A message names fewer objects than this.
 _OBJECTS = 1 << 20
-# A share of 0.01 percent is the smallest that is told apart.
+# A share of 0.01 percent is the smallest that makes a difference.
 PARTS = 10_000
 
 
@@ -60,12 +60,12 @@ class Routes:
 
     def __str__(self) -> str:
         """For the log: the shares that are in force."""
-        told = [
+        shares = [
             f"{route.stream or '*'} to {' and '.join(route.models)}"
             + "".join(f", {percent:g} % to {model}" for model, percent in route.split.items())
             for route in self.routes
         ]
-        return "; ".join([*told, f"else to {self.default}"])
+        return "; ".join([*shares, f"else to {self.default}"])
 
     @property
     def is_needed(self) -> bool:

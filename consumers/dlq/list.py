@@ -88,11 +88,11 @@ async def list_letters(
                 (on_letter or listing.add)(filed)
         for topic in await reader.inputs():
             stopped = await reader.stopped(topic, await reader.spans(topic))
-            listing.stops += _told(cfg.kafka.group, topic, stopped)
+            listing.stops += _stop_lines(cfg.kafka.group, topic, stopped)
     return listing
 
 
-def _told(group: str, topic: str, stopped: dict[int, int]) -> Iterable[str]:
+def _stop_lines(group: str, topic: str, stopped: dict[int, int]) -> Iterable[str]:
     for partition, offset in sorted(stopped.items()):
         yield (
             f"line stopped: group {group} stands still at "

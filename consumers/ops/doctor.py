@@ -27,7 +27,7 @@ from consumers.services.startup import ask_model, ask_store
 from schemas.errors import SchemaError
 from schemas.urls import split_url
 
-# A person waits for it: what takes longer is told as what is wrong.
+# A person waits for the answer: a service that takes longer is reported as one that is wrong.
 LOOK_S = 15.0
 
 
@@ -74,8 +74,8 @@ async def _topics(cfg: config.Config) -> str:
         counts = await check_topics(cfg, sink)
     finally:
         await sink.stop()
-    told = ", ".join(f"{topic} ({count} partitions)" for topic, count in counts.items())
-    return f"{told} on {kafka.bootstrap_servers}"
+    topics = ", ".join(f"{topic} ({count} partitions)" for topic, count in counts.items())
+    return f"{topics} on {kafka.bootstrap_servers}"
 
 
 async def _store(cfg: config.Config) -> str:
@@ -134,9 +134,9 @@ async def _limits(cfg: config.Config) -> str:
     signature = await wanted(cfg)
     if signature is None:
         return "the model's server says nothing of what it takes"
-    told = f"the model wants {signature}"
+    wants = f"the model wants {signature}"
     if signature.most_rows is None:
-        return told
+        return wants
     asked = cfg.window.max_rows
     lowered = f"; window.max_rows = {asked} is cut to that" if asked > signature.most_rows else ""
-    return f"{told}, at most {signature.most_rows} rows a request{lowered}"
+    return f"{wants}, at most {signature.most_rows} rows a request{lowered}"

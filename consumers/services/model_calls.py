@@ -73,7 +73,7 @@ class ModelCalls:
         self._telemetry = telemetry
         self._outage = outage
         self.jitter = jitter
-        self._is_known = self._was_open = self._was_told = False
+        self._is_known = self._was_open = self._was_logged = False
         self._quiet_until_s = 0.0
         self.allowed = most_calls
         # How many requests were answered, if by a refusal, and the longest that took with rows.
@@ -225,9 +225,9 @@ class ModelCalls:
         is_news = self._clock.now() >= self._quiet_until_s and not isinstance(error, Unreachable)
         if is_open and not self._was_open and is_news:
             log.warning("the model server is ill, only probes are sent: %s", error)
-            self._quiet_until_s, self._was_told = self._clock.now() + QUIET_S, True
-        elif self._was_open and not is_open and self._was_told:
+            self._quiet_until_s, self._was_logged = self._clock.now() + QUIET_S, True
+        elif self._was_open and not is_open and self._was_logged:
             log.warning("the model server works again")
-            self._was_told = False
+            self._was_logged = False
         self.allowed, self._was_open = allowed, is_open
         self._telemetry.model_health(is_open=is_open, calls=allowed)

@@ -1,8 +1,8 @@
-"""A store on raw sockets that answers exactly as it is told: any status, any header left out,
+"""A store on raw sockets that answers exactly as its test says: any status, any header left out,
 doubled or contradicted, bodies cut anywhere, slow or silent.
 
-Rule: it serves one object, under whatever name, and honours Range and If-Match unless told
-otherwise. A fault strikes each request that it is for. Owner: the test.
+Rule: it serves one object, under whatever name, and honours Range and If-Match unless its test
+says otherwise. A fault strikes each request that it is for. Owner: the test.
 """
 
 import asyncio

@@ -99,11 +99,14 @@ class ObjectsContract:
         assert await read(shelf.objects, location) == b"first"
 
     async def test_the_body_tells_the_etag_that_pins_it(self, shelf: Shelf) -> None:
-        etag = shelf.put("told", b"first")
-        body = await shelf.objects.open(Location(shelf.bucket, "told"))
+        etag = shelf.put("versioned", b"first")
+        body = await shelf.objects.open(Location(shelf.bucket, "versioned"))
         await body.aclose()
         assert body.etag == f'"{etag}"'
-        assert await read(shelf.objects, Location(shelf.bucket, "told", etag=body.etag)) == b"first"
+        assert (
+            await read(shelf.objects, Location(shelf.bucket, "versioned", etag=body.etag))
+            == b"first"
+        )
 
     async def test_a_version_is_told_only_if_it_pins(self, shelf: Shelf) -> None:
         """Asked for by its version alone, it is the same after it was replaced, or not at all."""

@@ -101,5 +101,5 @@ class S3Stub:
 
 
 def _refusal(status: int, code: str) -> web.Response:
-    document = f"<Error><Code>{code}</Code><Message>as told</Message></Error>"
+    document = f"<Error><Code>{code}</Code><Message>as the test says</Message></Error>"
     return web.Response(status=status, text=document, content_type="application/xml")

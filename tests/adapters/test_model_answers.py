@@ -1,4 +1,4 @@
-"""How answers are cut into predictions, and how refusals are told apart."""
+"""How answers are cut into predictions, and what each refusal means."""
 
 import json
 from typing import Any

@@ -216,8 +216,8 @@ def described(*inputs: tuple[str, str, list[int]]) -> dict[str, Any]:
 
 
 def test_a_server_tells_names_types_shapes_and_limits() -> None:
-    told = described(("a", "FP32", [-1, 3, -1]), ("b", "BYTES", [-1]))
-    known = signature(told, {"max_batch_size": 64}, config.Model())
+    metadata = described(("a", "FP32", [-1, 3, -1]), ("b", "BYTES", [-1]))
+    known = signature(metadata, {"max_batch_size": 64}, config.Model())
     assert known.inputs == (Tensor("a", "FP32", (3, -1)), Tensor("b", "BYTES", ()))
     assert known.most_rows == 64
     assert str(known) == "a: FP32 [-1, 3, -1], b: BYTES [-1]"
@@ -228,11 +228,12 @@ def test_a_first_dimension_of_one_is_one_row_a_request() -> None:
 
 
 @pytest.mark.parametrize(
-    "told", [{}, described(("a", "FP32", [8, 3])), described(("a", "BF16", [-1])), {"inputs": [7]}]
+    "metadata",
+    [{}, described(("a", "FP32", [8, 3])), described(("a", "BF16", [-1])), {"inputs": [7]}],
 )
-def test_a_description_that_cannot_be_served_is_a_usage_error(told: dict[str, Any]) -> None:
+def test_a_description_that_cannot_be_served_is_a_usage_error(metadata: dict[str, Any]) -> None:
     with pytest.raises(Fatal, match=r"model\.inputs|not supported"):
-        signature(told, {}, config.Model())
+        signature(metadata, {}, config.Model())
 
 
 @pytest.mark.parametrize(

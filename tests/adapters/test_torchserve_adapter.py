@@ -121,7 +121,7 @@ async def test_a_server_that_is_away_is_unreachable_and_not_ready() -> None:
         ("overloaded", True),
     ],
 )
-async def test_ready_is_whoever_answers_a_prediction_even_by_a_complaint(
+async def test_a_server_is_ready_if_it_answers_a_prediction_even_by_a_complaint(
     server: EmbeddedModelServer, fault: Fault, *, ready: bool
 ) -> None:
     async with Connected(server) as model:

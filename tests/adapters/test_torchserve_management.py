@@ -27,7 +27,7 @@ ROWS = {
 
 
 class Management:
-    """Answers as it is told; `asked` are the paths of the requests as they came."""
+    """Answers as its test says; `asked` are the paths of the requests as they came."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

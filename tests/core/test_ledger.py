@@ -112,10 +112,10 @@ def test_it_agrees_with_a_ledger_that_looks_at_everything(
             if one >= progress.next_offset and asked:
                 assert (one in progress.completed) == (not indices)
             if one >= progress.next_offset and indices:
-                told = {
+                marked = {
                     i for start, stop in progress.objects.get(one, ()) for i in range(start, stop)
                 }
-                assert told == asked - indices
+                assert marked == asked - indices
         assert len(progress.completed.starts) <= len(left)
 
 
@@ -207,11 +207,11 @@ def test_metadata_never_outgrows_its_limit_and_a_full_one_recovers(
 def test_of_one_message_no_more_objects_are_told_than_there_is_room_for() -> None:
     ledger = Ledger(Progress(0))
     ledger.open(0, 2_000)
-    told = 0
-    while ledger.spare_marks() and told < 999:
-        told += 1
-        ledger.deliver(0, 2 * told)
-    assert 100 < told < 999
+    marked = 0
+    while ledger.spare_marks() and marked < 999:
+        marked += 1
+        ledger.deliver(0, 2 * marked)
+    assert 100 < marked < 999
     assert len(encode(ledger.progress)) <= MAX_CHARS
 
 

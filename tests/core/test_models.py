@@ -51,7 +51,7 @@ def expected(shelves: list[Shelf], room: int) -> list[tuple[int, list[tuple[int,
     return releases
 
 
-def told(releases: Sequence[Release]) -> list[tuple[int, list[tuple[int, int]], bool]]:
+def in_short(releases: Sequence[Release]) -> list[tuple[int, list[tuple[int, int]], bool]]:
     return [
         (
             release.ticket.record.offset,
@@ -76,12 +76,12 @@ def test_the_order_agrees_with_lists_of_blocks(data: st.DataObject) -> None:
             offset += 1
         elif step == "release":
             room = data.draw(st.integers(1, 30), label="room")
-            assert told(order.release(space(room), lambda: 0)) == expected(shelves, room)
+            assert in_short(order.release(space(room), lambda: 0)) == expected(shelves, room)
         elif shelves:
             _change(step, data.draw(st.sampled_from(shelves)), data)
     for shelf in shelves:
         _settle(shelf)
-    assert told(order.release(space(10_000), lambda: 0)) == expected(shelves, 10_000)
+    assert in_short(order.release(space(10_000), lambda: 0)) == expected(shelves, 10_000)
     assert len(order) == len(shelves) == 0
 
 

@@ -53,7 +53,7 @@ def test_with_one_call_rows_and_searches_take_turns() -> None:
     assert begun == ["rows", "search"] * 3
 
 
-def test_whoever_waits_alone_need_not_wait_for_the_other() -> None:
+def test_one_that_waits_alone_need_not_wait_for_the_other() -> None:
     for who in ("rows", "search"):
         server = Server(1)
         for _ in range(3):

@@ -40,7 +40,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a model server sends for a batch; `reply` is told which of its rows are hostile.
+    """What a model server sends for a batch; `reply` gets the numbers of its hostile rows.
 
     After `times` replies it answers well (None: never), after each it `closes` the connection or
     `drips` on without an end.

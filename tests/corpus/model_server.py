@@ -20,10 +20,10 @@ DRIP_S = 0.01
 async def model_server(case: Said) -> AsyncIterator[str]:
     """Yields its url."""
     served: set[asyncio.Task[None]] = set()
-    told = 0
+    refusals = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal told
+        nonlocal refusals
         task = asyncio.current_task()
         assert task is not None
         served.add(task)
@@ -31,8 +31,8 @@ async def model_server(case: Said) -> AsyncIterator[str]:
             while True:
                 rows = orjson.loads(await _body_of(reader))
                 hostile = [row[0] >= HOSTILE for row in rows]
-                if any(hostile) and (case.times is None or told < case.times):
-                    told += 1
+                if any(hostile) and (case.times is None or refusals < case.times):
+                    refusals += 1
                     writer.write(case.reply(hostile))
                     if case.closes:
                         break

@@ -236,8 +236,8 @@ _ZIPS = [
 
 def _hostile_avro(schema: bytes, block: bytes = b"", codec: bytes = b"null") -> bytes:
     out = io.BytesIO()
-    told = {"avro.schema": schema, "avro.codec": codec}
-    fastavro.schemaless_writer(out, {"type": "map", "values": "bytes"}, told)
+    metadata = {"avro.schema": schema, "avro.codec": codec}
+    fastavro.schemaless_writer(out, {"type": "map", "values": "bytes"}, metadata)
     return b"Obj\x01" + out.getvalue() + b"s" * 16 + block
 
 

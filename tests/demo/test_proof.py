@@ -53,8 +53,8 @@ def test_all_that_was_written_answered_once_is_a_proof(progress: Progress) -> No
 def test_anything_else_is_told_as_a_fault(
     progress: Progress, change: dict[str, object], fault: str
 ) -> None:
-    (told,) = broken(msgspec.structs.replace(GOOD, **change), progress, restarts=0)
-    assert fault in told
+    (finding,) = broken(msgspec.structs.replace(GOOD, **change), progress, restarts=0)
+    assert fault in finding
 
 
 def test_a_worker_that_took_over_may_answer_again(progress: Progress) -> None:

@@ -69,7 +69,7 @@ async def test_answers_that_are_seen_before_their_references_wait_for_them() -> 
         answers,  # type: ignore[arg-type]
         1,
         committed,
-        lambda *told: seen.append(told),
+        lambda *record: seen.append(record),
     )
     running = asyncio.create_task(tail.run())
     for number in range(20):

@@ -167,9 +167,9 @@ def test_hostile_texts_are_shown_and_steer_no_terminal(cfg: config.Config) -> No
 
 def test_a_line_that_stands_still_is_told_from_any_machine(cfg: config.Config) -> None:
     file(cfg, letter(0), stopped_at=1042)
-    told = "line stopped: group penstock stands still at refs/2/1042"
-    assert told in dlq("list").stdout
-    assert told in dlq("list", "--json").stderr
+    words = "line stopped: group penstock stands still at refs/2/1042"
+    assert words in dlq("list").stdout
+    assert words in dlq("list", "--json").stderr
 
 
 def test_without_letters_and_stops_there_is_little_to_say(cfg: config.Config) -> None:

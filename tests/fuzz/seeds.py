@@ -1,7 +1,7 @@
 """Where fuzzing begins: a few real inputs of each target, so that it need not guess the formats.
 
-Rule: small, one for each branch worth reaching. Imports nothing of `consumers`, so that whoever
-instruments it on import still can.
+Rule: small, one for each branch worth reaching. Imports nothing of `consumers`: the process that
+fuzzes instruments it while it is imported, and must come first.
 """
 
 import bz2

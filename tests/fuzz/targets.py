@@ -71,7 +71,7 @@ def _outcome(
 
 
 def _ranged(name: str, data: bytes) -> None:
-    """Rows are the same whoever wants the rest; what is not wanted has the footer's number."""
+    """Rows are the same however few are wanted; those that are not have the footer's number."""
     settings, body = data[:SETTING_BYTES].ljust(SETTING_BYTES, b"\0"), data[SETTING_BYTES:]
     options = _options(settings)
     try:
@@ -99,8 +99,8 @@ def _pixels(data: bytes) -> None:
 
 
 def _media(format: str, data: bytes) -> None:
-    """Rows and then a reason, in a process of their own; rows are the same whoever wants the first
-    ones.
+    """Rows and then a reason, in a process of their own; rows are the same whether or not the
+    first ones are wanted.
     """
     options = RowOptions(form=_FORMS[2 * (format == "video")], window_ms=10, pixels=1 << 16)
     assert _rows(format, options, data, 0) == _rows(format, options, data, 2)

@@ -236,9 +236,9 @@ async def test_what_does_not_pass_over_ends_the_worker_with_the_code_that_says_s
             topics = await make_topics(1)
             async with stage(services, topics, guarantee, client) as world:
                 world.proxy.plan(api, *[act] * 3)
-                told = await ending(world)
-            if told[0] != code:
-                wrong.append(f"{guarantee} {api.name} {act.how} {act.code}: {told}, not {code}")
+                ended = await ending(world)
+            if ended[0] != code:
+                wrong.append(f"{guarantee} {api.name} {act.how} {act.code}: {ended}, not {code}")
 
     async with asyncio.TaskGroup() as tasks:
         for row in ENDS:

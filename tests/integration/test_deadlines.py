@@ -47,13 +47,13 @@ def mute_kafka() -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def told(worker: Worker, words: str) -> int:
+def count_of(worker: Worker, words: str) -> int:
     return len(re.findall(words, worker.said))
 
 
 async def until_told(worker: Worker, words: str) -> None:
     async def is_told() -> bool:
-        return told(worker, words) > 0
+        return count_of(worker, words) > 0
 
     await until(is_told, lambda: f"{words!r} from the worker, which says {worker.said}")
 
@@ -96,7 +96,7 @@ async def test_a_worker_waits_for_each_service_with_a_line_and_recovers_when_it_
             await broker.until_committed(topics.input, topics.input, {0: 1})
             assert await worker.stop() == 0, worker.said
             for service in SERVICE.values():
-                assert told(worker, f"{service} does not answer") == 1
+                assert count_of(worker, f"{service} does not answer") == 1
             assert "Traceback" not in worker.said
 
 

@@ -66,8 +66,8 @@ async def test_a_stopped_line_is_told_everywhere_and_goes_on_after_the_mending(
         await broker.until_committed(topics.input, topics.input, {0: 2})
 
         async def is_told() -> bool:
-            told = await penstock("dlq", "list", environ=environ)
-            return f"stands still at {topics.input}/0/2" in told.stdout.decode()
+            shown = await penstock("dlq", "list", environ=environ)
+            return f"stands still at {topics.input}/0/2" in shown.stdout.decode()
 
         await until(is_told, lambda: worker.said)
         await broker.publish(topics.input, [Message(reference, 1) for reference in good])

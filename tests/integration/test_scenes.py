@@ -96,7 +96,7 @@ async def test_the_next_worker_goes_on_where_one_was_ended(
         await until(is_committed, lambda: f"{topic} worked off: {log.read_text()}")
 
     async def placed() -> None:
-        """All that was said; whoever is complete is published before it is committed."""
+        """All predictions have their place: a scene is published before they are committed."""
         await worked_off(topics.output, name)
         deciding = name if engine == "faust" else f"{name}-sites"
         await worked_off(f"{name}-by-site", deciding)

@@ -16,8 +16,8 @@ from tests.support.topic_tools import Broker, Message
 CURSOR = "p1:0.2.0123456789abcdef"
 
 
-class Told:
-    """A rebalance, as the pipeline is told of it."""
+class Assigned:
+    """What the source says to the pipeline in a rebalance."""
 
     def __init__(self) -> None:
         self.starts: dict[int, Commit] = {}
@@ -30,10 +30,10 @@ class Told:
             del self.starts[partition]
 
 
-async def read(source: PlacedSource, told: Told, count: int) -> list[tuple[int, int]]:
+async def read(source: PlacedSource, assigned_to: Assigned, count: int) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
-    while len(found) < count or len(told.starts) < 2:
-        records = await source.poll(list(told.starts), 50)
+    while len(found) < count or len(assigned_to.starts) < 2:
+        records = await source.poll(list(assigned_to.starts), 50)
         found += [(record.partition, record.offset) for record in records]
     return found
 
@@ -52,16 +52,16 @@ async def test_what_a_client_commits_either_client_goes_on_from(
             group=topics.input,
             client=client,
         )
-        told, source = Told(), open_source(kafka, drain_ms=2_000)
+        assigned_to, source = Assigned(), open_source(kafka, drain_ms=2_000)
         try:
-            await source.start(told)
+            await source.start(assigned_to)
             left = [(where, n) for where, (at, _) in begins.items() for n in range(at, 5)]
-            assert sorted(await read(source, told, len(left))) == left
-            assert told.starts == begins
+            assert sorted(await read(source, assigned_to, len(left))) == left
+            assert assigned_to.starts == begins
             await source.commit(wanted)
             assert await source.rewind([0, 1]) == wanted
             again = [(0, 3), (0, 4), (1, 2), (1, 3), (1, 4)]
-            assert sorted(await read(source, told, len(again))) == again
+            assert sorted(await read(source, assigned_to, len(again))) == again
             assert await source.end_offsets() == {0: 5, 1: 5}
         finally:
             await source.stop()

@@ -38,16 +38,18 @@ async def test_a_late_object_holds_back_its_stream_alone_and_a_takeover_repeats_
     )
     positions: dict[int, Any] = {}
 
-    async def all_told() -> bool:
+    async def are_committed() -> bool:
         nonlocal positions
         positions = await broker.positions(topics.input, topics.input)
         # Two completed records behind each of the stuck stream, as bits: 011011 is a `b`.
-        return 0 in positions and positions[0].metadata == told
+        return 0 in positions and positions[0].metadata == all_marks
 
-    told = f"p1:0;0.0.;~{'b' * (OBJECTS // 6)}A;;"
+    all_marks = f"p1:0;0.0.;~{'b' * (OBJECTS // 6)}A;;"
     async with running_worker(environ) as worker:
         await broker.until_answered(topics.output, len(free) * ROWS)
-        await until(all_told, lambda: f"all of the other streams is told; it is {positions}")
+        await until(
+            are_committed, lambda: f"the marks of the other streams are not there: {positions}"
+        )
         await worker.kill()
     assert positions[0].next_offset == 0
     assert sorted(set(sources((await broker.records(topics.output))[0]))) == free

@@ -40,9 +40,9 @@ async def test_the_status_says_where_every_partition_is() -> None:
         world.sink.hold = True
         world.announce("b.csv", csv(1), partition=1)
         await until(lambda: len(world.records(1)) == 1)
-        told = await status.look()
+        seen = await status.look()
         world.sink.deliver()
-    assert told["assignments"] == [
+    assert seen["assignments"] == [
         {
             "topic": "refs", "partition": 0, "generation": 1, "next_offset": 1, "committed": 1,
             "lag": 0, "owed": 0, "stopped": None,
@@ -52,19 +52,19 @@ async def test_the_status_says_where_every_partition_is() -> None:
             "lag": 1, "owed": 1, "stopped": None,
         },
     ]  # fmt: skip
-    assert (told["input_topic"], told["output_topic"]) == ("refs", "predictions")
-    assert told["window"] == {
+    assert (seen["input_topic"], seen["output_topic"]) == ("refs", "predictions")
+    assert seen["window"] == {
         "rows": 0, "streams": 0, "max_rows": 64, "max_wait_ms": 10, "calls": 0, "most_calls": 4,
     }  # fmt: skip
-    assert told["budget"]["spent_bytes"] > 0
-    assert told["model"] == {
+    assert seen["budget"]["spent_bytes"] > 0
+    assert seen["model"] == {
         "name": "rows",
         "version": None,
         "answers": True,
         "breaker_open": False,
         "calls_allowed": 4,
     }
-    assert (told["counters"]["rows"], told["counters"]["records"]) == (3, 2)
+    assert (seen["counters"]["rows"], seen["counters"]["records"]) == (3, 2)
 
 
 @virtual_time
@@ -74,8 +74,8 @@ async def test_the_status_says_which_line_stopped_and_why() -> None:
         world.announce(f"{number}.csv", stream=HOSTILE)
     async with running(world) as pipeline:
         await until(lambda: len(pipeline.stopped) == 1)
-        told = await Status(pipeline, world.model, world.telemetry).look()
-    stopped = told["assignments"][0]["stopped"]
+        seen = await Status(pipeline, world.model, world.telemetry).look()
+    stopped = seen["assignments"][0]["stopped"]
     assert stopped.pop("message")
     assert stopped.pop("since_ms") >= 0
     assert stopped == {
@@ -87,8 +87,8 @@ async def test_the_status_says_which_line_stopped_and_why() -> None:
         "code": "not_found",
         "limit": "2 of its objects failed in a row, limits.dlq_consecutive is 1",
     }
-    assert told["assignments"][1]["stopped"] is None
-    assert told["rejected"] == {"not_found": 1}
+    assert seen["assignments"][1]["stopped"] is None
+    assert seen["rejected"] == {"not_found": 1}
 
 
 @virtual_time
@@ -183,15 +183,15 @@ class SilentModel(MemoryModel):
 
 
 @virtual_time
-async def test_it_is_told_within_a_second_whoever_does_not_answer() -> None:
+async def test_the_status_comes_within_a_second_though_no_service_answers() -> None:
     world = World()
     world.source = SilentSource(1)
     async with running(world) as pipeline:
         began_s = world.clock.now()
-        told = await Status(pipeline, SilentModel(), world.telemetry).look()
+        seen = await Status(pipeline, SilentModel(), world.telemetry).look()
         assert world.clock.now() - began_s <= 1.0
-    assert told["assignments"][0]["lag"] is None
-    assert told["model"]["answers"] is False
+    assert seen["assignments"][0]["lag"] is None
+    assert seen["model"]["answers"] is False
 
 
 @asynccontextmanager
@@ -272,7 +272,7 @@ async def test_nothing_is_served_beyond_this_machine_unless_told_otherwise() -> 
     async with serving(config.Http(port=0), {"/": hello}) as url:
         port = int(url.rpartition(":")[2])
         socket.create_connection(("127.0.0.1", port)).close()
-        # Another address of the same machine: whoever listens on all of them answers here.
+        # Another address of the same machine: a server that listens on all of them answers here.
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.2", port))
 

@@ -2,7 +2,7 @@
 
 What was looked for, in a process that imported every part and asked a store through each client:
 
-- pyarrow takes SIGINT and SIGTERM while it reads CSV, Parquet or datasets, unless told not to.
+- pyarrow takes SIGINT and SIGTERM while it reads CSV, Parquet or datasets, unless switched off.
 - obstore (tokio), librdkafka, aiokafka, aiobotocore, numpy, simdjson: none.
 - asyncio's `Runner` takes SIGINT in the main thread; the worker replaces it by its own.
 - click has none; Ctrl-C in a command that does not drain is a KeyboardInterrupt.

@@ -19,7 +19,7 @@ from tests.scenes.near_model import SlowNear
 LISTED = {"s": ["a", "b", "c"]}
 
 
-def told(decisions: Decisions) -> tuple[list[Any], list[tuple[str, str]]]:
+def in_short(decisions: Decisions) -> tuple[list[Any], list[tuple[str, str]]]:
     """As the model says it."""
     scenes = [
         (
@@ -61,7 +61,7 @@ def test_it_says_what_the_slow_model_says(first: int, anchor: str) -> None:
             else:
                 site.arrive(found, member, now)
                 model.arrive(found, member, now)
-            more = told(site.take())
+            more = in_short(site.take())
             scenes += more[0]
             refused += more[1]
             if random.random() < 0.02:
@@ -97,7 +97,7 @@ def test_every_prediction_is_in_one_place_whatever_the_anchor(shape: Rules, seed
         else:
             site.arrive(found, member, now)
             seen.add(found.id)
-        more = told(site.take())
+        more = in_short(site.take())
         scenes += more[0]
         refused += more[1]
     is_once(site, scenes, refused, seen)

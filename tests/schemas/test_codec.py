@@ -161,7 +161,7 @@ def test_rows_are_ascending_disjoint_ranges(rows: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "told"),
+    ("document", "words"),
     [
         ({"bucket": "b"}, "needs a key"),
         ({"key": "k"}, "needs a bucket"),
@@ -184,8 +184,8 @@ def test_rows_are_ascending_disjoint_ranges(rows: Any) -> None:
         (None, "object"),
     ],
 )
-def test_what_is_wrong_is_told(document: Any, told: str) -> None:
-    with pytest.raises(SchemaError, match=told):
+def test_what_is_wrong_is_said(document: Any, words: str) -> None:
+    with pytest.raises(SchemaError, match=words):
         decode_json(document)
 
 
@@ -278,7 +278,7 @@ def decode_or_refuse(value: bytes) -> None:
         for reference in message.items:
             assert decode(encode_reference(reference)) == References((reference,))
     elif isinstance(message, Inline):
-        # Whether each number fits is a question for whoever reads the rows.
+        # Whether each number fits is decided by the reader of the rows.
         assert isinstance(json.loads(message.body()), list)
 
 

@@ -62,10 +62,10 @@ def test_a_letter_reads_as_in_the_contract() -> None:
 
 @pytest.mark.parametrize("rows", [((17, 18),), ((3, 5), (9, None)), None])
 def test_its_reference_is_publishable_and_asks_for_what_failed(rows: Any) -> None:
-    told = decode_dead_letter(letter(rows=rows))
-    assert told.reference is not None
-    (again,) = decode_references(encode_reference(told.reference))
-    assert again.rows == told.rows == (rows or REFERENCE.rows)
+    decoded = decode_dead_letter(letter(rows=rows))
+    assert decoded.reference is not None
+    (again,) = decode_references(encode_reference(decoded.reference))
+    assert again.rows == decoded.rows == (rows or REFERENCE.rows)
     assert (again.key, again.stream, again.event_time) == ("k", "s", 7)
 
 
@@ -76,8 +76,8 @@ def decode_references(value: bytes) -> tuple[Reference, ...]:
 
 
 def test_a_value_that_is_no_reference_keeps_its_bytes() -> None:
-    told = decode_dead_letter(letter(reference=None, version=None, rows=None, value=b"hello"))
-    assert (told.reference, told.object, told.value_b64) == (None, None, "aGVsbG8=")
+    decoded = decode_dead_letter(letter(reference=None, version=None, rows=None, value=b"hello"))
+    assert (decoded.reference, decoded.object, decoded.value_b64) == (None, None, "aGVsbG8=")
 
 
 def test_a_tombstone_has_no_bytes_to_keep() -> None:

@@ -140,7 +140,7 @@ async def test_what_was_answered_by_an_error_is_answered_again_when_it_is_sent_b
 
 
 @virtual_time
-async def test_a_stop_ends_whoever_waits_for_whom() -> None:
+async def test_a_stop_ends_objects_that_wait_for_each_other() -> None:
     world = deduping(drain_s=0.0)
     world.announce("other.csv", csv(1))
 

@@ -26,8 +26,8 @@ async def test_commits_that_fail_are_told_once_and_made_again(
     world.source.on_commit = away_for_a_minute
     world.announce("a.csv", csv(3))
     await run_to_end(world, 1)
-    told = [line for line in caplog.messages if "Kafka broker" in line]
-    assert [line.split(" after")[0] for line in told] == [
+    logged = [line for line in caplog.messages if "Kafka broker" in line]
+    assert [line.split(" after")[0] for line in logged] == [
         "the Kafka broker does not answer, waiting up to 120 s: no answer",
         "the Kafka broker answers again",
     ]

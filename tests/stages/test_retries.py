@@ -52,8 +52,8 @@ def test_a_store_that_is_away_is_waited_for_however_long(caplog: pytest.LogCaptu
         assert world.dead_letters() == []
 
     scenario()
-    told = [line for line in caplog.messages if "object store" in line]
-    assert [line.split(" after")[0] for line in told] == [
+    logged = [line for line in caplog.messages if "object store" in line]
+    assert [line.split(" after")[0] for line in logged] == [
         "the object store does not answer, waiting: refused",
         "the object store answers again",
     ]

@@ -33,8 +33,8 @@ def test_each_row_is_answered_by_the_model_of_its_route_and_the_record_says_by_w
     world.announce("2.b.csv", csv(2), stream="s")
     world.announce("3.csv", csv(4), stream="s")
     run(run_to_end(world, 3))
-    told = [(record["source"]["offset"], record["model"]) for record in world.records()]
-    assert told == [(0, "a")] * 3 + [(1, "b")] * 2 + [(2, "rows")] * 4
+    by_model = [(record["source"]["offset"], record["model"]) for record in world.records()]
+    assert by_model == [(0, "a")] * 3 + [(1, "b")] * 2 + [(2, "rows")] * 4
     asked = [sum(map(len, model.calls)) for model in (world.models["a"], world.models["b"])]
     assert all(asked)
 
@@ -200,8 +200,8 @@ def test_each_row_is_answered_once_by_each_model_of_its_route() -> None:
     world.announce("2.csv", csv(2), stream="s")
     world.announce("3.csv", csv(0), stream="x/1")
     run(run_to_end(world, 3))
-    told = sorted((record["id"], record["model"]) for record in world.records())
-    assert told == [
+    by_model = sorted((record["id"], record["model"]) for record in world.records())
+    assert by_model == [
         *((f"refs/0/0/0/{row}", model) for row in range(3) for model in ("a", "rows")),
         *((f"refs/0/1/0/{row}", "rows") for row in range(2)),
         *(("refs/0/2/0/-", model) for model in ("a", "rows")),

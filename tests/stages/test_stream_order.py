@@ -250,7 +250,7 @@ def test_when_the_metadata_is_full_intake_waits_and_goes_on_with_the_head(
     message_objects: int,
 ) -> None:
     """Every second record (or object of one message) is held back, so that nothing beyond the head
-    can be told as one run.
+    can be written as one run.
     """
 
     @virtual_time

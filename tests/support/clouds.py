@@ -34,13 +34,13 @@ class GcsShelf:
 
     def put(self, key: str, data: bytes) -> str:
         """Its entity tag. Google's own is another one for a GET than for its JSON interface."""
-        told: str = self._ask("POST", self._upload(key), data)["etag"]
-        return told
+        etag: str = self._ask("POST", self._upload(key), data)["etag"]
+        return etag
 
     def version(self, key: str, data: bytes) -> str:
         """Its generation."""
-        told: str = self._ask("POST", self._upload(key), data)["generation"]
-        return told
+        generation: str = self._ask("POST", self._upload(key), data)["generation"]
+        return generation
 
     def keep_versions(self) -> None:
         self._ask("PATCH", f"/storage/v1/b/{self.bucket}", {"versioning": {"enabled": True}})
@@ -55,8 +55,8 @@ class GcsShelf:
         response = self._http.getresponse()
         answer = response.read()
         assert response.status < 300, answer
-        told: dict[str, Any] = json.loads(answer)
-        return told
+        document: dict[str, Any] = json.loads(answer)
+        return document
 
 
 class AzureShelf:
@@ -88,9 +88,9 @@ class AzureShelf:
     def put(self, key: str, data: bytes) -> str:
         headers = {"x-ms-blob-type": "BlockBlob"}
         path = f"{self.bucket}/{key}"
-        status, told, answer = azure.ask(self._http, "PUT", path, data, headers=headers)
+        status, found, answer = azure.ask(self._http, "PUT", path, data, headers=headers)
         assert status == 201, answer
-        return told["ETag"].strip('"')
+        return found["ETag"].strip('"')
 
 
 SHELVES: dict[str, type[GcsShelf] | type[AzureShelf]] = {"gcs": GcsShelf, "azure": AzureShelf}

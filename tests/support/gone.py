@@ -6,7 +6,7 @@ from tests.support.waiting import until
 
 
 def is_gone(pid: int) -> bool:
-    """Ended, and perhaps not yet reaped by whoever inherited it."""
+    """Ended, and perhaps not yet reaped by the process that inherited it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:

@@ -85,8 +85,8 @@ class OipGrpcServer(Scripted[Fault]):
 
     async def _note(self, method: str, context: Any, name: str) -> None:
         self.asked.append(method)
-        told = dict(context.invocation_metadata()).get("authorization")
-        self.tokens.append(told)
+        token = dict(context.invocation_metadata()).get("authorization")
+        self.tokens.append(token)
         if name != "rows":
             await context.abort(*_STATUSES["no_model"])
 

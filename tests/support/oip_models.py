@@ -43,7 +43,7 @@ class Described(NamedTuple):
 
 
 def rows_model(inputs: Mapping[str, Any]) -> Outputs:
-    """The example model; a row without a finite answer is told by the output `error`."""
+    """The example model; a row without a finite answer is reported by the output `error`."""
     answers = numpy_answers(inputs["x"])
     scores = np.array([answer["score"] for answer in answers], np.float32)
     labels = np.array([answer["label"] for answer in answers], np.int64)

@@ -95,8 +95,10 @@ class OipServer(ScriptedHttp[Fault]):
     def _missing(self, request: web.Request) -> web.Response | None:
         name, version = request.match_info["name"], request.match_info.get("version", "1")
         if name != "rows":
-            told = "text/plain" if self.manner == "triton" else "application/json"
-            return _json(404, {"error": f"Request for unknown model: '{name}' is not found"}, told)
+            content_type = "text/plain" if self.manner == "triton" else "application/json"
+            return _json(
+                404, {"error": f"Request for unknown model: '{name}' is not found"}, content_type
+            )
         if version != "1":
             status = 501 if self.manner == "kserve" else 404
             return _json(status, {"error": "Model versioning not supported yet."})
@@ -170,12 +172,12 @@ def _raised(manner: Manner, message: str) -> web.Response:
     """How each tells of an exception in the model."""
     if manner == "mlserver":
         return web.Response(status=500, text="Internal Server Error")
-    told = "text/plain" if manner == "triton" else "application/json"
-    return _json(500, {"error": message}, told)
+    content_type = "text/plain" if manner == "triton" else "application/json"
+    return _json(500, {"error": message}, content_type)
 
 
-def _json(status: int, document: Any, told: str = "application/json") -> web.Response:
-    return web.Response(status=status, body=orjson.dumps(document), content_type=told)
+def _json(status: int, document: Any, content_type: str = "application/json") -> web.Response:
+    return web.Response(status=status, body=orjson.dumps(document), content_type=content_type)
 
 
 async def _cut_short(request: web.Request, whole: web.Response) -> web.StreamResponse:

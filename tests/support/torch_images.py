@@ -52,7 +52,7 @@ def network(handler: str) -> Any:
 
 def _teach(net: torch.nn.Module, side: int) -> None:
     """Untrained it answers nearly the same to every picture: its normalisation sees some plain
-    colours, and its last layer is spread, so that they are told apart.
+    colours, and its last layer is spread, so that they differ.
     """
     pictures = torch.randn(64, 3, 1, 1).expand(64, 3, side, side)
     pictures = pictures + torch.rand(64, 3, side, side)

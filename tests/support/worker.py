@@ -1,7 +1,7 @@
 """`penstock run`, and any other command, as child processes pointed at the real services.
 
 Rule: a child is gone when the block that started it is left, and what it said is in the failure of
-whoever waited for it in vain.
+the test that waited for it in vain.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class Worker:
         return self._log.read_text(errors="replace")
 
     async def ready(self, partitions: int | None = None) -> None:
-        """Until it has partitions (this many, if told) and the model answers."""
+        """Until it has partitions (this many, if given) and the model answers."""
 
         wanted = "ready" if partitions is None else f"ready: {partitions} partitions"
         await self._until_it_says("/readyz", wanted)

@@ -269,7 +269,7 @@ def test_an_object_announced_again_may_be_answered_by_a_marker_that_points_to_th
     assert (report.rows, report.announced_again, report.duplicates) == (7, 3, 0)
 
 
-def test_whoever_takes_over_before_the_commit_may_answer_it_in_full() -> None:
+def test_a_new_owner_may_answer_in_full_what_was_not_committed() -> None:
     topics = Topics()
     topics.answer(topics.ask(), range(5), 5)
     topics.point(topics.ask(), (0, 0, 0))

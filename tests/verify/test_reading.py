@@ -76,12 +76,12 @@ async def test_all_partitions_are_read_to_their_end_and_repeats_once_more(
     cfg: config.Config,
 ) -> None:
     await publish(cfg, sound())
-    told: list[tuple[int, int]] = []
-    report = await verify(cfg, progress=lambda done, total: told.append((done, total)))
+    shown: list[tuple[int, int]] = []
+    report = await verify(cfg, progress=lambda done, total: shown.append((done, total)))
     assert report.violations == ()
     assert (report.rows, report.objects, report.duplicates) == (600, 6, 50)
-    assert told[-1] == (656 + 350, 656 + 350)
-    assert told == sorted(told)
+    assert shown[-1] == (656 + 350, 656 + 350)
+    assert shown == sorted(shown)
 
 
 async def test_only_what_is_committed_is_judged_where_that_is_asked(cfg: config.Config) -> None:
