@@ -1,43 +1,34 @@
 """Requests to a model server over HTTP, whatever protocol it speaks.
 
-Rule: every failure of the client library becomes one of our errors here; nothing is repeated,
-except once with a fresh token. Owner of one HTTP session, made at first use; the caller
-bounds the calls.
+Rule: every failure of a connection becomes one of our errors here; nothing is repeated, except once
+with a fresh token. The caller bounds the calls.
 """
 
 import asyncio
-import io
-import socket
-import weakref
+import base64
+import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import aiohttp
 import orjson
-from aiohttp.connector import Connection
 from yarl import URL
 
 from consumers import config
-from consumers.adapters.certificates import trusting, untrusted
+from consumers.adapters.certificates import trusting
+from consumers.adapters.http_answers import Answer, TooLong, Unusable
+from consumers.adapters.model_exchange import HEADERS, MOST_ANSWER_BYTES, Exchange, NotConnected
 from consumers.adapters.model_refusals import OK, TOO_LARGE
 from consumers.errors import EXIT_USAGE, Fatal, NoAnswer, Poison, Transient, Unreachable
 
-# A server that takes no connection in this time is away; the next probe should not wait for it.
-CONNECT_S: Final = 5.0
-# A refused connection is reset within milliseconds; a second is more than any needs.
-CLOSE_LOOKS: Final = 100
-CLOSE_PAUSE_S: Final = 0.01
-# Above it aiohttp wants a file, to send it in pieces between which the loop can do other work.
-WHOLE_BODY_BYTES: Final = 1 << 20
 # Of a request that was answered by 413: two or three of these reach any limit below it.
 LEARNED_SHARE: Final = 0.75
 LEAST_LIMIT_BYTES: Final = 1 << 16
-# Ten times TorchServe's default max_response_size; and more than a person reads of a complaint.
-MOST_ANSWER_BYTES: Final = 64 << 20
-MOST_COMPLAINT_BYTES: Final = 1 << 16
-# aiohttp would add these to every request; no answer depends on them.
-_NEEDLESS_HEADERS: Final = ("User-Agent", "Accept", "Accept-Encoding")
+# Addresses of one model: predictions, health, descriptions.
+_MOST_ADDRESSES: Final = 16
+# In a line of a request's head, where a blank and a line's end mean something.
+_UNSENDABLE: Final = re.compile(r"[\x00-\x20\x7f]")
 
 
 class Request(NamedTuple):
@@ -98,9 +89,12 @@ class ModelHttp:
         self._is_too_large = is_too_large
         self._url_secrets = config.url_secrets(settings.url)
         is_secure = self.base.scheme == "https"
-        self._trusting = trusting(settings.ssl_cafile, "model.ssl_cafile") if is_secure else True
-        self._session: aiohttp.ClientSession | None = None
-        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._exchange = Exchange(
+            self.base.raw_host or "",
+            self.base.port or 0,
+            trusting(settings.ssl_cafile, "model.ssl_cafile") if is_secure else None,
+        )
+        self._start_of = lru_cache(_MOST_ADDRESSES)(self._make_start)
 
     async def post(self, url: URL, request: Request, rows: int) -> Reply:
         """An answer of any status. Raises `Poison` for what is too large, `Unreachable`."""
@@ -120,15 +114,7 @@ class ModelHttp:
         return await self._with_good_token(method, url, request, min(most_s, self._timeout_s))
 
     async def aclose(self) -> None:
-        """Returns when the sockets are closed; one of a refused request may still be flushing."""
-        if self._session is None:
-            return
-        await self._session.close()
-        self._session = None
-        for _ in range(CLOSE_LOOKS):
-            if all(one.fileno() < 0 for one in self._sockets):
-                break
-            await asyncio.sleep(CLOSE_PAUSE_S)
+        await self._exchange.aclose()
 
     async def _with_good_token(
         self, method: str, url: URL, request: Request, timeout_s: float
@@ -137,71 +123,58 @@ class ModelHttp:
         if self._token_file and self._is_denied(reply):
             # Tokens in files are made anew: TorchServe's every hour, Kubernetes' within one.
             self._token = await asyncio.to_thread(read_token, self._token_file)
+            self._start_of.cache_clear()
             reply = await self._send(method, url, request, timeout_s)
         return reply if reply.status == OK else reply._replace(body=self._masked(reply.body))
 
     async def _send(self, method: str, url: URL, request: Request, timeout_s: float) -> Reply:
-        headers = dict(request.headers)
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token}"
-        body = request.body
-        data = body if len(body) <= WHOLE_BODY_BYTES else io.BytesIO(body)
-        shown_url = config.shown_url(str(url))
-        hint = "check model.url and that the model server runs"
+        head = self._start_of(method, url) + _rest_of_head(method, request)
         try:
-            async with (
-                asyncio.timeout(timeout_s),
-                self._open_session().request(
-                    method, url, data=data or None, headers=headers, allow_redirects=False
-                ) as response,
-            ):
-                return Reply(response.status, response.headers, await _read(response))
-        except aiohttp.ConnectionTimeoutError:
-            raise Unreachable(
-                f"{shown_url}: no connection within {CONNECT_S:g} s; {hint}"
+            return _reply(await self._exchange.ask(head, request.body, timeout_s))
+        except NotConnected as error:
+            raise Unreachable(self._said(url, str(error))) from None
+        except TooLong:
+            raise Poison(
+                "result_too_large",
+                f"the model's answer has more than {MOST_ANSWER_BYTES} bytes; answer less for each "
+                "row, or lower window.max_rows",
             ) from None
         except TimeoutError:
             reason = f"no answer within {timeout_s:g} s (model.timeout_ms)"
-        except (aiohttp.ClientError, OSError) as error:
-            if untrusting := untrusted(str(error), "model.ssl_cafile"):
-                raise untrusting from None
+            raise NoAnswer(self._said(url, reason)) from None
+        except (Unusable, OSError) as error:
             reason = f"{type(error).__name__}: {error}"
-            if isinstance(error, aiohttp.ClientConnectorError):
-                raise Unreachable(f"{shown_url}: {reason}; {hint}") from None
-            if len(body) > self._most_bytes:
-                # Perhaps it hung up because it is sent more than it reads; perhaps it died.
-                reason = f"{reason} under a request of {len(body)} bytes"
-                raise NoAnswer(f"{shown_url}: {reason}; {hint}", is_oversize=True) from None
-        raise NoAnswer(f"{shown_url}: {reason}; {hint}")
+        # Perhaps it hung up because it is sent more than it reads; perhaps it died.
+        is_oversize = len(request.body) > self._most_bytes
+        if is_oversize:
+            reason = f"{reason} under a request of {len(request.body)} bytes"
+        raise NoAnswer(self._said(url, reason), is_oversize=is_oversize)
+
+    def _make_start(self, method: str, url: URL) -> bytes:
+        """Of a request's head, what all requests to this address have."""
+        if _UNSENDABLE.search(url.raw_path_qs) or _UNSENDABLE.search(self._token or ""):
+            raise Fatal(
+                "model.url, model.name or the model's token has a blank or a line's end in it, "
+                "which no request can carry",
+                exit_code=EXIT_USAGE,
+            )
+        lines = [f"{method} {url.raw_path_qs} HTTP/1.1", f"Host: {url.host_port_subcomponent}"]
+        if self._token is not None:
+            lines.append(f"Authorization: Bearer {self._token}")
+        elif url.user is not None:
+            name = f"{url.user}:{url.password or ''}".encode()
+            lines.append(f"Authorization: Basic {base64.b64encode(name).decode()}")
+        return "".join(f"{line}\r\n" for line in lines).encode()
+
+    def _said(self, url: URL, reason: str) -> str:
+        hint = "check model.url and that the model server runs"
+        return f"{config.shown_url(str(url))}: {reason}; {hint}"
 
     def _masked(self, body: bytes) -> bytes:
         """A server that repeats the request would have its secrets in our answers."""
         for secret in self._url_secrets | ({self._token} - {None, ""}):
             body = body.replace(str(secret).encode(), config.MASK.encode())
         return body
-
-    def _new_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
-        family, kind, protocol, _, _ = address
-        made = socket.socket(family, kind, protocol)
-        self._sockets.add(made)
-        return made
-
-    def _open_session(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                # The caller bounds the calls: waiting for a connection here would be hidden delay.
-                connector=aiohttp.TCPConnector(
-                    limit=0, socket_factory=self._new_socket, ssl=self._trusting
-                ),
-                # aiohttp's own limit of 300 s would be a second one beside model.timeout_ms.
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                # Nothing compressed was asked for: it would grow beyond what is bounded below.
-                auto_decompress=False,
-                skip_auto_headers=_NEEDLESS_HEADERS,
-                response_class=_Response,
-            )
-        return self._session
 
 
 class HttpModel:
@@ -233,45 +206,23 @@ class HttpModel:
         await self._http.aclose()
 
 
-class _Response(aiohttp.ClientResponse):
-    """Its connection is not used again after a complaint: many servers (all on uvicorn, when the
-    model raised) hang up then without saying so, and the next request would be lost.
-    """
-
-    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
-        protocol = connection.protocol
-        await super().start(connection)
-        if self.status >= 400 and protocol is not None:
-            if self.connection is None:
-                # Read whole already and handed back, but nobody has had the time to take it.
-                protocol.close()
-            else:
-                protocol.force_close()
-        return self
+def _rest_of_head(method: str, request: Request) -> bytes:
+    lines = [f"{name}: {value}\r\n" for name, value in request.headers.items()]
+    if request.body or method != "GET":
+        lines.append(f"Content-Length: {len(request.body)}\r\n")
+    lines.append("\r\n")
+    return "".join(lines).encode()
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """The body, as far as it may matter. Raises `Poison` for an answer beyond all measure."""
-    is_answer = response.status == OK
-    most_bytes = MOST_ANSWER_BYTES if is_answer else MOST_COMPLAINT_BYTES
-    if response.content_length is not None and response.content_length <= most_bytes:
-        return await response.read()
-    parts, nbytes = [], 0
-    async for part in response.content.iter_any():
-        parts.append(part)
-        nbytes += len(part)
-        if nbytes > most_bytes:
-            # Not read to its end, this connection is of no further use.
-            response.close()
-            break
-    body = b"".join(parts)
-    if nbytes > most_bytes and is_answer:
-        raise Poison(
-            "result_too_large",
-            f"the model's answer has more than {most_bytes} bytes; answer less for each row, or "
-            "lower window.max_rows",
-        )
-    return body[:most_bytes]
+def _reply(answer: Answer) -> Reply:
+    """Of a header that came twice, the first."""
+    fields = answer.fields
+    headers = {
+        shown: fields[name].partition(b"\n")[0].decode("latin-1")
+        for name, shown in HEADERS.items()
+        if name in fields
+    }
+    return Reply(answer.status, headers, answer.body)
 
 
 def address_of(settings: config.Model) -> URL:

@@ -7,34 +7,73 @@ GET of 4 KiB costs about 0.06 ms of CPU, obstore's 0.3 ms. Owner of its connecti
 tasks.
 """
 
-import asyncio
 import ssl
-from collections import deque
 from collections.abc import AsyncIterator
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from consumers import config
 from consumers.adapters.certificates import trusting
+from consumers.adapters.http_answers import OK, Answer, AnswerReader, TooLong, Unusable, wanting
+from consumers.adapters.http_connections import Host
 from consumers.adapters.objects_common import (
     CONNECT_TIMEOUT_S,
     READ_TIMEOUT_S,
+    WHOLE_BYTES,
     check_bucket,
     is_odd,
+    pin_of,
     quoted,
     wants_etag,
 )
-from consumers.adapters.objects_direct_http import Answer, Connection, WholeBody
 from consumers.adapters.objects_s3_access import Keys, address_of
+from consumers.adapters.objects_transfer import SLOW_SILENCES
 from consumers.adapters.s3_signature import Credentials, Signer
 from consumers.core.places import DEFAULT
 from consumers.errors import LockedOut
 from consumers.ports import Body, Listed, Location, Objects, Part
 
-MAX_IDLE: Final = 64
 # Where every bucket has a host of its own; bucket names come from messages.
 MAX_SITES: Final = 128
+
+_FIELDS: Final = wanting("content-encoding", "etag", "x-amz-version-id")
+
+
+class Whole(NamedTuple):
+    """A whole object."""
+
+    data: bytes
+    etag: str | None
+    version_id: str | None
+
+
+class WholeBody:
+    """An object that is here already: one chunk, or none if it is empty."""
+
+    __slots__ = ("_whole",)
+
+    def __init__(self, whole: Whole) -> None:
+        self._whole = whole
+
+    @property
+    def size(self) -> int:
+        return len(self._whole.data)
+
+    @property
+    def etag(self) -> str | None:
+        return self._whole.etag
+
+    @property
+    def version_id(self) -> str | None:
+        return self._whole.version_id
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if self._whole.data:
+            yield self._whole.data
+
+    async def aclose(self) -> None:
+        return
 
 
 class DirectObjects:
@@ -65,9 +104,9 @@ class DirectObjects:
     async def open(self, location: Location) -> Body:
         if not is_odd(location.key):
             check_bucket(location)
-            answer = await self._get(location)
-            if answer is not None:
-                return WholeBody(answer)
+            whole = await self._get(location)
+            if whole is not None:
+                return WholeBody(whole)
         try:
             return await self._behind.open(location)
         except LockedOut:
@@ -85,7 +124,7 @@ class DirectObjects:
             site.close()
         await self._behind.aclose()
 
-    async def _get(self, location: Location) -> Answer | None:
+    async def _get(self, location: Location) -> Whole | None:
         keys = self._keys.at_hand or await self._keys.ask()
         if keys is None:
             return None
@@ -96,8 +135,8 @@ class DirectObjects:
         if location.etag is not None and wants_etag(location):
             pin = b"If-Match: %b\r\n" % quoted(location.etag).encode()
         try:
-            return await site.ask(keys, path, query, pin)
-        except (OSError, TimeoutError):
+            return _whole(await site.ask(keys, path, query, pin))
+        except (OSError, Unusable, TooLong):
             return None
 
     def _make_site(self, bucket: str) -> "tuple[_Site, str]":
@@ -114,57 +153,49 @@ class DirectObjects:
 
 
 class _Site:
-    """One host: its idle connections, and how requests to it are signed."""
+    """One host: its connections, and how requests to it are signed."""
 
     def __init__(
         self, host_url: str, region: str, secure: ssl.SSLContext, read_timeout_s: float
     ) -> None:
         parts = urlsplit(host_url)
+        is_secure = parts.scheme == "https"
+        port = parts.port or (443 if is_secure else 80)
         self._netloc = parts.netloc
         self._region = region
-        self._secure = secure if parts.scheme == "https" else None
-        self._host = parts.hostname or ""
-        self._port = parts.port or (443 if self._secure else 80)
+        self._host = Host(parts.hostname or "", port, secure if is_secure else None)
         self._read_timeout_s = read_timeout_s
         self._keys: Credentials | None = None
         self._sign: Signer | None = None
-        self._idle: deque[Connection] = deque()
 
-    async def ask(self, keys: Credentials, path: str, query: str, more: bytes) -> Answer | None:
-        """Raises `OSError`, `TimeoutError`."""
+    async def ask(self, keys: Credentials, path: str, query: str, more: bytes) -> Answer:
+        """Raises `OSError`, `Unusable`, `TooLong`."""
         if self._sign is None or keys is not self._keys:
             self._sign, self._keys = Signer(self._netloc, self._region, keys), keys
-        connection = self._take() or await self._connect()
-        answer = await connection.ask(self._sign.get(path, query, more))
-        if connection.is_reusable and len(self._idle) < MAX_IDLE:
-            self._idle.append(connection)
-        else:
-            connection.close()
+        connection = self._host.take() or await self._host.connect(CONNECT_TIMEOUT_S)
+        answer = await connection.ask(
+            self._sign.get(path, query, more),
+            AnswerReader(_FIELDS, WHOLE_BYTES, 0, believes_length=True),
+            silence_s=self._read_timeout_s,
+            # What comes so slowly that its progress has to be seen is the client's behind.
+            most_s=SLOW_SILENCES * self._read_timeout_s,
+        )
+        self._host.give(connection)
         return answer
 
     @property
     def idle(self) -> int:
-        return len(self._idle)
+        return self._host.idle
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        self._host.close()
 
-    def _take(self) -> Connection | None:
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_fresh:
-                return connection
-            connection.close()
+
+def _whole(answer: Answer) -> Whole | None:
+    """The object, if the answer is nothing else and no field contradicts another."""
+    fields = answer.fields
+    etag, version_id = fields.get(b"etag", b""), fields.get(b"x-amz-version-id", b"")
+    is_plain = b"content-length" in fields and b"content-encoding" not in fields
+    if answer.status != OK or not is_plain or b"\n" in etag + version_id:
         return None
-
-    async def _connect(self) -> Connection:
-        loop = asyncio.get_running_loop()
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            _, connection = await loop.create_connection(
-                lambda: Connection(loop, self._read_timeout_s),
-                self._host,
-                self._port,
-                ssl=self._secure,
-            )
-        return connection
+    return Whole(answer.body, pin_of(etag.decode("latin-1")), pin_of(version_id.decode("latin-1")))

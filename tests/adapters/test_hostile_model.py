@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from consumers import config
-from consumers.adapters.model_http import MOST_ANSWER_BYTES
+from consumers.adapters.model_exchange import MOST_ANSWER_BYTES
 from consumers.adapters.model_torchserve import TorchServeModel
 from consumers.core.payload import JsonRows
 from consumers.errors import NoAnswer, Poison, Rejected, Unreachable

@@ -189,5 +189,14 @@ SEEDS: dict[str, list[bytes]] = {
         b"\x03[1,null,true]",
         b'\x01["x\\"},{"]',
     ],
+    "http": [
+        b"\x20HTTP/1.1 200 OK\r\nContent-Length: 3\r\nRetry-After: 1\r\n\r\n[1]",
+        b"\x80HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n",
+        (
+            b"\x40HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"2;x\r\n[1\r\n1\r\n]\r\n0\r\n\r\n"
+        ),
+        b"\x60HTTP/1.0 503 X\r\nConnection: close\r\n\r\nsorry",
+    ],
     "refusal": [b'\x01\x8f1234{"code":503,"type":"InternalServerException","message":"m"}'],
 }

@@ -13,6 +13,7 @@ from functools import partial
 import orjson
 
 from consumers.adapters import model_answers, torchserve_refusals
+from consumers.adapters.http_answers import Answer, AnswerReader, TooLong, Unusable, wanting
 from consumers.core import cursor
 from consumers.core.payload import Form
 from consumers.errors import PenstockError, Poison, Transient
@@ -198,6 +199,34 @@ def _refusal(data: bytes) -> None:
     assert isinstance(error, PenstockError)
 
 
+def _http(data: bytes) -> None:
+    """The first byte says where to cut. What comes behind an answer makes it none if it comes at
+    once with it; if it comes later, the answer is already out.
+    """
+    at, raw = (data[0] * len(data) // 256 if data else 0), data[1:]
+    whole, _ = _http_outcome([raw])
+    for pieces in ([raw[:at], raw[at:]], [raw[place : place + 1] for place in range(len(raw))]):
+        found, has_more = _http_outcome(pieces)
+        assert found == whole or (whole == _REFUSED and has_more)
+
+
+_REFUSED = ("refused", False)
+
+
+def _http_outcome(pieces: list[bytes]) -> tuple[tuple[Answer | str, bool], bool]:
+    """What is read, whether the connection is kept, and are there pieces that were not needed?"""
+    reader = AnswerReader(wanting("Retry-After"), 100, 20)
+    rest = iter(pieces)
+    try:
+        for piece in rest:
+            answer = reader.feed(piece)
+            if answer is not None:
+                return (answer, reader.keeps), any(rest)
+    except (Unusable, TooLong):
+        return _REFUSED, False
+    return (reader.end() or "nothing", reader.keeps), False
+
+
 TARGETS: dict[str, Target] = {
     "csv": partial(_decoder, "x.csv"),
     "ndjson": partial(_decoder, "x.ndjson"),
@@ -225,6 +254,7 @@ TARGETS: dict[str, Target] = {
     "prediction": partial(_topic_record, decode_prediction),
     "answer": _answer,
     "refusal": _refusal,
+    "http": _http,
 }
 
 __all__ = ["SETTING_BYTES", "TARGETS", "Target"]
