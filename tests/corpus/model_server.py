@@ -6,7 +6,7 @@ hostile if its first number is `HOSTILE` or more. Owner: the test.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 
 import orjson
 
@@ -27,7 +27,7 @@ async def model_server(case: Said) -> AsyncIterator[str]:
         task = asyncio.current_task()
         assert task is not None
         served.add(task)
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
+        with closing(writer), suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:
                 rows = orjson.loads(await _body_of(reader))
                 hostile = [row[0] >= HOSTILE for row in rows]
@@ -43,7 +43,6 @@ async def model_server(case: Said) -> AsyncIterator[str]:
                 else:
                     writer.write(answer(b"[%b]" % b",".join([b"1"] * len(rows))))
                 await writer.drain()
-        writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
