@@ -12,6 +12,7 @@ from consumers import config, requests
 from consumers.adapters.kafka_partitioner import hashed
 from consumers.adapters.stores import places_of, places_of_caller
 from consumers.core.blocks import Ticket
+from consumers.core.bundles import Blocks
 from consumers.core.line_stop import NO_LIMITS, LineLimits
 from consumers.core.places import Place, Places
 from consumers.core.records import Labels, same_partition
@@ -65,7 +66,7 @@ def for_worker(
         patience_s=None,
         stall_s=_stall_s(cfg),
         allow=cfg.objects.allow,
-        block_rows=cfg.output.block_rows if cfg.output.granularity == "block" else None,
+        blocks=_blocks(cfg.output),
         results=_results(cfg.output, routes_of(cfg)),
         places=places_of(cfg),
         models={name: _terms(one) for name, one in cfg.with_each_model().items()},
@@ -135,7 +136,7 @@ def _settings(
     allow: list[str] | None,
     results: ResultPlan | None,
     places: list[Place],
-    block_rows: int | None = None,
+    blocks: Blocks | None = None,
     models: Mapping[str, ModelTerms] | None = None,
     routes: Routes | None = None,
 ) -> Settings:
@@ -172,7 +173,7 @@ def _settings(
         places=Places(places),
         more_fetchers={name: store.concurrency for name, store in cfg.stores.items()},
         results=results,
-        block_rows=block_rows,
+        blocks=blocks,
         models=models or {},
         routes=routes,
     )
@@ -199,6 +200,12 @@ def _results(output: config.Output, routes: Routes) -> ResultPlan | None:
             exit_code=EXIT_USAGE,
         )
     return _plan(output.objects, "output.objects", is_for_one=False, records=output.records)
+
+
+def _blocks(output: config.Output) -> Blocks | None:
+    if output.granularity == "row":
+        return None
+    return Blocks(output.block_rows, output.block_form)
 
 
 def _plan(template: str, key: str, *, is_for_one: bool, records: str) -> ResultPlan:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from consumers.budget import Budget
 from consumers.core.blocks import Ticket
 from consumers.core.bulk import Neighbour
+from consumers.core.bundles import Blocks
 from consumers.core.jobs import Share
 from consumers.core.line_stop import LineLimits
 from consumers.core.payload import Payload
@@ -72,7 +73,7 @@ class Settings:
     stream_from: str | None = None
     allow: Sequence[str] | None = None  # globs of `bucket/key`; None allows all
     results: ResultPlan | None = None  # None: answers are records alone
-    block_rows: int | None = None  # None: a Kafka record for each row
+    blocks: Blocks | None = None  # None: a Kafka record for each row
     streams: Sequence[str] | None = None  # globs; the others are skipped. None takes all
     places: Places = field(default_factory=Places.one)
     more_fetchers: Mapping[str, int] = field(default_factory=dict)  # of stores beside `[objects]`
@@ -138,7 +139,7 @@ class Wiring:
             clock,
             telemetry,
             self._results(adapters, offload, telemetry),
-            block_rows=settings.block_rows,
+            blocks=settings.blocks,
         )
         self.settle = self._settle(adapters, telemetry)
         self.watchdogs = (

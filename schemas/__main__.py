@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 from msgspec.json import schema_components
 
+from schemas.block import BlockHead
 from schemas.dead_letter import DeadLetter
 from schemas.prediction import Prediction
 from schemas.reference import Inline, Reference
@@ -27,6 +28,7 @@ def documents() -> dict[str, dict[str, Any]]:
     return {
         "reference.v1.schema.json": _input(),
         "prediction.v1.schema.json": _plain(Prediction, "Prediction"),
+        "block.v1.schema.json": _plain(BlockHead, "Head of an Arrow block"),
         "dead_letter.v1.schema.json": _plain(DeadLetter, "Dead letter"),
         "scene.v1.schema.json": _plain(Scene, "Scene"),
         "replay.v1.schema.json": _plain(Replayed, "Replay"),

@@ -155,6 +155,13 @@ class RecordFrame:
         """What a record takes besides its answer and its member, at most."""
         return len(self._id) + len(self._before_row) + len(self._tail) + _NUMBERS_BYTES
 
+    def head(self, last_rows: int | None) -> bytes:
+        """What rows in columns have in common: `schemas.block.BlockHead`; `last_rows` is the
+        object's row count if the last of them is the object's last.
+        """
+        end = b"" if last_rows is None else b',"last":true,"rows":%d' % last_rows
+        return b"%b%b%b%b}" % (self._id[:-1], self._before_row, end, self._tail[:-1])
+
     def rows(self, first_row: int, answers: Sequence[bytes], member: str | None) -> list[bytes]:
         """Records of rows that are not the object's last; `answers[i]` is of `first_row + i`."""
         record = self._format(member)

@@ -21,6 +21,7 @@ from consumers.cli import cli
 from consumers.errors import ErrorCode
 from consumers.ops.members_page import serve_members
 from consumers.telemetry import Telemetry, TimeSpent
+from schemas.block import decode_head
 from schemas.codec import decode
 from schemas.dead_letter import decode_dead_letter
 from schemas.prediction import decode_prediction
@@ -234,6 +235,12 @@ def test_examples_of_messages_are_such_messages(title: str, read: Any) -> None:
     assert examples
     for example in examples:
         read(example.encode())
+
+
+def test_the_example_of_an_arrow_block_is_such_a_head() -> None:
+    found = _FENCE.findall(section(DOCS / "messages.md", "Output"))
+    (example,) = [text for language, text in found if language == "jsonc"]
+    decode_head(example.encode())
 
 
 def test_references_in_dead_letters_can_be_published() -> None:

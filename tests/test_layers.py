@@ -136,6 +136,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "consumers.handlers": set(),
     "consumers.verify": {
+        "consumers.encodings",
         "consumers.errors",
         "consumers.routing",
         "consumers.adapters",

@@ -188,6 +188,7 @@ class Output(Section, frozen=True):
     granularity: Literal["row", "block"] = "row"
     # About 150 kB of records; a consumer's default fetch is 1 MB.
     block_rows: Positive = 500
+    block_form: Literal["json", "arrow"] = "json"
     # Where the answers of each object are written as one; none: they are records alone.
     objects: str | None = None
     records: Literal["rows", "objects", "both"] = "rows"

@@ -1,13 +1,21 @@
-"""Many records as one Kafka record: a JSON array of them.
+"""Many records as one Kafka record: how many, in which form, and the form of a JSON array.
 
 Rule: a bundle has records of one object in their order, at most so many, and no more bytes than the
 topic takes; each stands in it as it would alone. Pure; owner: the publish stage.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, NamedTuple
 
 # The brackets around a record that is alone in its bundle.
 FRAME_BYTES = 2
+
+
+class Blocks(NamedTuple):
+    """At most so many rows in each."""
+
+    rows: int
+    form: Literal["json", "arrow"] = "json"
 
 
 def bundled(values: Sequence[bytes], most: int, fits: Callable[[int], bool]) -> Iterator[bytes]:

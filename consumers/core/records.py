@@ -92,10 +92,11 @@ class Records:
         if self._of_rows:
             self._add_rows(release, out)
         else:
-            out.failed.extend(_failed_rows(release))
+            out.failed.extend(failed_rows(release))
         if ticket.published_rows:
-            out = _unpublished(release, out)
-        if release.finished and (ticket.failure is not None or ticket.tail is None):
+            known = published_rows(release)
+            out = Encoded(out.values[known:], unpublished(ticket, out.failed))
+        if ends_alone(release):
             self._add_end(ticket, out)
         return out
 
@@ -262,7 +263,7 @@ class Records:
         )
 
 
-def _failed_rows(release: Release) -> Iterator[Failed]:
+def failed_rows(release: Release) -> Iterator[Failed]:
     for block in release.blocks:
         if block.answers is None:
             row = block.first_row
@@ -274,27 +275,37 @@ def _failed_rows(release: Release) -> Iterator[Failed]:
                 yield Failed(block.first_row + index, 1, block.member, block.errors[index])
 
 
-def _unpublished(release: Release, out: Encoded) -> Encoded:
-    """Without what a former assignment published: these rows are answered again for the result
-    alone. Each row has one record.
+def ends_alone(release: Release) -> bool:
+    """Is its object at an end that no row says?"""
+    ticket = release.ticket
+    return release.finished and (ticket.failure is not None or ticket.tail is None)
+
+
+def published_rows(release: Release) -> int:
+    """How many a former assignment published: they are answered again for the result alone. Each
+    row has one record.
     """
     published = release.ticket.published_rows
-    known = sum(min(b.rows, max(0, published - b.first_row)) for b in release.blocks)
-    failed: list[Failed] = []
-    for one in out.failed:
-        passed = max(0, published - (one.row or 0))
+    return sum(min(b.rows, max(0, published - b.first_row)) for b in release.blocks)
+
+
+def unpublished(ticket: Ticket, failed: Sequence[Failed]) -> list[Failed]:
+    """Without what a former assignment published."""
+    found: list[Failed] = []
+    for one in failed:
+        passed = max(0, ticket.published_rows - (one.row or 0))
         if passed < one.rows:
-            failed.append(one._replace(row=(one.row or 0) + passed, rows=one.rows - passed))
-    return Encoded(out.values[known:], failed)
+            found.append(one._replace(row=(one.row or 0) + passed, rows=one.rows - passed))
+    return found
+
+
+def too_large(nbytes: int) -> Rejection:
+    return Rejection(
+        "result_too_large",
+        f"the prediction's record has {nbytes} bytes, more than the topic takes",
+        "publish",
+    )
 
 
 def _too_large(values: Sequence[bytes], fits: Callable[[bytes], bool]) -> dict[int, Rejection]:
-    return {
-        index: Rejection(
-            "result_too_large",
-            f"the prediction's record has {len(value)} bytes, more than the topic takes",
-            "publish",
-        )
-        for index, value in enumerate(values)
-        if not fits(value)
-    }
+    return {index: too_large(len(value)) for index, value in enumerate(values) if not fits(value)}

@@ -8,7 +8,7 @@ object. Owner: the writer of one result object.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from consumers.core.blocks import Rejection
+from consumers.core.blocks import Block, Rejection
 from consumers.core.kept import Kept
 
 # What is packed, or handed to the store, at once.
@@ -25,6 +25,18 @@ class Rows(NamedTuple):
     member: str | None
     errors: Mapping[int, Rejection]
     kept: Kept | None = None
+
+
+def rows_of(block: Block) -> Rows:
+    """Of a block that is answered."""
+    if block.answers is not None:
+        return Rows(block.first_row, block.answers, block.member, block.errors, block.kept)
+    errors: dict[int, Rejection] = {}
+    for rows, why in block.rejections():
+        begin = len(errors)
+        errors |= dict.fromkeys(range(begin, begin + rows), why)
+    nothing = [b"null"] * block.rows
+    return Rows(block.first_row, nothing, block.member, errors, block.kept)
 
 
 class Encoding(Protocol):

@@ -1,8 +1,7 @@
 """Parquet: row groups of one size, with the same columns for every object.
 
-Rule: `prediction` is JSON text, so that no row can contradict the types of an earlier one. At most
-one row group is in memory; of those before only what the footer says of them. Owner: the writer of
-one result object.
+Rule: at most one row group is in memory; of those before only what the footer says of them. Owner:
+the writer of one result object.
 """
 
 from typing import Final
@@ -11,21 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from consumers.encodings.base import Rows
-from consumers.encodings.kept_rows import columns_of, times_of
+from consumers.encodings.columns import SCHEMA, batch_of
 
 # Some 2 MB of predictions; readers want tens of thousands, the writer holds one.
 GROUP_ROWS: Final = 65_536
-SCHEMA: Final = pa.schema(
-    [
-        pa.field("row", pa.int64(), nullable=False),
-        pa.field("member", pa.string()),
-        pa.field("event_time", pa.timestamp("ms", "UTC")),
-        pa.field("prediction", pa.string()),
-        pa.field("columns", pa.string()),
-        pa.field("error_code", pa.string()),
-        pa.field("error_message", pa.string()),
-    ]
-)
 
 
 class _Pipe:
@@ -77,7 +65,7 @@ class ParquetRows:
         return self._rows >= GROUP_ROWS
 
     def add(self, rows: Rows) -> None:
-        batch = _batch(rows)
+        batch = batch_of(rows)
         self._batches.append(batch)
         self._rows += batch.num_rows
         self.waiting_bytes += batch.nbytes
@@ -106,32 +94,3 @@ class ParquetRows:
         data = b"".join(self._pipe.parts)
         self._pipe.parts.clear()
         return data
-
-
-def _batch(rows: Rows) -> pa.RecordBatch:
-    count = len(rows.answers)
-    member = None if rows.member is None else rows.member.encode(errors="replace").decode()
-    texts: list[bytes | None] = list(rows.answers)
-    codes: list[str | None] | None = None
-    messages: list[str | None] = []
-    if rows.errors:
-        codes, messages = [None] * count, [None] * count
-        for index, why in rows.errors.items():
-            texts[index], codes[index] = None, why.code
-            messages[index] = why.message.encode(errors="replace").decode()
-    nothing = pa.nulls(count, pa.string())
-    columns, times = rows.kept and rows.kept.columns, rows.kept and rows.kept.times
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(range(rows.first_row, rows.first_row + count), pa.int64()),
-            nothing if member is None else pa.array([member] * count, pa.string()),
-            pa.array(times_of(rows), pa.timestamp("ms", "UTC"))
-            if times is not None
-            else pa.nulls(count, pa.timestamp("ms", "UTC")),
-            pa.array(texts, pa.string()),
-            nothing if columns is None else pa.array(columns_of(rows), pa.string()),
-            nothing if codes is None else pa.array(codes, pa.string()),
-            nothing if codes is None else pa.array(messages, pa.string()),
-        ],
-        schema=SCHEMA,
-    )

@@ -14,12 +14,13 @@ from functools import partial
 from typing import NamedTuple
 
 from consumers.core.blocks import Ticket
-from consumers.core.bundles import FRAME_BYTES, bundled
+from consumers.core.bundles import FRAME_BYTES, Blocks, bundled
 from consumers.core.line_stop import LineStop
 from consumers.core.order import Release, Room
 from consumers.core.pace import Pace
 from consumers.core.records import Encoded, Failed, Labels, Records
 from consumers.dedupe import Dedupe
+from consumers.encodings.arrow_records import ArrowRecords
 from consumers.errors import EXIT_UNREACHABLE, Fatal, Transient
 from consumers.lane import Lane
 from consumers.ports import Clock, Outgoing, Outlet, Sink
@@ -67,22 +68,25 @@ class Publish:
         telemetry: Telemetry,
         results: ObjectResults | None = None,
         *,
-        block_rows: int | None = None,
+        blocks: Blocks | None = None,
     ) -> None:
         """With `results` answers are written as objects, before anything of them is published."""
         self._results = results
-        self._block_rows = block_rows
         self._sink = sink
         self._paces = paces
         self._dedupe = dedupe
         self._reject = reject
         self._output_topic = labels.output_topic
-        self._records = Records(
-            labels,
-            self._fits,
-            of_rows=results is None or results.of_rows,
-            of_objects=results is not None and results.of_objects,
-        )
+        of_rows = results is None or results.of_rows
+        of_objects = results is not None and results.of_objects
+        self._array_rows: int | None = None
+        if blocks is not None and blocks.form == "arrow":
+            self._records: Records = ArrowRecords(
+                labels, self._fits, blocks.rows, of_rows=of_rows, of_objects=of_objects
+            )
+        else:
+            self._array_rows = blocks.rows if blocks is not None else None
+            self._records = Records(labels, self._fits, of_rows=of_rows, of_objects=of_objects)
         self._partition_of = partition_of
         self._clock = clock
         self._telemetry = telemetry
@@ -171,7 +175,7 @@ class Publish:
 
     def _fits(self, key: bytes | None, value_bytes: int) -> bool:
         """A single record, in the array that it may stand in."""
-        frame_bytes = 0 if self._block_rows is None else FRAME_BYTES
+        frame_bytes = 0 if self._array_rows is None else FRAME_BYTES
         return self._sink.fits(self._output_topic, key, value_bytes + frame_bytes)
 
     def _room(self) -> Room:
@@ -222,9 +226,9 @@ class Publish:
             if out is None:
                 out = outgoing[partition] = Outgoing(self._output_topic, partition, [], [])
             key, values = release.ticket.stream.encode(), encoded.values
-            if self._block_rows is not None:
+            if self._array_rows is not None:
                 fits = partial(self._sink.fits, self._output_topic, key)
-                values = list(bundled(values, self._block_rows, fits))
+                values = list(bundled(values, self._array_rows, fits))
             out.keys += [key] * len(values)
             out.values += values
             letters += its_letters

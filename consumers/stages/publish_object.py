@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from consumers.core.blocks import Block, Rejection, Ticket
+from consumers.core.blocks import Block, Ticket
 from consumers.core.order import Release
 from consumers.core.records import has_result
 from consumers.core.result_names import ResultNames
-from consumers.encodings.base import Encoding, Rows
+from consumers.encodings.base import Encoding, rows_of
 from consumers.errors import first_cause
 from consumers.ports import Location, Results
 from consumers.stages.expand import Offload
@@ -56,7 +56,7 @@ class ResultObject:
         self._bytes = self._rows = self._errors = 0
 
     async def add(self, block: Block) -> None:
-        rows = _rows(block)
+        rows = rows_of(block)
         self._encoding.add(rows)
         self._rows += len(rows.answers)
         self._errors += len(rows.errors)
@@ -166,14 +166,3 @@ class LaneResults:
         if ticket not in self._open:
             self._open[ticket] = self._results.begin(ticket)
         return self._open[ticket]
-
-
-def _rows(block: Block) -> Rows:
-    if block.answers is not None:
-        return Rows(block.first_row, block.answers, block.member, block.errors, block.kept)
-    errors: dict[int, Rejection] = {}
-    for rows, why in block.rejections():
-        begin = len(errors)
-        errors |= dict.fromkeys(range(begin, begin + rows), why)
-    nothing = [b"null"] * block.rows
-    return Rows(block.first_row, nothing, block.member, errors, block.kept)

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from consumers.core.ranges import Ranges
+from consumers.encodings.blocks import records_of
 from consumers.verify.asked import Want
 from consumers.verify.letters import About, Name
 from consumers.verify.repeats import Content, ObjectAt
@@ -48,7 +49,6 @@ class Answer(Struct, gc=False):
 
 
 decode_answer = msgspec.json.Decoder(Answer).decode
-_decode_array = msgspec.json.Decoder(list[Raw]).decode
 _decode_source = msgspec.json.Decoder(Source).decode
 _decode_object = msgspec.json.Decoder(ObjectId | None).decode
 
@@ -59,18 +59,14 @@ NOT_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def each(take: Take) -> Take:
-    """As `take`, once for each record of an array of them (`output.granularity`)."""
+    """As `take`, once for each record of a block of them (`output.granularity`)."""
 
     def take_all(partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
-        if value is None or value[:1] != b"[":
-            take(partition, offset, key, value)
+        if value is None:
+            take(partition, offset, key, None)
             return
-        try:
-            records = _decode_array(value)
-        except NOT_JSON:
-            records = [Raw(value)]  # malformed: `take` finds and reports that
-        for record in records:
-            take(partition, offset, key, bytes(record))
+        for record in records_of(value):
+            take(partition, offset, key, record)
 
     return take_all
 

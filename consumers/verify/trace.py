@@ -15,6 +15,7 @@ import msgspec
 
 from consumers import config
 from consumers.adapters.kafka_reader import Reader, Spans, open_reader
+from consumers.encodings.blocks import records_of
 from consumers.errors import EXIT_USAGE, Fatal
 from schemas.errors import SchemaError
 from schemas.prediction import Prediction, decode_prediction
@@ -118,11 +119,12 @@ async def _by_id(
     found: dict[str, Found] = {}
     async with aclosing(_records(reader, topic, spans)) as records:
         async for record in records:
-            id = _id(record.value)
-            if id in ids and id not in found:
-                found[id] = record
-                if len(found) == len(ids):
-                    break
+            for value in records_of(record.value):
+                id = _id(value)
+                if id in ids and id not in found:
+                    found[id] = record._replace(value=value)
+            if len(found) == len(ids):
+                break
     return found
 
 

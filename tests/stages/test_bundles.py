@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from consumers.core.bundles import bundled
+from consumers.core.bundles import Blocks, bundled
 from consumers.testing.virtual_time import virtual_time
 from consumers.verify.records import each
 from tests.support.pipelines import World, csv, run_to_end
@@ -20,7 +20,7 @@ def test_rows_of_an_object_stand_in_arrays_as_they_would_alone(*, exactly_once: 
     @virtual_time
     async def scenario() -> None:
         alone, world = World(exactly_once=exactly_once), World(exactly_once=exactly_once)
-        world.with_settings(block_rows=10)
+        world.with_settings(blocks=Blocks(10))
         for one in (alone, world):
             one.announce("a.csv", csv(25), stream="s")
             one.announce("empty.csv", b"", stream="s")
@@ -45,7 +45,7 @@ def test_an_array_is_no_larger_than_the_topic_takes() -> None:
 
 @virtual_time
 async def test_a_record_that_is_too_large_with_its_brackets_is_answered_by_an_error() -> None:
-    world = World().with_settings(block_rows=10)
+    world = World().with_settings(blocks=Blocks(10))
     world.sink.record_bytes = 400
     world.announce("a.csv", csv(8), stream="s")
     await run_to_end(world, 1)

@@ -1,0 +1,36 @@
+"""The records that a value of the output topic has, whatever form it is in.
+
+Rule: a record alone, a JSON array of them and an Arrow block say the same; what cannot be read goes
+on as it is, so that it is reported. Owner: the judge and the trace.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+_decode_array = msgspec.json.Decoder(list[Raw]).decode
+# How an Arrow IPC stream begins; no JSON does.
+_ARROW: Final = b"\xff\xff\xff\xff"
+
+
+def records_of(value: bytes) -> Sequence[bytes]:
+    """As JSON, as each would stand alone."""
+    if value[:1] == b"[":
+        try:
+            return [bytes(record) for record in _decode_array(value)]
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return [value]
+    return _of_arrow(value) if value[:4] == _ARROW else [value]
+
+
+def _of_arrow(value: bytes) -> Sequence[bytes]:
+    import pyarrow as pa  # noqa: PLC0415 (large, and rarely needed)
+
+    from consumers.encodings.arrow_blocks import records  # noqa: PLC0415
+
+    try:
+        return list(records(value))
+    except (pa.ArrowException, OSError, ValueError, KeyError):
+        return [value]
