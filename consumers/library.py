@@ -119,7 +119,7 @@ async def predict_lines(
     """
     plan = None
     if output is not None:
-        plan = results_for_call(output, is_for_one=len(urls) == 1 and not has_magic(urls[0]))
+        plan = results_for_call(cfg, output, is_for_one=len(urls) == 1 and not has_magic(urls[0]))
     if requests.find(cfg.model.request).single:
         cfg = await fitted_to_server(cfg)
     cfg = with_clouds(cfg)

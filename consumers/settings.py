@@ -7,6 +7,7 @@ a pipeline, the worker or the library call.
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from consumers import config, requests
 from consumers.adapters.kafka_partitioner import hashed
@@ -67,7 +68,7 @@ def for_worker(
         stall_s=_stall_s(cfg),
         allow=cfg.objects.allow,
         blocks=_blocks(cfg.output),
-        results=_results(cfg.output, routes_of(cfg)),
+        results=_results(cfg),
         places=places_of(cfg),
         models={name: _terms(one) for name, one in cfg.with_each_model().items()},
         routes=routes_of(cfg),
@@ -179,19 +180,15 @@ def _settings(
     )
 
 
-def results_for_call(template: str, *, is_for_one: bool) -> ResultPlan:
+def results_for_call(cfg: config.Config, template: str, *, is_for_one: bool) -> ResultPlan:
     """One record for each object. Raises `Fatal`."""
-    return _plan(template, "--output", is_for_one=is_for_one, records="objects")
+    names = partial(ResultNames, template, cfg.model.name, is_for_one=is_for_one)
+    return _plan(names, "--output", "objects")
 
 
-def _results(output: config.Output, routes: Routes) -> ResultPlan | None:
+def _results(cfg: config.Config) -> ResultPlan | None:
     """Raises `Fatal` here, at the start: the first result would be too late."""
-    if output.objects is not None and routes.fans_out:
-        raise Fatal(
-            "output.objects: what several models answer would be written by each to one object; "
-            "name one model in each of [[routes]]",
-            exit_code=EXIT_USAGE,
-        )
+    output = cfg.output
     if output.objects is None:
         if output.records == "rows":
             return None
@@ -199,7 +196,9 @@ def _results(output: config.Output, routes: Routes) -> ResultPlan | None:
             f'output.records = "{output.records}" needs output.objects: where they are written',
             exit_code=EXIT_USAGE,
         )
-    return _plan(output.objects, "output.objects", is_for_one=False, records=output.records)
+    # Routes change without a restart, so what they say today is not asked.
+    names = partial(ResultNames, output.objects, cfg.model.name, are_several=bool(cfg.models))
+    return _plan(names, "output.objects", output.records)
 
 
 def _blocks(output: config.Output) -> Blocks | None:
@@ -208,9 +207,9 @@ def _blocks(output: config.Output) -> Blocks | None:
     return Blocks(output.block_rows, output.block_form)
 
 
-def _plan(template: str, key: str, *, is_for_one: bool, records: str) -> ResultPlan:
+def _plan(make: Callable[[], ResultNames], key: str, records: str) -> ResultPlan:
     try:
-        names = ResultNames(template, is_for_one=is_for_one)
+        names = make()
     except ValueError as error:
         raise Fatal(f"{key}: {error}", exit_code=EXIT_USAGE) from None
     return ResultPlan(

@@ -88,7 +88,7 @@ def test_the_secrets_of_each_model_are_hidden(tmp_path: Path) -> None:
         ),
         (
             '[[routes]]\nmodel=["v2","rows"]\n[output]\nobjects="s3://b/{key}.jsonl"\n',
-            "to one object",
+            "put in {model} as a folder",
         ),
         (
             '[[routes]]\nmodle = "v2"\n',

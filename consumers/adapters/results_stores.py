@@ -34,7 +34,7 @@ RETRIES: "Final[RetryConfig]" = {"max_retries": 20, "retry_timeout": PATIENCE}
 def open_results(cfg: config.Config, template: str) -> Results:
     """Raises `Fatal` for settings that cannot be right."""
     try:
-        names = ResultNames(template, is_for_one=True)
+        names = ResultNames(template, cfg.model.name, is_for_one=True)
         if names.scheme == "file":
             return FolderResults("/")
         cfg = with_clouds(cfg)

@@ -15,7 +15,9 @@ from typing import NamedTuple
 from consumers.core.blocks import Ticket
 from schemas.reference import day_of
 
-FIELDS = frozenset({"store", "bucket", "key", "stream", "date", "topic", "partition", "offset"})
+FIELDS = frozenset(
+    {"store", "bucket", "key", "stream", "date", "topic", "partition", "offset", "model"}
+)
 # By the end of the template.
 FORMATS = ("jsonl", "jsonl.gz", "csv", "parquet")
 
@@ -44,8 +46,13 @@ class ResultName(NamedTuple):
 class ResultNames:
     """`of` a ticket. Raises `ValueError` for a template that can name no results."""
 
-    def __init__(self, template: str, *, is_for_one: bool = False) -> None:
-        """`is_for_one`: only one object is ever written, so the template may name it as it is."""
+    def __init__(
+        self, template: str, model: str, *, is_for_one: bool = False, are_several: bool = False
+    ) -> None:
+        """`model` is the default one's name; where there `are_several`, the template keeps them
+        apart. `is_for_one`: only one object is ever written, so the template may name it as it is.
+        """
+        self._model = model
         self.format = _format_of(template)
         found = _URL.fullmatch(template)
         if found is None:
@@ -70,12 +77,28 @@ class ResultNames:
                 f"{template!r} names one object for many: put in {{key}}, or {{partition}} and "
                 "{offset}"
             )
+        if are_several and not self._keeps_models_apart:
+            raise ValueError(
+                f"{template!r} may give answers of two models one name; put in {{model}} as a "
+                "folder of its own, before {key} and {stream}, or as the bucket's only field"
+            )
         self._names_records = {"partition", "offset"} <= named
 
+    @property
+    def _keeps_models_apart(self) -> bool:
+        """What is before the model has no folders of the world's, so no two of these names can be
+        the same.
+        """
+        if "model" in _fields(self.bucket):
+            return _fields(self.bucket) == {"model"}
+        before, found, _ = f"/{self._key}/".partition("/{model}/")
+        return bool(found) and not _fields(before) & {"key", "stream"}
+
     def of(self, ticket: Ticket) -> ResultName:
-        values = _values(ticket)
-        bucket = self.bucket.format_map({name: _safe(text) for name, text in values.items()})
-        key = self._key.format_map({name: _safe(text) for name, text in values.items()})
+        values = _values(ticket, ticket.model or self._model)
+        safe = {name: _safe(text) for name, text in values.items()}
+        safe["model"] = safe["model"].replace("/", "%2F")  # it is one folder
+        bucket, key = self.bucket.format_map(safe), self._key.format_map(safe)
         key = _short(key + self._own(ticket)) + self._suffix
         return ResultName(self.scheme, bucket, f"/{key}" if self.scheme == "file" else key)
 
@@ -84,11 +107,11 @@ class ResultNames:
         rows only, and those of one message that names several objects.
         """
         if self._names_records:
-            return f".{ticket.index}" if ticket.index else ""
+            return f".{ticket.object_index}" if ticket.object_index else ""
         if ticket.reference is None or ticket.reference.rows is None:
             return ""
         owner, record = ticket.owner, ticket.record
-        return f".rows-{owner.topic}-{owner.partition}-{record.offset}-{ticket.index}"
+        return f".rows-{owner.topic}-{owner.partition}-{record.offset}-{ticket.object_index}"
 
 
 def _format_of(template: str) -> str:
@@ -102,7 +125,7 @@ def _fields(text: str) -> set[str]:
     return {name for _, name, _, _ in Formatter().parse(text) if name is not None}
 
 
-def _values(ticket: Ticket) -> Mapping[str, str]:
+def _values(ticket: Ticket, model: str) -> Mapping[str, str]:
     reference, owner, record = ticket.reference, ticket.owner, ticket.record
     origin = reference or ticket.inline
     bucket = reference.bucket if reference else "inline"
@@ -119,6 +142,7 @@ def _values(ticket: Ticket) -> Mapping[str, str]:
         "topic": owner.topic,
         "partition": str(owner.partition),
         "offset": str(record.offset),
+        "model": model,
     }
 
 

@@ -22,7 +22,7 @@ from consumers.testing.history import History
 from consumers.testing.services import Process
 
 # A name for each record, so that each result has one truth.
-_NAMES: Final = ResultNames("s3://results/{partition}/{offset}.jsonl")
+_NAMES: Final = ResultNames("s3://results/{partition}/{offset}.jsonl", "rows")
 
 
 def drawn_plan(random: Random) -> ResultPlan | None:

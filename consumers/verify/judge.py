@@ -5,7 +5,7 @@ each partition in offset order; while `repeated` names partitions of the output 
 once more by `compare`. Memory grows with open objects, gaps, rejections and repeats, not with rows.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from consumers.core.cursor import START, Progress, decode, without_stop
@@ -130,9 +130,9 @@ class Judge:
             self._letters.take(partition, offset, letter)
 
     @property
-    def claims(self) -> Iterable[list[Claim]]:
-        """What records say of results, those of one object together."""
-        return self._answers.claims.values()
+    def claims(self) -> list[tuple["Judge", list[Claim]]]:
+        """What records say of results, those of one object together, and who judges them."""
+        return [(self, claims) for claims in self._answers.claims.values()]
 
     def result(self, claims: list[Claim], found: Found | str) -> None:
         """What is there of one object's result."""

@@ -21,7 +21,7 @@ from consumers.routing import routes_of
 from consumers.verify.findings import Report, render, together
 from consumers.verify.judge import Judge, Scope
 from consumers.verify.records import each
-from consumers.verify.results import AT_A_TIME, look
+from consumers.verify.results import AT_A_TIME, Claim, look
 from consumers.verify.several import SeveralJudges
 from schemas.urls import split_url
 
@@ -70,14 +70,14 @@ async def _of_input(cfg: config.Config, reader: Reader, until: Until, progress: 
     again = {partition: answers[partition] for partition in judge.repeated}
     reading.expect(again)
     await reading.each(cfg.output.topic, again, each(judge.compare))
-    if isinstance(judge, Judge):  # several models and results do not go together
-        await _follow(cfg, judge, reading)
+    await _follow(cfg, judge.claims, reading)
     return judge.report()
 
 
-async def _follow(cfg: config.Config, judge: Judge, reading: "_Reading") -> None:
+async def _follow(
+    cfg: config.Config, waiting: list[tuple[Judge, list[Claim]]], reading: "_Reading"
+) -> None:
     """Read the results that records name, some at a time."""
-    waiting = list(judge.claims)
     if not waiting:
         return
     reading.expect_more(len(waiting))
@@ -87,7 +87,7 @@ async def _follow(cfg: config.Config, judge: Judge, reading: "_Reading") -> None
 
     async def follow_some() -> None:
         while waiting:
-            claims = waiting.pop()
+            judge, claims = waiting.pop()
             url = claims[-1].result.url
             judge.result(claims, await look(objects, _location(url, places), url))
             reading.passed(1)

@@ -17,6 +17,7 @@ from consumers.core.routes import Routes, place_of
 from consumers.verify.asked import NOT_OURS, Wants, wants
 from consumers.verify.findings import Report
 from consumers.verify.judge import Judge, Scope
+from consumers.verify.results import Claim
 from schemas.codec import Ignored, Inline, SchemaError, decode
 from schemas.prediction import Source
 
@@ -112,6 +113,10 @@ class SeveralJudges:
         if said.source is not None and not judge.asks_at(said.source, said.object_index):
             return self._alone
         return judge
+
+    @property
+    def claims(self) -> list[tuple[Judge, list[Claim]]]:
+        return [claim for one in (self._alone, *self._of.values()) for claim in one.claims]
 
     def report(self) -> Report:
         reports = [self._alone.report(), *(judge.report() for judge in self._of.values())]

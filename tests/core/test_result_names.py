@@ -5,7 +5,7 @@ import re
 import pytest
 
 from consumers.core.blocks import Ticket
-from consumers.core.result_names import MAX_KEY_BYTES, ResultNames
+from consumers.core.result_names import MAX_KEY_BYTES, ResultName, ResultNames
 from consumers.ports import Record
 from schemas.reference import EventTime, Reference, RowRange
 from tests.core.builders import StubLane
@@ -23,11 +23,13 @@ def ticket(
 
 
 def key_of(key: str, template: str = "s3://out/{key}.jsonl") -> str:
-    return ResultNames(template).of(ticket(key)).key
+    return ResultNames(template, "rows").of(ticket(key)).key
 
 
 def test_a_template_names_the_object_of_a_reference() -> None:
-    names = ResultNames("s3://out-{bucket}/{date}/{stream}/{key}.{partition}.{offset}.jsonl.gz")
+    names = ResultNames(
+        "s3://out-{bucket}/{date}/{stream}/{key}.{partition}.{offset}.jsonl.gz", "rows"
+    )
     name = names.of(ticket())
     assert names.format == "jsonl.gz"
     assert (name.bucket, name.key) == ("out-in", "2026-11-20/s/1/a/b.csv.0.42.jsonl.gz")
@@ -35,7 +37,7 @@ def test_a_template_names_the_object_of_a_reference() -> None:
 
 
 def test_a_folder_of_this_machine() -> None:
-    name = ResultNames("file:///out/{key}.csv").of(ticket())
+    name = ResultNames("file:///out/{key}.csv", "rows").of(ticket())
     assert (name.bucket, name.key, name.url) == ("", "/out/a/b.csv.csv", "file:///out/a/b.csv.csv")
 
 
@@ -53,9 +55,9 @@ def test_a_folder_of_this_machine() -> None:
 def test_the_date_is_the_reference_s_own_never_today(
     event_time: EventTime | None, date: str
 ) -> None:
-    assert ResultNames("s3://out/{date}/{key}.csv").of(ticket(event_time=event_time)).key == (
-        f"{date}/a/b.csv.csv"
-    )
+    assert ResultNames("s3://out/{date}/{key}.csv", "rows").of(
+        ticket(event_time=event_time)
+    ).key == (f"{date}/a/b.csv.csv")
 
 
 @pytest.mark.parametrize(
@@ -85,13 +87,13 @@ def test_a_long_name_is_cut_and_stays_its_own() -> None:
 
 
 def test_answers_to_some_rows_do_not_take_the_place_of_all() -> None:
-    names = ResultNames("s3://out/{key}.jsonl")
+    names = ResultNames("s3://out/{key}.jsonl", "rows")
     redriven = ticket(rows=((17, 18),))
     assert names.of(redriven).key == "a/b.csv.rows-refs-0-42-0.jsonl"
 
 
 def test_two_objects_of_one_message_have_two_results() -> None:
-    names = ResultNames("s3://out/{partition}/{offset}.jsonl")
+    names = ResultNames("s3://out/{partition}/{offset}.jsonl", "rows")
     assert [names.of(ticket(index=index)).key for index in (0, 1)] == ["0/42.jsonl", "0/42.1.jsonl"]
 
 
@@ -108,4 +110,44 @@ def test_two_objects_of_one_message_have_two_results() -> None:
 )
 def test_a_template_that_can_name_no_results_is_refused(template: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
-        ResultNames(template)
+        ResultNames(template, "rows")
+
+
+APART = [
+    "s3://out/{model}/{key}.jsonl",
+    "s3://out/{date}/{bucket}/{model}/{stream}/{key}.jsonl",
+    "s3://out/{partition}/{offset}/{model}.jsonl",
+    "s3://out-{model}/{key}.jsonl",
+]
+TOGETHER = [
+    "s3://out/{key}.jsonl",
+    "s3://out/{partition}/{offset}.jsonl",
+    "s3://out/{key}/{model}.jsonl",
+    "s3://out/{stream}/{model}/{key}.jsonl",
+    "s3://out/{model}-{key}.jsonl",
+    "s3://{bucket}-{model}/{key}.jsonl",
+]
+
+
+def named(template: str, model: str | None, key: str, stream: str) -> ResultName:
+    asked = ticket(key)
+    asked.model, asked.stream = model, stream
+    return ResultNames(template, "rows").of(asked)
+
+
+@pytest.mark.parametrize("template", APART)
+def test_two_models_never_write_one_name(template: str) -> None:
+    ResultNames(template, "rows", are_several=True)
+    parts = ("a", "b", "a/b", "b/a", "a-b", "b-a", "..", "%2F")
+    names = [
+        {named(template, model, key, stream) for key in parts for stream in parts}
+        for model in (None, *parts)
+    ]
+    assert sum(map(len, names)) == len(set().union(*names))
+
+
+@pytest.mark.parametrize("template", TOGETHER)
+def test_a_template_that_may_give_two_models_one_name_is_refused(template: str) -> None:
+    with pytest.raises(ValueError, match=re.escape("put in {model} as a folder of its own")):
+        ResultNames(template, "rows", are_several=True)
+    assert ResultNames(template, "rows").format == "jsonl"

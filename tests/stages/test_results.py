@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from consumers.core.result_names import ResultNames
+from consumers.core.routes import Route
 from consumers.core.window import WindowLimits
 from consumers.encodings import registry
 from consumers.errors import EXIT_UNREACHABLE, Fatal, Transient
@@ -24,7 +25,7 @@ ROWS = 2_000
 
 
 def writing(world: World, records: str = "objects", template: str = TEMPLATE) -> World:
-    names = ResultNames(template)
+    names = ResultNames(template, world.settings.labels.model)
     plan = ResultPlan(
         names,
         registry.find(names.format),
@@ -232,3 +233,20 @@ async def test_objects_that_end_together_are_written_together() -> None:
     await run_to_end(world, 40)
     assert len(world.results.objects) == 40
     assert [record["source"]["offset"] for record in world.records()] == list(range(40))
+
+
+@virtual_time
+async def test_an_object_that_two_models_answer_has_a_result_and_a_record_of_each() -> None:
+    both = Route(("rows", "a/b"), stream="x/*")
+    world = writing(World().with_models(["a/b"], both), template="s3://results/{model}/{key}.jsonl")
+    world.announce("1.csv", csv(30), stream="x/1")
+    world.announce("2.csv", csv(20), stream="s")
+    await run_to_end(world, 2)
+    told = [(record["model"], record["result"]["url"]) for record in world.records()]
+    assert told == [
+        ("rows", "s3://results/rows/1.csv.jsonl"),
+        ("a/b", "s3://results/a%2Fb/1.csv.jsonl"),
+        ("rows", "s3://results/rows/2.csv.jsonl"),
+    ]
+    written = {key: len(data.splitlines()) for (_, key), data in world.results.objects.items()}
+    assert written == {"rows/1.csv.jsonl": 30, "a%2Fb/1.csv.jsonl": 30, "rows/2.csv.jsonl": 20}

@@ -59,9 +59,9 @@ class Written:
         feed(judge.dead_letter, topics.letters)
         feed(judge.compare, {number: topics.predictions[number] for number in judge.repeated})
         objects = FolderObjects(str(self.folder))
-        for claims in judge.claims:
+        for judge_of_it, claims in judge.claims:
             url = claims[-1].result.url
-            judge.result(claims, await look(objects, Location("b", self.name), url))
+            judge_of_it.result(claims, await look(objects, Location("b", self.name), url))
         return judge.report()
 
 

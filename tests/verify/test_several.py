@@ -1,5 +1,8 @@
 """Objects that several models answer, judged: what a pipeline leaves, and what is wrong in it."""
 
+from dataclasses import replace
+from typing import Any
+
 import orjson
 import pytest
 
@@ -10,6 +13,7 @@ from consumers.testing.virtual_time import run
 from consumers.verify.findings import Report
 from consumers.verify.judge import Scope
 from consumers.verify.several import SeveralJudges
+from tests.stages.test_results import writing
 from tests.support.pipelines import DEAD_LETTERS, World, csv, run_to_end
 
 BOTH = Route(("rows", "a"), stream="x/*")
@@ -35,6 +39,10 @@ def world() -> World:
 
 
 def judged(world: World, committed: Commit | None = None) -> Report:
+    return judge_of(world, committed).report()
+
+
+def judge_of(world: World, committed: Commit | None = None, **changes: Any) -> SeveralJudges:
     topic = world.sink.topics
     routes = world.settings.routes
     assert routes is not None
@@ -51,7 +59,7 @@ def judged(world: World, committed: Commit | None = None) -> Report:
         exactly_once=False,
         markers=True,
     )
-    judge = SeveralJudges(scope, routes, Naming(None))
+    judge = SeveralJudges(replace(scope, **changes), routes, Naming(None))
     for record in world.source.records[0]:
         judge.reference(0, record.offset, record.key, record.value)
     for offset, (key, value) in enumerate(topic["predictions"][0]):
@@ -59,7 +67,7 @@ def judged(world: World, committed: Commit | None = None) -> Report:
     for partition, letters in topic[DEAD_LETTERS].items():
         for offset, (key, value) in enumerate(letters):
             judge.dead_letter(partition, offset, key, value)
-    return judge.report()
+    return judge
 
 
 def test_what_the_pipeline_answers_is_in_order_and_complete(world: World) -> None:
@@ -86,3 +94,20 @@ def test_an_answer_that_one_of_them_gives_twice_out_of_order_is_noticed(world: W
     of_a = [place for place, (_, value) in enumerate(answers) if b'"model":"a"' in value]
     answers[of_a[0]], answers[of_a[1]] = answers[of_a[1]], answers[of_a[0]]
     assert "disorder" in judged(world).violated
+
+
+def test_results_of_each_model_are_its_own_to_be_judged() -> None:
+    found = writing(World().with_models(["a"], BOTH), template="s3://results/{model}/{key}.jsonl")
+    found.announce("1.csv", csv(3), stream="x/1")
+    found.announce("2.csv", csv(2), stream="s")
+    run(run_to_end(found, 2))
+    judge = judge_of(found, of_rows=False, of_objects=True)
+    urls = [claims[-1].result.url for _, claims in judge.claims]
+    assert sorted(urls) == [
+        "s3://results/a/1.csv.jsonl",
+        "s3://results/rows/1.csv.jsonl",
+        "s3://results/rows/2.csv.jsonl",
+    ]
+    for one, claims in judge.claims:
+        one.result(claims, "nothing is there")
+    assert judge.report().violated == {"bad_result": 3}
