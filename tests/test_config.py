@@ -21,6 +21,12 @@ def refused(environ: Mapping[str, str], path: Path | None = None) -> str:
     return str(caught.value)
 
 
+def written(folder: Path, text: str) -> Path:
+    file = folder / "penstock.toml"
+    file.write_text(text)
+    return file
+
+
 @pytest.mark.parametrize(
     "text", ["a/**,b", " a/** , b ", '["a/**","b"]', ' [ "a/**", "b" ] ', '["a/**",\n"b"]']
 )
@@ -146,8 +152,7 @@ def test_the_command_shows_it(file: Path) -> None:
 def test_config_shows_and_then_refuses_what_a_worker_would_refuse(
     tmp_path: Path, text: str, words: str
 ) -> None:
-    file = tmp_path / "penstock.toml"
-    file.write_text(text)
+    file = written(tmp_path, text)
     shown = CliRunner().invoke(cli, ["config", "--config", str(file)])
     assert '"sources"' in shown.stdout
     assert shown.exit_code != 0
@@ -195,8 +200,7 @@ URL_KEYS = {
 def test_an_address_without_a_scheme_is_refused_with_the_one_that_it_needs(
     tmp_path: Path, key: str, url: str
 ) -> None:
-    file = tmp_path / "penstock.toml"
-    file.write_text(URL_KEYS[key].format(json.dumps(url)))
+    file = written(tmp_path, URL_KEYS[key].format(json.dumps(url)))
     meant = "s3://" if key == "stores.lake.url" else "http://"
     assert refused({}, file).startswith(
         f"{file}: {key} = {url!r} has no scheme; write {meant}{url}"
@@ -205,8 +209,7 @@ def test_an_address_without_a_scheme_is_refused_with_the_one_that_it_needs(
 
 @pytest.mark.parametrize("key", URL_KEYS)
 def test_a_path_of_this_machine_is_no_address(tmp_path: Path, key: str) -> None:
-    file = tmp_path / "penstock.toml"
-    file.write_text(URL_KEYS[key].format('"/data/in"'))
+    file = written(tmp_path, URL_KEYS[key].format('"/data/in"'))
     is_server = key.endswith(("management_url", "model.url", "'small': url"))
     assert ("file:///data/in" in refused({}, file)) is not is_server
 
@@ -308,8 +311,7 @@ def test_what_is_wrong_with_a_store_is_said_with_its_name(
 def test_what_is_wrong_in_one_of_several_is_said_with_its_name(
     tmp_path: Path, text: str, words: str
 ) -> None:
-    file = tmp_path / "penstock.toml"
-    file.write_text(text)
+    file = written(tmp_path, text)
     message = refused({}, file)
     assert words in message
     assert "$." not in message

@@ -102,29 +102,29 @@ def cloud_buckets(
 
 
 def _google(settings: config.Store) -> dict[str, Any]:
-    options: dict[str, Any] = {"skip_signature": settings.anon}
-    if settings.endpoint_url:
-        options["base_url"] = settings.endpoint_url
-    if settings.key_file:
-        options["application_credentials"] = settings.key_file
-    if settings.token:
-        options["bearer_token"] = settings.token
-    return options
+    return _given(
+        skip_signature=settings.anon,
+        base_url=settings.endpoint_url,
+        application_credentials=settings.key_file,
+        bearer_token=settings.token,
+    )
 
 
 def _azure(settings: config.Store, section: str) -> dict[str, Any]:
-    options: dict[str, Any] = {"skip_signature": settings.anon}
-    if settings.account:
-        options["account_name"] = settings.account
-    if settings.endpoint_url:
-        options["endpoint"] = settings.endpoint_url
-    if settings.secret:
-        options["account_key"] = settings.secret
-    if settings.token:
-        options["sas_key"] = settings.token
     if settings.secret and not settings.account:
         raise Fatal(f"{section}.secret is a key of {section}.account", exit_code=EXIT_USAGE)
-    return options
+    return _given(
+        skip_signature=settings.anon,
+        account_name=settings.account,
+        endpoint=settings.endpoint_url,
+        account_key=settings.secret,
+        sas_key=settings.token,
+    )
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """Without those that are not set: obstore finds them by itself then."""
+    return {name: value for name, value in options.items() if value not in (None, "")}
 
 
 class _Rest:

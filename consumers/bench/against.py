@@ -5,7 +5,8 @@ of as many rows; of several the last. The saved report is read before anything i
 the report.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -61,26 +62,23 @@ _OF_SUMMARIES = (
 
 
 def streams_table(now: StreamsReport, before: StreamsReport) -> Table:
-    return _table(
-        "streams",
-        {trial.streams: trial for trial in now.trials},
-        {trial.streams: trial for trial in before.trials},
-        _OF_TRIALS,
-    )
+    return _table("streams", now.trials, before.trials, attrgetter("streams"), _OF_TRIALS)
 
 
 def throughput_table(now: ThroughputReport, before: ThroughputReport) -> Table:
-    return _table(
-        "rows per object",
-        {each.rows_per_object: each for each in now.summaries},
-        {each.rows_per_object: each for each in before.summaries},
-        _OF_SUMMARIES,
-    )
+    size = attrgetter("rows_per_object")
+    return _table("rows per object", now.summaries, before.summaries, size, _OF_SUMMARIES)
 
 
 def _table(
-    what: str, now: Mapping[int, Any], before: Mapping[int, Any], figures: Sequence[_Figure]
+    what: str,
+    measured: Iterable[Any],
+    saved_ones: Iterable[Any],
+    by: Callable[[Any], int],
+    figures: Sequence[_Figure],
 ) -> Table:
+    """`by`: what makes two of them comparable."""
+    now, before = ({by(one): one for one in some} for some in (measured, saved_ones))
     table = Table(
         title="Against the saved report", caption="before → now; the machine may differ, too"
     )

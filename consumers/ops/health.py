@@ -9,10 +9,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from consumers import config
-from consumers.ops.listening import NO_PARTITION, as_json, inherited_listener, serving
+from consumers.ops.listening import (
+    NO_PARTITION,
+    as_json,
+    exposition,
+    inherited_listener,
+    paths,
+    serving,
+)
 from consumers.ops.page import page
 from consumers.ops.status import Status
 from consumers.pipeline import Pipeline
@@ -27,9 +33,6 @@ async def serve_health(
     """Serve while the body runs; yields the page's URL. One of several workers listens where its
     supervisor does not.
     """
-
-    async def healthz(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
 
     async def readyz(_: web.Request) -> web.Response:
         # The model first: a member without a partition still tells whether its model answers.
@@ -47,22 +50,14 @@ async def serve_health(
         telemetry.buffer_bytes.set(pipeline.wiring.budget.spent_bytes)
         telemetry.lines_stopped.set(len(pipeline.stopped))
         telemetry.lag.set(sum((await pipeline.lags()).values()))
-        return web.Response(
-            body=generate_latest(telemetry.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
+        return exposition(telemetry.registry)
 
     status = Status(pipeline, model, telemetry)
 
     async def api_status(_: web.Request) -> web.Response:
         return as_json(await status.look())
 
-    pages = {
-        "/": page,
-        "/healthz": healthz,
-        "/readyz": readyz,
-        "/metrics": metrics,
-        "/api/status": api_status,
-    }
+    pages = paths(page, readyz, metrics, api_status)
     with status.sampling():
         async with serving(settings, pages, inherited_listener()) as url:
             yield url

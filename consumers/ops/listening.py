@@ -15,6 +15,8 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
 
 from consumers import config
 from consumers.errors import EXIT_USAGE, Fatal
@@ -37,6 +39,30 @@ def as_json(document: Any) -> web.Response:
     return web.Response(
         body=orjson.dumps(document), content_type="application/json", headers=headers
     )
+
+
+def exposition(metrics: Collector) -> web.Response:
+    """Metrics as Prometheus asks for them."""
+    return web.Response(
+        body=generate_latest(metrics), headers={"Content-Type": CONTENT_TYPE_LATEST}
+    )
+
+
+async def alive(_: web.Request) -> web.Response:
+    return web.Response(text="ok\n")
+
+
+def paths(
+    page: Handler, readyz: Handler, metrics: Handler, status: Handler, healthz: Handler = alive
+) -> dict[str, Handler]:
+    """The same for every page: what people, Kubernetes, Prometheus and programs ask."""
+    return {
+        "/": page,
+        "/healthz": healthz,
+        "/readyz": readyz,
+        "/metrics": metrics,
+        "/api/status": status,
+    }
 
 
 @asynccontextmanager

@@ -13,12 +13,12 @@ from typing import Any, Final, NamedTuple, Protocol
 import aiohttp
 import orjson
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
+from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from consumers import config
-from consumers.ops.listening import NO_PARTITION, as_json, serving
+from consumers.ops.listening import NO_PARTITION, as_json, exposition, paths, serving
 from consumers.ops.page import page
 
 # A member waits up to 5 s for its model before it says that it is not ready.
@@ -76,20 +76,12 @@ async def serve_members(settings: config.Http, members: Sequence[Member]) -> Asy
             return web.Response(text="".join(map(_line, answers)))
 
         async def metrics(_: web.Request) -> web.Response:
-            exposition = generate_latest(_Merged(await ask_all("/metrics")))
-            return web.Response(body=exposition, headers={"Content-Type": CONTENT_TYPE_LATEST})
+            return exposition(_Merged(await ask_all("/metrics")))
 
         async def api_status(_: web.Request) -> web.Response:
             return as_json({"v": 1, "processes": list(map(_status, await ask_all("/api/status")))})
 
-        pages = {
-            "/": page,
-            "/healthz": healthz,
-            "/readyz": readyz,
-            "/metrics": metrics,
-            "/api/status": api_status,
-        }
-        async with serving(settings, pages) as url:
+        async with serving(settings, paths(page, readyz, metrics, api_status, healthz)) as url:
             yield url
 
 

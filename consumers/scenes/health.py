@@ -12,13 +12,13 @@ from typing import Final
 
 import msgspec
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from consumers import config
 from consumers.errors import Fatal
-from consumers.ops.listening import NO_PARTITION, as_json, serving
+from consumers.ops.listening import NO_PARTITION, as_json, exposition, paths, serving
 from consumers.ops.page import page_of, shell_of
 from consumers.scenes.ledger import Ledger
 
@@ -77,18 +77,13 @@ async def serve_scenes(cfg: config.Config, ledger: Ledger) -> AsyncIterator[str]
     registry = CollectorRegistry()
     registry.register(SiteMetrics(ledger))
 
-    async def healthz(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
     async def readyz(_: web.Request) -> web.Response:
         if not ledger.partitions:
             return web.Response(status=503, text=NO_PARTITION)
         return web.Response(text=f"ready: {len(ledger.partitions)} partitions\n")
 
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(
-            body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
+        return exposition(registry)
 
     async def status(_: web.Request) -> web.Response:
         scenes = cfg.scenes
@@ -102,13 +97,7 @@ async def serve_scenes(cfg: config.Config, ledger: Ledger) -> AsyncIterator[str]
             }
         )
 
-    pages = {
-        "/": page_of(SHELL),
-        "/healthz": healthz,
-        "/readyz": readyz,
-        "/metrics": metrics,
-        "/api/status": status,
-    }
+    pages = paths(page_of(SHELL), readyz, metrics, status)
     try:
         server = serving(cfg.http, pages)
         url = await server.__aenter__()

@@ -6,19 +6,16 @@ it are the log of the faults, the workers' and services' logs, and the judge's r
 
 import argparse
 import asyncio
-import os
-import random
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from chaos_run import chain, plan, report, scenes
 from chaos_run.cutting import cutting
 from chaos_run.load import LINES
-from chaos_run.place import Place, crash, environ_of, model_worker_pid
+from chaos_run.place import Place, crash, environ_of, model_worker_pid, seeded
 from chaos_run.poison import CUT
 from chaos_run.run import Outcome, chaos
 from realstack import layout, stack
@@ -67,10 +64,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
-    folder = Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
-    print(f"seed {seed}; logs in {folder}", flush=True)
-    os.environ["XDG_STATE_HOME"] = str(folder / "state")
+    seed, folder = seeded(options.seed)
     well = False
     try:
         planned = plan.make(seed, options.rows, options.faults, lines=LINES, with_poison=True)

@@ -4,9 +4,11 @@ Rule: what makes a place has made its topics (with `plan.PARTITIONS` partitions)
 """
 
 import os
+import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -63,6 +65,17 @@ class Place:
     def isolation(self) -> str:
         """How readers of the output topic read."""
         return "read_committed" if self.is_exactly_once else "read_uncommitted"
+
+
+def seeded(seed: int | None) -> tuple[int, Path]:
+    """The run's seed, a random one if none is given, and a folder with a stack's state of its own
+    and all logs. Both are printed: they are what a failure is repeated and looked into by.
+    """
+    seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
+    folder = Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
+    print(f"seed {seed}; logs in {folder}", flush=True)
+    os.environ["XDG_STATE_HOME"] = str(folder / "state")
+    return seed, folder
 
 
 def environ_of(

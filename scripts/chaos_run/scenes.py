@@ -7,10 +7,8 @@ with the logs stays if anything was wrong.
 
 import argparse
 import asyncio
-import os
 import random
 import shutil
-import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
@@ -22,7 +20,7 @@ from aiokafka.errors import KafkaTimeoutError
 
 from chaos_run import oracle
 from chaos_run.instants import PARTITIONS, Shape, said_at
-from chaos_run.place import Place, crash, environ_of, model_worker_pid
+from chaos_run.place import Place, crash, environ_of, model_worker_pid, seeded
 from chaos_run.speaking import add_options, instants, producing, settings_of, until
 from chaos_run.workers import Crew, Worker
 from consumers import config
@@ -55,10 +53,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
-    folder = Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
-    print(f"seed {seed}; logs in {folder}", flush=True)
-    os.environ["XDG_STATE_HOME"] = str(folder / "state")
+    seed, folder = seeded(options.seed)
     well = False
     try:
         stack.up_alone("kafka")

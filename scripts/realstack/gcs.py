@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 
 from realstack import layout
-from realstack.errors import Missing, NotReady
-from realstack.prerequisites import GO_MINIMUM, go_version, run
+from realstack.errors import NotReady
+from realstack.prerequisites import go_install
 from realstack.service import Launch, Ports
 
 MODULE = "github.com/fsouza/fake-gcs-server@v1.56.1"
@@ -22,18 +22,7 @@ class FakeGcs:
         return layout.cache() / f"fake-gcs-{MODULE.rpartition('@')[2]}" / "fake-gcs-server"
 
     def build(self, within_s: float | None = None) -> None:
-        if self.binary.exists():
-            return
-        if go_version() < GO_MINIMUM:
-            raise Missing("missing: Go 1.21 or newer, which builds fake-gcs-server")
-        with layout.built(self.binary.parent) as folder:
-            run(
-                ["go", "install", MODULE],
-                what="building fake-gcs-server with Go (about a minute, once)",
-                cwd=folder,
-                env={"GOBIN": str(folder)},
-                within_s=within_s,
-            )
+        go_install(MODULE, self.binary, what="about a minute", within_s=within_s)
 
     def configure(self, folder: Path, ports: Ports) -> Launch:
         address = f"127.0.0.1:{ports['gcs']}"

@@ -8,7 +8,7 @@ import botocore.exceptions
 
 from realstack import layout, s3
 from realstack.errors import NotReady
-from realstack.prerequisites import run
+from realstack.prerequisites import go_install
 from realstack.service import Launch, Ports
 
 # The last version that Go can install: the project publishes no binaries of it.
@@ -31,15 +31,7 @@ class Minio:
         return layout.cache() / f"minio-{MODULE.rpartition('-')[2]}" / "minio"
 
     def build(self) -> None:
-        if self.binary.exists():
-            return
-        with layout.built(self.binary.parent) as folder:
-            run(
-                ["go", "install", MODULE],
-                what="building MinIO with Go (about 3 minutes, once)",
-                cwd=folder,
-                env={"GOBIN": str(folder)},
-            )
+        go_install(MODULE, self.binary, what="about 3 minutes")
 
     def configure(self, folder: Path, ports: Ports) -> Launch:
         (folder / "data").mkdir(exist_ok=True)

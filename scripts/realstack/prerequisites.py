@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from realstack import layout
 from realstack.errors import Missing, StackError
 
 JAVA_MINIMUM = 17  # Kafka 4 brokers
@@ -79,6 +80,22 @@ def _java() -> int:
 
 def go_version() -> tuple[int, ...]:
     return _version(["go", "version"], r"go(\d+)\.(\d+)")
+
+
+def go_install(module: str, binary: Path, *, what: str, within_s: float | None = None) -> None:
+    """Builds `binary`, which the module is called, unless it is there already."""
+    if binary.exists():
+        return
+    if go_version() < GO_MINIMUM:
+        raise Missing(f"missing: Go 1.21 or newer, which builds {binary.name}")
+    with layout.built(binary.parent) as folder:
+        run(
+            ["go", "install", module],
+            what=f"building {binary.name} with Go ({what}, once)",
+            cwd=folder,
+            env={"GOBIN": str(folder)},
+            within_s=within_s,
+        )
 
 
 @functools.cache

@@ -5,7 +5,7 @@ Rule: a subclass gives the fixture `shelf`, a bucket that the test fills beside 
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any, Protocol
 
@@ -49,6 +49,16 @@ async def chunks_of(body: Body) -> list[bytes]:
 
 async def read(objects: Objects, location: Location) -> bytes:
     return b"".join(await chunks_of(await objects.open(location)))
+
+
+async def each_version_is_as_it_was(
+    objects: Objects, bucket: str, key: str, versions: Mapping[str, bytes]
+) -> None:
+    for version, data in versions.items():
+        body = await objects.open(Location(bucket, key, version_id=version))
+        assert body.version_id == version
+        assert b"".join([chunk async for chunk in body]) == data
+        await body.aclose()
 
 
 async def code_of(objects: Objects, location: Location) -> str:

@@ -11,7 +11,13 @@ import pytest
 from consumers.adapters.stores import open_store
 from consumers.errors import Unreachable
 from consumers.ports import Location
-from tests.adapters.objects_contract import ObjectsContract, Shelf, code_of, read
+from tests.adapters.objects_contract import (
+    ObjectsContract,
+    Shelf,
+    code_of,
+    each_version_is_as_it_was,
+    read,
+)
 from tests.support.clouds import SHELVES, AzureShelf, GcsShelf
 from tests.support.services import Services, Unavailable
 
@@ -60,12 +66,7 @@ class TestClouds(ObjectsContract):
             pytest.skip("Azurite keeps no versions")
         shelf.keep_versions()
         versions = {shelf.version("file", data): data for data in (b"the first", b"the second")}
-        for version, data in versions.items():
-            location = Location(shelf.bucket, "file", version_id=version)
-            body = await shelf.objects.open(location)
-            assert body.version_id == version
-            assert b"".join([chunk async for chunk in body]) == data
-            await body.aclose()
+        await each_version_is_as_it_was(shelf.objects, shelf.bucket, "file", versions)
 
     async def test_a_wrong_key_is_forbidden_and_the_setting_is_named(
         self, shelf: GcsShelf | AzureShelf

@@ -10,7 +10,13 @@ from consumers.adapters.objects_obstore import ObstoreObjects
 from consumers.adapters.objects_s3fs import S3fsObjects
 from consumers.adapters.stores import open_objects
 from consumers.ports import Location, Objects
-from tests.adapters.objects_contract import ObjectsContract, code_of, keys_of, read
+from tests.adapters.objects_contract import (
+    ObjectsContract,
+    code_of,
+    each_version_is_as_it_was,
+    keys_of,
+    read,
+)
 from tests.support.services import Services
 
 CLIENTS: dict[str, Callable[[config.Objects], Objects]] = {
@@ -66,12 +72,7 @@ class TestMinio(ObjectsContract):
 
     async def test_each_version_is_read_as_it_was(self, shelf: S3Shelf) -> None:
         versions = self.two_versions(shelf)
-        for version, data in versions.items():
-            location = Location(shelf.bucket, "versioned", version_id=version)
-            body = await shelf.objects.open(location)
-            assert body.version_id == version
-            assert b"".join([chunk async for chunk in body]) == data
-            await body.aclose()
+        await each_version_is_as_it_was(shelf.objects, shelf.bucket, "versioned", versions)
 
     async def test_a_version_that_was_removed_is_changed(self, shelf: S3Shelf) -> None:
         version = next(iter(self.two_versions(shelf)))

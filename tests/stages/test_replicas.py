@@ -58,19 +58,24 @@ async def test_a_region_that_is_cut_off_and_comes_back_costs_no_row_and_no_order
     assert ours.opened[-1].key == f"{OBJECTS - 1}.csv"
 
 
+def breaks_and_goes(region: MemoryObjects) -> None:
+    """The first transfer of `0.csv` breaks, and after that the region does not answer."""
+
+    async def gone_after_the_first(location: Location) -> None:
+        if len(region.opened) > 1:
+            raise Unreachable("refused")
+
+    region.on_open = gone_after_the_first
+    region.faults[BUCKET, "0.csv"].append(Transient("the transfer broke"))
+
+
 @virtual_time
 async def test_a_transfer_that_breaks_with_its_region_goes_on_in_the_other() -> None:
     world = World()
     ours, theirs = region_of(world)
     ours.chunk_bytes = 50
     announced(world, ours, theirs, 0)
-
-    async def gone_after_the_first(location: Location) -> None:
-        if len(ours.opened) > 1:
-            raise Unreachable("refused")
-
-    ours.on_open = gone_after_the_first
-    ours.faults[BUCKET, "0.csv"].append(Transient("the transfer broke"))
+    breaks_and_goes(ours)
     async with running(world):
         await until(lambda: world.next_offset() == 1)
     assert rows_and_sums(world) == [(0, row, 2.0 * row) for row in range(20)]
@@ -84,13 +89,7 @@ async def test_other_bytes_in_the_other_region_are_changed() -> None:
     ours.chunk_bytes = 50
     announced(world, ours, theirs, 0)
     theirs.put(BUCKET, "0.csv", csv(20, start=7))
-
-    async def gone_after_the_first(location: Location) -> None:
-        if len(ours.opened) > 1:
-            raise Unreachable("refused")
-
-    ours.on_open = gone_after_the_first
-    ours.faults[BUCKET, "0.csv"].append(Transient("the transfer broke"))
+    breaks_and_goes(ours)
     async with running(world):
         await until(lambda: world.next_offset() == 1)
     assert world.records()[-1]["error"]["code"] == "changed"

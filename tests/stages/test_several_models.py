@@ -23,6 +23,11 @@ async def away(_: Sequence[Payload]) -> Answers | None:
     raise Unreachable("nobody is there")
 
 
+async def refuse(payloads: Sequence[Payload]) -> Answers:
+    rows = sum(payload.rows for payload in payloads)
+    return Answers([b"null"] * rows, dict.fromkeys(range(rows), "no"))
+
+
 def answered(world: World, stream: str) -> int:
     return sum(record["stream"] == stream for record in world.records())
 
@@ -75,11 +80,6 @@ def test_a_reference_that_names_an_unknown_model_is_rejected_with_a_letter(
 
 def test_a_letter_says_which_model_refused() -> None:
     world = World().with_models(["a"], A)
-
-    async def refuse(payloads: Sequence[Payload]) -> Answers:
-        rows = sum(payload.rows for payload in payloads)
-        return Answers([b"null"] * rows, dict.fromkeys(range(rows), "no"))
-
     world.models["a"].script = refuse
     world.announce("1.csv", csv(1), stream="a/1")
     run(run_to_end(world, 1))
@@ -242,11 +242,6 @@ def test_of_several_models_one_that_is_away_keeps_no_answer_of_the_other(
 
 def test_a_letter_of_several_models_asks_the_one_that_refused() -> None:
     world = World().with_models(["a"], BOTH)
-
-    async def refuse(payloads: Sequence[Payload]) -> Answers:
-        rows = sum(payload.rows for payload in payloads)
-        return Answers([b"null"] * rows, dict.fromkeys(range(rows), "no"))
-
     world.models["a"].script = refuse
     world.announce("1.csv", csv(2), stream="x/1")
     run(run_to_end(world, 1))

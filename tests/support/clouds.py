@@ -12,21 +12,35 @@ from realstack import azure
 from tests.support.services import model_server
 
 
-class GcsShelf:
-    """A bucket of fake-gcs-server."""
+class _Shelf:
+    """A fresh bucket of a stand-in, and a connection of its own to it."""
 
-    scheme = "gs"
+    service: str
 
     def __init__(self) -> None:
         """Raises `Unavailable` where it was not asked for."""
-        self.address = model_server("gcs")
+        self.address = model_server(self.service)
         self.bucket = f"test-{uuid.uuid4().hex[:12]}"
         self._http = http.client.HTTPConnection(self.address, timeout=30)
-        self._ask("POST", "/storage/v1/b?project=p", {"name": self.bucket})
         self.objects: Objects
+        self.make()
+
+    def make(self) -> None:
+        """Create the bucket."""
+        raise NotImplementedError
 
     def close(self) -> None:
         self._http.close()
+
+
+class GcsShelf(_Shelf):
+    """A bucket of fake-gcs-server."""
+
+    service = "gcs"
+    scheme = "gs"
+
+    def make(self) -> None:
+        self._ask("POST", "/storage/v1/b?project=p", {"name": self.bucket})
 
     @property
     def settings(self) -> config.Store:
@@ -59,22 +73,15 @@ class GcsShelf:
         return document
 
 
-class AzureShelf:
+class AzureShelf(_Shelf):
     """A container of Azurite."""
 
+    service = "azure"
     scheme = "az"
 
-    def __init__(self) -> None:
-        """Raises `Unavailable` where it was not asked for."""
-        self.address = model_server("azure")
-        self.bucket = f"test-{uuid.uuid4().hex[:12]}"
-        self._http = http.client.HTTPConnection(self.address, timeout=30)
+    def make(self) -> None:
         status, _, _ = azure.ask(self._http, "PUT", self.bucket, query={"restype": "container"})
         assert status == 201
-        self.objects: Objects
-
-    def close(self) -> None:
-        self._http.close()
 
     @property
     def settings(self) -> config.Store:
