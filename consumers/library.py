@@ -28,6 +28,7 @@ from consumers.results import Predictions
 from consumers.services.startup import ask_store, until_answered
 from consumers.settings import for_call, results_for_call
 from consumers.telemetry import Telemetry
+from consumers.variables import nearest
 from consumers.wiring import Wiring
 from schemas.prediction import Prediction
 from schemas.reference import Reference
@@ -42,14 +43,15 @@ async def predict(
     """Predictions for every row of the objects that `urls` name, in order: `s3://...`, local paths
     and `file://...`, globs of both, and `-` for standard input.
 
-    `model` is a TorchServe URL, `http://host:port/predictions/NAME[/VERSION]`; `request` one of
-    `json`, `instances`, `float32`, `bytes`, `raw`, `arrow`. Everything else comes from `cfg`,
-    or from the environment (`PENSTOCK_...`). A row that was rejected has `error` set. Raises
-    `Fatal` for wrong settings; closing the iterator early stops the work.
+    `model` is a TorchServe URL, `http://host:port/predictions/NAME[/VERSION]`, or the name of one
+    that is configured (`[model]`, `[[models]]`); `request` one of `json`, `instances`, `float32`,
+    `bytes`, `raw`, `arrow`. Everything else comes from `cfg`, or from the environment
+    (`PENSTOCK_...`). A row that was rejected has `error` set. Raises `Fatal` for wrong settings;
+    closing the iterator early stops the work.
     """
     settings = cfg or config.load()
     decoder = msgspec.json.Decoder(Prediction)
-    async with aclosing(predict_lines(urls, with_model(settings, model, request))) as found:
+    async with aclosing(predict_lines(urls, *chosen(settings, model, request))) as found:
         async for lines in found:
             for line in lines:
                 yield decoder.decode(line)
@@ -107,19 +109,40 @@ def with_model(cfg: config.Config, url: str | None, request: str | None) -> conf
         raise Fatal(f"model settings: {error}", exit_code=EXIT_USAGE) from None
 
 
+def chosen(cfg: config.Config, model: str | None, request: str | None) -> tuple[config.Config, str]:
+    """The configuration of who answers, and its name in records: the model of a full predictions
+    URL, the configured one of that name, or the default one.
+    """
+    if model is None or "://" in model:
+        found = with_model(cfg, model, request)
+        return found, found.model.name
+    named = {cfg.model.name: cfg, **cfg.with_each_model()}
+    if model not in named:
+        raise Fatal(
+            f"there is no model {model!r}{nearest(model, named)}; name one of "
+            f"{', '.join(named)}, or write http://host:port/predictions/NAME",
+            exit_code=EXIT_USAGE,
+        )
+    return with_model(named[model], None, request), model
+
+
 async def predict_lines(
     urls: Sequence[str],
     cfg: config.Config,
+    model_name: str,
     output: str | None = None,
     found: Callable[[int], object] = lambda objects: None,
 ) -> AsyncGenerator[list[bytes]]:
-    """The same as records of the output topic, JSON each, in lists as they become ready. With
-    `output`, a URL as `output.objects`, the answers are written there, and each object has one
-    record. `found` is called with the number of objects that the URLs have named so far.
+    """The same as records of the output topic, JSON each, in lists as they become ready. They call
+    the model of `cfg.model` by `model_name`. With `output`, a URL as `output.objects`, the answers
+    are written there, and each object has one record. `found` is called with the number of objects
+    that the URLs have named so far.
     """
     plan = None
     if output is not None:
-        plan = results_for_call(cfg, output, is_for_one=len(urls) == 1 and not has_magic(urls[0]))
+        plan = results_for_call(
+            output, model_name, is_for_one=len(urls) == 1 and not has_magic(urls[0])
+        )
     if requests.find(cfg.model.request).single:
         cfg = await fitted_to_server(cfg)
     cfg = with_clouds(cfg)
@@ -128,7 +151,7 @@ async def predict_lines(
     results = None if output is None else open_results(cfg, output)
     try:
         ended = asyncio.Event()
-        settings = for_call(cfg, model.version, results=plan)
+        settings = for_call(cfg, model_name, model.version, results=plan)
         adapters = Adapters(
             UrlSource(
                 _counted(references(objects, urls, settings.places), found),

@@ -100,14 +100,15 @@ def _check_inputs(cfg: config.Config) -> None:
 
 
 def for_call(
-    cfg: config.Config, model_version: str | None, *, results: ResultPlan | None
+    cfg: config.Config, model: str, model_version: str | None, *, results: ResultPlan | None
 ) -> Settings:
-    """For the objects that a caller names, without Kafka: one partition, and no letters. `results`
-    are the caller's to ask for, too: what a worker writes by this configuration is none of them.
+    """For the objects that a caller names, without Kafka: one partition, and no letters. `model` is
+    what records call it. `results` are the caller's to ask for, too: what a worker writes by this
+    configuration is none of them.
     """
     return _settings(
         cfg,
-        Labels("predict", cfg.output.topic, cfg.model.name, model_version, cfg.output.markers),
+        Labels("predict", cfg.output.topic, model, model_version, cfg.output.markers),
         partition_of=same_partition,
         dead_letter_partitions=1,
         commit_interval_s=CALL_INTERVAL_S,
@@ -180,9 +181,9 @@ def _settings(
     )
 
 
-def results_for_call(cfg: config.Config, template: str, *, is_for_one: bool) -> ResultPlan:
+def results_for_call(template: str, model: str, *, is_for_one: bool) -> ResultPlan:
     """One record for each object. Raises `Fatal`."""
-    names = partial(ResultNames, template, cfg.model.name, is_for_one=is_for_one)
+    names = partial(ResultNames, template, model, is_for_one=is_for_one)
     return _plan(names, "--output", "objects")
 
 

@@ -21,7 +21,7 @@ MODEL_OUTCOMES = ("answered", "refused", "overloaded", "worker_died", "unreachab
 class CallsTelemetry(Protocol):
     """Metrics of the calls to one model, updated by its callers."""
 
-    def call_answered(self, took_s: float) -> None: ...
+    def call_answered(self, took_s: float, rows: int) -> None: ...
 
     def model_request(self, outcome: str) -> None: ...
 
@@ -49,7 +49,7 @@ class Telemetry:
     def __init__(self) -> None:
         self.retries = 0
         self._health: dict[str, tuple[bool, int]] = {}
-        self._by_model: tuple[Counter, Histogram, Gauge] | None = None
+        self._by_model: tuple[Counter, Histogram, Counter, Gauge] | None = None
         self.registry = CollectorRegistry()
         reg = self.registry
         self._records = Counter(
@@ -106,6 +106,9 @@ class Telemetry:
         self._allowed = Gauge(
             "penstock_model_calls_allowed", "Model calls at a time, as learned", registry=reg
         )
+        self._model_rows = Counter(
+            "penstock_model_rows", "Rows that the model answered", registry=reg
+        )
         self._rows = Counter("penstock_rows_delivered", "Rows on the output topic", registry=reg)
         self._results = Counter("penstock_results", "Result objects written", registry=reg)
         self._result_bytes = Counter(
@@ -155,8 +158,9 @@ class Telemetry:
         self._batch_rows.observe(rows)
         self._waits.observe(waited_s)
 
-    def call_answered(self, took_s: float) -> None:
+    def call_answered(self, took_s: float, rows: int) -> None:
         self._calls.observe(took_s)
+        self._model_rows.inc(rows)
 
     def model_request(self, outcome: str) -> None:
         self._requests[outcome].inc()
@@ -197,13 +201,14 @@ class Telemetry:
         """Where there are several: each by its name, beside the metrics of all together."""
         if self._by_model is None:
             self._by_model = _of_each_model(self.registry)
-        requests, calls, breaker = self._by_model
+        requests, calls, rows, breaker = self._by_model
         return {
             name: ModelTelemetry(
                 self,
                 name,
                 {outcome: requests.labels(name, outcome) for outcome in MODEL_OUTCOMES},
                 calls.labels(name),
+                rows.labels(name),
                 breaker.labels(name),
             )
             for name in names
@@ -227,17 +232,20 @@ class ModelTelemetry:
         name: str,
         requests: Mapping[str, Counter],
         calls: Histogram,
+        rows: Counter,
         breaker: Gauge,
     ) -> None:
         self._whole = whole
         self._name = name
         self._requests = requests
         self._calls = calls
+        self._rows = rows
         self._breaker = breaker
 
-    def call_answered(self, took_s: float) -> None:
-        self._whole.call_answered(took_s)
+    def call_answered(self, took_s: float, rows: int) -> None:
+        self._whole.call_answered(took_s, rows)
         self._calls.observe(took_s)
+        self._rows.inc(rows)
 
     def model_request(self, outcome: str) -> None:
         self._whole.model_request(outcome)
@@ -251,7 +259,7 @@ class ModelTelemetry:
         self._whole.retried(stage, is_away=is_away)
 
 
-def _of_each_model(registry: CollectorRegistry) -> tuple[Counter, Histogram, Gauge]:
+def _of_each_model(registry: CollectorRegistry) -> tuple[Counter, Histogram, Counter, Gauge]:
     requests = Counter(
         "penstock_models_requests",
         "Requests to each model by how they ended",
@@ -265,10 +273,13 @@ def _of_each_model(registry: CollectorRegistry) -> tuple[Counter, Histogram, Gau
         buckets=LATENCY_BUCKETS_S,
         registry=registry,
     )
+    rows = Counter(
+        "penstock_models_rows", "Rows that each model answered", ["model"], registry=registry
+    )
     breaker = Gauge(
         "penstock_models_breaker_open",
         "1 while a model gets only probes",
         ["model"],
         registry=registry,
     )
-    return requests, calls, breaker
+    return requests, calls, rows, breaker

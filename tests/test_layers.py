@@ -234,6 +234,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "schemas",
     },
     "consumers.library": {
+        "consumers.variables",
         "consumers.adapters",
         "consumers.clock",
         "consumers.config",

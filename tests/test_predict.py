@@ -110,6 +110,26 @@ async def test_where_nothing_can_be_read_the_code_is_that_of_the_reason(
     assert (await command(server, tmp_path, "no.csv", "x.csv")).code == 1
 
 
+async def test_a_configured_model_is_asked_by_its_name_and_records_call_it_so(
+    server: EmbeddedModelServer, tmp_path: Path
+) -> None:
+    (tmp_path / "x.csv").write_bytes(csv(random_rows(3)))
+    (tmp_path / "c.toml").write_text(
+        '[model]\nname = "away"\n[[models]]\nname = "v2"\nserved_as = "rows"\n'
+        f'url = "{server.url}"\nrequest = "json"\n'
+    )
+    url = (tmp_path / "out").as_uri() + "/{model}.jsonl"
+    asked = ("--config", "c.toml", "x.csv", "--model")
+    done = await command(server, tmp_path, *asked, "v2", "--output", url)
+    assert done.code == 0, done.err
+    assert [line["model"] for line in done.lines] == ["v2"]
+    assert len((tmp_path / "out" / "v2.jsonl").read_bytes().splitlines()) == 3
+    done = await command(server, tmp_path, *asked, "v3")
+    assert done.code == EXIT_USAGE
+    assert "there is no model 'v3'; did you mean v2" in done.err
+    assert "name one of away, v2, or write http://" in done.err
+
+
 def test_an_object_that_is_away_or_forbidden_has_a_code_of_its_own() -> None:
     for error, code in (("forbidden", EXIT_USAGE), ("unavailable", EXIT_UNREACHABLE)):
         tally = Tally(lambda: 0.0)

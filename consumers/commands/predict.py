@@ -28,7 +28,11 @@ REQUEST_HELP = (
     "--output",
     help="File for the results; or a URL, as output.objects, for one object with each one's.",
 )
-@click.option("--model", help="http://host:port/predictions/NAME instead of the configured model.")
+@click.option(
+    "--model",
+    metavar="NAME",
+    help="One of the configured models, or http://host:port/predictions/NAME.",
+)
 @click.option("--request", metavar="FORM", help=REQUEST_HELP)
 @click.option("--allow-errors", is_flag=True, help="Exit with 0 though rows were rejected.")
 @common
@@ -46,16 +50,16 @@ def predict(
     URL is s3://bucket/key, a glob of keys, a local path or file://, or - for standard input. Exits
     with 1 if anything was answered by an error.
     """
-    from consumers.library import predict_lines, with_model
+    from consumers.library import chosen, predict_lines
 
-    cfg = with_model(context.load(quiet=True), model, request)
+    cfg, name = chosen(context.load(quiet=True), model, request)
     template = output if output is not None and "://" in output else None
     path = Path(output) if output is not None and template is None else None
     tally = Tally(time.monotonic)
 
     async def work() -> None:
         with _result_file(path, tally) as file, predicting() as bar:
-            lists = predict_lines(urls, cfg, template, found=bar.found)
+            lists = predict_lines(urls, cfg, name, template, found=bar.found)
             async with aclosing(lists) as ready:
                 async for lines in ready:
                     file.write(b"\n".join(lines) + b"\n")

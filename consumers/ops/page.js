@@ -39,6 +39,13 @@ function worker(status) {
     card("rejected", count(status.counters.rejected), status.counters.rejected ? "bad" : ""),
     budget);
   parts.push(cards);
+  if (status.models) parts.push(table(
+    ["model", "state", "calls", "answered", "others", "rows", "rows waiting"],
+    status.models.map((one) => {
+      const all = Object.values(one.calls).reduce((a, b) => a + b, 0), good = one.calls.answered;
+      return [one.name, make("td", ...health(one)), one.window.calls + " of " + one.calls_allowed,
+        count(good), count(all - good), count(one.rows), count(one.window.rows)];
+    })));
   const codes = Object.entries(status.rejected);
   if (codes.length) parts.push(make("p", "rejected: " +
     codes.map(([code, n]) => code + " " + count(n)).join(", "), "dim"));

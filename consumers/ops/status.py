@@ -6,7 +6,7 @@ all when they do not. Texts are the world's and stay JSON strings.
 """
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -46,7 +46,7 @@ class Status:
         self._model = model
         self._telemetry = telemetry
         self._began_s = self._now_s()
-        self._answers: bool | None = None
+        self._answers: dict[str, bool] = {}
         self._asked_s = -MODEL_EVERY_S
         self._kafka_away_since_s: float | None = None
         self._seen: deque[tuple[float, Mapping[str, float]]] = deque(
@@ -71,7 +71,7 @@ class Status:
 
     async def look(self) -> dict[str, Any]:
         pipeline = self._pipeline
-        lags, _ = await asyncio.gather(self._lags(), self._ask_model())
+        lags, _ = await asyncio.gather(self._lags(), self._ask_models())
         totals = self._totals()
         return {
             "v": 1,
@@ -91,7 +91,7 @@ class Status:
             "model": {
                 "name": pipeline.wiring.settings.labels.model,
                 "version": pipeline.wiring.settings.labels.model_version,
-                "answers": self._answers,
+                "answers": self._answers.get(pipeline.wiring.main.name),
                 "breaker_open": pipeline.wiring.main.calls.is_open,
                 "calls_allowed": pipeline.wiring.main.calls.allowed,
             },
@@ -107,18 +107,35 @@ class Status:
         wiring = self._pipeline.wiring
         if not wiring.settings.models:
             return {}
-        tracks = wiring.tracks.values()
+        labels = wiring.settings.labels
+        calls = self._of_each("penstock_models_requests_total", "outcome")
+        rows = self._of_each("penstock_models_rows_total")
         return {
             "models": [
                 {
                     "name": track.name,
+                    "version": labels.model_version
+                    if model is None
+                    else labels.versions.get(model),
+                    "answers": self._answers.get(track.name),
                     "breaker_open": track.calls.is_open,
                     "calls_allowed": track.calls.allowed,
+                    "calls": calls[track.name],
+                    "rows": rows[track.name][""],
                     "window": track.microbatch.waiting._asdict(),
                 }
-                for track in tracks
+                for model, track in wiring.tracks.items()
             ]
         }
+
+    def _of_each(self, metric: str, label: str = "") -> Mapping[str, Mapping[str, float]]:
+        """By model, and by what else the metric tells apart."""
+        found: dict[str, dict[str, float]] = defaultdict(dict)
+        for family in self._telemetry.registry.collect():
+            for sample in family.samples:
+                if sample.name == metric:
+                    found[sample.labels["model"]][sample.labels.get(label, "")] = sample.value
+        return found
 
     async def _lags(self) -> Mapping[int, int]:
         try:
@@ -144,16 +161,15 @@ class Status:
             if away_s is not None
         ]
 
-    async def _ask_model(self) -> None:
+    async def _ask_models(self) -> None:
         now_s = self._now_s()
         if now_s - self._asked_s < MODEL_EVERY_S:
             return
         self._asked_s = now_s
-        try:
-            async with asyncio.timeout(ASK_S):
-                self._answers = await self._model.ready()
-        except TimeoutError:
-            self._answers = False
+        wiring = self._pipeline.wiring
+        models = {wiring.main.name: self._model, **wiring.adapters.models}
+        answers = await asyncio.gather(*map(_answers, models.values()))
+        self._answers = dict(zip(models, answers, strict=True))
 
     def _totals(self) -> dict[str, float]:
         names = {metric: name for name, metric in COUNTERS.items()}
@@ -182,6 +198,14 @@ class Status:
     @staticmethod
     def _now_s() -> float:
         return asyncio.get_running_loop().time()
+
+
+async def _answers(model: Model) -> bool:
+    try:
+        async with asyncio.timeout(ASK_S):
+            return await model.ready()
+    except TimeoutError:
+        return False
 
 
 def _assignment(lane: Lane, lag: int | None) -> dict[str, Any]:

@@ -110,7 +110,7 @@ class ModelCalls:
         payloads = [block.payload for block in blocks if block.payload is not None]
         answers = await self._request(call, payloads)
         now_s = self._clock.now()
-        self._telemetry.call_answered(now_s - started_s)
+        self._telemetry.call_answered(now_s - started_s, len(answers.values))
         self.slowest_s = max(self.slowest_s or 0.0, now_s - started_s)
         for block in blocks:
             block.called_s, block.answered_s = started_s, now_s

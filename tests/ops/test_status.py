@@ -18,7 +18,8 @@ from consumers.adapters.memory_kafka import MemorySource
 from consumers.adapters.memory_model import MemoryModel
 from consumers.core.line_stop import LineLimits
 from consumers.core.payload import Payload
-from consumers.errors import Unreachable
+from consumers.core.routes import Route
+from consumers.errors import Overloaded, Unreachable
 from consumers.ops.health import serve_health
 from consumers.ops.listening import serving
 from consumers.ops.page import SHELL
@@ -65,6 +66,32 @@ async def test_the_status_says_where_every_partition_is() -> None:
         "calls_allowed": 4,
     }
     assert (seen["counters"]["rows"], seen["counters"]["records"]) == (3, 2)
+
+
+@virtual_time
+async def test_of_several_models_each_is_told_with_its_calls_and_rows() -> None:
+    async def overloaded(payloads: Sequence[Payload]) -> Answers | None:
+        raise Overloaded("queue full")
+
+    world = World().with_models(["a", "b"], Route(("a",), stream="a"), Route(("b",), stream="b"))
+    world.models["b"].script = overloaded
+    world.announce("1.csv", csv(3), stream="a")
+    world.announce("2.csv", csv(4), stream="s")
+    world.announce("3.csv", csv(5), stream="b")
+    async with running(world) as pipeline:
+        status = Status(pipeline, world.model, world.telemetry)
+        await until(lambda: world.next_offset() == 2)
+        await asyncio.sleep(60.0)
+        seen = (await status.look())["models"]
+        world.models["b"].script = None
+        await until(lambda: world.next_offset() == 3)
+        healed = (await status.look())["models"][2]
+    assert [(one["name"], one["rows"], one["calls"]["answered"]) for one in seen] == [
+        ("rows", 4, 1), ("a", 3, 1), ("b", 0, 0),
+    ]  # fmt: skip
+    assert [one["breaker_open"] for one in seen] == [False, False, True]
+    assert seen[2]["calls"]["overloaded"] > 1
+    assert (healed["rows"], healed["breaker_open"], healed["answers"]) == (5, False, True)
 
 
 @virtual_time
