@@ -114,9 +114,7 @@ class Status:
             "models": [
                 {
                     "name": track.name,
-                    "version": labels.model_version
-                    if model is None
-                    else labels.versions.get(model),
+                    "version": labels.versions.get(model) if model else labels.model_version,
                     "answers": self._answers.get(track.name),
                     "breaker_open": track.calls.is_open,
                     "calls_allowed": track.calls.allowed,
