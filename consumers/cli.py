@@ -79,7 +79,7 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         code = 130
     except BrokenPipeError:
-        code = EXIT_DONE  # who reads our output has seen enough
+        code = EXIT_DONE  # the reader of our output, such as `head`, has seen enough
         sys.stdout = io.StringIO()
     leave(code)
 

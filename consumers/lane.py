@@ -131,7 +131,7 @@ class Lane:
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """How far it is, and who is to go on; None: it owes nothing."""
+        """How far it is, and which stage must act next; None: it owes nothing."""
         offset = self.ledger.progress.next_offset
         if self._unconfirmed:
             return Snapshot("publish", offset, self._deliveries)
@@ -152,7 +152,7 @@ class Lane:
         if self.ledger.owed and not self._budget.has_room_for_messages:
             return False
         if self._by_stream:
-            # Whose objects come next nobody knows: what has no room waits without being fetched.
+            # Which stream comes next is not known: what has no room waits without being fetched.
             for jobs in self.jobs.values():
                 if jobs.in_work < self._max_objects:
                     return self.ledger.has_room_for(offset)

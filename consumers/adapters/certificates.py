@@ -1,4 +1,4 @@
-"""Whom a TLS client trusts, and how a library says that it does not trust somebody.
+"""Which authorities a TLS client trusts, and how a library says that it does not trust a server.
 
 Rule: a certificate that is not trusted is a setting to mend; waiting does not help.
 """

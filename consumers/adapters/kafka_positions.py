@@ -3,7 +3,7 @@
 Rule: only the broker's own -1 says that nothing is committed. aiokafka's questions about offsets
 look at the errors of partitions and not at that of the whole answer, where a coordinator that loads
 its log, or that has moved, says so: to them such an answer is an empty one, and a partition without
-an offset begins again at its earliest record. So the question is put here. Owner: who asks.
+an offset begins again at its earliest record. So the question is put here. Owner: the source.
 """
 
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Requests that are made beforehand, in whatever protocol, for those who measure a model server.
+"""Requests that are made beforehand, in whatever protocol, to measure a model server by.
 
 Rule: they are the bytes that the adapter of `model.protocol` would send, and nothing is read of the
 answer. Owner: the bench.

@@ -25,7 +25,7 @@ from consumers.adapters.s3_signature import Credentials
 
 # botocore hands out nothing that has less than ten minutes left: a minute is on the safe side.
 GOOD_FOR_S: Final = 60.0
-# Where there are none, those who have them are not asked for every object.
+# Where no credentials were found, their sources are not asked again for every object.
 PAUSE_S: Final = 1.0
 # What can be the first part of a host's name under a certificate of `*.host`.
 _LABEL = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")

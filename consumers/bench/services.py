@@ -59,7 +59,7 @@ def wakeups_by_name(pids: Mapping[str, int]) -> dict[str, int]:
 
 
 def others_s(used_s: Mapping[str, float]) -> float:
-    """What is the machine's, and nobody's whom we know."""
+    """Processor time of the processes that are no part of the measurement."""
     # Not below nothing: CPU time is counted in steps.
     return max(0.0, 2 * used_s["machine"] - sum(used_s.values()))
 

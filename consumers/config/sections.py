@@ -244,7 +244,7 @@ class Scenes(Section, frozen=True):
     patience_ms: NonNegative = 100
     quorum: NonNegative = 0
     deadline_ms: Positive = 500
-    # Half of the deadline is left for those whose clock is right.
+    # Half of the deadline is left for members whose clock is right.
     ahead_ms: NonNegative = 250
     late: Literal["topic", "amend", "drop"] = "topic"
     lease_ms: Positive = 10_000

@@ -4,8 +4,8 @@ Rule: the rows far inside a huge object are bulk, and so are those of a replay f
 on. While small objects arrive fresh, or for another group that goes before this one, one bulk batch
 is with the model at a time, and after each the bulk rests for a multiple of the time it took: so it
 takes a fixed share of one call slot, whatever the machine is worth, and the small ones find every
-part of the way mostly free. Without them nothing is held: who is late anyway needs throughput; only
-for a group that is late bulk stays where it is. Owner: the microbatch stage.
+part of the way mostly free. Without them nothing is held: a group that is late anyway needs
+throughput; only for a group that is late bulk stays where it is. Owner: the microbatch stage.
 """
 
 import math

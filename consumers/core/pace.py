@@ -17,7 +17,7 @@ MIN_CALLS = 20
 MEMORY_CALLS = 300.0
 # What of the target may go into one call; the other half is waiting and queueing.
 CALL_SHARE = 0.5
-# A call is late when it takes this many times what the fit says: somebody queues in the server.
+# A call is late when it takes this many times what the fit says: then calls queue in the server.
 LATE_FACTOR = 2.0
 GROW_AFTER_CALLS = 50
 # How fast the share of time in which a call is under way is believed, and from which share on a row

@@ -22,7 +22,7 @@ class Turns:
         self._last: Turn = "search"
 
     def next(self, calls: int, *, rows_wait: bool, searches_wait: bool) -> Turn | None:
-        """With so many calls allowed at a time, one of which is free. None: nobody may begin."""
+        """With so many calls allowed at a time, one of which is free. None: no call may begin."""
         may_search = searches_wait and self.searching < max(1, calls // SEARCH_SHARE)
         if may_search and not (rows_wait and self._last == "search"):
             return "search"

@@ -34,7 +34,8 @@ PARTITIONS = 4
 KEEP_S = 60.0
 # The embedded broker keeps a question for records for all of its time, even when one comes.
 FETCH_WAIT_MS = 4
-# A dozen cameras at 5 Hz bring an object every 16 ms: who waits longer meets nobody.
+# A dozen cameras at 5 Hz bring an object every 16 ms: rows of two objects hardly
+# ever meet, however long the first waits.
 WINDOW_MS = 5
 HOST = "127.0.0.1"
 
@@ -174,7 +175,7 @@ async def _in_store(action: Callable[..., None], *arguments: Any, **options: Any
 
 
 async def _tidy(remove: Callable[..., Awaitable[None]], *arguments: Any, **options: Any) -> None:
-    """What a service that is gone still holds, nobody can remove; the news is that it is gone."""
+    """From a service that is gone nothing can be removed: its end is the failure to report."""
     with suppress(Unreachable):
         await remove(*arguments, **options)
 

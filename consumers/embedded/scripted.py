@@ -27,7 +27,7 @@ class Scripted(Generic[F]):
         self._faults.extend(faults)
 
     def release(self) -> None:
-        """Answer whom the fault `slow` keeps waiting."""
+        """Answer the requests that the fault `slow` keeps waiting."""
         self._released.set()
 
     async def close(self) -> None:

@@ -1,1 +1,1 @@
-"""Bytes to rows: push parsers in bounded memory. In `registry.py` a new format is one line."""
+"""Bytes to rows: push parsers in bounded memory. In `ours.py` a new format is one entry."""

@@ -24,7 +24,7 @@ EXTENSIONS: Final = (".wav", ".flac", ".ogg", ".oga", ".opus")
 # Samples read at a time: 1.4 s at 48 kHz.
 BLOCK_FRAMES: Final = 65_536
 _FORMATS: Final = frozenset({"WAV", "WAVEX", "RF64", "FLAC", "OGG"})
-# libsndfile's word for a length that nobody knows.
+# What libsndfile says for an unknown length.
 _UNKNOWN_FRAMES: Final = 2**62
 _NUMBER_BYTES: Final = 4
 

@@ -121,7 +121,7 @@ class AvroParser:
             self._schema = self._avro.parse_schema(schema)
         except Poison:
             raise
-        # A schema is a program of somebody else's; whatever is wrong with it, it cannot be used.
+        # A schema comes from outside, and the library raises many kinds of errors for a wrong one.
         except Exception as error:
             raise Poison("bad_format", f"the Avro schema cannot be read: {error!r}") from None
         if isinstance(schema, dict) and schema.get("type") == "record":

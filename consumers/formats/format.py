@@ -1,4 +1,4 @@
-"""What a format says of itself: its names, how to know it, which rows it makes, who reads it.
+"""What a format says of itself: its names, how it is recognised, its rows, and its reader.
 
 Rule: everything that the registry, the sniffing and the checks at the start know of a format
 stands in its `Format`; nothing else of ours knows it by name. A user's package has one behind an

@@ -1,7 +1,7 @@
 """What a worker and its child that decodes media say to each other, over one socket.
 
 Rule: each message is a letter, a length, and so many bytes; neither side sends more than
-`MOST_BYTES` at a time, and a reader to whom more is announced hangs up. The child asks for the
+`MOST_BYTES` at a time, and a reader that is announced more hangs up. The child asks for the
 bytes that it needs, and sends rows in batches.
 """
 

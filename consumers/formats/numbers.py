@@ -26,8 +26,8 @@ pa.enable_signal_handlers(False)
 LONG_BYTES = 5 << 18
 
 # Stands for the end of a row between its numbers: where it is found, and that it is found nowhere
-# else, tells that all rows are equally long, for the price of one more number. Nobody who writes
-# an object can know it, as each process draws its own.
+# else, tells that all rows are equally long, for the price of one more number. The writer
+# of an object cannot know it: each process draws its own.
 _ROW_END = b"%d.5e-30" % secrets.randbelow(10**9)
 _ROW_END_VALUE = float(_ROW_END)
 _BETWEEN_ROWS = b",%b," % _ROW_END

@@ -1,7 +1,7 @@
 """One object, or one member of an archive, is one row: its bytes as they are.
 
 Rule: at most `limits.row_bytes` are held; of a larger object nothing, and it is one bad row. An
-empty member of an archive is a bad row: somebody lost a frame. An empty object has no row, as
+empty member of an archive is a bad row: its writer lost a frame. An empty object has no row, as
 in every format.
 """
 

@@ -1,5 +1,5 @@
-"""Which parser reads an object. A new format is one file and one line in `_OURS`, or an entry point
-`penstock.formats` of a user's package.
+"""Which parser reads an object: one of `ours`, or one of a user's package by its entry point
+`penstock.formats`.
 
 Rule: the format is the one asked for, else the one the key's extension names, else what the first
 bytes look like. In an archive only members are rows whose extension names a format that fits the
@@ -12,23 +12,14 @@ from functools import cache, lru_cache
 from typing import Final
 
 from consumers.errors import EXIT_USAGE, Fatal, Poison
-from consumers.formats import arrow, audio, avro, image, npy, parquet, video, zip
-from consumers.formats.arrow import read_arrow
-from consumers.formats.avro import AvroParser
 from consumers.formats.base import Decoder, RowOptions, Run
 from consumers.formats.codecs import CODECS, PackedParser, codec_of
 from consumers.formats.compression import GZIP_MAGIC, Expansion, GzipParser
-from consumers.formats.csv import CsvParser
 from consumers.formats.fit import check_fit, misfit
-from consumers.formats.format import Format, WantsRanges, makes
-from consumers.formats.image import ImageParser
-from consumers.formats.json import JsonArrayParser
-from consumers.formats.media import open_audio, reader
+from consumers.formats.format import Format, WantsRanges
 from consumers.formats.members import Members
-from consumers.formats.ndjson import NdjsonParser
-from consumers.formats.npy import NpyParser, read_npy
-from consumers.formats.opaque import BytesParser, UnreadParser
-from consumers.formats.parquet import read_parquet
+from consumers.formats.opaque import UnreadParser
+from consumers.formats.ours import ours
 from consumers.formats.push import (
     EXPANDING_STEP_BYTES,
     PLAIN_STEP_BYTES,
@@ -47,7 +38,6 @@ from consumers.formats.sniff import (
 )
 from consumers.formats.tar import TarParser
 from consumers.formats.tar_header import BLOCK_BYTES, is_tar
-from consumers.formats.text import open_text
 from consumers.formats.zip import read_zip
 from consumers.plugins import plugins
 
@@ -62,68 +52,6 @@ def _read_zip(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[R
     return read_zip(ranges, options, members, expansion)
 
 
-_NUMBERS_OR_JSON = makes("matrix", "json", "columns")
-_OURS: Final = (
-    Format("csv", _NUMBERS_OR_JSON, CsvParser, extensions=(".csv", ".tsv"), is_text=True),
-    Format(
-        "ndjson", _NUMBERS_OR_JSON, NdjsonParser, extensions=(".ndjson", ".jsonl"), is_text=True
-    ),
-    Format("json", _NUMBERS_OR_JSON, JsonArrayParser, extensions=(".json",), is_text=True),
-    Format(
-        "parquet",
-        _NUMBERS_OR_JSON,
-        ranged=read_parquet,
-        extensions=(".parquet", ".pq"),
-        looks=parquet.looks,
-    ),
-    Format(
-        "arrow",
-        _NUMBERS_OR_JSON,
-        ranged=read_arrow,
-        extensions=(".arrow", ".arrows", ".feather", ".ipc"),
-        looks=arrow.looks,
-    ),
-    Format("avro", _NUMBERS_OR_JSON, AvroParser, extensions=(".avro",), looks=avro.looks),
-    Format(
-        "npy",
-        _NUMBERS_OR_JSON,
-        NpyParser,
-        ranged=read_npy,
-        extensions=(".npy",),
-        looks=npy.looks,
-    ),
-    Format(
-        "zip",
-        makes("matrix", "json", "bytes", "columns"),
-        ranged=_read_zip,
-        extensions=(".zip", ".npz"),
-        looks=zip.looks,
-    ),
-    Format(
-        "image",
-        image.makes_pixels,
-        ImageParser,
-        extensions=image.EXTENSIONS,
-        looks=image.looks,
-    ),
-    Format(
-        "audio",
-        makes("matrix", "bytes"),
-        open_audio,
-        ranged=reader("audio"),
-        extensions=audio.EXTENSIONS,
-        looks=audio.looks,
-    ),
-    Format(
-        "video",
-        image.makes_pixels,
-        ranged=reader("video"),
-        extensions=video.EXTENSIONS,
-        looks=video.looks,
-    ),
-    Format("text", makes("bytes", "json"), open_text, is_text=True),
-    Format("bytes", makes("bytes"), BytesParser),
-)
 # Any of these asked for means that the data may be packed; by what, its first bytes tell.
 _CODECS: Final = ("gzip", *(codec.name for codec in CODECS))
 _COMPRESSIONS: Final = (*_CODECS, "none")
@@ -136,7 +64,7 @@ _TARS: Final = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 @cache
 def formats() -> Mapping[str, Format]:
     """All formats of rows by name, users' after ours."""
-    found = {format.name: format for format in _OURS}
+    found = {format.name: format for format in ours(_read_zip)}
     for format in plugins(GROUP, Format):
         if format.name in found or format.name in ("auto", TAR):
             raise Fatal(

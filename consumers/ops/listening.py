@@ -23,7 +23,7 @@ from consumers.errors import EXIT_USAGE, Fatal
 
 # Names a socket that listens already and was inherited; without `__` it is no configuration key.
 HTTP_FD: Final = "PENSTOCK_HTTP_FD"
-# What `/readyz` says of a member of the group to whom no partition fell; a supervisor knows it.
+# What `/readyz` says of a worker without a partition; a supervisor looks for this text.
 NO_PARTITION: Final = "no partition is assigned yet\n"
 
 

@@ -17,8 +17,9 @@ from consumers.scenes.names import Names, names, rules_of
 
 log = logging.getLogger(__name__)
 
-# The changelog is one record a site, the last; the rest is cleaned away, soon, as who takes over
-# reads it all. For a minute what a worker wrote stays that another had taken over from.
+# Of the changelog only the last record of each site is needed. Kafka removes the others soon, as
+# a worker that takes over reads the whole topic; but for a minute it keeps what a worker wrote
+# after another one had taken over from it.
 COMPACTED = {
     "cleanup.policy": "compact",
     "segment.ms": "60000",

@@ -68,7 +68,7 @@ class Members:
         return self._listed is not None or since_change >= self._rules.deadline_ms
 
     def has_all(self, taken: Collection[str]) -> bool:
-        """Everybody who is expected has a place."""
+        """Has every member that is expected a place?"""
         members = self._state.members
         return all(member.is_evicted or name in taken for name, member in members.items())
 

@@ -61,7 +61,7 @@ class View:
 
 
 class Watch:
-    """By site, of those whose partitions are ours."""
+    """What is known of each site whose partition is ours."""
 
     def __init__(self, wall_ms: Callable[[], int]) -> None:
         self._wall_ms = wall_ms
@@ -111,7 +111,7 @@ class Watch:
 
 
 def _state(is_evicted: bool, is_absent: bool) -> str:
-    """Of a member: `late` is who had no place in the last scene and whose lease runs."""
+    """`late`: the member had no place in the last scene, and its lease still runs."""
     return "gone" if is_evicted else "late" if is_absent else "present"
 
 

@@ -208,7 +208,7 @@ class ModelCalls:
         self._look()
 
     def _stopping(self, error: Fatal) -> Fatal:
-        """What worked before is no usage error; nobody's rows are blamed for it."""
+        """A model that worked before is not misconfigured: no rows are rejected, the line stops."""
         if not self._is_known:
             return error
         return Fatal(

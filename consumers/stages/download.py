@@ -31,7 +31,7 @@ LATE_OBJECT_POLL_S = 0.1
 
 
 class _Pool:
-    """The fetchers of one store: who waits for work, and which lanes have some, each once."""
+    """The fetchers of one store that wait for work, and the lanes that have some, each once."""
 
     def __init__(self) -> None:
         self.lanes: deque[Lane] = deque()

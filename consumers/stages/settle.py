@@ -53,7 +53,7 @@ class Settle:
             self._outage.unreachable(error)
 
     async def commit_at_last(self, lanes: Sequence[Lane]) -> None:
-        """At a stop, where nobody makes it again. Raises `Fatal` when it fails for too long."""
+        """At a stop: no later one makes up for it. Raises `Fatal` if it fails for too long."""
         began_s = self._clock.now()
         while True:
             try:

@@ -1,0 +1,87 @@
+"""The formats of our own, each with its names, how it is recognised, and what reads it.
+
+Rule: a new format is one file and one entry here. The order is that in which first bytes are
+looked at. Owner: the registry.
+"""
+
+from consumers.formats import arrow, audio, avro, image, npy, parquet, video, zip
+from consumers.formats.arrow import read_arrow
+from consumers.formats.avro import AvroParser
+from consumers.formats.csv import CsvParser
+from consumers.formats.format import Format, makes
+from consumers.formats.image import ImageParser
+from consumers.formats.json import JsonArrayParser
+from consumers.formats.media import open_audio, reader
+from consumers.formats.ndjson import NdjsonParser
+from consumers.formats.npy import NpyParser, read_npy
+from consumers.formats.opaque import BytesParser
+from consumers.formats.parquet import read_parquet
+from consumers.formats.ranged import ReadRanges
+from consumers.formats.text import open_text
+
+_NUMBERS_OR_JSON = makes("matrix", "json", "columns")
+
+
+def ours(read_zip: ReadRanges) -> tuple[Format, ...]:
+    """`read_zip` needs the registry itself: what is in a zip is read by all the others."""
+    return (
+        Format("csv", _NUMBERS_OR_JSON, CsvParser, extensions=(".csv", ".tsv"), is_text=True),
+        Format(
+            "ndjson", _NUMBERS_OR_JSON, NdjsonParser, extensions=(".ndjson", ".jsonl"), is_text=True
+        ),
+        Format("json", _NUMBERS_OR_JSON, JsonArrayParser, extensions=(".json",), is_text=True),
+        Format(
+            "parquet",
+            _NUMBERS_OR_JSON,
+            ranged=read_parquet,
+            extensions=(".parquet", ".pq"),
+            looks=parquet.looks,
+        ),
+        Format(
+            "arrow",
+            _NUMBERS_OR_JSON,
+            ranged=read_arrow,
+            extensions=(".arrow", ".arrows", ".feather", ".ipc"),
+            looks=arrow.looks,
+        ),
+        Format("avro", _NUMBERS_OR_JSON, AvroParser, extensions=(".avro",), looks=avro.looks),
+        Format(
+            "npy",
+            _NUMBERS_OR_JSON,
+            NpyParser,
+            ranged=read_npy,
+            extensions=(".npy",),
+            looks=npy.looks,
+        ),
+        Format(
+            "zip",
+            makes("matrix", "json", "bytes", "columns"),
+            ranged=read_zip,
+            extensions=(".zip", ".npz"),
+            looks=zip.looks,
+        ),
+        Format(
+            "image",
+            image.makes_pixels,
+            ImageParser,
+            extensions=image.EXTENSIONS,
+            looks=image.looks,
+        ),
+        Format(
+            "audio",
+            makes("matrix", "bytes"),
+            open_audio,
+            ranged=reader("audio"),
+            extensions=audio.EXTENSIONS,
+            looks=audio.looks,
+        ),
+        Format(
+            "video",
+            image.makes_pixels,
+            ranged=reader("video"),
+            extensions=video.EXTENSIONS,
+            looks=video.looks,
+        ),
+        Format("text", makes("bytes", "json"), open_text, is_text=True),
+        Format("bytes", makes("bytes"), BytesParser),
+    )
