@@ -28,6 +28,8 @@ RETRY = Backoff(first_s=0.1, most_s=5.0, give_up_s=GIVE_UP_S)
 # One that does not answer at all says nothing about the object: it is waited for.
 AWAY_RETRY = Backoff(first_s=0.1, most_s=5.0)
 LATE_OBJECT_POLL_S = 0.1
+# A record's message has 1,000 characters, and a key may have 1,024: the reason must have its room.
+SHOWN_KEY_CHARS = 200
 
 
 class _Pool:
@@ -166,4 +168,6 @@ def _name(ticket: Ticket) -> str:
     if reference is None:
         return ""
     slash = "" if reference.bucket.endswith("/") else "/"  # a local file has `file://` for a bucket
-    return f"{reference.bucket}{slash}{reference.key}: "
+    key = reference.key
+    shown = key if len(key) <= SHOWN_KEY_CHARS else "…" + key[-SHOWN_KEY_CHARS:]
+    return f"{reference.bucket}{slash}{shown}: "
