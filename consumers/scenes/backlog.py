@@ -7,8 +7,7 @@ a transaction, which nobody handles. Owner: the engine.
 from collections.abc import Hashable, Mapping
 from typing import Generic, TypeVar
 
-# Longer than any record is on its way while a worker keeps up.
-BEHIND_MS = 1_000
+from consumers.scenes.rules import BEHIND_MS
 
 Where = TypeVar("Where", bound=Hashable)
 

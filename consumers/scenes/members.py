@@ -23,6 +23,7 @@ class Members:
         """Renew its lease; or why it is no member."""
         state = self._state
         self._start_list()
+        self._pass_over_silence()
         member = state.members.get(name)
         if member is None:
             if self._listed is not None:
@@ -36,6 +37,22 @@ class Members:
         member.said = member.said if said is None else said
         return None
 
+    def _pass_over_silence(self) -> None:
+        """A site that was silent as a whole for a lease was so by no member's doing: it counts as
+        the deadline, so that who spoke before it is expected.
+        """
+        state, rules = self._state, self._rules
+        pause = state.now - self._last_heard()
+        if pause <= rules.lease_ms:
+            return
+        for member in state.members.values():
+            member.heard += max(0, pause - rules.deadline_ms)
+            member.is_evicted = state.now - member.heard > rules.lease_ms
+
+    def _last_heard(self) -> int:
+        members = self._state.members.values()
+        return max((member.heard for member in members), default=self._state.now)
+
     def _start_list(self) -> None:
         """Who is listed has a lease from the site's first prediction on."""
         if self._listed is not None and not self._state.members:
@@ -48,7 +65,8 @@ class Members:
         for name, member in self._state.members.items():
             if now - member.heard > lease:
                 member.is_evicted = True
-                if self._listed is None and now - member.heard > FORGOTTEN_AFTER * lease:
+                silent = self._last_heard() - member.heard
+                if self._listed is None and silent > FORGOTTEN_AFTER * lease:
                     gone.append(name)
         for name in gone:
             del self._state.members[name]
@@ -81,14 +99,25 @@ class Members:
         )
         return said[-2] if len(said) > 1 else said[0] if said else None
 
-    def others(self, name: str) -> int | None:
-        """The latest that others said who were heard within the deadline; None: fewer than two of
-        them, and one against one says nothing.
+    def are_coming(self, taken: Collection[str], time: int) -> bool:
+        """Whether somebody whose lease runs is on the way to this time, by no more than a lease."""
+        rules = self._rules
+        return any(
+            member.said is not None
+            and time - rules.lease_ms <= member.said < time - rules.tolerance_ms
+            and not member.is_evicted
+            and name not in taken
+            for name, member in self._state.members.items()
+        )
+
+    def pace(self, name: str, since: int) -> int | None:
+        """By how much the fastest of the others who were heard `since` is ahead of the wall clock
+        (most often less than nothing); None: they are fewer than two, and one against one says
+        nothing.
         """
-        since = self._state.now - self._rules.deadline_ms
-        said = [
-            member.said
+        paces = [
+            member.said - member.heard
             for other, member in self._state.members.items()
             if other != name and member.said is not None and member.heard >= since
         ]
-        return max(said) if len(said) > 1 else None
+        return max(paces) if len(paces) > 1 else None

@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+# Longer than any record is on its way while its worker keeps up.
+BEHIND_MS = 1_000
+
 LatePolicy = Literal["topic", "amend", "drop"]
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from consumers.scenes import slots
 from consumers.scenes.arrival import Arrival
 from consumers.scenes.members import Members
-from consumers.scenes.rules import Rules
+from consumers.scenes.rules import BEHIND_MS, Rules
 from consumers.scenes.state import Decided, Mark, Open, Reason, Refused, SiteState
 from schemas.scene import ClosedBy, Status
 
@@ -59,7 +59,8 @@ class Site:
             self._refuse(arrival, member, why, None)
         elif time is None:
             self._refuse(arrival, member, "no_time", None)
-        elif self._is_ahead(arrival, member, time):
+        elif time > arrival.recorded_ms + self._rules.ahead_ms:
+            # Alone in the future, it would close a scene there, and everybody else would be late.
             self._refuse(arrival, member, "ahead", None)
         else:
             self._place(arrival, member, time)
@@ -108,19 +109,32 @@ class Site:
         if len(marks) >= 4 * self._rules.max_members:
             del marks[min(marks, key=lambda feed: marks[feed].heard)]
 
-    def _is_ahead(self, arrival: Arrival, member: str, time: int) -> bool:
-        """Alone in the future, it would close a scene there, and everybody else would be late."""
-        if time > arrival.recorded_ms + self._rules.ahead_ms:
-            return True
-        return self._is_beyond(arrival, member, time)
-
-    def _is_beyond(self, arrival: Arrival, member: str, time: int) -> bool:
-        """Of the past, or it would be right by Kafka's clock: then the others are behind."""
-        slack = self._rules.deadline_ms + self._rules.ahead_ms
-        if time >= arrival.recorded_ms - slack:
+    def _is_beyond(self, member: str, arrival: Arrival, time: int, since: int) -> bool:
+        """Of the past, where Kafka's clock says nothing, and so far ahead of all others that they
+        will not have come there by the deadline, if they go on at the pace of time.
+        """
+        if not _is_past(time, arrival.recorded_ms):
             return False
-        others = self._members.others(member)
-        return others is not None and time > others + slack
+        pace = self._members.pace(member, since - self._rules.deadline_ms)
+        return pace is not None and time - since > pace + self._rules.deadline_ms
+
+    def _is_led(self, scene: Open) -> bool:
+        """One member is alone in it, beyond the others: its clock is wrong, or the others come yet;
+        at the deadline it is known. Published, it would make everybody else late.
+        """
+        if len(scene.taken) > 1:
+            return False
+        ((member, arrival),) = scene.taken.items()
+        return self._is_beyond(member, arrival, scene.times[member], scene.start)
+
+    def _is_awaited(self, scene: Open) -> bool:
+        """Of the past, and members that speak are on their way to it. Nobody waits for what is new
+        there, so the deadline bounds it, patience does not.
+        """
+        member, arrival = next(iter(scene.taken.items()))
+        if not _is_past(scene.times[member], arrival.recorded_ms):
+            return False
+        return self._members.are_coming(scene.taken, scene.time)
 
     def _place(self, arrival: Arrival, member: str, time: int) -> None:
         rules, scenes = self._rules, self.state.open
@@ -150,15 +164,28 @@ class Site:
             self._late(arrival, member, slot, time)
             return None
         if len(self.state.open) >= self._rules.max_open:
-            if slot < self.state.open[0].time:
-                self._refuse(arrival, member, "overload", slot)
+            why = self._make_room(arrival, member, slot, time)
+            if why is not None:
+                self._refuse(arrival, member, why, slot if why == "overload" else None)
                 return None
-            self._count("forced")
-            self._emit(self.state.open.pop(0), "deadline")
         # What is from the future waits until its time has come.
         scene = Open(slot, self.state.now + max(0, time - arrival.recorded_ms))
         slots.insert(self.state.open, scene)
         return scene
+
+    def _make_room(self, arrival: Arrival, member: str, slot: int, time: int) -> Reason | None:
+        """A scene less; or why the new one gives way."""
+        scenes = self.state.open
+        if self._is_beyond(member, arrival, time, self.state.now):
+            return "ahead"
+        if self._is_led(scenes[-1]):
+            self._dissolve(scenes.pop())
+        elif slot < scenes[0].time:
+            return "overload"
+        else:
+            self._count("forced")
+            self._emit(scenes.pop(0), "deadline")
+        return None
 
     def _floor(self) -> int | None:
         """No scene opens at or before this time: one was published there, or could be. Otherwise
@@ -186,31 +213,31 @@ class Site:
 
     def _close(self) -> None:
         """Publish from the front as long as there is a reason to."""
-        scenes = self.state.open
-        self._dissolve()
+        scenes, over = self.state.open, self.state.now - self._rules.deadline_ms
+        for scene in [each for each in scenes if each.start <= over and self._is_led(each)]:
+            scenes.remove(scene)
+            self._dissolve(scene)
         while scenes and (why := self._closed_by(scenes[0])) is not None:
             self._emit(scenes.pop(0), why)
 
-    def _dissolve(self) -> None:
-        """The last scenes, where a member was alone before the others showed that it is ahead."""
-        scenes = self.state.open
-        while scenes and len(scenes[-1].taken) == 1:
-            ((member, arrival),) = scenes[-1].taken.items()
-            time = scenes[-1].times[member]
-            if not self._is_beyond(arrival, member, time):
-                return
-            scenes.pop()
-            self._refuse(arrival, member, "ahead", None)
+    def _dissolve(self, scene: Open) -> None:
+        """Its only member was alone in it, ahead of all others."""
+        ((member, arrival),) = scene.taken.items()
+        self._refuse(arrival, member, "ahead", None)
 
     def _closed_by(self, scene: Open) -> ClosedBy | None:
         rules, waited = self._rules, self.state.now - scene.start
         if self._members.is_settled and self._members.has_all(scene.taken):
             return "complete"
-        if waited >= rules.patience_ms and len(scene.taken) >= max(1, rules.quorum):
-            return "quorum"
-        event_time = self._members.event_time()
-        is_past = event_time is not None and event_time >= scene.time + rules.deadline_ms
-        return "deadline" if is_past or waited >= rules.deadline_ms else None
+        if self._is_led(scene):
+            return None
+        if not self._is_awaited(scene):
+            if waited >= rules.patience_ms and len(scene.taken) >= max(1, rules.quorum):
+                return "quorum"
+            event_time = self._members.event_time()
+            if event_time is not None and event_time >= scene.time + rules.deadline_ms:
+                return "deadline"
+        return "deadline" if waited >= rules.deadline_ms else None
 
     def _emit(self, scene: Open, why: ClosedBy) -> None:
         absent: dict[str, Status] = {
@@ -244,3 +271,8 @@ class Site:
 
     def _count(self, what: str) -> None:
         self.state.counts[what] = self.state.counts.get(what, 0) + 1
+
+
+def _is_past(time: int, recorded_ms: int) -> bool:
+    """Long before Kafka got it: a recording, or the worker that predicts is behind."""
+    return time < recorded_ms - BEHIND_MS

@@ -18,6 +18,7 @@ class Camera:
     name: str
     clock: str
     lag: int
+    burst: int
     skew: int
     rate: int
     dead: tuple[int, int]
@@ -92,11 +93,14 @@ Event = tuple[int, str, Arrival | None]
 
 def flow(random: Random, shape: Rules, ticks: int) -> Iterator[Event]:
     """(now, member, arrival), or a tick without one, in order of arrival. `now` may step back."""
+    # Or what makes the predictions is behind, in each partition by another time, and hurries.
+    is_behind = random.random() < 0.3
     cameras = [
         Camera(
             name=f"c{n}",
             clock=random.choice(CLOCKS),
-            lag=random.choice((5, 20, 60, 150)),
+            lag=random.choice((1_000, 1_100, 1_500, 2_500) if is_behind else (5, 20, 60, 150)),
+            burst=random.choice((1, 100, 400)) if is_behind else 1,
             skew=random.randint(-20, 20),
             rate=random.choice((1, 1, 1, 1, 10)),
             dead=(at := random.randint(0, ticks * 2), at + random.randint(0, ticks // 2)),
@@ -108,7 +112,8 @@ def flow(random: Random, shape: Rules, ticks: int) -> Iterator[Event]:
     events: list[Event] = []
     for step in range(ticks):
         due = EPOCH + step * shape.period_ms
-        events.append((due + replay + random.randint(0, 60), "", None))
+        after = random.choice((0, 1_000, 2_000)) if is_behind else 0
+        events.append((due + replay + after + random.randint(0, 60), "", None))
         for camera in cameras:
             if not camera.dead[0] <= step < camera.dead[1] and random.random() > 0.03:
                 events += _said(camera, due, replay, random)
@@ -117,13 +122,14 @@ def flow(random: Random, shape: Rules, ticks: int) -> Iterator[Event]:
 
 
 def _said(camera: Camera, due: int, replay: int, random: Random) -> Iterator[Event]:
-    recorded = due + replay + camera.lag
+    recorded = -(-(due + replay) // camera.burst) * camera.burst + camera.lag
     time = camera.time(due, random)
     for row in range(random.choice((1, camera.rate))):
         camera.offset += 1
         error = random.random() < 0.05
         found = arrival(camera.name, camera.offset, row, time, recorded, error)
-        yield recorded + random.randint(0, 10), camera.name, found
+        jitter = random.randint(0, 10) if camera.burst == 1 else 0
+        yield recorded + jitter, camera.name, found
 
 
 def _repeated(events: list[Event], random: Random) -> Iterator[Event]:

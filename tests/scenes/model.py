@@ -61,12 +61,14 @@ class SlowSite:
         self.close()
 
     def leases(self) -> None:
+        last = max(self.heard.values(), default=0)
         for member in list(self.heard):
             silence = self.now - self.heard[member]
             if silence > self.rules.lease_ms:
                 self.evicted.add(member)
             is_listed = self.name in self.rules.listed
-            if silence > FORGOTTEN_AFTER * self.rules.lease_ms and not is_listed:
+            is_long = last - self.heard[member] > FORGOTTEN_AFTER * self.rules.lease_ms
+            if is_long and not is_listed:
                 del self.heard[member], self.said[member]
                 self.evicted.discard(member)
 
@@ -75,6 +77,12 @@ class SlowSite:
         if listed is not None and not self.heard:
             self.heard = dict.fromkeys(listed, self.now)
             self.said = dict.fromkeys(listed)
+        if self.heard and self.now - max(self.heard.values()) > self.rules.lease_ms:
+            counts_as = min(self.now - max(self.heard.values()), self.rules.deadline_ms)
+            over = max(self.heard.values()) + counts_as
+            self.heard = {each: at + self.now - over for each, at in self.heard.items()}
+            self.evicted = set()
+            self.leases()
         if member not in self.heard:
             if listed is not None:
                 return "stranger"
@@ -89,28 +97,66 @@ class SlowSite:
     def misplaced(self, arrival: Arrival, member: str, time: int | None) -> str | None:
         if time is None:
             return "no_time"
-        if time - arrival.recorded_ms > self.rules.ahead_ms or self.is_alone(
-            member, time, arrival.recorded_ms
-        ):
+        if time - arrival.recorded_ms > self.rules.ahead_ms:
             return "ahead"
         distance = min(time % self.rules.period_ms, -time % self.rules.period_ms)
         return "off_grid" if distance > self.rules.tolerance_ms else None
 
-    def is_alone(self, member: str, time: int, recorded: int) -> bool:
-        """All others who were heard of late are far behind it, and they are two at least; and it
-        is not of the time when Kafka got it.
+    def is_past(self, time: int, recorded: int) -> bool:
+        return recorded - time > 1_000
+
+    def is_beyond(self, member: str, time: int, recorded: int, since: int) -> bool:
+        """All others who were heard of late, two at least, will be behind it still when its
+        deadline is over, if each goes on a millisecond in a millisecond.
         """
-        limit = self.rules.deadline_ms + self.rules.ahead_ms
-        if recorded - time <= limit:
-            return False
+        over = since + self.rules.deadline_ms
         reached = [
-            said
+            said + over - self.heard[other]
             for other, said in self.said.items()
             if other != member
             and said is not None
-            and self.now - self.heard[other] <= self.rules.deadline_ms
+            and since - self.heard[other] <= self.rules.deadline_ms
         ]
-        return len(reached) >= 2 and all(time - said > limit for said in reached)
+        is_first = len(reached) >= 2 and all(time > each for each in reached)
+        return is_first and self.is_past(time, recorded)
+
+    def is_led(self, time: int) -> bool:
+        slot = self.slots[time]
+        if len(slot.ids) != 1:
+            return False
+        (member,) = slot.ids
+        return self.is_beyond(member, slot.times[member], slot.recorded[member], slot.start)
+
+    def is_awaited(self, time: int) -> bool:
+        slot, rules = self.slots[time], self.rules
+        first = next(iter(slot.ids))
+        coming = [
+            member
+            for member, said in self.said.items()
+            if member not in slot.ids
+            and member not in self.evicted
+            and said is not None
+            and rules.tolerance_ms < time - said <= rules.lease_ms
+        ]
+        return bool(coming) and self.is_past(slot.times[first], slot.recorded[first])
+
+    def no_room(self, arrival: Arrival, member: str, slot: int, time: int) -> str | None:
+        """Why the prediction is refused, if it is; else there is room when this returns."""
+        if len(self.slots) < self.rules.max_open:
+            return None
+        if self.is_beyond(member, time, arrival.recorded_ms, self.now):
+            return "ahead"
+        if self.is_led(max(self.slots)):
+            self.dissolve(max(self.slots))
+        elif slot < min(self.slots):
+            return "overload"
+        else:
+            self.publish(min(self.slots), "deadline")
+        return None
+
+    def dissolve(self, time: int) -> None:
+        (id,) = self.slots.pop(time).ids.values()
+        self.refused.append((id, "ahead"))
 
     def place(self, arrival: Arrival, member: str, time: int) -> None:
         period = self.rules.period_ms
@@ -126,11 +172,9 @@ class SlowSite:
             self.too_late(arrival, member, slot)
             return
         else:
-            if len(self.slots) >= self.rules.max_open:
-                if slot < min(self.slots):
-                    self.refused.append((arrival.id, "overload"))
-                    return
-                self.publish(min(self.slots), "deadline")
+            if why := self.no_room(arrival, member, slot, time):
+                self.refused.append((arrival.id, why))
+                return
             self.slots[slot] = Slot(self.now + max(0, time - arrival.recorded_ms))
         self.slots[slot].ids[member] = arrival.id
         self.slots[slot].times[member] = time
@@ -149,16 +193,10 @@ class SlowSite:
             self.refused.append((arrival.id, "late"))
 
     def close(self) -> None:
-        while self.slots:
-            last = max(self.slots)
-            members = list(self.slots[last].ids)
-            if len(members) > 1:
-                break
-            slot = self.slots[last]
-            if not self.is_alone(members[0], slot.times[members[0]], slot.recorded[members[0]]):
-                break
-            self.refused.append((self.slots[last].ids[members[0]], "ahead"))
-            del self.slots[last]
+        led = [time for time in sorted(self.slots) if self.is_led(time)]
+        for time in led:
+            if self.now - self.slots[time].start >= self.rules.deadline_ms:
+                self.dissolve(time)
         while self.slots and (why := self.reason(min(self.slots))):
             self.publish(min(self.slots), why)
 
@@ -170,6 +208,11 @@ class SlowSite:
         )
         if expected <= set(slot.ids) and not is_learning:
             return "complete"
+        if self.is_led(time):
+            return None
+        is_over = self.now - slot.start >= rules.deadline_ms
+        if self.is_awaited(time):
+            return "deadline" if is_over else None
         if self.now - slot.start >= rules.patience_ms and len(slot.ids) >= rules.quorum:
             return "quorum"
         said = [self.said[member] for member in expected]
@@ -177,7 +220,7 @@ class SlowSite:
         passed = times[1] if len(times) > 1 else times[0] if times else None
         if passed is not None and passed - time >= rules.deadline_ms:
             return "deadline"
-        return "deadline" if self.now - slot.start >= rules.deadline_ms else None
+        return "deadline" if is_over else None
 
     def publish(self, time: int, why: str) -> None:
         slot = self.slots.pop(time)

@@ -38,11 +38,9 @@ class SlowNear(SlowSite):
         if is_decided or any(time <= slot for slot in self.slots if self.reason(slot)):
             self.too_late(arrival, member, time)
             return None
-        if len(self.slots) >= self.rules.max_open:
-            if time < min(self.slots):
-                self.refused.append((arrival.id, "overload"))
-                return None
-            self.publish(min(self.slots), "deadline")
+        if why := self.no_room(arrival, member, time, time):
+            self.refused.append((arrival.id, why))
+            return None
         self.slots[time] = Slot(self.now + max(0, time - arrival.recorded_ms))
         return time
 

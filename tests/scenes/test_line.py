@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager, suppress
 
 from consumers.errors import Transient
 from consumers.ports import Commit, Rebalance, Record, Where
-from consumers.scenes.backlog import BEHIND_MS, Backlog
+from consumers.scenes.backlog import Backlog
 from consumers.scenes.line import COMMIT_S, POLL_MS, UNDER_WAY, Line
 from consumers.scenes.merge import MOST_WAITING, PATIENCE_S, Merge
+from consumers.scenes.rules import BEHIND_MS
 from consumers.testing.virtual_time import virtual_time
 
 

@@ -236,7 +236,14 @@ WRONG = {"ahead": HOUR, "a little": 200, "1970": -EPOCH}
 
 @pytest.mark.parametrize(
     ("wrong", "is_live"),
-    [("ahead", True), ("ahead", False), ("1970", True), ("1970", False), ("a little", True)],
+    [
+        ("ahead", True),
+        ("ahead", False),
+        ("1970", True),
+        ("1970", False),
+        ("a little", True),
+        ("a little", False),
+    ],
 )
 def test_one_wrong_clock_spoils_no_other_member(wrong: str, is_live: bool) -> None:
     """Recorded: everything is long past for Kafka's clock, so that only the others show it."""
@@ -317,3 +324,97 @@ def test_a_pause_of_the_worker_closes_nothing() -> None:
     assert not site.has_decided, "what the others said meanwhile lies in Kafka"
     site.tick(EPOCH + 60_100)
     assert site.take().scenes[0].closed_by == "quorum"
+
+
+def lagging(desk: Desk, lags: dict[str, int]) -> tuple[list[Decided], list[str]]:
+    """What makes the predictions is behind, by so many milliseconds in each member's partition.
+    What follows when everybody has been heard.
+    """
+    said = [
+        (step * 50 + lag, member, step * 50) for step in range(200) for member, lag in lags.items()
+    ]
+    for at, member, time in sorted(said):
+        desk.say(member, time, at)
+        desk.tick(at + 10)
+        if at < 9_000:
+            desk.site.take()
+    scenes, refused = desk.site.take()
+    return scenes, [f"{each.member} {each.reason}" for each in refused]
+
+
+@pytest.mark.parametrize("first", ["a", "ab"])
+def test_members_that_lag_less_than_the_deadline_are_waited_for(first: str) -> None:
+    lags = {member: 1_100 if member in first else 1_550 for member in "abc"}
+    scenes, refused = lagging(Desk(), lags)
+    assert Counter(each.closed_by for each in scenes).keys() == {"complete"}
+    assert not refused
+
+
+def test_who_is_alone_ahead_of_members_that_lag_more_than_the_deadline_spoils_nothing() -> None:
+    lags = {"a": 1_100, "b": 4_000, "c": 4_000}
+    scenes, refused = lagging(Desk(), lags)
+    assert set(refused) == {"a ahead"}
+    assert all({"b", "c"} <= each.taken.keys() for each in scenes)
+    scenes, refused = lagging(Desk(deadline_ms=4_000), lags)
+    assert Counter(each.closed_by for each in scenes).keys() == {"complete"}
+    assert not refused
+
+
+def test_live_a_deadline_for_those_who_lag_costs_no_patience() -> None:
+    desk = Desk(deadline_ms=4_000)
+    for member in "abc":
+        desk.say(member, 0, 30)
+    for member in "ab":
+        desk.say(member, 50, 80)
+    desk.tick(180)
+    assert [each.closed_by for each in desk.scenes()] == ["complete", "quorum"]
+
+
+@pytest.mark.parametrize("away_ms", [6_000, 60_000])
+def test_what_was_piled_up_while_nobody_predicted_becomes_complete_scenes(away_ms: int) -> None:
+    """Partition by partition, as fast as it goes; it may be that all leases have run out."""
+    desk = Desk()
+    for time in range(0, 500, 50):
+        for member in "abc":
+            desk.say(member, time, time + 30)
+    desk.tick(500 + away_ms)
+    at = 1_500 + away_ms
+    for first in range(500, 500 + away_ms, 3_000):
+        for member in "abc":
+            at += 20
+            for time in range(first, first + 3_000, 50):
+                desk.say(member, time, at)
+                desk.tick(at)
+    scenes, refused = desk.site.take()
+    assert {each.closed_by for each in scenes} == {"complete"}
+    assert not refused
+    assert len(desk.site.state.open) == 0
+
+
+def test_held_back_is_bounded_and_gives_way() -> None:
+    """A clock an hour ahead in a recording that is read fast: more than `max_open` in a moment."""
+    site = Site("s", Rules(listed=LISTED, max_open=8))
+    members = set()
+    for step in range(200):
+        time, now = EPOCH + step * 50, EPOCH + 24 * HOUR + step
+        for member, ahead in (("b", 0), ("c", 0), ("a", HOUR)):
+            site.arrive(arrival(member, step, 0, time + ahead, now), member, now)
+        assert len(site.state.open) <= 8
+        members |= {each.member for each in site.take().refused}
+    site.tick(EPOCH + 25 * HOUR)
+    assert members == {"a"}
+    assert site.state.counts.get("late", 0) == 0
+
+
+def test_a_site_that_was_silent_is_waited_for_as_a_whole() -> None:
+    desk = Desk(lease_ms=1_000)
+    for member in "abc":
+        desk.say(member, 0, 10)
+    desk.tick(3_000)
+    assert all(member.is_evicted for member in desk.site.state.members.values())
+    desk.scenes()
+    desk.say("a", 3_000, 3_010)
+    assert not desk.scenes(), "it is not complete alone"
+    for member in "bc":
+        desk.say(member, 3_000, 3_030)
+    assert desk.scenes()[0].closed_by == "complete"
