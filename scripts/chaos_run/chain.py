@@ -6,6 +6,8 @@ Rule: topics, group and bucket are its own, and gone at the end; nothing is harm
 
 import argparse
 import asyncio
+import os
+import time
 import uuid
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,12 +15,14 @@ from typing import Any
 
 import orjson
 
+from chaos_run import pace
 from chaos_run.instants import JITTER_MS, PARTITIONS, REJECTED_EVERY, Shape, event_time
 from chaos_run.place import Place, crash, environ_of, model_worker_pid
-from chaos_run.scenes import judged, placed
+from chaos_run.scenes import judged, placed, read_all
 from chaos_run.speaking import add_options, instants, producing, settings_of, until
 from chaos_run.workers import Crew
 from consumers.adapters.kafka_topics import delete_topics
+from consumers.bench.services import service_pids
 from consumers.errors import EXIT_CHECK_FAILED, EXIT_DONE
 from consumers.scenes.names import names
 from realstack import stack
@@ -74,18 +78,24 @@ async def _run(options: argparse.Namespace, shape: Shape, folder: Path) -> bool:
     try:
         async with asyncio.TaskGroup() as tasks:
             crews = [Crew(place, tasks, "run"), Crew(place, tasks, "scenes", first=10)]
-            for crew in crews:
-                crew.join()
+            workers = {"worker": crews[0].join(), "scenes": crews[1].join()}
             try:
                 await asyncio.sleep(START_S)
-                await _announce(place, shape, options.seconds)
+                pids = {name: each.pid for name, each in workers.items() if each.pid is not None}
+                cores = pace.Cores(pids | service_pids(place.config) | {"announcer": os.getpid()})
+                announced = await _announce(place, shape, options.seconds)
+                used = cores.used()
                 await placed(place)
                 for crew in crews:
                     await crew.dismiss()
             finally:
                 for crew in crews:
                     crew.end()
-        return await judged(place, shape)
+        read = await read_all(place)
+        well = await judged(place, shape, read)
+        deadline_ms = place.config.scenes.deadline_ms
+        print(pace.text(announced, pace.lags(read.predictions), used, deadline_ms))
+        return well
     finally:
         _remove(store, place.bucket)
         cfg = place.config
@@ -111,14 +121,17 @@ def _remove(client: Any, bucket: str) -> None:
     client.close()
 
 
-async def _announce(place: Place, shape: Shape, seconds: int) -> None:
-    kafka = place.config.kafka
+async def _announce(place: Place, shape: Shape, seconds: int) -> list[float]:
+    """How late each was announced, in milliseconds."""
+    kafka, late = place.config.kafka, []
     async with producing(kafka) as producer:
         for instant, instant_ms in instants(shape, seconds):
             for number, (site, member) in enumerate(shape.streams()):
                 if not shape.speaks(number, instant * shape.period_ms):
                     continue
-                await until(instant_ms + number * JITTER_MS // len(shape.streams()))
+                due_ms = instant_ms + number * JITTER_MS // len(shape.streams())
+                await until(due_ms)
+                late.append(time.time() * 1000 - due_ms)
                 is_bad = (instant + number) % REJECTED_EVERY == 0
                 reference = {
                     "bucket": place.bucket,
@@ -129,3 +142,4 @@ async def _announce(place: Place, shape: Shape, seconds: int) -> None:
                 await producer.send(
                     kafka.input_topic, orjson.dumps(reference), partition=number % PARTITIONS
                 )
+    return late

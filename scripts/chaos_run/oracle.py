@@ -4,13 +4,18 @@ Rule: it knows the rules of the grid and no code of ours: a prediction belongs t
 multiple of the period, and is in that scene, or on the late topic with a reason that is so.
 """
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
 
 EXAMPLES = 5
+# What is older is of the past.
+PAST_MS = 1_000
+# Between a record and its being handled.
+HANDLED_MS = 250
 
 
 class Said(NamedTuple):
@@ -18,6 +23,20 @@ class Said(NamedTuple):
 
     value: bytes
     recorded_ms: int
+
+
+class Spoken(NamedTuple):
+    """A prediction: when Kafka got it, who said it, and of when it is."""
+
+    recorded_ms: int
+    site: str
+    member: str
+    time: int
+
+
+class Bounds(NamedTuple):
+    deadline_ms: int
+    ahead_ms: int
 
 
 class Verdict(NamedTuple):
@@ -36,9 +55,10 @@ def compare(
     *,
     period_ms: int,
     members: dict[str, list[str]],
+    bounds: Bounds,
 ) -> Verdict:
     """`members`: those of each site, in any order."""
-    belongs, errors, came = _belonging(predictions, period_ms)
+    belongs, errors, spoken = _belonging(predictions, period_ms)
     wrong: Counter[str] = Counter()
     examples: list[str] = []
 
@@ -47,7 +67,7 @@ def compare(
         if len(examples) < EXAMPLES:
             examples.append(f"{what}: {example}")
 
-    late_ids = _late(late, blame)
+    late_ids = _late(late, spoken, bounds, blame)
     seen: set[str] = set()
     waits: dict[str, list[int]] = defaultdict(list)
     placed: set[str] = set()
@@ -59,42 +79,67 @@ def compare(
         expected = belongs.get((scene["site"], scene["time"]), {})
         ids = _check(scene, expected, errors, late_ids, members[scene["site"]], blame)
         placed |= ids
-        waits[scene["closed_by"]].append(recorded_ms - max(came[each] for each in ids))
+        waits[scene["closed_by"]].append(
+            recorded_ms - max(spoken[each].recorded_ms for each in ids)
+        )
     for (site, time), expected in belongs.items():
         for id in expected.values():
             if id not in placed and id not in late_ids:
                 blame("lost", f"{id} of {site}/{time}")
     complete = waits["complete"]
-    return Verdict(len(seen), len(complete), len(late_ids), _tails(complete), wrong, examples)
+    return Verdict(len(seen), len(complete), len(late_ids), tails(complete), wrong, examples)
 
 
 def _belonging(
     predictions: Iterable[Said], period_ms: int
-) -> tuple[dict[tuple[str, int], dict[str, str]], set[str], dict[str, int]]:
-    """Ids by site and time by member; which of them are errors; when each came."""
+) -> tuple[dict[tuple[str, int], dict[str, str]], set[str], dict[str, Spoken]]:
+    """Ids by site and time by member; which of them are errors; what each says of itself."""
     belongs: dict[tuple[str, int], dict[str, str]] = defaultdict(dict)
-    errors, came = set(), {}
+    errors, spoken = set(), dict[str, Spoken]()
     for value, recorded_ms in predictions:
         record = orjson.loads(value)
-        if record["id"] in came:
+        if record["id"] in spoken:
             continue
-        came[record["id"]] = recorded_ms
         site, _, member = record["stream"].partition("/")
         time = int((record["event_time"] + period_ms / 2) // period_ms * period_ms)
+        spoken[record["id"]] = Spoken(recorded_ms, site, member, record["event_time"])
         belongs[site, time].setdefault(member, record["id"])
         if record.get("error"):
             errors.add(record["id"])
-    return belongs, errors, came
+    return belongs, errors, spoken
 
 
-def _late(late: Iterable[Said], blame: Any) -> set[str]:
+def _late(
+    late: Iterable[Said], spoken: Mapping[str, Spoken], bounds: Bounds, blame: Any
+) -> set[str]:
     ids = set()
+    of_site: dict[str, list[Spoken]] = defaultdict(list)
+    for each in sorted(spoken.values()):
+        of_site[each.site].append(each)
     for value, _ in late:
         record = orjson.loads(value)
-        ids.add(record["id"])
-        if record["reason"] != "late":
-            blame("refused without a reason that is so", f"{record['id']}: {record['reason']}")
+        id, reason = record["id"], record["reason"]
+        ids.add(id)
+        if reason == "ahead" and id in spoken:
+            is_so = _is_ahead(spoken[id], of_site[spoken[id].site], bounds)
+        else:
+            is_so = reason == "late"
+        if not is_so:
+            blame("refused without a reason that is so", f"{id}: {reason}")
     return ids
+
+
+def _is_ahead(one: Spoken, of_site: Sequence[Spoken], bounds: Bounds) -> bool:
+    """Of Kafka's time; or, of the past, of what two others at least said shortly before it."""
+    lag = one.recorded_ms - one.time
+    if lag < -bounds.ahead_ms:
+        return True
+    since = one.recorded_ms - bounds.deadline_ms - HANDLED_MS
+    found = of_site[bisect_left(of_site, (since,)) : bisect_left(of_site, (one.recorded_ms,))]
+    others = [each for each in found if each.member != one.member]
+    least = min((each.recorded_ms - each.time for each in others), default=0)
+    is_first = lag + bounds.deadline_ms < least + HANDLED_MS
+    return len({each.member for each in others}) > 1 and lag > PAST_MS and is_first
 
 
 def _check(
@@ -123,7 +168,8 @@ def _check(
     return set(ids.values())
 
 
-def _tails(waits: list[int]) -> dict[str, int]:
+def tails(waits: list[int]) -> dict[str, int]:
+    """Half of them are not above the first, 99 in 100 not above the second."""
     ordered = sorted(waits)
     if not ordered:
         return {}

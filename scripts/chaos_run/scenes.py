@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import orjson
 from aiokafka import AIOKafkaProducer
@@ -86,7 +87,7 @@ async def _run(options: argparse.Namespace, chance: random.Random, folder: Path)
         finally:
             crew.end()
     print(f"struck: {dict(struck)}; unexpected ends: {Counter(each.code for each in crew.exits)}")
-    return await judged(place, shape)
+    return await judged(place, shape, await read_all(place))
 
 
 async def _speak(cfg: config.Config, shape: Shape, seconds: int) -> None:
@@ -149,9 +150,15 @@ async def placed(place: Place) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-async def judged(place: Place, shape: Shape) -> bool:
-    code, said = await asyncio.to_thread(_verify, place)
-    print(said)
+class Read(NamedTuple):
+    """All that was said and published, each topic by partition."""
+
+    predictions: list[oracle.Said]
+    scenes: list[oracle.Said]
+    late: list[oracle.Said]
+
+
+async def read_all(place: Place) -> Read:
     scenes = place.config.scenes
     topics = [scenes.input_topic, scenes.topic, scenes.late_topic]
     async with open_reader(place.config.kafka, "read_uncommitted") as reader:
@@ -165,7 +172,19 @@ async def judged(place: Place, shape: Shape) -> bool:
                     for record in records
                 ]
             )
-    found = oracle.compare(*read, period_ms=shape.period_ms, members=shape.members_of())
+    return Read(*read)
+
+
+async def judged(place: Place, shape: Shape, read: Read) -> bool:
+    code, said = await asyncio.to_thread(_verify, place)
+    print(said)
+    scenes = place.config.scenes
+    found = oracle.compare(
+        *read,
+        period_ms=shape.period_ms,
+        members=shape.members_of(),
+        bounds=oracle.Bounds(scenes.deadline_ms, scenes.ahead_ms),
+    )
     print(f"oracle: {found}")
     return code == EXIT_DONE and not found.wrong
 

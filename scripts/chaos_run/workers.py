@@ -79,6 +79,10 @@ class Worker:
     def is_running(self) -> bool:
         return self._child is not None
 
+    @property
+    def pid(self) -> int | None:
+        return None if self._child is None else self._child.pid
+
     def kill(self) -> None:
         self._send(signal.SIGKILL, -signal.SIGKILL)
 

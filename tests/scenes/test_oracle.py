@@ -1,9 +1,10 @@
 """The oracle of `scripts/chaos --scenes`: it agrees with a worker, and finds what is wrong."""
 
 import pytest
+from msgspec.json import encode
 
 from chaos_run.instants import Shape, said_at
-from chaos_run.oracle import Said, Verdict, compare
+from chaos_run.oracle import Bounds, Said, Verdict, compare
 from consumers.scenes.changelog import CLAIM_KEY
 from consumers.scenes.ledger import Keyed, Ledger
 from consumers.scenes.picture import Pictures
@@ -13,6 +14,7 @@ from tests.scenes.flows import EPOCH
 from tests.scenes.test_ledger import PATTERN, TOPICS, Kafka
 
 SHAPE = Shape(sites=2, members=3, hz=20)
+BOUNDS = Bounds(Rules().deadline_ms, Rules().ahead_ms)
 
 
 async def run(instants: int) -> tuple[list[Said], Kafka]:
@@ -50,6 +52,7 @@ def judged(predictions: list[Said], kafka: Kafka, scenes: list[bytes]) -> Verdic
         [Said(value, EPOCH) for value in kafka.of("late")],
         period_ms=SHAPE.period_ms,
         members=SHAPE.members_of(),
+        bounds=BOUNDS,
     )
 
 
@@ -77,3 +80,32 @@ async def test_it_finds_what_is_wrong(old: bytes, new: bytes, wrong: str) -> Non
     assert scenes != kafka.of("scenes")
     assert wrong in judged(predictions, kafka, scenes).wrong
     assert "lost" in judged(predictions, kafka, kafka.of("scenes")[:-1]).wrong
+
+
+def said(member: str, lag_ms: int) -> Said:
+    """Of the members of a site that lag, each by another time."""
+    id = f"in/0/{ord(member[-1])}/0/0"
+    return Said(
+        encode({"id": id, "stream": f"site-0/{member}", "event_time": EPOCH}), EPOCH + lag_ms
+    )
+
+
+@pytest.mark.parametrize(("other_ms", "is_so"), [(900, False), (5_000, True)])
+def test_who_was_refused_as_ahead_was_so(other_ms: int, is_so: bool) -> None:
+    one = said("cam-0", 1_100)
+    behind = [
+        Said(
+            said(cam, 0).value.replace(b"%d" % EPOCH, b"%d" % (EPOCH + 990 - other_ms)), EPOCH + 990
+        )
+        for cam in ("cam-1", "cam-2")
+    ]
+    late = Said(encode({"id": "in/0/48/0/0", "reason": "ahead"}), EPOCH + 1_500)
+    found = compare(
+        [*behind, one],
+        [],
+        [late],
+        period_ms=SHAPE.period_ms,
+        members=SHAPE.members_of(),
+        bounds=BOUNDS,
+    )
+    assert ("refused without a reason that is so" in found.wrong) is not is_so

@@ -1,0 +1,76 @@
+"""Who was behind in a run of the whole chain, by how much, and who used the processor.
+
+Rule: it measures and judges nothing; scenes that are late because the machine could not do more are
+no fault of theirs. Owner: the run.
+"""
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import orjson
+
+from chaos_run.oracle import Said, tails
+from consumers.bench.services import cpu_by_name, others_s
+
+Pids = Mapping[str, int]
+
+
+class Lags(NamedTuple):
+    """Of predictions, from their event time to Kafka's; `apart`: of one site within a second, the
+    most less the least.
+    """
+
+    worker_ms: dict[str, int]
+    apart_ms: dict[str, int]
+
+
+def lags(predictions: Iterable[Said]) -> Lags:
+    every: list[int] = []
+    of_seconds: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for value, recorded_ms in predictions:
+        record = orjson.loads(value)
+        lag = recorded_ms - record["event_time"]
+        every.append(lag)
+        of_seconds[record["stream"].partition("/")[0], recorded_ms // 1000].append(lag)
+    return Lags(tails(every), tails([max(each) - min(each) for each in of_seconds.values()]))
+
+
+class Cores:
+    """From when it is made: how many cores each process has kept busy."""
+
+    def __init__(self, pids: Pids) -> None:
+        self._pids = pids
+        self._since_s = time.monotonic()
+        self._before = cpu_by_name(pids)
+
+    def used(self) -> dict[str, float]:
+        took_s = time.monotonic() - self._since_s
+        spent = {name: s - self._before[name] for name, s in cpu_by_name(self._pids).items()}
+        spent["others"] = others_s(spent)
+        return {name: round(cpu_s / took_s, 2) for name, cpu_s in spent.items()}
+
+
+def text(announced: list[float], found: Lags, cores: Mapping[str, float], due_ms: int) -> str:
+    """`announced`: how late each object was announced, in milliseconds. `due_ms`: what is later is
+    behind.
+    """
+    late = {"announcer": tails([round(ms) for ms in announced]), "worker": found.worker_ms}
+    behind = [name for name, each in late.items() if each.get("p99", 0) > due_ms]
+    said = (
+        f"behind: {' and '.join(behind)}, with {cores['machine']} of {os.cpu_count()} cores busy; "
+        "scenes of it are late for that"
+        if behind
+        else "nobody was behind"
+    )
+    apart = f"one site's members apart, within a second: {found.apart_ms}"
+    return "\n".join(
+        [
+            f"announced after its time, ms: {late['announcer']}",
+            f"predicted after its event time, ms: {late['worker']}; {apart}",
+            f"cores busy: {dict(cores)}",
+            said,
+        ]
+    )
