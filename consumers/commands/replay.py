@@ -5,11 +5,11 @@ import sys
 
 import click
 import msgspec
+from rich.console import Console
 
 from consumers.commands.shared import Context, common, pass_context, replaying, run_async
 from consumers.commands.when import Moment, WhenWritten
 from consumers.process.leaving import leave_when_asked
-from schemas.replay import Replayed
 
 # On one machine with a worker: of two that want a core, the replay gets a tenth of it.
 NICE = 10
@@ -28,6 +28,18 @@ NICE = 10
     metavar="SECONDS",
     help="How long the live group may leave a message before it is waited for; 0: never waited.",
 )
+@click.option("--diff", "compare", is_flag=True, help="Compare with what was answered then.")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0),
+    default=1e-6,
+    show_default=True,
+    help="With --diff: how far two numbers may be apart.",
+)
+@click.option(
+    "--pointer", "pointers", multiple=True, help="With --diff: what of the answers counts."
+)
+@click.option("--against", metavar="MODEL", help="With --diff: whose answers of then.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @common
 @pass_context
@@ -40,14 +52,20 @@ def replay(
     streams: tuple[str, ...],
     name: str | None,
     behind_s: float | None,
+    compare: bool,
+    tolerance: float,
+    pointers: tuple[str, ...],
+    against: str | None,
     as_json: bool,
 ) -> None:
     """Answer again what was announced between two times, to another topic, beside the live group.
 
     Ends by itself. Ctrl-C drains; the same command goes on where it was.
     """
+    from consumers.replay.diff import Compares
     from consumers.replay.main import replay as work_on
     from consumers.replay.plan import Options, plan
+    from consumers.replay.report import render
 
     leave_when_asked()
     os.nice(NICE)
@@ -61,38 +79,26 @@ def replay(
         model,
         streams,
         name,
+        against,
     )
     planned = plan(cfg, options)
 
     async def work() -> None:
-        with replaying() as look:
-            done = await work_on(planned, behind_s=behind_s, on_look=look, on_made=_say)
-        if done is not None:
-            click.echo(msgspec.json.encode(done) if as_json else sentence(done))
+        with replaying() as bar:
+            done = await work_on(
+                planned,
+                behind_s=behind_s,
+                on_look=bar.look,
+                on_made=_say,
+                compares=Compares(tolerance, pointers, bar.compared) if compare else None,
+            )
+        if as_json and done is not None:
+            click.echo(msgspec.json.encode(done))
+        elif done is not None:
+            Console().print(render(done), crop=False)
 
     run_async(work())
 
 
 def _say(line: str) -> None:
     click.echo(line, err=True)
-
-
-def sentence(done: Replayed) -> str:
-    """What it comes to, for people."""
-    rejected = sum(done.rejected.values())
-    said = f"{done.done:,} of {done.messages:,} messages"
-    said += f": {done.rows:,} rows to {done.to} in {done.took_s:.1f} s"
-    if rejected:
-        codes = ", ".join(f"{code} {number:,}" for code, number in done.rejected.items())
-        said += f", {rejected:,} rejected ({codes})"
-    if done.skipped:
-        said += f", {done.skipped:,} objects of other streams skipped"
-    if done.idle_s:
-        said += f"; waited {done.idle_s:.0f} s for the live group"
-    if not done.complete:
-        said += ". Not at the end: the same command goes on there"
-    elif not done.messages:
-        said += ". There is no message with a time between the two"
-    elif not done.rows and not done.skipped:
-        said += ". All was answered by earlier starts: another --name begins anew"
-    return said + "."

@@ -131,24 +131,30 @@ def reading(what: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
+class Replaying:
+    """What a terminal shows while a replay is under way, and while it is compared."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._task = bar.add_task("", total=None, said="looking at the range")
+
+    def look(self, seen: "Look") -> None:
+        self._bar.update(self._task, total=seen.total, completed=seen.done, said=seen.sentence)
+
+    def compared(self, done: int, total: int) -> None:
+        said = "comparing with then"
+        self._bar.update(self._task, total=total, completed=done, said=said)
+
+
 @contextmanager
-def replaying() -> Iterator[Callable[["Look"], None]]:
-    """A bar of messages and what the live group does, on standard error when that is a terminal."""
+def replaying() -> Iterator[Replaying]:
+    """A bar of messages and what is done, on standard error when that is a terminal."""
     console = Console(stderr=True)
-    columns = (
-        BarColumn(),
-        TextColumn("{task.fields[said]}"),
-        TimeElapsedColumn(),
-    )
+    columns = (BarColumn(), TextColumn("{task.fields[said]}"), TimeElapsedColumn())
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
-        task = bar.add_task("", total=None, said="looking")
-
-        def look(seen: "Look") -> None:
-            bar.update(task, total=seen.total, completed=seen.done, said=seen.sentence)
-
-        yield look
+        yield Replaying(bar)
 
 
 def run_async(work: Coroutine[Any, Any, None]) -> None:

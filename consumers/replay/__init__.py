@@ -22,5 +22,7 @@ time with a rest after each; fewer objects are fetched at a time, and the proces
     span    which offsets, written down
     plan    the worker that replays, as configuration and settings
     watch   the live group, and how far the replay is
+    diff    then and now, row by row
+    report  what it comes to, for people
     main    the whole of it
 """

@@ -17,8 +17,9 @@ from consumers.app import LAST_RESORT_S, Part, StopSignal, open_worker, until_se
 from consumers.clock import SystemClock
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.pipeline import Pipeline
+from consumers.replay.diff import Compares, check, difference
 from consumers.replay.plan import Plan
-from consumers.replay.span import Spans, decide
+from consumers.replay.span import decide
 from consumers.replay.watch import Look, Watch
 from consumers.services.startup import until_answered
 from schemas.replay import Replayed, ReplayedPartition
@@ -34,15 +35,20 @@ async def replay(
     behind_s: float | None = None,
     on_look: Callable[[Look], None] = lambda _: None,
     on_made: Callable[[str], None] = lambda _: None,
+    compares: Compares | None = None,
 ) -> Replayed | None:
-    """To the end of the range, or until SIGTERM or SIGINT; None: before it had begun. `behind_s`:
-    how long the live group may leave a message uncommitted; 0: it is never waited for.
+    """To the end of the range, or until SIGTERM or SIGINT; None: nothing is said, as it had not
+    begun or was comparing. `behind_s`: how long the live group may leave a message uncommitted;
+    0: it is never waited for. With `compares` the answers of then are compared at the end.
     """
+    if compares is not None:
+        check(plan)
     stop = StopSignal(plan.cfg.delivery.drain_ms / 1000 + LAST_RESORT_S)
     try:
         async with open_groups(plan.cfg.kafka) as groups:
             await _make_topics(plan, on_made)
-            return await _Replay(plan, groups, on_look, _patience_s(plan, behind_s)).run(stop)
+            whole = _Replay(plan, groups, on_look, _patience_s(plan, behind_s), compares)
+            return await whole.run(stop)
     except asyncio.CancelledError:
         if not stop.asked:
             raise
@@ -92,7 +98,9 @@ class _Replay:
         groups: Groups,
         on_look: Callable[[Look], None],
         patience_s: float | None,
+        compares: Compares | None,
     ) -> None:
+        self._compares = compares
         self._plan = plan
         self._groups = groups
         self._on_look = on_look
@@ -107,15 +115,18 @@ class _Replay:
         if not self._watch.is_done:
             await self._work(stop)
             await self._watch.ask()
-        return await self._summary(self._clock.now() - began_s)
+        summary = self._summary(self._clock.now() - began_s)
+        if self._compares is not None and summary.complete:
+            summary.difference = await difference(self._plan, self._decided, self._compares)
+        return summary
 
     async def _decide(self) -> None:
         """The range, and how far earlier starts have come."""
         plan = self._plan
         async with open_reader(plan.live.kafka, "read_uncommitted") as reader:
-            self._spans: Spans = await decide(plan, self._groups, reader)
+            self._decided = await decide(plan, self._groups, reader, self._clock.wall_ms())
         self._watch = Watch(
-            self._spans,
+            self._decided.spans,
             self._groups,
             self._clock,
             live_group=plan.live.kafka.group,
@@ -126,11 +137,12 @@ class _Replay:
         await self._watch.ask()
 
     async def _work(self, stop: StopSignal) -> None:
-        ends = {part: span.end for part, span in self._spans.items()}
+        ends = {part: span.end for part, span in self._decided.spans.items()}
         sources: list[BoundedSource] = []
 
         def bounded(source: PlacedSource) -> PlacedSource:
             sources.append(BoundedSource(source, ends))
+            sources[0].is_held = True  # until the watch has looked at the live group
             return sources[0]
 
         async with open_worker(self._plan.cfg, Part(bounded, self._plan.settings)) as pipeline:
@@ -142,7 +154,7 @@ class _Replay:
                 stop.then(None)
                 self._counts = _counted(pipeline)
 
-    async def _summary(self, took_s: float) -> Replayed:
+    def _summary(self, took_s: float) -> Replayed:
         plan, watch, counts = self._plan, self._watch, self._counts
         return Replayed(
             name=plan.options.named,
@@ -161,7 +173,7 @@ class _Replay:
             took_s=round(took_s, 1),
             partitions=[
                 ReplayedPartition(part.topic, part.partition, span.begin, span.end, next_offset)
-                for part, span in sorted(self._spans.items())
+                for part, span in sorted(self._decided.spans.items())
                 for next_offset in (watch.reached.get(part, span.begin),)
             ],
         )

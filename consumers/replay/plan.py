@@ -5,9 +5,10 @@ what is different is where answers go, who answers, and how much is taken at a t
 the live worker, its dead letters or its scenes write to can be written to. Owner: the command.
 """
 
+import fnmatch
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from msgspec import structs
@@ -34,7 +35,9 @@ T = TypeVar("T", config.Objects, config.Store)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was asked for. `since` and `until` as they were written, and as epoch milliseconds."""
+    """What was asked for. `since` and `until` as they were written, and as epoch milliseconds;
+    `against`: of several models that answered then, the one that is compared with.
+    """
 
     to: str
     since: str
@@ -44,6 +47,7 @@ class Options:
     model: str | None = None
     streams: tuple[str, ...] = ()
     name: str | None = None
+    against: str | None = None
 
     @property
     def named(self) -> str:
@@ -61,7 +65,7 @@ class Options:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Plan:
     """`cfg` is that of the worker that replays, `live` that of the one beside it."""
 
@@ -69,6 +73,17 @@ class Plan:
     live: config.Config
     options: Options
     model: str
+    _streams: list[re.Pattern[str]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._streams = [re.compile(fnmatch.translate(glob)) for glob in self.options.streams]
+
+    def takes_of_then(self, stream: str, model: str) -> bool:
+        """Is what this model answered to this stream then compared?"""
+        against = self.options.against
+        if against is not None and model != against:
+            return False
+        return not self._streams or any(glob.match(stream) for glob in self._streams)
 
     @property
     def group(self) -> str:

@@ -39,15 +39,23 @@ class Span(NamedTuple):
 Spans = Mapping[Where, Span]
 
 
+class Decided(NamedTuple):
+    """The range of each partition, and when the replay began."""
+
+    spans: Spans
+    begun_ms: int
+
+
 class _Written(Struct, forbid_unknown_fields=True):
     """The metadata of a partition's end."""
 
     v: int
     begin: int
+    begun_ms: int
     asked: dict[str, str]
 
 
-async def decide(plan: Plan, groups: Groups, reader: Reader) -> Spans:
+async def decide(plan: Plan, groups: Groups, reader: Reader, now_ms: int) -> Decided:
     """The range of this replay: as it is written down, else as it is now. Each partition has a
     position in the replay's group from here on. Partitions that were added since have no range.
     """
@@ -55,14 +63,15 @@ async def decide(plan: Plan, groups: Groups, reader: Reader) -> Spans:
     parts = [Where(topic, number) for topic in topics for number in await reader.spans(topic)]
     ledger = f"{plan.group}.range"
     if not (written := await groups.positions(ledger, parts)):
-        spans = await _as_of_now(plan.options, reader, topics)
-        await groups.begin(ledger, _commits(spans, plan.options))
+        fresh = await _as_of_now(plan.options, reader, topics)
+        await groups.begin(ledger, _commits(fresh, plan.options, now_ms))
         written = await groups.positions(ledger, parts)
-    spans = {part: _read(commit, plan) for part, commit in written.items()}
+    found = {part: _read(commit, plan) for part, commit in written.items()}
+    spans = {part: Span(one.begin, written[part].next_offset) for part, one in found.items()}
     known = await groups.positions(plan.group, list(spans))
-    fresh = {part: Commit(span.begin) for part, span in spans.items() if part not in known}
-    await groups.begin(plan.group, fresh)
-    return spans
+    begins = {part: Commit(span.begin) for part, span in spans.items() if part not in known}
+    await groups.begin(plan.group, begins)
+    return Decided(spans, min(one.begun_ms for one in found.values()))
 
 
 async def _as_of_now(options: Options, reader: Reader, topics: list[str]) -> Spans:
@@ -81,10 +90,10 @@ async def _as_of_now(options: Options, reader: Reader, topics: list[str]) -> Spa
     return spans
 
 
-def _commits(spans: Spans, options: Options) -> dict[Where, Commit]:
+def _commits(spans: Spans, options: Options, now_ms: int) -> dict[Where, Commit]:
     found = {}
     for part, span in spans.items():
-        metadata = msgspec.json.encode(_Written(1, span.begin, options.identity)).decode()
+        metadata = msgspec.json.encode(_Written(1, span.begin, now_ms, options.identity)).decode()
         if len(metadata.encode()) > MAX_BYTES:
             raise Fatal(
                 "--streams: these are more characters than can be written down with the range; "
@@ -95,7 +104,7 @@ def _commits(spans: Spans, options: Options) -> dict[Where, Commit]:
     return found
 
 
-def _read(commit: Commit, plan: Plan) -> Span:
+def _read(commit: Commit, plan: Plan) -> _Written:
     """Raises `Fatal` (exit 2) where it was begun with other options."""
     options = plan.options
     another = f"or give this one another --name than {options.named}"
@@ -115,4 +124,4 @@ def _read(commit: Commit, plan: Plan) -> Span:
                 f"{now or 'without it'}: go on with that, {another}",
                 exit_code=EXIT_USAGE,
             )
-    return Span(written.begin, commit.next_offset)
+    return written

@@ -83,7 +83,7 @@ class Watch:
         """Raises `Fatal` when nothing is left that could go on."""
         said_s = looked_s = self._clock.now()
         while True:
-            was_behind = self.look.live.neighbour == "behind"
+            before = self.look.live.neighbour
             try:
                 await self._look()
             except Transient as error:
@@ -92,15 +92,15 @@ class Watch:
                 if self.is_done:
                     return
                 _check_lines(self._unfinished, pipeline)
-            now_s = self._clock.now()
-            if was_behind:
+            now_s, neighbour = self._clock.now(), self.look.live.neighbour
+            if before == "behind":
                 self.look.idle_s += now_s - looked_s
             looked_s = now_s
-            neighbour = self.look.live.neighbour
             source.is_held = neighbour == "behind"
             pipeline.wiring.give_way(neighbour)
             self._on_look(self.look)
-            if now_s - said_s >= SAY_S:
+            is_news = (before == "behind") != (neighbour == "behind")
+            if is_news or now_s - said_s >= SAY_S:
                 said_s = now_s
                 log.info("replay: %s", self.look.sentence)
             await asyncio.sleep(LOOK_S)

@@ -1,14 +1,18 @@
 """What was announced before is answered again, on the real services, beside the live group."""
 
 import json
+import signal
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
 from tests.support.job import Job
-from tests.support.loads import Load
-from tests.support.topic_tools import Record
+from tests.support.loads import Load, first_of_each, places_of
+from tests.support.model_proxy import ModelProxy
+from tests.support.services import Services
+from tests.support.topic_tools import Record, broker_of
+from tests.support.waiting import until
 from tests.support.worker import penstock, running_worker
 
 
@@ -36,8 +40,8 @@ async def to(job: Job) -> AsyncIterator[str]:
     await job.broker.delete(made)
 
 
-def replay_of(to: str, *more: str) -> list[str]:
-    return ["replay", "--since", "1h", "--to", to, "--json", *more]
+def options(to: str, *more: str) -> list[str]:
+    return ["--since", "1h", "--to", to, "--json", *more]
 
 
 def predictions(records: dict[int, list[Record]]) -> dict[int, list[tuple[str, bytes]]]:
@@ -54,14 +58,113 @@ async def test_an_unchanged_model_answers_the_same_bytes_and_the_live_group_stay
     job, broker = answered, answered.broker
     committed = await broker.positions(job.topics.input, job.topics.input)
     before = await broker.ends(job.topics.output)
-    ended = await penstock(*replay_of(to), environ=job.environment())
+    ended = await penstock("replay", *options(to, "--diff"), environ=job.environment())
     assert ended.code == 0, ended.stderr
     summary = json.loads(ended.stdout)
     assert (summary["complete"], summary["rows"]) == (True, len(job.load.rows))
     assert f"created {to} (4 partitions, as {job.topics.output})" in ended.stderr
+    found, rows = summary["difference"], len(job.load.rows)
+    assert (found["rows"], found["agreed"], found["equal"]) == (rows, rows, rows)
+    assert (found["only_then"], found["only_now"], found["high"]) == (0, 0, 1.0)
     then = predictions(await broker.records(job.topics.output))
     assert predictions(await broker.records(to)) == then
     assert await broker.positions(job.topics.input, job.topics.input) == committed
     assert await broker.ends(job.topics.output) == before
-    again = await penstock(*replay_of(to), environ=job.environment())
-    assert (again.code, json.loads(again.stdout)["rows"]) == (0, 0)
+
+
+async def test_what_is_done_is_not_done_again_and_other_options_need_another_name(
+    answered: Job, to: str
+) -> None:
+    environ = answered.environment()
+    first = await penstock("replay", *options(to, "--streams", "site-[01]"), environ=environ)
+    again = await penstock("replay", *options(to, "--streams", "site-[01]"), environ=environ)
+    other = await penstock("replay", *options(to, "--streams", "site-2"), environ=environ)
+    done, repeated = json.loads(first.stdout), json.loads(again.stdout)
+    archives = [one for one in answered.load.archives if one.stream in ("site-0", "site-1")]
+    assert done["rows"] == sum(len(one.rows) for one in archives)
+    assert done["skipped"] == len(answered.load.archives) - len(archives)
+    assert (repeated["complete"], repeated["rows"]) == (True, 0)
+    assert (other.code, "--name" in other.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("wrong", ["input", "output", "dlq"])
+async def test_a_topic_in_use_is_refused(job: Job, wrong: str) -> None:
+    topic = getattr(job.topics, wrong)
+    ended = await penstock("replay", *options(topic), environ=job.environment())
+    assert ended.code == 2
+    assert f"--to {topic}" in ended.stderr
+    assert not sum((await job.broker.ends(job.topics.output)).values())
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
+async def test_after_a_kill_the_same_command_goes_on_and_every_row_is_there(
+    answered: Job, services: Services, to: str, proxy: ModelProxy, guarantee: str
+) -> None:
+    job = answered
+    environ = job.environment(
+        MODEL__REQUEST="float32",
+        MODEL__URL=proxy.url,
+        WINDOW__MAX_ROWS=64,
+        DELIVERY__GUARANTEE=guarantee,
+        DELIVERY__COMMIT_INTERVAL_MS=100,
+    )
+    proxy.hold_after(20)
+    async with running_worker(environ, *options(to), command="replay") as replay:
+
+        async def has_begun() -> bool:
+            return len(proxy.requests) > 20
+
+        await until(has_begun, lambda: replay.said)
+        await replay.kill()
+    proxy.release()
+    ended = await penstock("replay", *options(to), environ=environ)
+    assert ended.code == 0, ended.stderr
+    async with broker_of(services, "read_committed") as committed:
+        found = places_of(await committed.records(to))
+    expected = job.expected()
+    assert first_of_each(found) == expected
+    if guarantee == "exactly_once":
+        assert found == expected
+
+
+async def test_ctrl_c_is_a_stop_that_can_be_gone_on_with(
+    answered: Job, to: str, proxy: ModelProxy
+) -> None:
+    job = answered
+    environ = job.environment(MODEL__REQUEST="float32", MODEL__URL=proxy.url, WINDOW__MAX_ROWS=64)
+    proxy.hold_after(10)
+    async with running_worker(environ, *options(to), command="replay") as replay:
+
+        async def has_begun() -> bool:
+            return len(proxy.requests) > 10
+
+        await until(has_begun, lambda: replay.said)
+        replay.send(signal.SIGINT)
+        proxy.release()
+        assert await replay.ended() == 0
+        assert json.loads(replay.said.splitlines()[-1])["complete"] is False
+    ended = await penstock("replay", *options(to), environ=environ)
+    assert (ended.code, json.loads(ended.stdout)["complete"]) == (0, True)
+    assert places_of(await job.broker.records(to)) == job.expected()
+
+
+async def test_it_waits_while_the_live_group_is_behind(answered: Job, to: str) -> None:
+    job, broker = answered, answered.broker
+    await job.announce()  # once more, and no worker is there
+    arguments = options(to, "--behind-s", "0.5")
+    async with running_worker(job.environment(), *arguments, command="replay") as replay:
+
+        async def says_so() -> bool:
+            return "waits, as the live group is" in replay.said
+
+        await until(says_so, lambda: replay.said)
+        assert not sum((await broker.ends(to)).values())
+        async with running_worker(job.environment()) as worker:
+            ends = {number: 2 * end for number, end in job.load.ends.items()}
+            await broker.until_committed(job.topics.input, job.topics.input, ends)
+            replay.may_end()
+            assert await replay.ended() == 0, replay.said
+            summary = json.loads(replay.said.splitlines()[-1])
+            assert await worker.stop() == 0
+    assert summary["rows"] == 2 * len(job.load.rows)
+    assert summary["idle_s"] > 0

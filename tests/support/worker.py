@@ -127,16 +127,21 @@ def environment(
 
 
 @asynccontextmanager
-async def running_worker(environ: dict[str, str], *arguments: str) -> AsyncIterator[Worker]:
-    """Start it; it may not be ready yet. The block fails if the worker ends by itself."""
+async def running_worker(
+    environ: dict[str, str], *arguments: str, command: str = "run"
+) -> AsyncIterator[Worker]:
+    """Start it; it may not be ready yet. The block fails if the worker ends by itself. Another
+    `command` that works like one may take its place.
+    """
     with TemporaryDirectory() as folder:
         log = Path(folder, "log")
         with open_log(log) as stderr:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "consumers", "run", *arguments),
+                *(sys.executable, "-m", "consumers", command, *arguments),
                 cwd=ROOT,
                 env=environ,
                 stdin=subprocess.DEVNULL,
+                stdout=stderr,
                 stderr=stderr,
             )
         worker = Worker(process, f"http://127.0.0.1:{environ['PENSTOCK_HTTP__PORT']}", log)

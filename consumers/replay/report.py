@@ -1,0 +1,88 @@
+"""What a replay comes to, for people.
+
+Rule: it only words what the summary has. Owner: the command.
+"""
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from schemas.replay import Difference, Replayed
+
+
+def render(done: Replayed) -> RenderableType:
+    """For `rich`: how far it is, and how the answers differ."""
+    said = Text(sentence(done), no_wrap=True, overflow="ignore")
+    return said if done.difference is None else Group(said, _difference(done.difference))
+
+
+def sentence(done: Replayed) -> str:
+    """What it comes to, for people."""
+    rejected = sum(done.rejected.values())
+    said = f"{done.done:,} of {done.messages:,} messages"
+    said += f": {done.rows:,} rows to {done.to} in {done.took_s:.1f} s"
+    if rejected:
+        codes = ", ".join(f"{code} {number:,}" for code, number in done.rejected.items())
+        said += f", {rejected:,} rejected ({codes})"
+    if done.skipped:
+        said += f", {done.skipped:,} objects of other streams skipped"
+    if done.idle_s:
+        said += f"; waited {done.idle_s:.0f} s for the live group"
+    if not done.complete:
+        said += ". Not at the end: the same command goes on there"
+    elif not done.messages:
+        said += ". There is no message with a time between the two"
+    elif not done.rows and not done.skipped:
+        said += ". All was answered by earlier starts: another --name begins anew"
+    return said + "."
+
+
+def _difference(found: Difference) -> RenderableType:
+    parts: list[RenderableType] = [Text(line) for line in lines(found)]
+    if found.worst:
+        table = Table(title="streams that agree least", title_justify="left")
+        table.add_column("stream", overflow="fold")
+        for name in ("rows", "agreed", "share"):
+            table.add_column(name, justify="right")
+        for one in found.worst:
+            share = f"{100 * one.agreed / one.rows:.2f} %"
+            table.add_row(Text(one.stream), f"{one.rows:,}", f"{one.agreed:,}", share)
+        parts.append(table)
+    if found.examples:
+        table = Table(title="examples", title_justify="left")
+        for name in ("id", "then", "now"):
+            table.add_column(name, overflow="fold")
+        for row in found.examples:
+            table.add_row(Text(row.id), *(Text(_json(one)) for one in (row.then, row.now)))
+        parts.append(table)
+    return Group(*parts)
+
+
+def lines(found: Difference) -> list[str]:
+    """The figures in words."""
+    if not found.rows:
+        return ["Nothing to compare: no row of the range was answered both then and now."]
+    equal = found.equal / found.rows
+    agree = (
+        f"{found.agreed:,} of {found.rows:,} rows agree with then: {_percent(found.agreement)} "
+        f"({_percent(found.low)} to {_percent(found.high)} in 95 of 100 cases); "
+        f"{_percent(equal)} are equal byte by byte."
+    )
+    alone = {
+        "were answered then only": found.only_then,
+        "now only": found.only_now,
+        "came again and are counted once": found.repeated,
+        "could not be compared, as their counterparts were too far away": found.unseen,
+    }
+    others = "; ".join(f"{count:,} {what}" for what, count in alone.items() if count)
+    return [agree, f"{others}."] if others else [agree]
+
+
+def _percent(share: float) -> str:
+    """What is not all of it does not read as all of it."""
+    return "100 %" if share == 1.0 else f"{min(100 * share, 99.9999):.4f} %"
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,132 @@
+"""Answers of then and of now, compared row by row, from what stands on the two topics."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from consumers import config
+from consumers.core.agreement import Agreement
+from consumers.errors import Fatal
+from consumers.ports import Where
+from consumers.replay.diff import NOW, THEN, Comparison, check
+from consumers.replay.plan import Options, Plan, plan
+from consumers.replay.span import Span
+from schemas.replay import Difference
+
+OPTIONS = Options("v2", "1h", 5)
+SPANS = {Where("refs", 0): Span(0, 1_000)}
+MISSING: dict[str, Any] = {"error": {"code": "not_found", "message": "gone"}}
+
+
+def planned(live: config.Config | None = None, **options: Any) -> Plan:
+    return plan(live or config.Config(), replace(OPTIONS, **options))
+
+
+def record(offset: int, prediction: Any, row: int | None = 0, **more: Any) -> Any:
+    said = {
+        "id": f"refs/0/{offset}/0/{'-' if row is None else row}",
+        "stream": f"s{offset % 10}",
+        "row": row,
+        "model": "rows",
+        "prediction": prediction,
+    }
+    value = orjson.dumps(said | more)
+    return SimpleNamespace(partition=0, offset=offset, key=None, value=value)
+
+
+def compared(then: Iterable[Any], now: Iterable[Any], by: Plan | None = None) -> Difference:
+    comparison = Comparison(by or planned(), SPANS, Agreement(1e-6))
+    comparison.begin(frozenset([0]))
+    for side, records in ((THEN, then), (NOW, now)):
+        comparison.take(side, list(records))
+    comparison.end()
+    return comparison.report()
+
+
+def scores(values: Sequence[float]) -> list[Any]:
+    return [record(offset, {"score": score}) for offset, score in enumerate(values)]
+
+
+def test_equal_answers_are_equal_byte_by_byte() -> None:
+    found = compared(scores([0.5] * 100), scores([0.5] * 100))
+    assert (found.rows, found.agreed, found.equal, found.agreement) == (100, 100, 100, 1.0)
+    assert not found.examples and not found.worst
+
+
+def test_noise_agrees_and_is_not_equal() -> None:
+    found = compared(scores([0.5] * 10), scores([0.5 + 1e-9] * 10))
+    assert (found.agreed, found.equal) == (10, 0)
+
+
+def test_a_planted_one_percent_is_found_within_its_interval_by_its_streams() -> None:
+    now = [0.5] * 1_000
+    now[::100] = [0.9] * 10
+    found = compared(scores([0.5] * 1_000), scores(now))
+    assert (found.rows, found.agreed) == (1_000, 990)
+    assert found.low < 0.99 < found.high < 1.0
+    assert [(one.stream, one.rows, one.agreed) for one in found.worst] == [("s0", 100, 90)]
+    assert found.examples[0].id == "refs/0/0/0/0"
+    assert (found.examples[0].then, found.examples[0].now) == ({"score": 0.5}, {"score": 0.9})
+
+
+def test_errors_are_compared_by_their_code() -> None:
+    other = {"error": {"code": "not_found", "message": "another text"}}
+    gone = record(0, None, None, **MISSING)
+    same = compared([gone], [record(0, None, None, **other)])
+    assert (same.rows, same.agreed, same.equal) == (1, 1, 1)
+    differs = compared([record(0, {"score": 1.0})], [record(0, None, **MISSING)])
+    assert (differs.agreed, differs.examples[0].now) == (0, {"error": "not_found"})
+
+
+def test_what_only_one_of_the_topics_has_is_counted_apart() -> None:
+    found = compared(scores([0.5] * 10), scores([0.5] * 7))
+    assert (found.rows, found.only_then, found.only_now) == (7, 3, 0)
+
+
+def test_markers_and_what_is_outside_the_range_count_nothing() -> None:
+    strange = SimpleNamespace(partition=0, offset=0, key=None, value=b"no json")
+    outside = [record(1_000, 1), record(2, None, None), strange]
+    found = compared([*outside, record(7, 1)], [record(7, 1), *outside])
+    assert (found.rows, found.only_then, found.only_now) == (1, 0, 0)
+
+
+def test_several_models_are_each_compared_with_themselves() -> None:
+    then = [record(0, 1, model="a"), record(0, 2, model="b")]
+    now = [record(0, 2, model="b"), record(0, 1, model="a")]
+    assert (compared(then, now).rows, compared(then, now).equal) == (2, 2)
+
+
+def test_one_model_is_compared_with_the_one_that_is_named() -> None:
+    then = [record(0, 1, model="a"), record(0, 2, model="b")]
+    by = planned(model="c", against="b")
+    found = compared(then, [record(0, 2, model="c")], by)
+    assert (found.rows, found.equal, found.only_then) == (1, 1, 0)
+
+
+def test_where_several_answered_it_must_be_said_whose_answers_are_meant() -> None:
+    several = config.Config(
+        models=[config.NamedModel(name="b")], routes=[config.Route(model=["rows", "b"])]
+    )
+    check(planned(several))
+    check(planned(several, model="c", against="b"))
+    with pytest.raises(Fatal, match="--against"):
+        check(planned(several, model="c"))
+
+
+def test_answers_within_objects_cannot_be_compared() -> None:
+    output = config.Output(objects="s3://b/{key}.jsonl", records="objects")
+    with pytest.raises(Fatal, match="--diff"):
+        check(planned(config.Config(output=output)))
+
+
+def test_behind_the_range_nothing_more_of_then_is_read() -> None:
+    comparison = Comparison(planned(), SPANS, Agreement())
+    comparison.begin(frozenset([0]))
+    comparison.take(THEN, [record(999, 1)])
+    assert not comparison.is_behind_the_range
+    comparison.take(THEN, [record(1_000, 1)])
+    assert comparison.is_behind_the_range
