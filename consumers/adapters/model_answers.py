@@ -13,6 +13,7 @@ from typing import Any, Final
 import orjson
 
 from consumers.adapters.model_refusals import EXCERPT_CHARS, clean, excerpt
+from consumers.core.pointers import resolve
 from consumers.errors import Poison, Rejected
 from consumers.ports import Answers
 
@@ -91,19 +92,6 @@ def refused_at(answers: Answers, pointer: str) -> Answers:
         if error:
             values[row], errors[row] = b"null", _message({"error": error})
     return Answers(values, errors)
-
-
-def resolve(document: Any, pointer: str) -> Any:
-    """Raises `LookupError` where there is nothing."""
-    for part in pointer.split("/")[1:]:
-        name = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(document, list) and name.isdecimal():
-            document = document[int(name[:9])]
-        elif isinstance(document, dict):
-            document = document[name]
-        else:
-            raise LookupError(pointer)
-    return document
 
 
 def loaded(raw: bytes) -> Any:

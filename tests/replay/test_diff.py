@@ -54,7 +54,8 @@ def scores(values: Sequence[float]) -> list[Any]:
 def test_equal_answers_are_equal_byte_by_byte() -> None:
     found = compared(scores([0.5] * 100), scores([0.5] * 100))
     assert (found.rows, found.agreed, found.equal, found.agreement) == (100, 100, 100, 1.0)
-    assert not found.examples and not found.worst
+    assert not found.examples
+    assert not found.worst
 
 
 def test_noise_agrees_and_is_not_equal() -> None:
