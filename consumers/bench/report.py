@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from consumers import config
-from consumers.bench import against, crayfish, streams, throughput
+from consumers.bench import against, beside, crayfish, streams, throughput
+from consumers.bench.beside import BesidePlan, BesideReport
 from consumers.bench.crayfish import CrayfishPlan, CrayfishReport
 from consumers.bench.plot import p99_plot
 from consumers.bench.streams import StreamsPlan, StreamsReport
@@ -72,6 +73,18 @@ async def run_streams(
         plot_path = plot_path or json_path.with_suffix(".svg")
     if plot_path is not None:
         plot_path.write_text(p99_plot(report.trials, report.bound_ms))
+
+
+async def run_beside(
+    cfg: config.Config, config_path: Path | None, plan: BesidePlan, json_path: Path | None
+) -> None:
+    tell = Console(stderr=True, log_path=False).log
+    report = await beside.measure(cfg, config_path, plan, tell)
+    console = Console()
+    console.print(beside_table(report))
+    console.print(beside_line(report), highlight=False)
+    if json_path is not None:
+        write_json(json_path, "replay", report)
 
 
 def machine() -> dict[str, Any]:
@@ -143,6 +156,26 @@ def published_table(report: CrayfishReport) -> Table:
         figures = (one.rows_per_s, one.rows_per_s_32, one.ms_32, one.ms_512)
         table.add_row(one.system, *(f"{figure:,.0f}" for figure in figures))
     return table
+
+
+def beside_table(report: BesideReport) -> Table:
+    table = Table(title=f"{report.streams} live streams at {report.hz:g} Hz")
+    for name in ("", "ticks", "p50 ms", "p99 ms"):
+        table.add_column(name, justify="right" if name else "left")
+    for name, side in (("alone", report.alone), ("beside a replay", report.beside)):
+        table.add_row(name, f"{side.ticks:,}", f"{side.p50_ms:.0f}", f"{side.p99_ms:.0f}")
+    return table
+
+
+def beside_line(report: BesideReport) -> str:
+    """The result in a sentence."""
+    whole = "" if report.complete else " (not all: the live ticks were at their end)"
+    rate = report.replayed_rows / report.replay_s
+    return (
+        f"{report.replayed_rows:,} rows{whole} replayed in {report.replay_s:.0f} s, {rate:,.0f} "
+        f"rows/s, {report.idle_s:.0f} s of them waiting: p99 beside it {report.ratio:.2f} times "
+        "that alone."
+    )
 
 
 def _cell(form: str, figure: float | None) -> str:

@@ -210,3 +210,30 @@ def crayfish(
         workers=workers, rows_per_message=sizes, rows=rows, quiet_wait_s=wait_for_quiet
     )
     run_async(run_crayfish(context.load(), context.path, plan, json_path))
+
+
+@bench.command(name="replay")
+@click.option(
+    "--rows", type=click.IntRange(10_000, 10_000_000), default=1_000_000, show_default=True,
+    help="To be replayed, in objects of 5,000.",
+)  # fmt: skip
+@click.option("--streams", type=click.IntRange(1, 1_000), default=20, show_default=True)
+@click.option("--hz", type=click.FloatRange(1, 1_000), default=20, show_default=True)
+@click.option(
+    "--seconds", type=click.FloatRange(20, 3_600), default=150, show_default=True,
+    help="Of live ticks; the replay begins after 40 of them, or a third.",
+)  # fmt: skip
+@_JSON
+@common
+@pass_context
+def beside(
+    context: Context, rows: int, streams: int, hz: float, seconds: float, json_path: Path | None
+) -> None:
+    """What penstock replay costs live streams in latency. About three minutes."""
+    from consumers.bench.beside import BesidePlan
+    from consumers.bench.report import run_beside
+
+    plan = BesidePlan(
+        rows=rows, streams=streams, hz=hz, seconds=seconds, alone_s=min(40.0, seconds / 3)
+    )
+    run_async(run_beside(context.load(), context.path, plan, json_path))

@@ -92,11 +92,11 @@ class Watch:
                 if self.is_done:
                     return
                 _check_lines(self._unfinished, pipeline)
+                source.is_held = self.look.live.neighbour == "behind"
             now_s, neighbour = self._clock.now(), self.look.live.neighbour
             if before == "behind":
                 self.look.idle_s += now_s - looked_s
             looked_s = now_s
-            source.is_held = neighbour == "behind"
             pipeline.wiring.give_way(neighbour)
             self._on_look(self.look)
             is_news = (before == "behind") != (neighbour == "behind")

@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 import pytest
 import pytest_asyncio
@@ -94,6 +95,21 @@ async def test_a_topic_in_use_is_refused(job: Job, wrong: str) -> None:
     assert ended.code == 2
     assert f"--to {topic}" in ended.stderr
     assert not sum((await job.broker.ends(job.topics.output)).values())
+
+
+@pytest.mark.parametrize("client", ["aiokafka", "confluent"])
+async def test_only_what_was_announced_between_the_two_times_is_answered(
+    job: Job, to: str, client: str
+) -> None:
+    await job.announce()
+    between = datetime.now(UTC).isoformat()
+    await job.announce()
+    environ = job.environment(KAFKA__CLIENT=client)
+    ended = await penstock("replay", *options(to, "--until", between), environ=environ)
+    assert ended.code == 0, ended.stderr
+    assert places_of(await job.broker.records(to)) == job.expected()
+    group = f"{job.topics.input}.replay.{to}"
+    assert await job.broker.committed(group, job.topics.input) == job.load.ends
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
