@@ -258,6 +258,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.core",
         "consumers.errors",
         "consumers.formats",
+        "consumers.ports",
         "consumers.process",
         "consumers.requests",
         "consumers.row_settings",
