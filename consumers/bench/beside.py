@@ -38,7 +38,7 @@ from consumers.bench.worker import running_worker
 from consumers.errors import Fatal
 from consumers.ports import Commit, Where
 from consumers.process import parent
-from consumers.process.tasks import child, line, stop
+from consumers.process.tasks import child, line
 from schemas.replay import Replayed
 
 Tell = Callable[[str], None]
@@ -201,11 +201,12 @@ async def _replay(
     }
     env = {f"PENSTOCK_{name}": value for name, value in settings.items()}
     async with child(*arguments, env=env) as process:
-        said = asyncio.create_task(line(process, Replayed))
-        await asyncio.wait([said], timeout=max(1.0, end_ms / 1000 - time.time()))
-        if not said.done():
-            await stop(process)
-        return await said
+        try:
+            async with asyncio.timeout(max(1.0, end_ms / 1000 - time.time())):
+                return await line(process, Replayed)
+        except TimeoutError:
+            process.ask_to_end()
+            return await line(process, Replayed)
 
 
 def _report(plan: BesidePlan, seen: _Seen, ticks: list[Tick]) -> BesideReport:
