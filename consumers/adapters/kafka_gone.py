@@ -34,6 +34,8 @@ def for_ourselves() -> Iterator[None]:
     try:
         yield
     except kafka_errors.OffsetOutOfRangeError as error:
+        if not error.args:
+            raise  # an answer about the group has this code: it says nothing of positions
         raise Gone(error.args[0]) from error
     except kafka_errors.NoOffsetForPartitionError:
         return  # aiokafka asked for itself before we had said where to begin

@@ -14,8 +14,9 @@ from aiokafka.protocol.commit import (
 )
 
 from consumers.adapters.kafka_client import translated
+from consumers.adapters.kafka_gone import Gone, for_ourselves
 from consumers.adapters.kafka_positions import positions
-from consumers.errors import EXIT_USAGE, Fatal, Transient
+from consumers.errors import EXIT_USAGE, Fatal, PenstockError, Transient
 from consumers.ports import Commit
 
 Entry = tuple[int, int, str | None, int]
@@ -81,3 +82,11 @@ async def test_a_group_that_is_not_ours_to_read_is_a_matter_of_settings() -> Non
     with pytest.raises(Fatal) as caught, translated("a question"):
         await ask(v3([], UNAUTHORIZED))
     assert caught.value.exit_code == EXIT_USAGE
+
+
+def test_the_code_of_a_lost_position_in_an_answer_about_the_group_loses_no_position() -> None:
+    with pytest.raises(Gone) as gone, translated("a read"), for_ourselves():
+        raise kafka_errors.OffsetOutOfRangeError({WHERE[0]: 400})
+    assert gone.value.offsets == {WHERE[0]: 400}
+    with pytest.raises(PenstockError), translated("a read"), for_ourselves():
+        raise kafka_errors.OffsetOutOfRangeError
