@@ -22,6 +22,7 @@ from consumers.errors import Fatal
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Transactions
 from consumers.process.stopping import stopped_after
+from consumers.services.startup import until_answered
 from consumers.telemetry import Telemetry
 from consumers.wiring import Wiring
 from tests.support.kafka_proxy import KafkaProxy, proxy_before
@@ -102,7 +103,7 @@ async def _run(kafka: config.Kafka, topics: Topics, is_once: bool) -> None:
         drain_s=2.0,
     )
     async with stopped_after(sink.stop):
-        await sink.start()
+        await until_answered("Kafka broker", sink.start, clock, STEP_S)
         source = open_source(kafka, drain_ms=2_000)
         transactions = Transactions(outlets, source) if is_once else None
         adapters = Adapters(source, MemoryObjects(), MemoryModel(), sink, clock, transactions)
