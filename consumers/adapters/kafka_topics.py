@@ -3,6 +3,7 @@
 Rule: a topic that is there already is left as it is. Owner: the command that asks.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +13,8 @@ from aiokafka.errors import TopicAlreadyExistsError, for_code
 from consumers import config
 from consumers.adapters.kafka_client import connection, opened, within
 from consumers.errors import Fatal
+
+CONTROLLER_LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ async def create_topics(
     admin = AIOKafkaAdminClient(**connection(kafka))
     what = "the creation of topics"
     async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
+        await controller_known(admin)
         return [(topic, await _create(admin, topic, shape)) for topic in topics]
 
 
@@ -41,7 +45,18 @@ async def delete_topics(kafka: config.Kafka, topics: Sequence[str]) -> None:
     admin = AIOKafkaAdminClient(**connection(kafka))
     what = "the removal of topics"
     async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
+        await controller_known(admin)
         await admin.delete_topics(list(topics))
+
+
+async def controller_known(admin: AIOKafkaAdminClient) -> None:
+    """aiokafka looks once for the broker that makes and removes topics, and raises AttributeError
+    if none is named: while a broker starts, elects, or was too slow to say.
+    """
+    client = admin._client
+    while client.cluster.controller is None:
+        await asyncio.sleep(CONTROLLER_LOOK_S)
+        await client.force_metadata_update()
 
 
 async def partition_counts(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, int]:

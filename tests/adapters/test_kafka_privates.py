@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import (
     InvalidTxnState,
     KafkaError,
@@ -18,6 +19,7 @@ from aiokafka.errors import (
 )
 
 from consumers.adapters.kafka_producers import give_up, seen
+from consumers.adapters.kafka_topics import controller_known
 from consumers.adapters.kafka_transactions import KafkaOutlet
 from consumers.clock import SystemClock
 from consumers.errors import Fatal, Fenced, PenstockError, Transient
@@ -107,3 +109,25 @@ async def test_a_transaction_that_was_ended_says_why_not_what_followed(
         assert type(caught.value) is kind
     finally:
         await give_up(producer)
+
+
+class LateCluster:
+    """Names no controller before it was asked again."""
+
+    controller: object = None
+
+    async def force_metadata_update(self) -> bool:
+        self.controller = object()
+        return True
+
+    @property
+    def cluster(self) -> "LateCluster":
+        return self
+
+
+async def test_topics_are_made_once_the_broker_names_a_controller() -> None:
+    admin = AIOKafkaAdminClient()
+    assert admin._client.cluster.controller is None
+    admin._client = cluster = LateCluster()
+    await controller_known(admin)
+    assert cluster.controller is not None

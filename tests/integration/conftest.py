@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from consumers.adapters.kafka_topics import controller_known
 from realstack import s3 as s3_store
 from tests.support.job import Job
 from tests.support.loads import Load
@@ -82,6 +83,7 @@ async def make_topics(services: Services) -> AsyncIterator[MakeTopics]:
         unique = uuid.uuid4().hex[:12]
         topics = Topics(f"in-{unique}", f"out-{unique}", f"out-{unique}.dlq")
         of_output = {name.replace("_", "."): value for name, value in settings.items()}
+        await controller_known(admin)
         answer = await admin.create_topics(
             [
                 NewTopic(
@@ -98,6 +100,7 @@ async def make_topics(services: Services) -> AsyncIterator[MakeTopics]:
         yield make
     finally:
         if made:
+            await controller_known(admin)
             await admin.delete_topics(made)
         await admin.close()
 

@@ -15,6 +15,7 @@ from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from consumers.adapters.kafka_positions import positions
+from consumers.adapters.kafka_topics import controller_known
 from consumers.errors import Transient
 from consumers.ports import Commit
 from tests.support.services import Services
@@ -83,6 +84,7 @@ class Broker:
         return set(await self._admin.list_topics())
 
     async def delete(self, topics: Iterable[str]) -> None:
+        await controller_known(self._admin)
         await self._admin.delete_topics(list(topics))
 
     async def ends(self, topic: str) -> dict[int, int]:
@@ -149,6 +151,7 @@ class Broker:
         await self._admin.delete_records({where: RecordsToDelete(before_offset=offset)})
 
     async def add_partitions(self, topic: str, count: int) -> None:
+        await controller_known(self._admin)
         await self._admin.create_partitions({topic: NewPartitions(count)})
 
     async def until_committed(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
