@@ -34,6 +34,7 @@ Where to look, from what a person starts down to what everything rests on:
     budget, clock   the bytes that may be held; the time
     threads         work off the event loop
     telemetry       metrics
+    counters        those of the common path, at little cost
     logs            log lines, without secrets
     scenes/         one picture from many streams: what every member of a site said of one instant
     verify/, dlq/   the judge of the topics; dead letters

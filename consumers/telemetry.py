@@ -1,14 +1,16 @@
 """What the worker counts, in one place: every metric with its meaning.
 
-Rule: stages tell what happened, once per object, batch or commit and never per row; this file
-alone knows the metrics library. Owner: the application, which makes one per process; nothing
-here is global.
+Rule: stages tell what happened, once per object, batch or commit and never per row; this file and
+counters.py alone know the metrics library. Owner: the application, which makes one per process;
+nothing here is global.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from consumers.counters import Spread, Total, TotalBy
 
 LATENCY_BUCKETS_S = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
@@ -52,16 +54,12 @@ class Telemetry:
         self._by_model: tuple[Counter, Histogram, Counter, Gauge] | None = None
         self.registry = CollectorRegistry()
         reg = self.registry
-        self._records = Counter(
-            "penstock_records", "Records read from the input topic", registry=reg
+        self._records = Total("penstock_records", "Records read from the input topic", reg)
+        self._ignored = Total(
+            "penstock_records_ignored", "Notifications that announce no new object", reg
         )
-        self._ignored = Counter(
-            "penstock_records_ignored", "Notifications that announce no new object", registry=reg
-        )
-        self._objects = Counter("penstock_objects", "Objects read to their end", registry=reg)
-        self._object_bytes = Counter(
-            "penstock_object_bytes", "Bytes received from the store", registry=reg
-        )
+        self._objects = Total("penstock_objects", "Objects read to their end", reg)
+        self._object_bytes = Total("penstock_object_bytes", "Bytes received from the store", reg)
         self._store_bytes = Counter(
             "penstock_store_bytes",
             "Bytes of stores with replicas, by the one that gave them",
@@ -74,42 +72,34 @@ class Telemetry:
             ["store"],
             registry=reg,
         )
-        self._batches = Counter(
-            "penstock_batches", "Batches by the reason they closed for", ["reason"], registry=reg
+        self._batches = TotalBy(
+            "penstock_batches", "Batches by the reason they closed for", "reason", reg
         )
-        self._batch_rows = Histogram(
-            "penstock_batch_rows", "Rows in a batch", buckets=BATCH_BUCKETS, registry=reg
+        self._batch_rows = Spread("penstock_batch_rows", "Rows in a batch", BATCH_BUCKETS, reg)
+        self._waits = Spread(
+            "penstock_batch_wait_seconds", "Wait of a batch's first row", LATENCY_BUCKETS_S, reg
         )
-        self._waits = Histogram(
-            "penstock_batch_wait_seconds",
-            "Wait of a batch's first row",
-            buckets=LATENCY_BUCKETS_S,
-            registry=reg,
-        )
-        self._calls = Histogram(
-            "penstock_model_call_seconds",
-            "Model calls that answered",
-            buckets=LATENCY_BUCKETS_S,
-            registry=reg,
+        self._calls = Spread(
+            "penstock_model_call_seconds", "Model calls that answered", LATENCY_BUCKETS_S, reg
         )
         self._retries = Counter(
             "penstock_retries", "Requests that will be made again", ["stage"], registry=reg
         )
-        requests = Counter(
-            "penstock_model_requests", "Requests to the model by how they ended", ["outcome"],
-            registry=reg,
-        )  # fmt: skip
-        self._requests = {outcome: requests.labels(outcome) for outcome in MODEL_OUTCOMES}
+        self._requests = TotalBy(
+            "penstock_model_requests",
+            "Requests to the model by how they ended",
+            "outcome",
+            reg,
+            MODEL_OUTCOMES,
+        )
         self._breaker = Gauge(
             "penstock_model_breaker_open", "1 while only probes are sent", registry=reg
         )
         self._allowed = Gauge(
             "penstock_model_calls_allowed", "Model calls at a time, as learned", registry=reg
         )
-        self._model_rows = Counter(
-            "penstock_model_rows", "Rows that the model answered", registry=reg
-        )
-        self._rows = Counter("penstock_rows_delivered", "Rows on the output topic", registry=reg)
+        self._model_rows = Total("penstock_model_rows", "Rows that the model answered", reg)
+        self._rows = Total("penstock_rows_delivered", "Rows on the output topic", reg)
         self._results = Counter("penstock_results", "Result objects written", registry=reg)
         self._result_bytes = Counter(
             "penstock_result_bytes", "Bytes of the result objects written", registry=reg
@@ -117,19 +107,19 @@ class Telemetry:
         self._rejected = Counter(
             "penstock_rejected", "Rows and objects answered by an error", ["code"], registry=reg
         )
-        self._latency = Histogram(
+        self._latency = Spread(
             "penstock_latency_seconds",
             "Record's time stamp to its last answer being on the output topic",
-            buckets=LATENCY_BUCKETS_S,
-            registry=reg,
+            LATENCY_BUCKETS_S,
+            reg,
         )
-        stages = Counter(
+        self._spent = TotalBy(
             "penstock_way_seconds",
             "Time that delivered objects spent, by part of their way",
-            ["part"],
-            registry=reg,
+            "part",
+            reg,
+            TimeSpent._fields,
         )
-        self._spent = [stages.labels(part) for part in TimeSpent._fields]
         self._commits = Counter("penstock_commits", "Commit requests", registry=reg)
         self.buffer_bytes = Gauge("penstock_buffer_bytes", "Byte budget in use", registry=reg)
         self.partitions = Gauge("penstock_partitions", "Partitions assigned", registry=reg)
@@ -154,7 +144,7 @@ class Telemetry:
         self._failovers.labels(store).inc()
 
     def batch_closed(self, reason: str, rows: int, waited_s: float) -> None:
-        self._batches.labels(reason).inc()
+        self._batches.inc(reason)
         self._batch_rows.observe(rows)
         self._waits.observe(waited_s)
 
@@ -163,7 +153,7 @@ class Telemetry:
         self._model_rows.inc(rows)
 
     def model_request(self, outcome: str) -> None:
-        self._requests[outcome].inc()
+        self._requests.inc(outcome)
 
     def model_health(self, *, is_open: bool, calls: int) -> None:
         self._breaker.set(is_open)
@@ -191,8 +181,9 @@ class Telemetry:
     def objects_delivered(self, latencies_s: Sequence[float], spent: Sequence[TimeSpent]) -> None:
         for latency_s in latencies_s:
             self._latency.observe(latency_s)
-        for part, spent_s in zip(self._spent, map(sum, zip(*spent, strict=True)), strict=True):
-            part.inc(max(0.0, spent_s))
+        sums_s = map(sum, zip(*spent, strict=True))
+        for part, spent_s in zip(TimeSpent._fields, sums_s, strict=True):
+            self._spent.inc(part, max(0.0, spent_s))
 
     def committed(self) -> None:
         self._commits.inc()

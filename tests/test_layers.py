@@ -20,7 +20,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "consumers.config": {"consumers.errors", "consumers.variables"},
     "consumers.logs": set(),
     "consumers.clock": set(),
-    "consumers.telemetry": set(),
+    "consumers.counters": set(),
+    "consumers.telemetry": {"consumers.counters"},
     "consumers.budget": set(),
     "consumers.threads": set(),
     "consumers.core": {"consumers.errors", "schemas"},
@@ -331,7 +332,12 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "soundfile": ("consumers/formats/audio.py",),
     "PIL": ("consumers/formats/pictures.py",),
     "faust": ("consumers/scenes/faust_",),
-    "prometheus_client": ("consumers/telemetry.py", "consumers/ops/", "consumers/scenes/health.py"),
+    "prometheus_client": (
+        "consumers/counters.py",
+        "consumers/telemetry.py",
+        "consumers/ops/",
+        "consumers/scenes/health.py",
+    ),
     "click": ("consumers/cli.py", "consumers/commands/"),
 }
 

@@ -131,6 +131,10 @@ def _known(what: str, asked: str | None, known: tuple[str, ...]) -> str | None:
     return asked
 
 
+# Named here, as it would be put together anew for each object.
+_Unpacked = Callable[[Parser], Parser] | None
+
+
 def _open(
     options: RowOptions,
     format: str | None,
@@ -160,7 +164,7 @@ def _open(
 
     limit_bytes = options.member_bytes if member else None
 
-    def unpack(head: bytes) -> Callable[[Parser], Parser] | None:
+    def unpack(head: bytes) -> _Unpacked:
         if head.startswith(GZIP_MAGIC):
             return lambda inside: GzipParser(inside, expansion, limit_bytes=limit_bytes)
         codec = codec_of(head)

@@ -1,0 +1,84 @@
+"""Counters and histograms of the common path: plain numbers until the metrics are read.
+
+Rule: to add to one costs a tenth of a microsecond to three, where the library's own takes up to two
+for its locks and checks; what is read looks the same. One thread adds and reads: the event loop's.
+Owner: the telemetry.
+"""
+
+import time
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+
+class Total(Collector):
+    """A counter without labels."""
+
+    def __init__(self, name: str, meaning: str, registry: CollectorRegistry) -> None:
+        self._said = (name, meaning)
+        self._value = 0.0
+        self._created_s = time.time()
+        registry.register(self)
+
+    def inc(self, by: float = 1.0) -> None:
+        self._value += by
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        yield CounterMetricFamily(*self._said, value=self._value, created=self._created_s)
+
+
+class TotalBy(Collector):
+    """A counter with one label, of which some values are `known` beforehand."""
+
+    def __init__(
+        self,
+        name: str,
+        meaning: str,
+        label: str,
+        registry: CollectorRegistry,
+        known: Sequence[str] = (),
+    ) -> None:
+        self._said = (name, meaning)
+        self._label = label
+        self._values = dict.fromkeys(known, 0.0)
+        self._created_s = time.time()
+        registry.register(self)
+
+    def inc(self, value: str, by: float = 1.0) -> None:
+        self._values[value] = self._values.get(value, 0.0) + by
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily(*self._said, labels=[self._label])
+        for value, total in self._values.items():
+            family.add_metric([value], total, created=self._created_s)
+        yield family
+
+
+class Spread(Collector):
+    """A histogram without labels."""
+
+    def __init__(
+        self, name: str, meaning: str, buckets: Sequence[float], registry: CollectorRegistry
+    ) -> None:
+        self._said = (name, meaning)
+        self._bounds = tuple(map(float, buckets))
+        # One more: for what is above all of them.
+        self._counts = [0] * (len(buckets) + 1)
+        self._sum = 0.0
+        self._created_s = time.time()
+        registry.register(self)
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        names = [*map(str, self._bounds), "+Inf"]
+        buckets = list(zip(names, map(float, accumulate(self._counts)), strict=True))
+        family = HistogramMetricFamily(*self._said, buckets=buckets, sum_value=self._sum)
+        family.add_sample(f"{self._said[0]}_created", {}, self._created_s)
+        yield family
