@@ -93,7 +93,7 @@ class AvroParser:
         """Read the header; False: it is not all here."""
         head = bytes(self._held[:MOST_HEADER_BYTES])
         if head[: len(MAGIC)] != MAGIC[: len(head)]:
-            raise no_such("Avro object container", head)
+            raise no_such("Avro object container", None)
         file = io.BytesIO(head[len(MAGIC) :])
         try:
             metadata = self._avro.schemaless_reader(file, _HEADER)

@@ -49,7 +49,7 @@ class JsonArrayParser:
             if not data:
                 return
             if not data.startswith(b"["):
-                raise no_such("JSON array", data)
+                raise no_such("JSON array, which rows in lines of their own (ndjson) are not", None)
             self._begun = True
             data = data[1:]
         # Looking for the cuts takes forty times what is looked at.

@@ -73,9 +73,13 @@ def named_by_magic(head: bytes) -> str | None:
     return None
 
 
-def no_such(what: str, head: bytes, code: ErrorCode = "bad_format") -> Poison:
-    """The error for an object whose reader found no beginning of `what`, and what mends it."""
-    return Poison(code, f"this is no {what}: {_seen(head)}")
+def no_such(what: str, head: bytes | None, code: ErrorCode = "bad_format") -> Poison:
+    """The error for an object whose reader found no beginning of `what`, and what mends it. Without
+    `head` where it depends on how the bytes came in how much of it is there: the same object is
+    answered by the same words.
+    """
+    seen = f"correct its format ({_MEND})" if head is None else _seen(head)
+    return Poison(code, f"this is no {what}: {seen}")
 
 
 def _seen(head: bytes) -> str:

@@ -66,7 +66,10 @@ def looks(head: bytes) -> bool:
 
 def read_npy(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     """The rows of one object."""
-    header = _parse(ranges.read(0, MOST_HEADER_BYTES + 12), options)
+    head = ranges.read(0, MOST_HEADER_BYTES + 12)
+    if not head.startswith(MAGIC[: len(head)]):
+        raise no_such("npy file", head)
+    header = _parse(head, options)
     if header is None:
         raise Poison("bad_format", "the npy file breaks off")
     if ranges.size - header.begin != header.nbytes:
@@ -157,7 +160,7 @@ class NpyParser:
 def _parse(head: bytes, options: RowOptions) -> _Header | None:
     """None: it is longer."""
     if head[: len(MAGIC)] != MAGIC[: len(head)]:
-        raise no_such("npy file", head)
+        raise no_such("npy file", None)
     file = io.BytesIO(head)
     try:
         version = np.lib.format.read_magic(file)
