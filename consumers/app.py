@@ -81,8 +81,8 @@ async def open_worker(cfg: config.Config, part: Part) -> AsyncIterator[Pipeline]
     """Its pipeline, which does not run yet; Kafka has answered. What it uses is closed behind."""
     clock, telemetry = SystemClock(), Telemetry()
     objects = open_objects(cfg, watcher=telemetry)
-    model, results = open_model(cfg), _open_results(cfg)
-    models = {name: open_model(one) for name, one in cfg.with_each_model().items()}
+    model, results = open_model(cfg, telemetry), _open_results(cfg)
+    models = {name: open_model(one, telemetry) for name, one in cfg.with_each_model().items()}
     sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
     try:
         async with stopped_after(sink.stop):

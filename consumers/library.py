@@ -99,7 +99,7 @@ def with_model(cfg: config.Config, url: str | None, request: str | None) -> conf
                 f"{url} is not a model URL; write http://host:port/predictions/NAME",
                 exit_code=EXIT_USAGE,
             )
-        changes |= {"url": f"{parts.scheme}://{parts.netloc}", "name": path[1]}
+        changes |= {"url": f"{parts.scheme}://{parts.netloc}", "name": path[1], "replicas": None}
         changes["version"] = path[2] if len(path) == 3 else None
     tree = msgspec.to_builtins(cfg)
     tree["model"] |= changes

@@ -72,6 +72,12 @@ class Telemetry:
             ["store"],
             registry=reg,
         )
+        self._passed_over = Counter(
+            "penstock_model_failovers",
+            "Times that a replica was asked from then on because this server was away or ill",
+            ["endpoint"],
+            registry=reg,
+        )
         self._batches = TotalBy(
             "penstock_batches", "Batches by the reason they closed for", "reason", reg
         )
@@ -142,6 +148,9 @@ class Telemetry:
 
     def store_failed_over(self, store: str) -> None:
         self._failovers.labels(store).inc()
+
+    def model_failed_over(self, endpoint: str) -> None:
+        self._passed_over.labels(endpoint).inc()
 
     def batch_closed(self, reason: str, rows: int, waited_s: float) -> None:
         self._batches.inc(reason)

@@ -13,6 +13,7 @@ from consumers.adapters.model_alone import AloneModel
 from consumers.adapters.model_embeddings import EmbeddingsModel
 from consumers.adapters.model_envelope import EnvelopeModel
 from consumers.adapters.model_oip import OipModel, Wire
+from consumers.adapters.model_replicas import Endpoint, ReplicatedModel, Watcher
 from consumers.adapters.model_torchserve import TorchServeModel
 from consumers.adapters.oip_signature import Signature, signature
 from consumers.adapters.oip_wire_rest import RestWire
@@ -28,8 +29,25 @@ OIP_REQUESTS = ("float32", "json", "bytes", "arrow")
 TEXT_REQUESTS = ("json", "bytes")
 
 
-def open_model(cfg: config.Config) -> Model:
-    """Raises `Fatal` for a form of the rows that the protocol does not have."""
+def open_model(cfg: config.Config, watcher: Watcher | None = None) -> Model:
+    """With replicas, if there are any; `watcher` hears of those that are passed over. Raises
+    `Fatal` for a form of the rows that the protocol does not have.
+    """
+    each = each_endpoint(cfg)
+    if len(each) == 1:
+        return _open_one(cfg)
+    endpoints = [Endpoint(address, _open_one(one)) for address, one in each.items()]
+    return ReplicatedModel(endpoints, cfg.model.failover_ms / 1000, watcher)
+
+
+def each_endpoint(cfg: config.Config) -> dict[str, config.Config]:
+    """As it is for each server of the model, by the address as it may be shown."""
+    urls = list(dict.fromkeys([cfg.model.url, *(cfg.model.replicas or ())]))
+    models = [replace(cfg.model, url=url, replicas=None) for url in urls]
+    return {config.shown_url(model.url): replace(cfg, model=model) for model in models}
+
+
+def _open_one(cfg: config.Config) -> Model:
     settings = cfg.model
     if settings.protocol == "torchserve":
         return TorchServeModel(settings)

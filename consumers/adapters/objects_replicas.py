@@ -1,17 +1,18 @@
 """One store and its replicas: the same objects in another place, for when the store is away.
 
-Rule: the store itself is asked first; a replica answers only while those before it do not, and they
-are asked again every few seconds. What was pinned must be the same bytes by its entity tag, since
-version ids are each store's own. A replica that does not have the object yet says nothing of it:
-then the store is waited for. Owner: the stores, one for each store with replicas.
+Rule: who is asked is decided by `core.standby`: the store itself while it is well. What was pinned
+must be the same bytes by its entity tag, since version ids are each store's own. A replica that
+does not have the object yet says nothing of it: then the store is waited for. Owner: the stores,
+one for each store with replicas.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from consumers.adapters.objects_common import name
 from consumers.core.places import DEFAULT
+from consumers.core.standby import Standby
 from consumers.errors import Poison, Unreachable
 from consumers.ports import Body, Listed, Location, Objects, Part
 
@@ -31,16 +32,11 @@ class Watcher(Protocol):
     def store_failed_over(self, store: str) -> None: ...
 
 
-class Copy:
-    """A store, as far as it is known to be away."""
+class Copy(NamedTuple):
+    """A store that has the objects, by its name."""
 
-    def __init__(self, store: str, objects: Objects) -> None:
-        self.store = store
-        self.objects = objects
-        self.look_again_s = 0.0
-
-    def is_there(self, now_s: float) -> bool:
-        return now_s >= self.look_again_s
+    store: str
+    objects: Objects
 
 
 class ReplicatedObjects:
@@ -49,6 +45,7 @@ class ReplicatedObjects:
     def __init__(self, copies: Sequence[Copy], watcher: Watcher | None = None) -> None:
         self._copies = copies
         self._watcher = watcher
+        self._standby = Standby(len(copies), look_again_s=LOOK_AGAIN_S)
 
     async def open(self, location: Location) -> Body:
         copy, body = await self._ask(
@@ -80,25 +77,29 @@ class ReplicatedObjects:
         own = self._copies[0]
         failure = Unreachable(f"{name(location)}: {own.store} is away, and no replica has it")
         in_turn = self._in_turn()
-        for copy in in_turn:
+        for number in in_turn:
+            copy = self._copies[number]
             here = self._pinned(copy, location)
             try:
-                async with asyncio.timeout(None if copy is in_turn[-1] else patience_s):
-                    return copy, await ask(copy, here)
+                async with asyncio.timeout(None if number == in_turn[-1] else patience_s):
+                    answer = await ask(copy, here)
+                self._standby.answered(number)
+                return copy, answer
             except TimeoutError:
-                failure = self._away(copy, Unreachable(f"{name(here)}: no answer in time"))
+                failure = self._away(number, Unreachable(f"{name(here)}: no answer in time"))
             except Unreachable as error:
-                failure = self._away(copy, error)
+                failure = self._away(number, error)
             except Poison as error:
+                self._standby.answered(number)
                 if error.code != "not_found" or copy is own:
                     raise
         raise failure
 
-    def _in_turn(self) -> Sequence[Copy]:
-        """Those that are there, and only where nobody is, those that were away."""
-        now_s = asyncio.get_running_loop().time()
-        there = [copy for copy in self._copies if copy.is_there(now_s)]
-        return there or self._copies
+    def _in_turn(self) -> Sequence[int]:
+        """A read is the look at a store that was away, too."""
+        due = self._standby.due(asyncio.get_running_loop().time())
+        well = self._standby.well()
+        return well if due is None else sorted([due, *well])
 
     def _pinned(self, copy: Copy, location: Location) -> Location:
         if copy is self._copies[0]:
@@ -106,11 +107,10 @@ class ReplicatedObjects:
         version_id = None if location.etag is not None else location.version_id
         return location._replace(version_id=version_id, store=copy.store)
 
-    def _away(self, copy: Copy, error: Unreachable) -> Unreachable:
+    def _away(self, number: int, error: Unreachable) -> Unreachable:
         now_s = asyncio.get_running_loop().time()
-        if copy.is_there(now_s) and self._watcher is not None:
-            self._watcher.store_failed_over(copy.store)
-        copy.look_again_s = now_s + LOOK_AGAIN_S
+        if self._standby.failed(number, now_s) and self._watcher is not None:
+            self._watcher.store_failed_over(self._copies[number].store)
         return error
 
     def _count_for(self, copy: Copy) -> Callable[[int], None]:

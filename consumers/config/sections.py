@@ -130,6 +130,10 @@ Preset = Literal[
 
 class Model(Section, frozen=True):
     url: str = "http://localhost:8080"
+    # Other servers of the same model, for while `url` is away.
+    replicas: list[str] | None = None
+    # With what the replica takes below the 5 s after which a region that is cut off is felt.
+    failover_ms: Positive = 4_000
     name: str = "rows"
     version: str | None = None
     protocol: Protocol = "torchserve"

@@ -10,6 +10,7 @@ from consumers.config.secrets import (
     MASK,
     SECRET_KEYS,
     URL_KEYS,
+    URL_LIST_KEYS,
     is_secret_option,
     shown_url,
     url_secrets,
@@ -90,6 +91,9 @@ class Config(Section, frozen=True):
             for key in URL_KEYS & section.keys():
                 if section[key] is not None:
                     section[key] = shown_url(section[key])
+            for key in URL_LIST_KEYS & section.keys():
+                if section[key] is not None:
+                    section[key] = list(map(shown_url, section[key]))
             options = section.get("options", {})
             options.update({key: MASK for key in options if is_secret_option(key)})
         return plain
@@ -104,6 +108,8 @@ class Config(Section, frozen=True):
             found.update(section[key] for key in SECRET_KEYS & section.keys() if section[key])
             for key in URL_KEYS & section.keys():
                 found |= url_secrets(section[key] or "")
+            for key in URL_LIST_KEYS & section.keys():
+                found.update(*map(url_secrets, section[key] or ()))
             options = section.get("options", {})
             found.update(str(options[key]) for key in options if is_secret_option(key))
         return found

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from consumers import config, requests
 from consumers.adapters.kafka_sink import KafkaSink
-from consumers.adapters.models import advice, open_model, wanted
+from consumers.adapters.models import advice, each_endpoint, open_model, wanted
 from consumers.adapters.objects_common import folder_of
 from consumers.adapters.stores import open_objects, open_store, places_of_caller
 from consumers.clock import SystemClock
@@ -48,12 +48,13 @@ async def examine(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Find
         yield await _found(url, partial(_object, cfg, url))
     for name in cfg.stores:
         yield await _found(f"stores.{name}", partial(_named_store, name, cfg.stores[name]))
-    for name, one in {"": cfg, **cfg.with_each_model()}.items():
+    for name, each in {"": cfg, **cfg.with_each_model()}.items():
         suffix = f" {name}" if name else ""
-        model = await _found(f"model{suffix}", partial(_model, one))
-        yield model
-        if model.is_well:
-            yield await _found(f"limits{suffix}", partial(_limits, one))
+        for one in each_endpoint(each).values():
+            model = await _found(f"model{suffix}", partial(_model, one))
+            yield model
+            if model.is_well:
+                yield await _found(f"limits{suffix}", partial(_limits, one))
 
 
 async def _found(what: str, look: Callable[[], Awaitable[str]]) -> Finding:

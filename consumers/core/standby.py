@@ -1,0 +1,65 @@
+"""Of several that do the same: who is asked? The first in their order that is well.
+
+Rule: one that is away is passed over and looked at again every few seconds, by one asker at a
+time, so that a place that swallows questions holds up one of them. Illness counts for each place
+alone: a failure spends one of a small budget, an answer earns a tenth; who has spent it is away,
+too. Where nobody is well all are asked, in their order. Pure; owner: an adapter with replicas.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# As the breaker's: what is sent again stays a tenth of what is answered.
+FLOOR = 3.0
+EARNED = 0.1
+
+
+@dataclass(slots=True)
+class _Standing:
+    is_well: bool = True
+    budget: float = FLOOR
+    look_again_s: float = 0.0
+
+
+class Standby:
+    """Places by their number: 0 is preferred to 1. Times are the caller's."""
+
+    def __init__(self, places: int, *, look_again_s: float) -> None:
+        self._standings = [_Standing() for _ in range(places)]
+        self._look_again_s = look_again_s
+
+    def well(self) -> Sequence[int]:
+        """Those to ask, in turn; never empty."""
+        return [n for n, one in enumerate(self._standings) if one.is_well] or self._all
+
+    def due(self, now_s: float) -> int | None:
+        """The first of those that are away, once it is time to look at it: to one asker."""
+        if not any(one.is_well for one in self._standings):
+            return None  # all are asked in any case
+        for number, one in enumerate(self._standings):
+            if not one.is_well and now_s >= one.look_again_s:
+                one.look_again_s = now_s + self._look_again_s
+                return number
+        return None
+
+    def answered(self, place: int) -> None:
+        one = self._standings[place]
+        if one.is_well:
+            one.budget = min(FLOOR, one.budget + EARNED)
+        else:
+            # The next failure has it passed over again.
+            one.is_well, one.budget = True, 1.0
+
+    def failed(self, place: int, now_s: float, *, is_away: bool = True) -> bool:
+        """True when it is passed over from now on. `is_away`: nobody answered; else it is ill."""
+        one = self._standings[place]
+        one.budget = 0.0 if is_away else one.budget - 1.0
+        if one.budget >= 1.0:
+            return False
+        was_well, one.is_well = one.is_well, False
+        one.look_again_s = now_s + self._look_again_s
+        return was_well
+
+    @property
+    def _all(self) -> Sequence[int]:
+        return range(len(self._standings))
