@@ -8,12 +8,13 @@ import asyncio
 import gc
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import NamedTuple
 
 from consumers import config
+from consumers.adapters.kafka_regions import KafkaRegions
 from consumers.adapters.kafka_sink import KafkaSink
 from consumers.adapters.kafka_transactions import KafkaOutlets
 from consumers.adapters.models import fitted_to_server, open_model
@@ -84,13 +85,20 @@ async def open_worker(cfg: config.Config, part: Part) -> AsyncIterator[Pipeline]
     model, results = open_model(cfg, telemetry), _open_results(cfg)
     models = {name: open_model(one, telemetry) for name, one in cfg.with_each_model().items()}
     sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
+    regions: KafkaRegions | None = None
+    _say_where(cfg, telemetry)
     try:
         async with stopped_after(sink.stop):
             await until_answered("Kafka broker", sink.start, clock, cfg.limits.start_ms / 1000)
             cfg = await fitted_to_server(cfg)
-            source = part.source(open_source(cfg.kafka, drain_ms=cfg.delivery.drain_ms))
-            transactions = _transactions(cfg, source, sink, clock)
-            adapters = Adapters(source, objects, model, sink, clock, transactions, results, models)
+            regions = KafkaRegions(cfg) if cfg.helped and part is WHOLE else None
+            opened = regions or open_source(cfg.kafka, drain_ms=cfg.delivery.drain_ms)
+            source = part.source(opened)
+            groups = regions.groups if regions is not None else {}
+            transactions = _transactions(cfg, source, sink, clock, groups)
+            adapters = Adapters(
+                source, objects, model, sink, clock, transactions, results, models, regions
+            )
             settings = part.settings(await _settings(cfg, adapters))
             _calm_garbage_collector()
             yield Pipeline(Wiring(settings, adapters, telemetry))
@@ -100,6 +108,16 @@ async def open_worker(cfg: config.Config, part: Part) -> AsyncIterator[Pipeline]
         await objects.aclose()
         if results is not None:
             await results.aclose()
+        if regions is not None:
+            await regions.aclose()
+
+
+def _say_where(cfg: config.Config, telemetry: Telemetry) -> None:
+    if cfg.region is not None:
+        owners = {
+            store: name for name, region in cfg.regions.items() for store in region.stores or ()
+        }
+        telemetry.in_region(cfg.region, owners)
 
 
 async def _settings(cfg: config.Config, adapters: Adapters) -> Settings:
@@ -148,12 +166,22 @@ def take_routes(intake: Intake, read_again: Callable[[], config.Config]) -> None
 
 
 def _transactions(
-    cfg: config.Config, source: PlacedSource, sink: KafkaSink, clock: Clock
+    cfg: config.Config,
+    source: PlacedSource,
+    sink: KafkaSink,
+    clock: Clock,
+    groups: Mapping[str, str],
 ) -> Transactions | None:
+    """`groups` of topics that are not our own region's."""
     if cfg.delivery.guarantee != "exactly_once":
         return None
     outlets = KafkaOutlets(
-        cfg.kafka, clock, sink.batch_bytes, source.where, compression=cfg.output.compression
+        cfg.kafka,
+        clock,
+        sink.batch_bytes,
+        source.where,
+        groups=groups,
+        compression=cfg.output.compression,
     )
     return Transactions(outlets, source)
 

@@ -85,6 +85,9 @@ class Pipeline:
             ]
             if self._takeover is None:
                 workers.append(self.wiring.settle.run())
+            assist = self.wiring.assist
+            if assist is not None:
+                workers.append(assist.run(self))
             running = [self._tasks.create_task(worker) for worker in workers]
             consuming = self._tasks.create_task(self._join_and_consume())
             await self._stopping.wait()
@@ -92,6 +95,9 @@ class Pipeline:
             if not self._has_joined:
                 consuming.cancel()
             await asyncio.wait([consuming])
+            if assist is not None:
+                assist.stop()
+                await assist.idle()
             await self.revoked(list(self._publishing))
             for task in running:
                 task.cancel()

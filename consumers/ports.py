@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from consumers.core.payload import Payload
 from consumers.core.places import DEFAULT
+from consumers.core.regions import Standing
 
 
 class Record(NamedTuple):
@@ -104,6 +105,26 @@ class Source(Protocol):
 
     async def stop(self) -> None:
         """Leave the group; does not call `revoked`. Safe to call twice."""
+        ...
+
+
+class Neighbours(Protocol):
+    """Other regions, each with a group of its own that a worker may join. One task a region."""
+
+    async def look(self, region: str | None) -> Standing:
+        """How it stands; None: how our own does. Raises `Transient`, or `Fatal` for what waiting
+        cannot mend.
+        """
+        ...
+
+    def join(self, region: str) -> Source:
+        """A member of its group, to be started. The worker's own source commits for it, too, and
+        knows its partitions by the numbers that it gives them.
+        """
+        ...
+
+    def left(self, region: str) -> None:
+        """That member has stopped."""
         ...
 
 
@@ -363,7 +384,8 @@ class Clock(Protocol):
 @dataclass(frozen=True, slots=True)
 class Adapters:
     """One implementation of each port. With `transactions` answers leave exactly once; with
-    `results` they are written as objects. `models` are those beside the default one, by name.
+    `results` they are written as objects. `models` are those beside the default one, by name;
+    `neighbours` the regions that may be helped.
     """
 
     source: Source
@@ -374,3 +396,4 @@ class Adapters:
     transactions: Transactions | None = None
     results: Results | None = None
     models: Mapping[str, Model] = field(default_factory=dict)
+    neighbours: Neighbours | None = None

@@ -15,8 +15,9 @@ from consumers.adapters.stores import places_of, places_of_caller
 from consumers.core.blocks import Ticket
 from consumers.core.bundles import Blocks
 from consumers.core.line_stop import NO_LIMITS, LineLimits
-from consumers.core.places import Place, Places
+from consumers.core.places import Places
 from consumers.core.records import Labels, same_partition
+from consumers.core.regions import HelpTerms
 from consumers.core.result_names import ResultNames
 from consumers.core.routes import Routes
 from consumers.core.window import WindowLimits
@@ -69,14 +70,47 @@ def for_worker(
         allow=cfg.objects.allow,
         blocks=_blocks(cfg.output),
         results=_results(cfg),
-        places=places_of(cfg),
+        places=_places(cfg, cfg.region),
+        near={
+            topic: _places(cfg, name)
+            for name in cfg.helped
+            for topic in cfg.regions[name].topics or ()
+        },
+        helping=_helping(cfg),
         models={name: _terms(one) for name, one in cfg.with_each_model().items()},
         routes=routes_of(cfg),
     )
 
 
+def _places(cfg: config.Config, region: str | None) -> Places:
+    """What is near to a region comes first; None: to nobody."""
+    near = cfg.regions[region].stores if region is not None else None
+    return Places(places_of(cfg), near)
+
+
+def _helping(cfg: config.Config) -> dict[str, HelpTerms]:
+    """When it is to be helped is a region's own to say."""
+    if cfg.helped and cfg.kafka.client == "confluent":
+        raise Fatal(
+            'kafka.client = "confluent" reads one topic, and regions are helped with theirs: '
+            'leave regions.fallback out, or use "aiokafka"',
+            exit_code=EXIT_USAGE,
+        )
+    found = {name: cfg.regions[name] for name in cfg.helped}
+    return {
+        name: HelpTerms(region.help_lag, region.help_after_ms / 1000)
+        for name, region in found.items()
+    }
+
+
 def _check_inputs(cfg: config.Config) -> None:
     kafka, template = cfg.kafka, cfg.output.objects
+    if cfg.regions and cfg.region is None:
+        raise Fatal(
+            f"there are [regions.NAME], and a worker is in one of them: set region, one of "
+            f"{', '.join(cfg.regions)}",
+            exit_code=EXIT_USAGE,
+        )
     if kafka.input_topics and kafka.input_pattern:
         raise Fatal(
             "kafka.input_topics and kafka.input_pattern: set one of them", exit_code=EXIT_USAGE
@@ -85,8 +119,8 @@ def _check_inputs(cfg: config.Config) -> None:
         re.compile(kafka.input_pattern or "")
     except re.error as error:
         raise _no_expression("kafka.input_pattern", kafka.input_pattern, error) from None
-    is_one = len(kafka.inputs) == 1
-    if kafka.client == "confluent" and not is_one:
+    is_one = len(cfg.all_inputs) == 1
+    if kafka.client == "confluent" and len(kafka.inputs) != 1:
         raise Fatal(
             'kafka.client = "confluent" reads one topic; several are read by "aiokafka"',
             exit_code=EXIT_USAGE,
@@ -119,7 +153,7 @@ def for_call(
         stall_s=None,
         allow=None,
         results=results,
-        places=places_of_caller(cfg),
+        places=Places(places_of_caller(cfg)),
     )
 
 
@@ -137,7 +171,9 @@ def _settings(
     stall_s: float | None,
     allow: list[str] | None,
     results: ResultPlan | None,
-    places: list[Place],
+    places: Places,
+    near: Mapping[str, Places] | None = None,
+    helping: Mapping[str, HelpTerms] | None = None,
     blocks: Blocks | None = None,
     models: Mapping[str, ModelTerms] | None = None,
     routes: Routes | None = None,
@@ -172,7 +208,9 @@ def _settings(
         stall_s=stall_s,
         stream_from=_stream_from(cfg.kafka.stream_from),
         allow=allow,
-        places=Places(places),
+        places=places,
+        near=near or {},
+        helping=helping or {},
         more_fetchers={name: store.concurrency for name, store in cfg.stores.items()},
         results=results,
         blocks=blocks,

@@ -17,6 +17,8 @@ LATENCY_BUCKETS_S = (
 )  # fmt: skip
 BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
+# The region of stores that no region has.
+ELSEWHERE = "elsewhere"
 MODEL_OUTCOMES = ("answered", "refused", "overloaded", "worker_died", "unreachable", "ill")
 
 
@@ -50,6 +52,9 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.retries = 0
+        self.region: str | None = None
+        self.region_bytes: dict[str, int] = {}
+        self._region_of: Mapping[str, str] = {}
         self._health: dict[str, tuple[bool, int]] = {}
         self._by_model: tuple[Counter, Histogram, Counter, Gauge] | None = None
         self.registry = CollectorRegistry()
@@ -62,7 +67,7 @@ class Telemetry:
         self._object_bytes = Total("penstock_object_bytes", "Bytes received from the store", reg)
         self._store_bytes = Counter(
             "penstock_store_bytes",
-            "Bytes of stores with replicas, by the one that gave them",
+            "Bytes of stores with replicas, in a region of all, by the one that gave them",
             ["store"],
             registry=reg,
         )
@@ -72,6 +77,28 @@ class Telemetry:
             ["store"],
             registry=reg,
         )
+        self._region_bytes = Counter(
+            "penstock_region_bytes",
+            "Bytes of objects by the region whose store gave them",
+            ["region"],
+            registry=reg,
+        )
+        self._local_share = Gauge(
+            "penstock_region_local_share",
+            "Of the bytes of objects those that this worker's own region gave",
+            ["region"],
+            registry=reg,
+        )
+        self._region_lag = Gauge(
+            "penstock_region_lag_records",
+            "Records that a region's group has not committed, of those that may be helped",
+            ["region"],
+            registry=reg,
+        )
+        self._region_helped = Gauge(
+            "penstock_region_helped", "1 while this worker helps the region", ["region"],
+            registry=reg,
+        )  # fmt: skip
         self._passed_over = Counter(
             "penstock_model_failovers",
             "Times that a replica was asked from then on because this server was away or ill",
@@ -134,6 +161,32 @@ class Telemetry:
         )
         self.lag = Gauge("penstock_lag_records", "Records not committed yet", registry=reg)
 
+    def in_region(self, region: str, region_of: Mapping[str, str]) -> None:
+        """Where the worker is, and where each store is."""
+        self.region, self._region_of = region, region_of
+        self._local_share.labels(region).set_function(self.local_share)
+
+    def local_share(self) -> float:
+        """1 while nothing was read."""
+        total = sum(self.region_bytes.values())
+        return self.region_bytes.get(self.region or "", 0) / total if total else 1.0
+
+    def failovers(self) -> dict[str, float]:
+        """Of stores and of model servers, by the one that was left."""
+        return {
+            next(iter(sample.labels.values())): sample.value
+            for counter in (self._failovers, self._passed_over)
+            for family in counter.collect()
+            for sample in family.samples
+            if sample.name.endswith("_total")
+        }
+
+    def region_seen(self, region: str, lag: int | None, *, is_helped: bool) -> None:
+        """None: nobody knows."""
+        if lag is not None:
+            self._region_lag.labels(region).set(lag)
+        self._region_helped.labels(region).set(is_helped)
+
     def record_read(self, *, ignored: bool) -> None:
         self._records.inc()
         if ignored:
@@ -145,6 +198,10 @@ class Telemetry:
 
     def store_read(self, store: str, nbytes: int) -> None:
         self._store_bytes.labels(store).inc(nbytes)
+        if self.region is not None:
+            region = self._region_of.get(store, ELSEWHERE)
+            self.region_bytes[region] = self.region_bytes.get(region, 0) + nbytes
+            self._region_bytes.labels(region).inc(nbytes)
 
     def store_failed_over(self, store: str) -> None:
         self._failovers.labels(store).inc()

@@ -9,14 +9,15 @@ literally. Owner: `config.load`.
 import difflib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from consumers.errors import EXIT_USAGE, Fatal
 
 ENV_PREFIX = "PENSTOCK_"
-# Not configuration: a listening socket that is inherited, and what `scripts/` and the tests use.
-OWN = frozenset({"PENSTOCK_HTTP_FD", "PENSTOCK_REQUIRE_STACK"})
+# No key of a section: a listening socket that is inherited, what `scripts/` and the tests use, and
+# where the worker is.
+OWN = frozenset({"PENSTOCK_HTTP_FD", "PENSTOCK_REQUIRE_STACK", "PENSTOCK_REGION"})
 OWN_PREFIXES = ("PENSTOCK_STACK_",)
 # Kubernetes sets these in every container beside a Service whose name begins with "penstock".
 _OF_KUBERNETES = re.compile(
@@ -39,15 +40,22 @@ class Variable(NamedTuple):
 
 
 def variables(
-    environ: Mapping[str, str], sections: Sections, named: Sections
+    environ: Mapping[str, str], sections: Sections, named: Sections, sharing: Collection[str] = ()
 ) -> Iterator[Variable]:
-    """Those that are there, by name. Raises `Fatal` (exit 2) for one that is not understood."""
+    """Those that are there, by name; of `sharing` sections also a key for all of their tables.
+    Raises `Fatal` (exit 2) for one that is not understood.
+    """
     for name, text in sorted(environ.items()):
         if not name.startswith(ENV_PREFIX) or _is_own(name, text):
             continue
         section, separator, key = name.removeprefix(ENV_PREFIX).lower().partition("__")
         if section in named:
-            yield _of_named(name, text, section, key, named)
+            if section in sharing and "__" not in key:
+                check_key(section, key, named, where=f"environment variable {name}")
+                hint = get_type_hints(named[section])[key]
+                yield Variable(name, section, key, _value(name, hint, text, f"{section}.{key}"))
+            else:
+                yield _of_named(name, text, section, key, named)
             continue
         if not separator:
             known = [variable(one, two) for one in sections for two in _keys(sections[one])]

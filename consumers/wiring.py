@@ -19,6 +19,7 @@ from consumers.core.line_stop import LineLimits
 from consumers.core.payload import Payload
 from consumers.core.places import DEFAULT, Places
 from consumers.core.records import Labels
+from consumers.core.regions import HelpTerms
 from consumers.core.routes import Routes
 from consumers.core.window import WindowLimits
 from consumers.dedupe import Dedupe
@@ -26,6 +27,7 @@ from consumers.formats.base import RowOptions
 from consumers.lane import Lane
 from consumers.ports import Adapters, Clock, Commit, Model
 from consumers.services.outage import KAFKA, Outage
+from consumers.stages.assist import Assist
 from consumers.stages.consume import Consume, Intake
 from consumers.stages.expand import Offload, decode_in_thread
 from consumers.stages.microbatch import Waiting
@@ -76,6 +78,8 @@ class Settings:
     blocks: Blocks | None = None  # None: a Kafka record for each row
     streams: Sequence[str] | None = None  # globs; the others are skipped. None takes all
     places: Places = field(default_factory=Places.one)
+    near: Mapping[str, Places] = field(default_factory=dict)  # of topics that have their own
+    helping: Mapping[str, HelpTerms] = field(default_factory=dict)  # regions that may need us
     more_fetchers: Mapping[str, int] = field(default_factory=dict)  # of stores beside `[objects]`
     models: Mapping[str, ModelTerms] = field(default_factory=dict)
     routes: Routes | None = None
@@ -125,6 +129,7 @@ class Wiring:
             routes=settings.routes or Routes([settings.labels.model], ()),
             clock=clock,
             telemetry=telemetry,
+            near=settings.near,
         )
         self.consume = Consume(source, self.lanes, clock)
         self.tracks = self._tracks(offload, dedupe)
@@ -141,6 +146,7 @@ class Wiring:
             self._results(adapters, offload, telemetry),
             blocks=settings.blocks,
         )
+        self.assist = self._assist(adapters, telemetry)
         self.settle = self._settle(adapters, telemetry)
         self.watchdogs = (
             [Watchdog(self.lanes, clock, telemetry, limit_s=settings.stall_s)]
@@ -261,6 +267,12 @@ class Wiring:
         if plan is None or adapters.results is None:
             return None
         return ObjectResults(adapters.results, plan, offload, telemetry)
+
+    def _assist(self, adapters: Adapters, telemetry: Telemetry) -> Assist | None:
+        if adapters.neighbours is None:
+            return None
+        helping = self.settings.helping
+        return Assist(adapters.neighbours, helping, self.lanes, adapters.clock, telemetry)
 
     def _settle(self, adapters: Adapters, telemetry: Telemetry) -> Settle:
         settings, clock = self.settings, adapters.clock

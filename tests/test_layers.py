@@ -449,6 +449,6 @@ def test_stage_files_list_the_flow() -> None:
         if file.stem != "__init__"
     )
     assert stages == [
-        "consume", "download", "download_object", "expand", "microbatch", "predict", "publish",
-        "publish_object", "reject", "settle",
+        "assist", "consume", "download", "download_object", "expand", "microbatch", "predict",
+        "publish", "publish_object", "reject", "settle",
     ]  # fmt: skip

@@ -1,19 +1,20 @@
 """The numbers that the partitions of the input topics have within a worker.
 
 Rule: with one topic a partition's own; with several each has the next that is free when it is first
-met, and keeps it as long as the process lives. Owner: the source.
+met, and keeps it as long as the process lives. Owner: the source, or those of several regions
+together.
 """
 
-from aiokafka import TopicPartition
+from collections.abc import Sequence
 
-from consumers import config
+from aiokafka import TopicPartition
 
 
 class Numbers:
     """`number` of a partition, and which one it is `of`."""
 
-    def __init__(self, settings: config.Kafka) -> None:
-        topics = settings.inputs
+    def __init__(self, topics: Sequence[str]) -> None:
+        """Those that are known by name; with a pattern none."""
         self._topic = topics[0] if len(topics) == 1 else None
         self._numbers: dict[TopicPartition, int] = {}
         self._met: list[TopicPartition] = []

@@ -34,11 +34,11 @@ async def positions(
         by_topic[topic].append(number)
     node = await client.coordinator_lookup(CoordinationType.GROUP, group)
     answer = await client.send(node, OffsetFetchRequest(group, list(by_topic.items())))
-    _check(getattr(answer, "error_code", 0))  # from version 2 on
+    check_code(getattr(answer, "error_code", 0))  # from version 2 on
     found: dict[TopicPartition, Commit | None] = {}
     for topic, entries in answer.topics:
         for number, offset, metadata, code in entries:
-            _check(code)
+            check_code(code)
             # confluent-kafka writes the zero byte with which C ends a text, too.
             text = (metadata or "").rstrip("\0")
             commit = Commit(offset, text) if offset != NO_OFFSET else None
@@ -68,6 +68,6 @@ class GroupPositions:
         await close(self._admin, LEAVE_S, "the end of the consumer")
 
 
-def _check(code: int) -> None:
+def check_code(code: int) -> None:
     if code:
         raise kafka_errors.for_code(code)(f"error {code}")

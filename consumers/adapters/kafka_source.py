@@ -65,15 +65,24 @@ END_OFFSETS_S = 5.0
 
 
 class KafkaSource:
-    """`drain_ms` is the time a revoke may take; the group waits a little longer than that."""
+    """`drain_ms` is the time a revoke may take; the group waits a little longer than that.
+    `numbers`: shared with other sources of the worker. `client_id`: what the group knows it by.
+    """
 
-    def __init__(self, settings: config.Kafka, *, drain_ms: int) -> None:
+    def __init__(
+        self,
+        settings: config.Kafka,
+        *,
+        drain_ms: int,
+        numbers: Numbers | None = None,
+        client_id: str | None = None,
+    ) -> None:
         self._settings = settings
-        self._numbers = Numbers(settings)
+        self._numbers = numbers or Numbers(settings.inputs)
         self._timeout_s = settings.timeout_ms / 1000
         rebalance_timeout_ms = min(drain_ms + 10_000, REQUEST_TIMEOUT_MS - 5_000)
         self._consumer = AIOKafkaConsumer(
-            **connection(settings),
+            **connection(settings) | ({"client_id": client_id} if client_id else {}),
             group_id=settings.group,
             enable_auto_commit=False,
             auto_offset_reset="none",  # we say where to go on, and that we do

@@ -49,7 +49,8 @@ _STALE = (
 
 class KafkaOutlets:
     """`batch_bytes`: the most that a topic takes, by topic; the sink learns it. `where`:
-    of the source, where there are several inputs."""
+    of the source, where there are several inputs. `groups` of topics that another region reads.
+    """
 
     def __init__(
         self,
@@ -58,8 +59,10 @@ class KafkaOutlets:
         batch_bytes: Mapping[str, int],
         where: Callable[[int], Where] | None = None,
         *,
+        groups: Mapping[str, str] | None = None,
         compression: str = "none",
     ) -> None:
+        self._groups = groups or {}
         self._where = where or partial(Where, settings.input_topic)
         self._settings = settings
         self._batch_bytes = batch_bytes
@@ -68,15 +71,16 @@ class KafkaOutlets:
 
     async def open(self, partition: int) -> "KafkaOutlet":
         settings, where = self._settings, self._where(partition)
+        group = self._groups.get(where.topic, settings.group)
         producer = AIOKafkaProducer(
             **connection(settings),
-            transactional_id=transactional_id(settings.group, where),
+            transactional_id=transactional_id(group, where),
             transaction_timeout_ms=int(TRANSACTION_TIMEOUT_S * 1000),
             max_batch_size=BATCH_BYTES,
             compression_type=None if self._compression == "none" else self._compression,
         )
         source = TopicPartition(*where)
-        outlet = KafkaOutlet(producer, settings.group, source, self._clock, self._batch_bytes)
+        outlet = KafkaOutlet(producer, group, source, self._clock, self._batch_bytes)
         try:
             await outlet.start()
         except BaseException:

@@ -109,7 +109,8 @@ class ReplicatedObjects:
 
     def _away(self, number: int, error: Unreachable) -> Unreachable:
         now_s = asyncio.get_running_loop().time()
-        if self._standby.failed(number, now_s) and self._watcher is not None:
+        has_others = len(self._copies) > 1
+        if self._standby.failed(number, now_s) and has_others and self._watcher is not None:
             self._watcher.store_failed_over(self._copies[number].store)
         return error
 

@@ -35,14 +35,14 @@ def open_objects(
     cfg: config.Config, *, lazily: bool = False, watcher: Watcher | None = None
 ) -> Objects:
     """All that are configured; `lazily`: each when an object of it is asked for. `watcher` hears of
-    stores with replicas. Raises `Fatal` for settings that cannot be right.
+    stores with replicas, in a region of all. Raises `Fatal` for settings that cannot be right.
     """
     makers: dict[str, Callable[[], Objects]] = {DEFAULT: partial(_open_default, cfg.objects)}
     makers |= {name: partial(open_store, name, store) for name, store in cfg.stores.items()}
     replicas = _replicas_of(cfg)
-    if not cfg.stores:
+    if not cfg.stores and cfg.region is None:
         return makers[DEFAULT]()
-    objects = Stores(makers, replicas, watcher)
+    objects = Stores(makers, replicas, watcher, counts_all=cfg.region is not None)
     for place in places_of(cfg) if not lazily else ():
         objects.of(place.name)
     return objects
@@ -129,7 +129,8 @@ def with_clouds(cfg: config.Config) -> config.Config:
 
 class Stores:
     """The port `Objects` over several clients: each made when it is first needed. Those with
-    `replicas`, by name, are read through them.
+    `replicas`, by name, are read through them. `counts_all`: the watcher hears of all reads, not
+    only of those.
     """
 
     def __init__(
@@ -137,7 +138,10 @@ class Stores:
         makers: Mapping[str, Callable[[], Objects]],
         replicas: Mapping[str, Sequence[str]],
         watcher: Watcher | None = None,
+        *,
+        counts_all: bool = False,
     ) -> None:
+        self._counts_all = counts_all
         self._makers = makers
         self._replicas = replicas
         self._watcher = watcher
@@ -148,8 +152,8 @@ class Stores:
         objects = self._read.get(store)
         if objects is None:
             objects = self._client(store)
-            if store in self._replicas:
-                copies = [store, *self._replicas[store]]
+            if self._counts_all or store in self._replicas:
+                copies = [store, *self._replicas.get(store, ())]
                 found = [Copy(copy, self._client(copy)) for copy in copies]
                 objects = ReplicatedObjects(found, self._watcher)
             self._read[store] = objects

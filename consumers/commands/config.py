@@ -28,7 +28,7 @@ def show_config(context: Context, schema: bool) -> None:
     resolved = context.resolve()
     sections = resolved.config.sections()
     sources = {
-        f"{section}.{key}": resolved.sources.get(f"{section}.{key}", DEFAULT)
+        _name(section, key): resolved.sources.get(f"{section}.{key}", DEFAULT)
         for section, keys in sections.items()
         for key in keys
     }
@@ -57,10 +57,15 @@ def _table(shown: dict[str, dict[str, object]], sources: dict[str, str]) -> Tabl
         table.add_column(name, overflow="fold")
     for section, keys in shown.items():
         for key, value in keys.items():
-            source = sources[f"{section}.{key}"]
+            source = sources[_name(section, key)]
             style = "dim" if source == DEFAULT else ""
-            table.add_row(f"{section}.{key}", Text(_text(value), style), Text(source, style))
+            table.add_row(_name(section, key), Text(_text(value), style), Text(source, style))
     return table
+
+
+def _name(section: str, key: str) -> str:
+    """`region` is in no section."""
+    return f"{section}.{key}" if section else key
 
 
 def _text(value: object) -> str:

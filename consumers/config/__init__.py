@@ -6,6 +6,7 @@ handed plain values.
 """
 
 from consumers.config.loading import Resolved, load, resolve
+from consumers.config.regions import in_region, kafka_of
 from consumers.config.secrets import MASK, SECRET_KEYS, shown_url, url_secrets
 from consumers.config.sections import (
     MIB,
@@ -20,6 +21,7 @@ from consumers.config.sections import (
     Objects,
     Output,
     Preset,
+    Region,
     Route,
     Rows,
     Scenes,
@@ -48,6 +50,7 @@ __all__ = [
     "Objects",
     "Output",
     "Preset",
+    "Region",
     "Resolved",
     "Route",
     "Rows",
@@ -55,6 +58,8 @@ __all__ = [
     "Section",
     "Store",
     "Window",
+    "in_region",
+    "kafka_of",
     "load",
     "resolve",
     "shown_url",

@@ -32,12 +32,13 @@ _SERVER: Final = _Kind((*_HTTP, "grpc", "grpcs"), "http://localhost:8080", "http
 _MANAGEMENT: Final = _Kind(_HTTP, "http://localhost:8081", "http://{}")
 _ENDPOINT: Final = _Kind((*_HTTP, "file"), "http://localhost:9000", "http://{}")
 _STORE: Final = _Kind((), "s3://bucket", "s3://{}, gs://{} or az://{}")
-_OF_MODEL: Final = {"url": _SERVER, "management_url": _MANAGEMENT}
+_OF_MODEL: Final = {"url": _SERVER, "replicas": _SERVER, "management_url": _MANAGEMENT}
 _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
     "objects": {"endpoint_url": _ENDPOINT},
     "stores": {"url": _STORE, "endpoint_url": _ENDPOINT},
     "model": _OF_MODEL,
     "models": _OF_MODEL,
+    "regions": {"models": _SERVER},
 }
 
 
@@ -45,9 +46,11 @@ def wrong_addresses(cfg: Config) -> Iterator[tuple[str, str, str]]:
     """The section and key of each, and what is wrong with its value, in words."""
     for section, keys in sections_of(msgspec.to_builtins(cfg)).items():
         for key, kind in _KINDS.get(re.split(r"[.\[]", section)[0], {}).items():
-            said = None if keys[key] is None else _wrong(keys[key], kind)
-            if said is not None:
-                yield section, key, said
+            values = keys[key] if isinstance(keys[key], list) else [keys[key]]
+            for value in values:
+                said = None if value is None else _wrong(value, kind)
+                if said is not None:
+                    yield section, key, said
 
 
 def _wrong(value: str, kind: _Kind) -> str | None:

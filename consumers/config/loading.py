@@ -14,10 +14,12 @@ from typing import Any, NamedTuple, get_type_hints
 import msgspec
 
 from consumers.config.addresses import wrong_addresses
-from consumers.config.sections import Section
-from consumers.config.whole import NAMED, SECTIONS, TABLES, Config, sections_of
+from consumers.config.regions import in_region
+from consumers.config.sections import Place, Section
+from consumers.config.whole import NAMED, SECTIONS, SHARING, TABLES, Config, sections_of
 from consumers.variables import check_key, choices, usage, variables
 
+REGION = "PENSTOCK_REGION"
 AWS_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
@@ -41,18 +43,26 @@ def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> 
 def resolve(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Resolved:
     """As `load`, and where it all comes from."""
     tree = _read(path) if path else {}
+    shared = {section: _taken_out(tree, section) for section in SHARING}
     sources = {
         f"{name}.{key}": f"{path}" for name, keys in sections_of(tree).items() for key in keys
     }
     overridden = {}
     environ = os.environ if environ is None else environ
-    for name, section, key, value in variables(environ, SECTIONS, NAMED):
+    if environ.get(REGION):
+        tree["region"], sources[".region"] = environ[REGION], REGION
+    for name, section, key, value in variables(environ, SECTIONS, NAMED, SHARING):
+        if section in SHARING:
+            shared[section][key] = value
+            continue
         keys = _table_of(tree, section)
         if key in keys and keys[key] != value:
             overridden[f"{section}.{key}"] = name
         keys[key] = value
         sources[f"{section}.{key}"] = name
     _take_aws_endpoint(tree, sources, environ)
+    for section, keys in shared.items():
+        _share(tree.get(section, {}), keys)
     for section, keys in sections_of(tree).items():
         try:
             msgspec.convert(keys, _kind_of(section))
@@ -63,7 +73,26 @@ def resolve(path: Path | None = None, environ: Mapping[str, str] | None = None) 
     for section, key, wrong in wrong_addresses(cfg):
         said = f"{_label(section, shown.get(section, {}))}{key} {wrong}"
         raise usage(f"{sources.get(f'{section}.{key}', 'configuration')}: {said}")
-    return Resolved(cfg, sources, overridden)
+    here = in_region(cfg)
+    before, after = cfg.sections(), here.sections()
+    for section in ("kafka", "model"):
+        changed = [key for key in after[section] if after[section][key] != before[section][key]]
+        sources |= {f"{section}.{key}": f"regions.{cfg.region}" for key in changed}
+    return Resolved(here, sources, overridden)
+
+
+def _taken_out(tree: dict[str, Any], section: str) -> dict[str, Any]:
+    """What stands in the section itself, beside its tables."""
+    keys = tree.get(section, {})
+    return {key: keys.pop(key) for key in list(keys) if not isinstance(keys[key], dict)}
+
+
+def _share(tables: dict[str, Any], shared: Mapping[str, Any]) -> None:
+    """A list of all regions is the order for each of them: nobody falls back on itself."""
+    for name, keys in tables.items():
+        for key, value in shared.items():
+            is_list = isinstance(value, list)
+            keys.setdefault(key, [one for one in value if one != name] if is_list else value)
 
 
 def _table_of(tree: dict[str, Any], section: str) -> dict[str, Any]:
@@ -86,12 +115,16 @@ def _take_aws_endpoint(
 
 def _kind_of(section: str) -> type[Section]:
     """`stores.NAME` and `models[1]` are of the kind of `stores` and `models`."""
+    if not section:
+        return Place
     of_its_own = re.split(r"[.\[]", section, maxsplit=1)[0]
     return (SECTIONS | NAMED | TABLES)[of_its_own]
 
 
 def _label(section: str, keys: Mapping[str, Any]) -> str:
     """What stands before a key: of `[[models]]` the model's name, else its number."""
+    if not section:
+        return ""
     table, bracket, number = section.partition("[")
     if not bracket:
         return f"{section}."
@@ -125,6 +158,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise usage(f"configuration file {path}: {error}") from None
     where = f"configuration file {path}"
     for section, keys in tree.items():
+        if section == "region":
+            continue
         if section in TABLES:
             _check_tables(section, keys, where)
             continue
@@ -132,6 +167,9 @@ def _read(path: Path) -> dict[str, Any]:
             _check_table(section, keys, where)
         if section in NAMED:
             for name, inner in keys.items():
+                if section in SHARING and not isinstance(inner, dict):
+                    check_key(section, name, NAMED, where=where)
+                    continue
                 _check_table(f"{section}.{name}", inner, where)
                 for key in inner:
                     check_key(section, key, NAMED, where=where, label=f"{section}.{name}.")

@@ -12,7 +12,7 @@ SECRET_KEYS = frozenset({"sasl_password", "key", "secret", "token"})
 # Addresses may carry credentials: `http://user:password@host/?token=...`.
 URL_KEYS = frozenset({"url", "endpoint_url", "management_url"})
 # Of a model addresses, of a store names, which hold none.
-URL_LIST_KEYS = frozenset({"replicas"})
+URL_LIST_KEYS = frozenset({"replicas", "models"})
 MASK = "********"
 # Options of other people's libraries are secret by their names.
 _SECRET_OPTION = re.compile(r"pass|secret|token|key|cred|auth|sas", re.IGNORECASE)

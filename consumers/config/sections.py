@@ -82,6 +82,26 @@ class Store(Access, frozen=True, kw_only=True):
     options: dict[str, Any] = field(default_factory=dict)
 
 
+class Place(Section, frozen=True):
+    """What stands above all sections."""
+
+    region: str | None = None
+
+
+class Region(Section, frozen=True):
+    """What is near to the workers of a region. None: what the other sections say."""
+
+    topics: Annotated[list[str], Meta(min_length=1)] | None = None
+    stores: Annotated[list[str], Meta(min_length=1)] | None = None
+    models: Annotated[list[str], Meta(min_length=1)] | None = None
+    # Regions that this one helps, and whose model servers it asks when its own are away.
+    fallback: list[str] = field(default_factory=list)
+    # A second of 1,000 references/s: more than a region that is well ever has for long.
+    help_lag: Positive = 1_000
+    # Above the 8 s in which a group notices a dead member, so that a restart calls nobody.
+    help_after_ms: Positive = 10_000
+
+
 class Objects(Access, frozen=True):
     allow: list[str] | None = None
     pin: bool = True

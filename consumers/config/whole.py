@@ -25,6 +25,7 @@ from consumers.config.sections import (
     NamedModel,
     Objects,
     Output,
+    Region,
     Route,
     Rows,
     Scenes,
@@ -36,8 +37,9 @@ from consumers.variables import usage
 
 
 class Config(Section, frozen=True):
-    """The whole of it; `load` is how to get one."""
+    """The whole of it; `load` is how to get one. `region`: where this worker is."""
 
+    region: str | None = None
     kafka: Kafka = field(default_factory=Kafka)
     objects: Objects = field(default_factory=Objects)
     stores: dict[str, Store] = field(default_factory=dict)
@@ -52,11 +54,23 @@ class Config(Section, frozen=True):
     log: Log = field(default_factory=Log)
     models: list[NamedModel] = field(default_factory=list)
     routes: list[Route] = field(default_factory=list)
+    regions: dict[str, Region] = field(default_factory=dict)
+
+    @property
+    def helped(self) -> list[str]:
+        """The regions that this worker helps, in their order."""
+        return self.regions[self.region].fallback if self.region is not None else []
 
     @property
     def topics(self) -> tuple[str, ...]:
         """The input topics that are named, the output and the dead-letter topic."""
-        return *self.kafka.inputs, self.output.topic, self.output.dead_letter_topic
+        return *self.all_inputs, self.output.topic, self.output.dead_letter_topic
+
+    @property
+    def all_inputs(self) -> list[str]:
+        """Those of the regions that are helped, too."""
+        helped = [topic for name in self.helped for topic in self.regions[name].topics or ()]
+        return [*self.kafka.inputs, *helped]
 
     def of_input(self, topic: str) -> "Config":
         """As if this were the only input."""
@@ -120,20 +134,24 @@ class Config(Section, frozen=True):
 
 
 # Sections of which there may be several, each with a name of its own: `[stores.NAME]`.
-NAMED: dict[str, type[Section]] = {"stores": Store}
+NAMED: dict[str, type[Section]] = {"stores": Store, "regions": Region}
+# Of these a key may stand in the section itself: then it holds for all that do not say otherwise.
+SHARING = frozenset({"regions"})
 # Arrays of tables, `[[models]]`, which no variable sets.
 TABLES: dict[str, type[Section]] = {"models": NamedModel, "routes": Route}
 SECTIONS: dict[str, type[Section]] = {
     name: kind
     for name, kind in get_type_hints(Config).items()
-    if name not in NAMED and name not in TABLES
+    if name not in NAMED and name not in TABLES and name != "region"
 }
 
 
 def sections_of(plain: dict[str, Any]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for section, keys in plain.items():
-        if section in NAMED:
+        if section == "region":
+            found[""] = {section: keys}
+        elif section in NAMED:
             found |= {f"{section}.{one}": keys[one] for one in keys}
         elif section in TABLES:
             found |= {f"{section}[{number}]": one for number, one in enumerate(keys, 1)}

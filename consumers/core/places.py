@@ -8,7 +8,7 @@ Owner: the intake.
 
 import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
@@ -40,7 +40,10 @@ class _Rule(NamedTuple):
 class Places:
     """`of` names the store of an object."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[Place], near: Collection[str] | None = None) -> None:
+        """`near`: names of those that come before all others; None: there is no difference."""
+        self._beyond = None if near is None else Places(places)
+        places = [place for place in places if near is None or place.name in near]
         self._names = {place.name for place in places}
         self._routes = [
             _Rule(place.name, _compiled(route)) for place in places for route in place.routes
@@ -57,6 +60,14 @@ class Places:
 
     def of(self, store: str | None, bucket: str, key: str) -> str:
         """`store` is a name, a scheme, or `scheme@account`. Raises `Poison`."""
+        try:
+            return self._of(store, bucket, key)
+        except Poison:
+            if self._beyond is None:
+                raise
+        return self._beyond.of(store, bucket, key)
+
+    def _of(self, store: str | None, bucket: str, key: str) -> str:
         if store is None:
             if self._is_plain:
                 return DEFAULT

@@ -38,6 +38,14 @@ function worker(status) {
     card("the model", ...health(model)),
     card("rejected", count(status.counters.rejected), status.counters.rejected ? "bad" : ""),
     budget);
+  const region = status.region;
+  if (region) {
+    const local = rate(100 * region.local_share) + " %";
+    cards.append(card("local reads, region " + region.name, local,
+      region.local_share < 1 ? "bad" : "good"));
+    const fails = Object.values(region.failovers).reduce((a, b) => a + b, 0);
+    cards.append(card("fail-overs", count(fails), fails ? "bad" : ""));
+  }
   parts.push(cards);
   if (status.models) parts.push(table(
     ["model", "state", "calls", "answered", "others", "rows", "rows waiting"],
@@ -46,6 +54,10 @@ function worker(status) {
       return [one.name, make("td", ...health(one)), one.window.calls + " of " + one.calls_allowed,
         count(good), count(all - good), count(one.rows), count(one.window.rows)];
     })));
+  if (region) for (const [name, one] of Object.entries(region.others))
+    parts.push(make("p", "region " + name + ": " +
+      (one.lag === null ? "nobody knows" : count(one.lag) + " behind, workers of its own: " +
+      count(one.workers)) + (one.helped ? "; it is helped" : ""), one.helped ? "note" : "dim"));
   const codes = Object.entries(status.rejected);
   if (codes.length) parts.push(make("p", "rejected: " +
     codes.map(([code, n]) => code + " " + count(n)).join(", "), "dim"));

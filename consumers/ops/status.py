@@ -96,6 +96,7 @@ class Status:
                 "calls_allowed": pipeline.wiring.main.calls.allowed,
             },
             **self._models(),
+            **self._region(),
             "outages": self._outages(),
             "counters": totals,
             "rejected": self._rejected(),
@@ -134,6 +135,30 @@ class Status:
                 if sample.name == metric:
                     found[sample.labels["model"]][sample.labels.get(label, "")] = sample.value
         return found
+
+    def _region(self) -> dict[str, Any]:
+        """Where the worker is in one: what came from where, and whom it helps."""
+        telemetry, assist = self._telemetry, self._pipeline.wiring.assist
+        if telemetry.region is None:
+            return {}
+        standings = assist.standings if assist is not None else {}
+        helped = assist.helped if assist is not None else []
+        return {
+            "region": {
+                "name": telemetry.region,
+                "local_share": round(telemetry.local_share(), 4),
+                "bytes": dict(telemetry.region_bytes),
+                "failovers": telemetry.failovers(),
+                "others": {
+                    region: {
+                        "lag": standing.lag if standing is not None else None,
+                        "workers": standing.workers if standing is not None else None,
+                        "helped": region in helped,
+                    }
+                    for region, standing in standings.items()
+                },
+            }
+        }
 
     async def _lags(self) -> Mapping[int, int]:
         try:

@@ -31,7 +31,7 @@ async def check_topics(cfg: config.Config, sink: Sink) -> dict[str, int]:
                 exit_code=EXIT_USAGE,
             )
     found = counts[cfg.output.topic]
-    for topic in cfg.kafka.inputs:
+    for topic in cfg.all_inputs:
         if cfg.output.partitioning == "same" and found < counts[topic]:
             raise Fatal(
                 f"{cfg.output.topic} has {found} partitions, {topic} has {counts[topic]}; "

@@ -64,7 +64,8 @@ class Consume:
 class Intake:
     """A record's value becomes tickets. `allow`: globs of `bucket/key` that may be read;
     None allows all. `streams`: globs of those that are answered; of the others objects are
-    `skipped`. `routes` may be replaced at any time.
+    `skipped`. `routes` may be replaced at any time. `near`: by input topic, where a topic has
+    places of its own.
     """
 
     def __init__(
@@ -77,7 +78,9 @@ class Intake:
         routes: Routes,
         clock: Clock,
         telemetry: Telemetry,
+        near: Mapping[str, Places] | None = None,
     ) -> None:
+        self._near = near or {}
         self.routes = routes
         self._clock = clock
         self._naming = Naming(stream_from)
@@ -140,7 +143,7 @@ class Intake:
         """One for each model that is to answer."""
         ticket = Ticket(lane, record, index, stream, reference, inline)
         if reference is not None:
-            self._place(ticket, reference)
+            self._place(ticket, reference, self._near.get(lane.topic, self._places))
         if not self._knows_model(ticket) or not self.routes.is_needed:
             return [ticket]
         models = self._models_of(ticket)
@@ -156,10 +159,10 @@ class Intake:
                     one.close(ticket.failure)
         return [ticket, *others]
 
-    def _place(self, ticket: Ticket, reference: Reference) -> None:
+    def _place(self, ticket: Ticket, reference: Reference, places: Places) -> None:
         """Which store has it; or it is refused."""
         try:
-            ticket.store = self._places.of(reference.store, reference.bucket, reference.key)
+            ticket.store = places.of(reference.store, reference.bucket, reference.key)
         except Poison as error:
             ticket.close(Rejection(error.code, str(error), "consume"))
             return
