@@ -1,7 +1,7 @@
 """A region that needs help gets it, and its partitions back."""
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 import orjson
 
@@ -222,5 +222,5 @@ async def test_references_of_a_region_are_read_from_its_store() -> None:
         regions.world.announce("own.csv", csv(1))
         await until(lambda: regions.committed == 1 and regions.world.next_offset() == 1)
         pipeline.stop()
-    opened = cast(list[Location], regions.world.objects.opened)
+    opened = regions.world.objects.opened
     assert {(one.key, one.store) for one in opened} == {("us-0.csv", "us"), ("own.csv", "eu")}

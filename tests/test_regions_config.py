@@ -1,0 +1,118 @@
+"""One configuration for all regions: what it says in each of them."""
+
+from pathlib import Path
+
+import pytest
+
+from consumers import config
+from consumers.errors import EXIT_USAGE, Fatal
+from consumers.settings import for_worker
+
+TEXT = """
+[objects]
+endpoint_url = "http://eu:9000"
+
+[stores.us]
+url = "s3://"
+endpoint_url = "http://us:9000"
+
+[regions]
+fallback = ["eu", "us"]
+
+[regions.eu]
+topics = ["refs.eu"]
+stores = ["objects"]
+models = ["http://eu:8080"]
+
+[regions.us]
+topics = ["refs.us", "more.us"]
+stores = ["us"]
+models = ["http://us:8080", "http://us:8081"]
+help_lag = 7
+"""
+
+
+def resolved(tmp_path: Path, region: str | None, **environ: str) -> config.Resolved:
+    path = tmp_path / "penstock.toml"
+    path.write_text(TEXT)
+    if region is not None:
+        environ["PENSTOCK_REGION"] = region
+    return config.resolve(path, environ)
+
+
+def settings_of(cfg: config.Config) -> object:
+    return for_worker(cfg, None, input_partitions=1, output_partitions=1, dead_letter_partitions=1)
+
+
+def test_a_worker_reads_its_own_topics_in_a_group_of_its_region(tmp_path: Path) -> None:
+    eu = resolved(tmp_path, "eu").config.kafka
+    us = resolved(tmp_path, "us").config.kafka
+    assert (eu.inputs, eu.group) == (["refs.eu"], "penstock-eu")
+    assert (us.inputs, us.group) == (["refs.us", "more.us"], "penstock-us")
+
+
+def test_who_helps_is_a_member_of_the_same_group(tmp_path: Path) -> None:
+    eu, us = (resolved(tmp_path, region).config for region in ("eu", "us"))
+    assert config.kafka_of(eu, "us") == us.kafka
+    assert config.kafka_of(us, "eu") == eu.kafka
+
+
+def test_model_servers_of_the_region_come_first_and_then_those_of_others(tmp_path: Path) -> None:
+    model = resolved(tmp_path, "us").config.model
+    assert model.url == "http://us:8080"
+    assert model.replicas == ["http://us:8081", "http://eu:8080"]
+
+
+def test_what_stands_for_all_regions_may_be_said_otherwise_for_one(tmp_path: Path) -> None:
+    cfg = resolved(tmp_path, "eu", PENSTOCK_REGIONS__HELP_LAG="5").config
+    assert {name: one.help_lag for name, one in cfg.regions.items()} == {"eu": 5, "us": 7}
+    assert {name: one.fallback for name, one in cfg.regions.items()} == {
+        "eu": ["us"],
+        "us": ["eu"],
+    }
+
+
+def test_where_a_key_of_the_region_comes_from_is_said(tmp_path: Path) -> None:
+    found = resolved(tmp_path, "eu")
+    assert found.sources["kafka.group"] == found.sources["model.url"] == "regions.eu"
+    assert found.sources[".region"] == "PENSTOCK_REGION"
+
+
+def test_references_of_a_region_are_looked_for_in_its_own_store_first(tmp_path: Path) -> None:
+    settings = for_worker(
+        resolved(tmp_path, "eu").config,
+        None,
+        input_partitions=1,
+        output_partitions=1,
+        dead_letter_partitions=1,
+    )
+    assert settings.places.of(None, "b", "k") == "objects"
+    assert settings.places.of("us", "b", "k") == "us", "a reference may say otherwise"
+    assert settings.near["refs.us"].of(None, "b", "k") == "us"
+    assert settings.helping["us"].lag == 7
+
+
+def test_a_worker_is_in_one_of_the_regions(tmp_path: Path) -> None:
+    with pytest.raises(Fatal, match="set region, one of eu, us"):
+        settings_of(resolved(tmp_path, None).config)
+    with pytest.raises(Fatal, match=r"no \[regions.as\]"):
+        resolved(tmp_path, "as")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("EU__FALLBACK", "ap", "no other region ap"),
+        ("EU__STORES", "ue", "no store ue; did you mean us"),
+        ("US__TOPICS", "refs.eu", "refs.eu is that of regions.eu already"),
+        ("US__TOPICS", "", "regions.us.topics: eu helps there"),
+        ("EU__MODELS", "eu:8080", "has no scheme"),
+        ("FALBACK", "us", "did you mean fallback"),
+    ],
+)
+def test_regions_that_do_not_fit_together_are_refused(
+    tmp_path: Path, name: str, value: str, said: str
+) -> None:
+    with pytest.raises(Fatal, match=said) as caught:
+        resolved(tmp_path, "eu", **{f"PENSTOCK_REGIONS__{name}": value})
+    assert caught.value.exit_code == EXIT_USAGE
