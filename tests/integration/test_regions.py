@@ -1,7 +1,5 @@
 """Two regions, each with a MinIO: one is killed under load, and comes back."""
 
-import os
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,45 +9,12 @@ import botocore.session
 import pytest
 import pytest_asyncio
 
-from realstack import layout, processes
-from realstack.errors import NotReady
-from realstack.minio import Minio
-from realstack.processes import Process
 from tests.support.job import Job
 from tests.support.loads import Load
+from tests.support.own_minio import OwnMinio
 from tests.support.services import Services, stack_status
 from tests.support.waiting import until
 from tests.support.worker import Worker, running_worker
-
-
-class OwnMinio:
-    """A MinIO of the test's own, which it may kill and start again with its data."""
-
-    def __init__(self, folder: Path, kafka: str) -> None:
-        self._folder = folder
-        self._ports = {**layout.free_ports(["minio"]), "kafka": int(kafka.rpartition(":")[2])}
-        self._process: Process | None = None
-        self.url = f"http://127.0.0.1:{self._ports['minio']}"
-
-    async def start(self) -> None:
-        launch = Minio().configure(self._folder, self._ports)
-        log = self._folder / "log"
-        self._process = processes.start(launch.argv, log=log, cwd=self._folder, env=launch.env)
-
-        async def answers() -> bool:
-            try:
-                Minio().probe(self._ports)
-            except NotReady:
-                return False
-            return True
-
-        await until(answers, lambda: processes.tail(log))
-
-    def kill(self) -> None:
-        if self._process is not None and self._process.running:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            while self._process.running:
-                pass
 
 
 @pytest.fixture(scope="module")

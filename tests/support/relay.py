@@ -1,6 +1,7 @@
 """A port in front of a service: closed at first, then mute, rude, or open.
 
-Rule: it changes nothing of what passes, and counts who came and how much was given to them.
+Rule: it changes nothing of what passes, and counts who came and how much was given to them. With a
+delay each piece arrives so much later, in either direction.
 """
 
 import asyncio
@@ -18,7 +19,8 @@ CHUNK_BYTES = 1 << 16
 class Relay:
     """Made by `relay_to`; `address` is what a worker gets."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, delay_s: float = 0.0) -> None:
+        self._delay_s = delay_s
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.came = 0
@@ -61,8 +63,8 @@ class Relay:
         self._writers.add(there)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_pipe(reader, there))
-                tasks.create_task(_pipe(there_reader, writer, self._count))
+                tasks.create_task(_pipe(reader, there, self._delay_s))
+                tasks.create_task(_pipe(there_reader, writer, self._delay_s, self._count))
         finally:
             self._writers.discard(there)
             there.transport.abort()
@@ -74,20 +76,28 @@ class Relay:
 async def _pipe(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
+    delay_s: float,
     count: Callable[[bytes], None] = lambda chunk: None,
 ) -> None:
+    loop = asyncio.get_running_loop()
     with suppress(OSError):
         while chunk := await reader.read(CHUNK_BYTES):
             count(chunk)
-            writer.write(chunk)
-            await writer.drain()
-    writer.transport.abort()
+            if delay_s:
+                loop.call_later(delay_s, writer.write, chunk)
+            else:
+                writer.write(chunk)
+                await writer.drain()
+    if delay_s:
+        loop.call_later(delay_s, writer.transport.abort)
+    else:
+        writer.transport.abort()
 
 
 @asynccontextmanager
-async def relay_to(target: str) -> AsyncIterator[Relay]:
+async def relay_to(target: str, delay_s: float = 0.0) -> AsyncIterator[Relay]:
     """Nobody listens on its port yet. `target` is a host and a port."""
-    relay = Relay(target)
+    relay = Relay(target, delay_s)
     try:
         yield relay
     finally:

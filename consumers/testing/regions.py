@@ -1,0 +1,301 @@
+"""Three regions from one seed: one is cut off, comes back, and three promises are checked.
+
+    answered   every reference of every region is answered by the true prediction of each row
+    in order   within a partition no row comes before one that stands before it in the input
+    local      until something happens every byte is read in its own region; a region that is cut
+               off for long is helped, and when all is well again nobody helps any more
+
+Rule: one seed, one history. Workers are the real pipelines, with the real choice among stores,
+model servers and groups; only the services are in memory. Owner: the test that simulates.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple, TypeVar
+
+import orjson
+
+from consumers.adapters.memory_kafka import MemorySink
+from consumers.adapters.model_replicas import Endpoint, ReplicatedModel
+from consumers.adapters.objects_replicas import PATIENCE_S
+from consumers.adapters.regions import RegionalSource
+from consumers.adapters.stores import Stores
+from consumers.core.line_stop import NO_LIMITS
+from consumers.core.places import Place, Places
+from consumers.core.records import Labels, same_partition
+from consumers.core.regions import HelpTerms, Standing
+from consumers.core.window import WindowLimits
+from consumers.errors import Unreachable
+from consumers.formats.base import RowOptions
+from consumers.pipeline import Pipeline
+from consumers.ports import Adapters, Objects
+from consumers.telemetry import Telemetry
+from consumers.testing.history import History
+from consumers.testing.regions_group import NAMES, PARTITIONS, TOPIC, Member, Region
+from consumers.testing.virtual_time import VirtualClock, VirtualTimeLoop
+from consumers.wiring import Settings, Wiring
+
+TERMS = HelpTerms(lag=6, after_s=3.0)
+# A session, the two looks and the time for which it must be so; and the joining.
+HELPED_WITHIN_S = 30.0
+CALM_S = 300.0
+BUCKET, OUTPUT = "b", "predictions"
+
+T = TypeVar("T")
+
+
+class Report(NamedTuple):
+    """`counts`: `help`, `cut off`, `killed`. `digest` is equal for equal histories."""
+
+    rows: int
+    repeated: int
+    counts: dict[str, int]
+    digest: str
+
+
+def simulate_regions(seed: int) -> Report:
+    """Raises `Violation` with the seed and the history when a promise is broken."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(_World(seed).live())
+
+
+async def _inline(decode: Callable[[bytes], T], data: bytes) -> T:
+    """Decoding without threads, for virtual time."""
+    return decode(data)
+
+
+class _Worker:
+    """A real pipeline of one region, with all that it reaches."""
+
+    def __init__(self, name: str, home: Region, world: "_World") -> None:
+        self.name, self.home = name, home
+        self.members: list[Member] = []
+        self._world = world
+        self.telemetry = Telemetry()
+        self.telemetry.in_region(home.name, {one: one for one in NAMES})
+        others = [one for one in world.regions.values() if one is not home]
+        source = RegionalSource(
+            self._member(home.name),
+            self._member,
+            {f"{TOPIC}{one.name}": one.name for one in others},
+            self._look,
+        )
+        endpoints = [Endpoint(one.name, one.model) for one in (home, *others)]
+        adapters = Adapters(
+            source,
+            _stores(world, self.telemetry),
+            ReplicatedModel(endpoints, PATIENCE_S, self.telemetry),
+            world.sink,
+            world.clock,
+            neighbours=source,
+        )
+        settings = _settings(home.name, [one.name for one in others])
+        wiring = Wiring(
+            settings, adapters, self.telemetry, offload=_inline, jitter=world.random.random
+        )
+        self.pipeline = Pipeline(wiring)
+        self.task = world.tasks.create_task(self.pipeline.run())
+
+    def _member(self, region: str) -> Member:
+        is_helping = region != self.home.name
+        if is_helping:
+            self._world.history.note("help", f"{self.name} {region}")
+        home = self._world.regions[region]
+        self.members.append(Member(self.name, home, self._world.tasks, is_helping=is_helping))
+        return self.members[-1]
+
+    async def _look(self, region: str | None) -> Standing:
+        await asyncio.sleep(0.01)
+        if self._world.random.random() < 0.05:
+            raise Unreachable("nobody answered")
+        return self._world.regions[region or self.home.name].standing
+
+    @property
+    def is_helping(self) -> bool:
+        assist = self.pipeline.wiring.assist
+        return assist is not None and bool(assist.helped)
+
+    def kill(self) -> None:
+        self._world.history.note("killed", self.name)
+        for member in self.members:
+            member.die()
+        self.task.cancel()
+
+
+class _World:
+    def __init__(self, seed: int) -> None:
+        self.random = Random(f"{seed}/regions")
+        self.history = History(seed)
+        self.clock = VirtualClock()
+        self.sink = MemorySink(partitions=PARTITIONS)
+        self.regions = {
+            name: Region(name, number, Random(f"{seed}/{name}"), self.history)
+            for number, name in enumerate(NAMES)
+        }
+        self.tasks = asyncio.TaskGroup()
+        self._workers: list[_Worker] = []
+        self._asked: dict[tuple[str, int], list[list[int]]] = defaultdict(list)
+        self._hired = self._announced = 0
+        self._is_untouched = True
+
+    async def live(self) -> Report:
+        async with self.tasks:
+            coordinating = [
+                self.tasks.create_task(one.group.coordinate()) for one in self.regions.values()
+            ]
+            for region in self.regions.values():
+                for _ in range(self.random.randint(1, 2)):
+                    self._hire(region)
+            announcing = self.tasks.create_task(self._announce_forever())
+            await self._storm()
+            announcing.cancel()
+            await self._calm()
+            for worker in self._workers:
+                worker.pipeline.stop()
+            await asyncio.wait([worker.task for worker in self._workers])
+            for task in coordinating:
+                task.cancel()
+        return self._judged()
+
+    def _hire(self, region: Region) -> None:
+        self._hired += 1
+        self._workers.append(_Worker(f"{region.name}-{self._hired}", region, self))
+
+    async def _announce_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self.random.expovariate(2.0))
+            region = self.random.choice(list(self.regions.values()))
+            self._announced += 1
+            key, rows = f"{self._announced}.csv", self.random.randint(1, 5)
+            data = b"".join(b"%d,%d\n" % (self._announced, row) for row in range(rows))
+            region.objects.put(BUCKET, key, data)
+            # A replica has it at once, or some time later.
+            late_s = self.random.choice((0.0, 0.0, 10.0 * self.random.random()))
+            for other in self.regions.values():
+                if other is not region:
+                    asyncio.get_running_loop().call_later(
+                        late_s, other.objects.put, BUCKET, key, data
+                    )
+            number = self.random.randrange(PARTITIONS)
+            value = orjson.dumps({"bucket": BUCKET, "key": key, "stream": region.name})
+            region.topic.append(number, None, value, 0)
+            self._asked[region.name, number].append([self._announced + row for row in range(rows)])
+
+    async def _storm(self) -> None:
+        """Something is cut off, at least once; workers die besides."""
+        await asyncio.sleep(5.0 + 10.0 * self.random.random())
+        if any(worker.telemetry.local_share() < 1.0 for worker in self._workers):
+            self.history.broken("bytes left their region while all was well")
+        for _ in range(self.random.randint(1, 2)):
+            await self._cut_off(self.random.choice(list(self.regions.values())))
+            for _ in range(self.random.randint(0, 2)):
+                await asyncio.sleep(20.0 * self.random.random())
+                victim = self.random.choice(self._workers)
+                self._kill(victim)
+                await asyncio.sleep(12.0 * self.random.random())
+                self._hire(victim.home)
+
+    async def _cut_off(self, region: Region) -> None:
+        """With its workers, or only its store and its model."""
+        is_silent, with_workers = self.random.random() < 0.5, self.random.random() < 0.7
+        self.history.note("cut off", f"{region.name} {is_silent=} {with_workers=}")
+        region.cut_off(is_silent=is_silent)
+        theirs = [worker for worker in self._workers if worker.home is region and with_workers]
+        for worker in theirs:
+            self._kill(worker)
+        began_s = self.clock.now()
+        await asyncio.sleep(self.random.uniform(5.0, 90.0))
+        is_helped = any(one in region.group and one.is_helping for one in region.members)
+        if theirs and self.clock.now() - began_s > HELPED_WITHIN_S and not is_helped:
+            self.history.broken(f"nobody helps {region.name}, which has no workers")
+        region.come_back()
+        self.history.note("back", region.name)
+        for _ in theirs:
+            self._hire(region)
+
+    def _kill(self, worker: _Worker) -> None:
+        self._workers.remove(worker)
+        worker.kill()
+
+    async def _calm(self) -> None:
+        """All is well: what is owed is answered, and whoever helped goes home."""
+        promises: dict[str, Callable[[], bool]] = {
+            "not all is answered": lambda: not any(one.lag for one in self.regions.values()),
+            "somebody helps for ever": lambda: not any(one.is_helping for one in self._workers),
+        }
+        for promise, is_kept in promises.items():
+            until_s = self.clock.now() + CALM_S
+            while not is_kept():
+                if self.clock.now() > until_s:
+                    raise self.history.broken(promise)
+                await asyncio.sleep(0.5)
+
+    def _judged(self) -> Report:
+        found: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+        for records in self.sink.topics[OUTPUT].values():
+            for _, value in records:
+                record = orjson.loads(value)
+                source, row = record["source"], record["row"]
+                name, number = source["topic"].removeprefix(TOPIC), source["partition"]
+                found[name, number].append((source["offset"], row))
+                objects = self._asked[name, number]
+                true = None if row is None else objects[source["offset"]][row]
+                if row is None or record["prediction"] != {"sum": true}:
+                    raise self.history.broken(f"{record} instead of {true}")
+        rows = 0
+        for where, objects in self._asked.items():
+            wanted = [(at, row) for at, one in enumerate(objects) for row in range(len(one))]
+            first_of_each = list(dict.fromkeys(found[where]))
+            if first_of_each != wanted:
+                self.history.broken(f"{where}: {first_of_each} instead of {wanted}")
+            rows += len(wanted)
+        if self.history.failure is not None:
+            raise self.history.failure
+        total = sum(map(len, found.values()))
+        return Report(rows, total - rows, dict(self.history.counts), self.history.digest())
+
+
+def _stores(world: _World, telemetry: Telemetry) -> Stores:
+    """Each region's, with the others as its replicas."""
+
+    def of(name: str) -> Callable[[], Objects]:
+        return lambda: world.regions[name].objects
+
+    return Stores(
+        {name: of(name) for name in NAMES},
+        {name: [other for other in NAMES if other != name] for name in NAMES},
+        telemetry,
+    )
+
+
+def _settings(home: str, others: list[str]) -> Settings:
+    places = [Place(name, "s3") for name in NAMES]
+    return Settings(
+        labels=Labels(f"{TOPIC}{home}", OUTPUT, "rows", None, markers=True),
+        partition_of=same_partition,
+        dead_letter_topic=f"{OUTPUT}.dlq",
+        dead_letter_partitions=PARTITIONS,
+        rows=RowOptions(),
+        window=WindowLimits(max_rows=16, max_bytes=1 << 20, max_wait_s=0.01),
+        target_p99_s=None,
+        fetchers=1,
+        callers=2,
+        buffer_bytes=1 << 20,
+        in_flight_objects=16,
+        object_bytes=None,
+        pin=True,
+        wait_for_object_s=0.0,
+        commit_interval_s=0.2,
+        drain_s=5.0,
+        patience_s=None,
+        line=NO_LIMITS,
+        input_partitions=PARTITIONS,
+        broker_patience_s=120.0,
+        stall_s=None,
+        places=Places(places, [home]),
+        near={f"{TOPIC}{name}": Places(places, [name]) for name in others},
+        helping=dict.fromkeys(others, TERMS),
+        more_fetchers=dict.fromkeys(NAMES, 4),
+    )

@@ -1,0 +1,134 @@
+"""Two regions: the stack is one, a MinIO and a model server of our own the other; delay between.
+
+Rule: what crosses from one region to the other passes a relay, which delays and counts it; what
+stays in its region passes none. Owner: the run.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import botocore.session
+
+from tests.support.own_minio import OwnMinio
+from tests.support.relay import Relay, relay_to
+from tests.support.services import Services, Topics
+from tests.support.worker import environment, free_port
+
+HELP_AFTER_MS = 3_000
+HELP_LAG = 200
+READY_S = 30.0
+
+
+class OwnModel:
+    """An embedded model server on a port that it keeps."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "consumers.embedded.model_server", "--port", str(self.port)),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert self._process.stdout is not None
+        async with asyncio.timeout(READY_S):
+            await self._process.stdout.readline()
+
+    async def kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            os.kill(self._process.pid, signal.SIGKILL)
+            await self._process.wait()
+
+
+@dataclass(frozen=True)
+class Place:
+    """`far` has the relays by who passes them: `eu` is on its way to the services of `us`."""
+
+    services: Services
+    minio: OwnMinio
+    model: OwnModel
+    far: dict[str, list[Relay]]
+    topics: dict[str, Topics]
+    group: str
+
+    def environ(self, region: str, **changes: object) -> dict[str, str]:
+        store, model = (f"http://{relay.address}" for relay in self.far[region])
+        stores = {"eu": self.minio.url, "us": self.services.endpoint_url}
+        models = {"eu": self.model.url, "us": self.services.model_url}
+        other = "us" if region == "eu" else "eu"
+        stores[other], models[other] = store, model
+        settings: dict[str, object] = {
+            "REGION": region,
+            "REGIONS__FALLBACK": "eu,us",
+            "REGIONS__HELP_LAG": HELP_LAG,
+            "REGIONS__HELP_AFTER_MS": HELP_AFTER_MS,
+            "MODEL__REQUEST": "float32",
+        }
+        for name in ("eu", "us"):
+            settings |= {
+                f"STORES__{name.upper()}__URL": "s3://",
+                f"STORES__{name.upper()}__ENDPOINT_URL": stores[name],
+                f"STORES__{name.upper()}__KEY": self.services.key,
+                f"STORES__{name.upper()}__SECRET": self.services.secret,
+                f"STORES__{name.upper()}__REGION": self.services.region,
+                f"STORES__{name.upper()}__REPLICAS": "us" if name == "eu" else "eu",
+                f"REGIONS__{name.upper()}__TOPICS": self.topics[name].input,
+                f"REGIONS__{name.upper()}__STORES": name,
+                f"REGIONS__{name.upper()}__MODELS": models[name],
+            }
+        return environment(self.services, self.topics["eu"], self.group, **settings, **changes)
+
+    def crossed_bytes(self) -> int:
+        """Of objects and answers, in either direction."""
+        return sum(relay.given_bytes for relays in self.far.values() for relay in relays)
+
+    def s3(self, region: str) -> Any:
+        url = self.minio.url if region == "eu" else self.services.endpoint_url
+        return botocore.session.get_session().create_client(
+            "s3",
+            endpoint_url=url,
+            region_name=self.services.region,
+            aws_access_key_id=self.services.key,
+            aws_secret_access_key=self.services.secret,
+        )
+
+
+@asynccontextmanager
+async def placed(
+    services: Services, topics: dict[str, Topics], group: str, folder: Path, delay_s: float
+) -> AsyncIterator[Place]:
+    """Both regions are up."""
+    minio, model = OwnMinio(folder, services.bootstrap_servers), OwnModel()
+    async with AsyncExitStack() as stack:
+        stack.callback(minio.kill)
+        stack.push_async_callback(model.kill)
+        await minio.start()
+        await model.start()
+        far: dict[str, list[Relay]] = {}
+        for region, urls in {
+            "eu": [services.endpoint_url, services.model_url],
+            "us": [minio.url, model.url],
+        }.items():
+            far[region] = []
+            for url in urls:
+                target = url.partition("://")[2]
+                relay = await stack.enter_async_context(relay_to(target, delay_s))
+                await relay.listen()
+                far[region].append(relay)
+        yield Place(services, minio, model, far, topics, group)
+
+
+async def status_of(url: str) -> dict[str, Any]:
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/api/status") as answer:
+        found: dict[str, Any] = await answer.json()
+        return found

@@ -1,0 +1,18 @@
+"""Three regions, of which one is cut off: nothing lost, order kept, and the bytes stay near."""
+
+from collections import Counter
+
+from consumers.testing.regions import simulate_regions
+
+SEEDS = 12
+
+
+def test_a_region_that_is_cut_off_costs_no_row_and_no_order() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        counts.update(simulate_regions(seed).counts)
+    assert min(counts["cut off"], counts["killed"], counts["help"]) >= SEEDS
+
+
+def test_a_seed_is_one_history() -> None:
+    assert simulate_regions(0).digest == simulate_regions(0).digest
