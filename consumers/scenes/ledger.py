@@ -18,7 +18,7 @@ from consumers.scenes.changelog import CLAIM_KEY, Replay, Turn
 from consumers.scenes.picture import Pictures, late
 from consumers.scenes.rules import Rules, Streams
 from consumers.scenes.site import Site
-from consumers.scenes.state import SiteState, dump, load
+from consumers.scenes.state import OtherForm, SiteState, dump, load
 from consumers.scenes.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class Ledger:
             shadowed = []
             for partition, replay in (await self._replayed()).items():
                 for name, value in replay.states.items():
-                    site = Site(name, self._rules, load(value))
+                    site = Site(name, self._rules, _loaded(name, value))
                     site.state.partition = partition
                     site.resume(self._clock.now())
                     self.sites[name] = site
@@ -235,3 +235,13 @@ def _known(offset: int) -> int:
     if offset < 0:
         raise Fatal("Kafka did not say where a record of the changelog stands; start again")
     return offset
+
+
+def _loaded(site: str, value: bytes) -> SiteState:
+    try:
+        return load(value)
+    except OtherForm as error:
+        raise Fatal(
+            f"the changelog's state of site {site} is of another version of penstock: {error}. Run "
+            "the one that wrote it, or begin anew: docs/scenes.md says how, at the changelog"
+        ) from error

@@ -1,6 +1,8 @@
 """Everything that a site remembers: what the table and its changelog hold.
 
-Rule: bounded by members x open scenes; encoding and decoding it changes nothing. Owner: the `Site`.
+Rule: bounded by members x open scenes; encoding and decoding it changes nothing. Fields are added
+at the end of a Struct, each with a default, and none is moved, renamed in its meaning or taken
+away: the versions before and after read each other then. Owner: the `Site`.
 """
 
 from typing import Literal
@@ -100,5 +102,13 @@ def dump(state: SiteState) -> bytes:
     return bytes(cramjam.lz4.compress_block(_encoder.encode(state)))
 
 
+class OtherForm(ValueError):
+    """A state that this version cannot read."""
+
+
 def load(value: bytes) -> SiteState:
-    return _decoder.decode(bytes(cramjam.lz4.decompress_block(value)))
+    """Raises `OtherForm`: half of a memory would contradict what was published by it."""
+    try:
+        return _decoder.decode(bytes(cramjam.lz4.decompress_block(value)))
+    except (msgspec.MsgspecError, cramjam.DecompressionError) as error:
+        raise OtherForm(str(error)) from error

@@ -157,6 +157,17 @@ async def test_a_decision_is_written_down_before_it_is_published() -> None:
             assert (topic, value) in load(before[-1][CLAIM_BYTES:]).outbox
 
 
+async def test_a_state_that_cannot_be_read_ends_the_worker_before_it_decides() -> None:
+    world = World()
+    await lived(world)
+    last = world.kafka.changelog[-1]
+    world.kafka.append(Out("changelog", last.key, last.value[:CLAIM_BYTES] + b"\xff" * 20, 3))
+    written = len(world.kafka.of("scenes"))
+    with pytest.raises(Fatal, match="is of another version of penstock"):
+        await world.worker()
+    assert len(world.kafka.of("scenes")) == written
+
+
 async def test_what_was_read_before_a_rebalance_is_left_to_the_new_owner() -> None:
     world = World()
     worker = await world.worker()

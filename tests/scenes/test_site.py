@@ -5,13 +5,15 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+import cramjam
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from consumers.scenes.rules import Rules
 from consumers.scenes.site import Decisions, Site
-from consumers.scenes.state import Decided, dump, load
+from consumers.scenes.state import Decided, OtherForm, dump, load
 from tests.scenes.flows import EPOCH, HOUR, arrival, flow, rules
 from tests.scenes.model import SlowSite
 from tests.scenes.near_model import SlowNear
@@ -303,6 +305,23 @@ def test_the_smallest_span_is_chosen() -> None:
     desk.tick(300)
     first, second = desk.scenes()
     assert (set(first.taken), set(second.taken)) == ({"a"}, {"a", "b"})
+
+
+def test_a_state_with_fields_of_a_later_version_is_read_and_one_of_another_form_is_refused() -> (
+    None
+):
+    desk = Desk()
+    desk.say("a", 0)
+    plain = msgspec.msgpack.decode(bytes(cramjam.lz4.decompress_block(dump(desk.site.state))))
+
+    def packed(fields: list[Any]) -> bytes:
+        return bytes(cramjam.lz4.compress_block(msgspec.msgpack.encode(fields)))
+
+    assert load(packed([*plain, "more"])) == desk.site.state
+    assert load(packed(plain[:-1])) == desk.site.state, "partition 0, as the default is"
+    for other in (packed([*plain[:3], "members"]), b"\0\0\0\1", b""):
+        with pytest.raises(OtherForm):
+            load(other)
 
 
 def test_a_pause_of_the_worker_evicts_nobody() -> None:
