@@ -44,7 +44,7 @@ class Arrivals:
         self._results = results
         self._history = history
         self._most_bytes = most_bytes
-        self._kept: WeakKeyDictionary[Life, set[int]] = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[Life, set[tuple[int, str]]] = WeakKeyDictionary()
 
     def accept(self, source: SimulatedSource, era: Era, outgoing: Outgoing) -> Accepted:
         """Records are handed over: they belong to the life that the partition has now."""
@@ -70,16 +70,19 @@ class Arrivals:
             )
 
     def _check_kept(self, source: SimulatedSource, outgoing: Outgoing) -> None:
-        """A message that is kept in its letters is kept in one of them, by each life."""
+        """A message that is kept in its letters is kept in one of them, by each life: in one of
+        those of each model.
+        """
         for value in outgoing.values:
             if b'"value_b64":"' not in value:
                 continue
-            at = orjson.loads(value)["source"]
+            letter = orjson.loads(value)
+            at, model = letter["source"], letter["model"]
             life = self._life(source, at["partition"])
             kept = self._kept.setdefault(life, set())
-            if at["offset"] in kept:
+            if (at["offset"], model) in kept:
                 raise self._history.broken(f"{life.name} keeps {at} in several letters")
-            kept.add(at["offset"])
+            kept.add((at["offset"], model))
 
     def _life(self, source: SimulatedSource, partition: int) -> Life:
         life = source.lives.get(partition)
@@ -100,16 +103,17 @@ class Arrivals:
         return reached
 
     def _check_models(self, life: Life, era: Era, records: Sequence[Mapping[str, Any]]) -> None:
-        """Each stream is answered by the model that its route names."""
+        """Each stream is answered by the models that its route names."""
         routes = era.settings.routes
         if routes is None:
             return
         self._history.counts["several models"] += 1
         for record in records:
-            (model,) = routes.of(record["stream"], None, None)
-            if record["row"] is not None and record["model"] != model:
+            models = routes.of(record["stream"], None, None)
+            self._history.counts["fan-out"] += len(models) > 1
+            if record["row"] is not None and record["model"] not in models:
                 raise self._history.broken(
-                    f"{life.name}: {record['id']} is answered by {record['model']}, not {model}"
+                    f"{life.name}: {record['id']} is answered by {record['model']}, not by {models}"
                 )
 
     def land(

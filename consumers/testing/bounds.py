@@ -39,7 +39,7 @@ class Bounds:
         self._hold(worker, "bytes", of_objects, self._most_bytes(pipeline, era))
         for lane in pipeline.wiring.lanes.values():
             # A record with several objects is let in whole while there is room for one.
-            most = settings.in_flight_objects - 1 + load.MOST_OBJECTS
+            most = settings.in_flight_objects - 1 + load.MOST_OBJECTS * _answers(era)
             of_models = (
                 [jobs.in_work for jobs in lane.jobs.values()]
                 if settings.order_by_stream
@@ -68,3 +68,9 @@ class Bounds:
     def _hold(self, worker: Worker, what: str, found: int, most: int) -> None:
         if found > most:
             self._history.broken(f"{worker.name} has {found} {what} in flight, the limit is {most}")
+
+
+def _answers(era: Era) -> int:
+    """Of an object, at most."""
+    routes = era.settings.routes
+    return max((len(route.models) for route in routes.routes), default=1) if routes else 1

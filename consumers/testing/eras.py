@@ -14,7 +14,7 @@ from consumers.formats.base import RowOptions
 from consumers.ports import Record
 from consumers.stages.publish_object import ResultPlan
 from consumers.testing.inherited import Terms
-from consumers.testing.scenario import Scenario, drawn_settings
+from consumers.testing.scenario import Scenario, drawn_settings, with_fan_out
 from consumers.testing.truth import Asked, Truths
 from consumers.wiring import Settings
 
@@ -65,7 +65,9 @@ class Eras:
         chunk_bytes: int,
         most_bytes: int | None,
         results: ResultPlan | None,
+        fans_out: bool,
     ) -> None:
+        self._fans_out = fans_out
         self._results = results
         self._random = random
         self._scenario = scenario
@@ -127,6 +129,8 @@ class Eras:
         return settings
 
     def _era(self, settings: Settings, *, exactly_once: bool) -> Era:
+        if self._fans_out:
+            settings = with_fan_out(settings)
         models = {
             name: replace(terms, rows=settings.rows) for name, terms in settings.models.items()
         }

@@ -36,13 +36,13 @@ class Inherited:
 
     def is_done(self, number: Number) -> bool:
         """Did a former life deliver all of this object?"""
-        index, of_record = number
-        offset, before = self._log.records[index].offset, self._progress
-        return offset in before.completed or of_record in before.objects.get(offset, ())
+        offset, before = self._log.records[number[0]].offset, self._progress
+        place = self._log.asked(number).place
+        return offset in before.completed or place in before.objects.get(offset, ())
 
     def cursor(self, number: Number) -> Cursor:
-        offset = self._log.records[number[0]].offset
-        return self._progress.rows.get((offset, number[1]), cursor.START)
+        offset, place = self._log.records[number[0]].offset, self._log.asked(number).place
+        return self._progress.rows.get((offset, place), cursor.START)
 
     def truth(self, number: Number, version: str | None) -> Truth | None:
         log = self._log
@@ -105,7 +105,11 @@ class Inherited:
         if not is_written:
             return bool(ends) or asked.reference is None or bool(log.unsteady.get(asked.name))
         place = (log.records[number[0]].offset, asked.key, None)
-        written = [letter.code for letter in log.letters if letter[:3] == place]
+        written = [
+            letter.code
+            for letter in log.letters
+            if letter[:3] == place and asked.model in (None, letter.model)
+        ]
         return any(code in ends or log.may_fail(asked, code) for code in written)
 
 

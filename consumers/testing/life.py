@@ -15,6 +15,7 @@ from consumers.ports import Commit
 from consumers.testing.history import History, Violation
 from consumers.testing.inherited import Inherited, Terms, claimed
 from consumers.testing.log import Letter, Log, Number
+from consumers.testing.truth import queue_of
 
 
 class Reached(NamedTuple):
@@ -80,8 +81,8 @@ class Life:
                     f"{commit} is committed, not acknowledged is {self._log.account(number)}"
                 )
             self._check_letters(commit, number)
-        for (offset, index), reached in claims.rows.items():
-            self._check_rows(commit, (self._log.index(offset), index), reached)
+        for (offset, place), reached in claims.rows.items():
+            self._check_rows(commit, self._at_place(offset, place), reached)
         self._committed = commit.next_offset
         self._swept = self._log.index(commit.next_offset)
 
@@ -97,7 +98,13 @@ class Life:
                 yield from ((index, number) for number in range(len(log.objects(index))))
         for offset, ranges in claims.objects.items():
             for start, stop in ranges:
-                yield from ((log.index(offset), number) for number in range(start, stop))
+                yield from (self._at_place(offset, place) for place in range(start, stop))
+
+    def _at_place(self, offset: int, place: int) -> Number:
+        number = self._log.at_place(offset, place)
+        if number is None:
+            raise self.broken(f"a commit tells of offset {offset}, object {place}, which is none")
+        return self._log.index(offset), number
 
     def _is_done(self, number: Number) -> bool:
         acked = self._acked.get(number)
@@ -135,9 +142,9 @@ class Life:
             if is_due and letter not in self._log.letters:
                 raise self.broken(f"{commit} is committed without the dead letter {letter}")
 
-    def _head(self, queue: str, found: tuple[int, int]) -> Number | None:
+    def _head(self, queue: str, found: tuple[int, int | None]) -> Number | None:
         """Whose turn it is: the first that is neither inherited nor ended, nor may be answered by
-        nothing. `found`: offset and index of the object that is published.
+        nothing. `found`: offset and number of the object that is published.
         """
         log = self._log
         index, of_record = self._heads.get(queue, (self._first, 0))
@@ -146,7 +153,7 @@ class Life:
                 index, of_record = index + 1, 0
                 continue
             number = (index, of_record)
-            is_here = not self._terms.by_stream or log.asked(number).stream == queue
+            is_here = not self._terms.by_stream or log.asked(number).queue == queue
             ended = number in self._published and self._published[number].ended
             if is_here and not ended and not self._inherited.is_done(number):
                 self._heads[queue] = number
@@ -157,8 +164,11 @@ class Life:
         return None
 
     def _publish(self, record: Mapping[str, Any]) -> Reached:
-        found = (record["source"]["offset"], int(record["id"].split("/")[3]))
-        head = self._head(record["stream"] if self._terms.by_stream else "", found)
+        offset, model = record["source"]["offset"], record["model"]
+        found = (offset, self._log.answered(offset, record["id"], model))
+        of_model = None if self._log.fan is None else model
+        queue = queue_of(record["stream"], of_model) if self._terms.by_stream else ""
+        head = self._head(queue, found)
         if head is None:
             raise self.broken(f"{record['id']} is published, nothing more was asked for")
         if found != (self._log.records[head[0]].offset, head[1]):
@@ -171,7 +181,7 @@ class Life:
         reached = self._published[head] = check(record, before)
         if "error" in record:
             code = record["error"]["code"]
-            letter = Letter(found[0], asked.key, record["row"], code)
+            letter = Letter(offset, asked.key, record["row"], code, model)
             self._letters[head].append(letter)
         return reached
 
@@ -219,8 +229,9 @@ class Life:
     def _check_pointer(self, record: Mapping[str, Any], before: Reached) -> Reached:
         """It was answered before, by this life, to its end, by what this version says."""
         log, name = self._log, record["duplicate_of"]
-        _, partition, offset, of_record, row = name.rsplit("/", 4)
-        first = (log.index(int(offset)), int(of_record))
+        _, partition, offset, _, row = name.rsplit("/", 4)
+        number = log.answered(int(offset), name, record["model"])
+        first = (log.index(int(offset)), -1 if number is None else number)
         reached = self._published.get(first)
         is_known = reached is not None and reached.ended and not reached.failed
         if not (self._terms.dedupe and is_known and int(partition) == self.partition):

@@ -5,9 +5,10 @@ Rule: an object has a number for good, (index of its record, index in it). Owner
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from consumers.core.routes import Routes
 from consumers.ports import Record
 from consumers.testing.truth import Asked, Truths, asked_by
 
@@ -21,6 +22,7 @@ class Letter(NamedTuple):
     key: str | None
     row: int | None
     code: str
+    model: str
 
 
 class Bound(NamedTuple):
@@ -32,12 +34,14 @@ class Bound(NamedTuple):
 
 
 class Log:
-    """`unsteady` names objects whose answer depends on when they are read, and the codes of that.
+    """`fan`: routes that may name several models; an object has a number for each of them then.
+    `unsteady` names objects whose answer depends on when they are read, and the codes of that.
     `silent`: objects that were rightly answered by nothing.
     """
 
-    def __init__(self, records: Sequence[Record]) -> None:
+    def __init__(self, records: Sequence[Record], fan: Routes | None = None) -> None:
         self.records = records
+        self.fan = fan
         self.gap_end = 0
         self.letters: set[Letter] = set()
         self.silent: set[Number] = set()
@@ -51,7 +55,8 @@ class Log:
 
     @property
     def streams(self) -> set[str]:
-        return {asked.stream for objects in self._asked for asked in objects}
+        """Of each model, where several may answer one."""
+        return {asked.queue for objects in self._asked for asked in objects}
 
     def index(self, offset: int) -> int:
         """Of the first record at or after this offset."""
@@ -60,8 +65,26 @@ class Log:
     def objects(self, index: int) -> Sequence[Asked]:
         """Of the record at this index."""
         while len(self._asked) <= index:
-            self._asked.append(asked_by(self.records[len(self._asked)]))
+            self._asked.append(asked_by(self.records[len(self._asked)], self.fan))
         return self._asked[index]
+
+    def answered(self, offset: int, id: str, model: str) -> int | None:
+        """Which of the record's objects an id is of, as this model answers it."""
+        object_index = int(id.rsplit("/", 2)[1])
+        return self._find(
+            offset,
+            lambda one: one.object_index == object_index and one.model in (None, model),
+        )
+
+    def at_place(self, offset: int, place: int) -> int | None:
+        """Which of the record's objects a commit means."""
+        return self._find(offset, lambda one: one.place == place)
+
+    def _find(self, offset: int, fits: Callable[[Asked], bool]) -> int | None:
+        index = self.index(offset)
+        if index == len(self.records) or self.records[index].offset != offset:
+            return None
+        return next((n for n, one in enumerate(self.objects(index)) if fits(one)), None)
 
     def asked(self, number: Number) -> Asked:
         return self.objects(number[0])[number[1]]

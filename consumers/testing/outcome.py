@@ -34,7 +34,7 @@ class Outcome:
         """
         for record in records:
             source, about, row = record["source"], record["object"], record["row"]
-            where = (source["partition"], source["offset"], int(record["id"].split("/")[3]))
+            where = self._where(source["partition"], source["offset"], record["id"], record)
             version = about["version"] if about else None
             if row is not None:
                 seen = self._rows[where, version]
@@ -48,9 +48,14 @@ class Outcome:
             if record.get("last"):
                 self._ended[where][version, truths] = row is None and "error" in record
             if "duplicate_of" in record:
-                _, partition, offset, of_record, _ = record["duplicate_of"].rsplit("/", 4)
-                first = (int(partition), int(offset), int(of_record))
+                name = record["duplicate_of"]
+                _, partition, offset, _, _ = name.rsplit("/", 4)
+                first = self._where(int(partition), int(offset), name, record)
                 self._first[where, version] = first
+
+    def _where(self, partition: int, offset: int, id: str, record: Mapping[str, Any]) -> Object:
+        number = self._logs[partition].answered(offset, id, record["model"])
+        return partition, offset, -1 if number is None else number
 
     def again(self, partition: int) -> None:
         """All of it may be answered once more."""
@@ -83,7 +88,8 @@ class Outcome:
 def letters(found: Mapping[str, Any]) -> Iterator[Letter]:
     """What one dead letter stands for: each of its rows, or the rest of an object."""
     offset, key, code = found["source"]["offset"], (found["object"] or {}).get("key"), found["code"]
-    yield Letter(offset, key, None, code)
+    model = found["model"]
+    yield Letter(offset, key, None, code, model)
     for first, stop in found["rows"] or ():
         if stop is not None:
-            yield from (Letter(offset, key, row, code) for row in range(first, stop))
+            yield from (Letter(offset, key, row, code, model) for row in range(first, stop))

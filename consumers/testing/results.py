@@ -21,8 +21,8 @@ from consumers.testing.faults import Weather
 from consumers.testing.history import History
 from consumers.testing.services import Process
 
-# A name for each record, so that each result has one truth.
-_NAMES: Final = ResultNames("s3://results/{partition}/{offset}.jsonl", "rows")
+# A name for each record and model, so that each result has one truth.
+_NAMES: Final = ResultNames("s3://results/{model}/{partition}/{offset}.jsonl", "rows")
 
 
 def drawn_plan(random: Random) -> ResultPlan | None:

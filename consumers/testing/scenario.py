@@ -82,6 +82,20 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
     return _with_another_model(made, random) if random.random() < 0.3 else made
 
 
+# Of all workers of a world: what one of them did of an object says nothing to another whose routes
+# name other models. Some streams have one model, others the other, two of them both.
+FAN_OUT = Routes(
+    ["rows", OTHER],
+    [Route(("rows", OTHER), stream="s[12]"), Route(("rows",), split={OTHER: 50.0})],
+)
+
+
+def with_fan_out(settings: Settings) -> Settings:
+    """Some rows are answered by two models."""
+    terms = ModelTerms(settings.rows, settings.window, settings.target_p99_s, settings.callers)
+    return replace(settings, models=settings.models or {OTHER: terms}, routes=FAN_OUT)
+
+
 def _with_another_model(settings: Settings, random: Random) -> Settings:
     """Half of the streams go to it."""
     pick = random.choice

@@ -16,6 +16,7 @@ import orjson
 
 from consumers.core.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from consumers.core.payload import Payload
+from consumers.core.routes import Routes, place_of
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.whole import decoded
@@ -57,11 +58,22 @@ class Truth:
 
 
 class Asked(NamedTuple):
-    """One object of one record. Neither reference nor inline rows: the record is no reference."""
+    """One object of one record. Neither reference nor inline rows: the record is no reference.
+    `object_index`: its number among the record's objects; `model`, where a route may name several:
+    the one that answers it here; `place` is then its number in a commit.
+    """
 
     reference: Reference | None
     inline: Inline | None
     stream: str
+    object_index: int = 0
+    model: str | None = None
+    place: int = 0
+
+    @property
+    def queue(self) -> str:
+        """What keeps its order with `output.order = "stream"`."""
+        return queue_of(self.stream, self.model)
 
     @property
     def key(self) -> str | None:
@@ -72,8 +84,33 @@ class Asked(NamedTuple):
         return _name(self.reference) if self.reference else "inline"
 
 
-def asked_by(record: Record) -> Sequence[Asked]:
-    """The objects a record names, none if it needs no answer."""
+def queue_of(stream: str, model: str | None) -> str:
+    return stream if model is None else f"{stream}/{model}"
+
+
+def asked_by(record: Record, fan: Routes | None = None) -> Sequence[Asked]:
+    """The objects a record names, none if it needs no answer; with `fan` each once for each model
+    that its route names.
+    """
+    named = [
+        one._replace(object_index=index, place=index) for index, one in enumerate(_named_by(record))
+    ]
+    return named if fan is None else [each for one in named for each in _of_models(one, fan)]
+
+
+def _of_models(asked: Asked, fan: Routes) -> Sequence[Asked]:
+    if asked.reference is None and asked.inline is None:
+        return [asked._replace(model=fan.default)]
+    bucket = asked.reference.bucket if asked.reference else None
+    models = fan.of(asked.stream, bucket, asked.key)
+    if len(models) == 1:
+        return [asked._replace(model=models[0])]
+    return [
+        asked._replace(model=model, place=place_of(asked.object_index, model)) for model in models
+    ]
+
+
+def _named_by(record: Record) -> Sequence[Asked]:
     try:
         message = decode(record.value)
     except SchemaError:

@@ -27,7 +27,7 @@ from consumers.testing.outcome import Outcome
 from consumers.testing.outlets import SimulatedOutlets
 from consumers.testing.poison import PoisonMessages
 from consumers.testing.results import SimulatedResults, drawn_plan
-from consumers.testing.scenario import Scenario
+from consumers.testing.scenario import FAN_OUT, Scenario
 from consumers.testing.services import Process, SimulatedModel, SimulatedObjects
 from consumers.testing.sink import SimulatedSink
 from consumers.testing.source import SimulatedSource
@@ -39,6 +39,8 @@ from consumers.wiring import Wiring
 MOST_RECORD_BYTES = 6_000
 # Where objects are replaced, transfers break often, so that the next try finds another object.
 OFTEN = 0.2
+# Two models cost twice the time.
+FANNED_OUT = 0.15
 # Beyond a partition's end, so that the end does not get there.
 FAR = 1_000
 
@@ -67,6 +69,7 @@ class World:
         self._most_bytes = MOST_RECORD_BYTES if self.troubles.small_records else None
         self.results = MemoryResults()
         # What a row in a result may have, a record of it may not.
+        self._fan = FAN_OUT if source("fan-out").random() < FANNED_OUT else None
         plan = None if self.troubles.small_records else drawn_plan(source("results"))
         self.eras = Eras(
             source("settings"),
@@ -76,6 +79,7 @@ class World:
             chunk_bytes=self.objects.chunk_bytes,
             most_bytes=self._most_bytes,
             results=plan,
+            fans_out=self._fan is not None,
         )
         self.topic = Topic(self.eras.now.settings.input_partitions)
         self._unsteady: dict[str, set[str]] = defaultdict(set)
@@ -132,7 +136,7 @@ class World:
         return load.Messages(random, zoo.make if make is None else lambda: make(random), self.put)
 
     def _log(self, records: Sequence[Record]) -> Log:
-        log = Log(records)
+        log = Log(records, self._fan)
         log.unsteady = self._unsteady
         return log
 

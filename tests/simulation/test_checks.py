@@ -58,6 +58,7 @@ def answer(offset: int, row: int, **changes: Any) -> Answer:
         "source": {"topic": "refs", "partition": 0, "offset": offset},
         "object": {"bucket": "b", "key": f"{offset}.csv", "version": "v"},
         "row": row,
+        "model": "rows",
         "prediction": {"n": row},
     }
     if row == ROWS - 1:
@@ -69,7 +70,7 @@ def answer(offset: int, row: int, **changes: Any) -> Answer:
 
 FIRST = [answer(0, row) for row in range(ROWS)]
 SECOND = [answer(5, row) for row in range(ROWS)]
-LETTER = Letter(5, "5.csv", 1, "model_rejected")
+LETTER = Letter(5, "5.csv", 1, "model_rejected", "rows")
 
 
 def at_row(row: int, version: str) -> Commit:

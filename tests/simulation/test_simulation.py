@@ -51,7 +51,7 @@ def test_the_seeds_go_through_every_trouble() -> None:
         "kill", "freeze", "stop", "failed", "fenced", "overwrite", "letter", "generation",
         "resumed inside a record", "transaction", "pointer",
         "change", "versions", "delete", "partition", "line stopped", "move", "result",
-        "several models",
+        "several models", "fan-out",
     }  # fmt: skip
     assert repeated > 0
 
