@@ -32,6 +32,7 @@ Where to look, from what a person starts down to what everything rests on:
     core/           decisions without waiting: blocks, ledger, cursor, order, window, pace, retry
     errors          the three families: transient, poison, fatal; the exit codes
     budget, clock   the bytes that may be held; the time
+    readers         what readers of objects hold of them besides rows
     threads         work off the event loop
     telemetry       metrics
     counters        those of the common path, at little cost

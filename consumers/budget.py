@@ -21,7 +21,7 @@ class Budget:
         self.spent_bytes = 0
         self.messages_bytes = 0
         self.peak_bytes = 0
-        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}  # who may go on when
 
     def __repr__(self) -> str:
         return f"{self.spent_bytes} of {self.limit_bytes} bytes held, {len(self._waiting)} waiting"
@@ -41,24 +41,32 @@ class Budget:
 
     async def room(self, may_overdraw: Callable[[], bool]) -> None:
         """Return when there is room, or when `may_overdraw()` says that this one must go on."""
-        while not self.has_room and not may_overdraw():
+        if not self.has_room:
+            await self.until(lambda: self.has_room or may_overdraw())
+
+    async def until(self, may_go_on: Callable[[], bool]) -> None:
+        """Asked again whenever the budget is reviewed."""
+        while not may_go_on():
             future = asyncio.get_running_loop().create_future()
-            self._waiting[future] = may_overdraw
+            self._waiting[future] = may_go_on
             try:
                 await future
             finally:
                 self._waiting.pop(future, None)
 
     def spend(self, nbytes: int) -> None:
+        had_room = self.has_room
         self.spent_bytes += nbytes
         self.peak_bytes = max(self.peak_bytes, self.spent_bytes)
+        if had_room and not self.has_room and self._waiting:
+            self.review()  # a head that waits for its turn need not wait any more
 
     def refund(self, nbytes: int) -> None:
         self.spent_bytes -= nbytes
         self.review()
 
     def review(self) -> None:
-        """Let go on who may: after a refund, and whenever a lane has a new head."""
-        for future, may_overdraw in self._waiting.items():
-            if not future.done() and (self.has_room or may_overdraw()):
+        """Let go on who may: after a refund, when it is spent, when a lane has a new head."""
+        for future, may_go_on in self._waiting.items():
+            if not future.done() and may_go_on():
                 future.set_result(None)

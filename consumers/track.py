@@ -15,6 +15,7 @@ from consumers.core.window import Window, WindowLimits
 from consumers.dedupe import Dedupe
 from consumers.formats.base import RowOptions
 from consumers.ports import Adapters, Model
+from consumers.readers import Readers
 from consumers.services.model_calls import ModelCalls
 from consumers.services.outage import Outage
 from consumers.stages.download import Download
@@ -50,7 +51,9 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all models of a worker have together. `is_alone`: there is only one."""
+    """What all models of a worker have together. `is_alone`: there is only one. `readers_bytes`: of
+    the budget, for what the readers of each hold besides rows.
+    """
 
     adapters: Adapters
     budget: Budget
@@ -61,6 +64,8 @@ class Shared:
     jitter: Callable[[], float]
     _: KW_ONLY
     is_alone: bool
+    readers_bytes: int
+    by_stream: bool
     pin: bool
     object_bytes: int | None
     wait_for_object_s: float
@@ -109,6 +114,7 @@ class Shared:
             expand,
             microbatch,
             self.budget,
+            Readers(self.budget, self.readers_bytes, heads_first=self.by_stream),
             clock,
             self.telemetry,
             self.stores_away,

@@ -230,6 +230,9 @@ class Wiring:
             offload,
             self.jitter,
             is_alone=not settings.models,
+            # Two thirds of it are for rows; the rest is shared by the models.
+            readers_bytes=max(1, settings.buffer_bytes // (3 * len(names))),
+            by_stream=settings.order_by_stream,
             pin=settings.pin,
             object_bytes=settings.object_bytes,
             wait_for_object_s=settings.wait_for_object_s,

@@ -43,6 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "consumers.process": {"consumers.errors"},
     "consumers.dedupe": {"consumers.core", "schemas"},
+    "consumers.readers": {"consumers.budget"},
     "consumers.watchdog": {
         "consumers.core",
         "consumers.errors",
@@ -56,6 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.ports",
     },
     "consumers.stages": {
+        "consumers.readers",
         "consumers.core",
         "consumers.encodings",
         "consumers.formats",
@@ -78,6 +80,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.telemetry",
     },
     "consumers.track": {
+        "consumers.readers",
         "consumers.budget",
         "consumers.core",
         "consumers.dedupe",

@@ -34,6 +34,7 @@ def ours(read_zip: ReadRanges) -> tuple[Format, ...]:
             "parquet",
             _NUMBERS_OR_JSON,
             ranged=read_parquet,
+            reader_bytes=parquet.READER_BYTES,
             extensions=(".parquet", ".pq"),
             looks=parquet.looks,
         ),

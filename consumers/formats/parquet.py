@@ -29,6 +29,8 @@ MOST_FOOTER_BYTES: Final = 64 << 20
 # Read at a time, of all columns together: a chunk that is longer is read by pages.
 BUFFER_BYTES: Final = 8 << 20
 LEAST_BUFFER_BYTES: Final = 64 << 10
+# Of each column a buffer, a page as it came and unpacked, and a dictionary, 1 MiB each by default.
+READER_BYTES: Final = 64 << 20
 # Decoded rows at a time.
 BATCH_BYTES: Final = 1 << 20
 MOST_BATCH_ROWS: Final = 16_384

@@ -17,6 +17,7 @@ from consumers.errors import LockedOut, Poison, Transient, Unreachable
 from consumers.formats.format import Format, WantsRanges
 from consumers.formats.ranged import TAIL_BYTES
 from consumers.ports import Body, Clock, Location, Objects, Part
+from consumers.readers import Readers
 from consumers.services.outage import Outage
 from consumers.stages.expand import Expand, Reading, Room
 from consumers.stages.microbatch import Microbatch
@@ -37,6 +38,7 @@ class ObjectReader:
         expand: Expand,
         microbatch: Microbatch,
         budget: Budget,
+        readers: Readers,
         clock: Clock,
         telemetry: Telemetry,
         outages: Mapping[str, Outage],
@@ -54,6 +56,7 @@ class ObjectReader:
         self._expand = expand
         self._microbatch = microbatch
         self._budget = budget
+        self._readers = readers
         self._clock = clock
         self._telemetry = telemetry
         self._outages = outages
@@ -134,8 +137,11 @@ class ObjectReader:
             ticket.read_bytes += len(part.data)
             return part.data
 
-        reading = self._expand.begin_ranged(ticket, format, tail.size, tail.data)
-        await reading.read(fetch, room)
+        began_s, held_bytes = self._clock.now(), format.held_bytes(tail.size)
+        async with self._readers.reading(held_bytes, lambda: ticket.owner.may_overdraw(ticket)):
+            tries.kept_waiting(self._clock.now() - began_s)
+            reading = self._expand.begin_ranged(ticket, format, tail.size, tail.data)
+            await reading.read(fetch, room)
         self._telemetry.object_read(nbytes)
 
     def _pinned(self, ticket: Ticket) -> Location:

@@ -142,3 +142,42 @@ async def test_a_duplicate_is_told_by_its_first_part() -> None:
     world.objects.parts.clear()
     await run_to_end(world, 2)
     assert world.records()[-1]["duplicate_of"] == "refs/0/0/0/0"
+
+
+def of_columns(columns: int) -> bytes:
+    """About 0.4 MB each."""
+    random = np.random.default_rng(1)
+    table = pa.table({f"c{n}": random.standard_normal(6_000) for n in range(columns)})
+    out = io.BytesIO()
+    pq.write_table(table, out, use_dictionary=False)
+    return out.getvalue()
+
+
+@virtual_time
+async def test_what_a_reader_holds_is_charged() -> None:
+    data = of_columns(8)
+    world = World().with_settings(buffer_bytes=1 << 30)
+    world.announce("0.parquet", data)
+    async with running(world) as pipeline:
+        await until(lambda: world.next_offset() == 1)
+        budget = pipeline.wiring.budget
+        assert budget.peak_bytes >= 3 * len(data)
+        assert not budget.spent_bytes
+
+
+def test_readers_that_wait_for_rows_of_the_head_let_it_begin() -> None:
+    """A budget that one reader nearly spends, and two partitions."""
+    data = of_columns(4)
+
+    @virtual_time
+    async def scenario() -> None:
+        world = World(partitions=2).with_settings(fetchers=4, buffer_bytes=1_000)
+        for number in range(6):
+            world.announce(f"{number}.parquet", data, stream="s", partition=number % 2)
+        async with running(world):
+            await until(lambda: [world.next_offset(n) for n in (0, 1)] == [3, 3], within_s=600.0)
+        for number in (0, 1):
+            rows = [record["row"] for record in world.records(number)]
+            assert rows == [*range(6_000)] * 3
+
+    scenario()
