@@ -38,11 +38,12 @@ class OwnModel:
     async def start(self) -> None:
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "consumers.embedded.model_server", "--port", str(self.port)),
+            stdin=asyncio.subprocess.PIPE,  # it ends with that
             stdout=asyncio.subprocess.PIPE,
         )
         assert self._process.stdout is not None
         async with asyncio.timeout(READY_S):
-            await self._process.stdout.readline()
+            assert await self._process.stdout.readline(), "the model server ended at once"
 
     async def kill(self) -> None:
         if self._process is not None and self._process.returncode is None:
