@@ -26,10 +26,10 @@ from consumers.errors import Fatal, PenstockError
 from consumers.ops.health import serve_health
 from consumers.ops.topics import check_topics
 from consumers.pipeline import Pipeline
-from consumers.ports import Adapters, Clock, Results, Transactions
+from consumers.ports import Adapters, Clock, Guest, Results, Transactions
 from consumers.process.deadline import end_within
 from consumers.process.stopping import stopped_after
-from consumers.routing import routes_of
+from consumers.routing import routes_of, shadow_of
 from consumers.services.startup import ask_store, until_answered, until_one_answered
 from consumers.settings import for_worker
 from consumers.stages.consume import Intake
@@ -83,10 +83,11 @@ async def open_worker(cfg: config.Config, part: Part) -> AsyncIterator[Pipeline]
     clock, telemetry = SystemClock(), Telemetry()
     objects = open_objects(cfg, watcher=telemetry)
     model, results = open_model(cfg, telemetry), _open_results(cfg)
-    models = {name: open_model(one, telemetry) for name, one in cfg.with_each_model().items()}
+    models = {name: open_model(one, telemetry) for name, one in cfg.with_each_live_model().items()}
     sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
     regions: KafkaRegions | None = None
     _say_where(cfg, telemetry)
+    guest = _guest(cfg, clock)
     try:
         async with stopped_after(sink.stop):
             await until_answered("Kafka broker", sink.start, clock, cfg.limits.start_ms / 1000)
@@ -97,13 +98,13 @@ async def open_worker(cfg: config.Config, part: Part) -> AsyncIterator[Pipeline]
             groups = regions.groups if regions is not None else {}
             transactions = _transactions(cfg, source, sink, clock, groups)
             adapters = Adapters(
-                source, objects, model, sink, clock, transactions, results, models, regions
+                source, objects, model, sink, clock, transactions, results, models, regions, guest
             )
             settings = part.settings(await _settings(cfg, adapters))
             _calm_garbage_collector()
             yield Pipeline(Wiring(settings, adapters, telemetry))
     finally:
-        for one in (model, *models.values()):
+        for one in (model, *models.values(), *([guest.model] if guest else [])):
             await one.aclose()
         await objects.aclose()
         if results is not None:
@@ -118,6 +119,17 @@ def _say_where(cfg: config.Config, telemetry: Telemetry) -> None:
             store: name for name, region in cfg.regions.items() for store in region.stores or ()
         }
         telemetry.in_region(cfg.region, owners)
+
+
+def _guest(cfg: config.Config, clock: Clock) -> Guest | None:
+    """Connections of its own, even to a server that live models are on; made when they are needed,
+    so that a start waits for none of them.
+    """
+    found = shadow_of(cfg)
+    if found is None:
+        return None
+    sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
+    return Guest(open_model(found[1]), sink)
 
 
 async def _settings(cfg: config.Config, adapters: Adapters) -> Settings:

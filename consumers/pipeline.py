@@ -70,6 +70,9 @@ class Pipeline:
             await self._run()
             if self._failure is not None:
                 raise self._failure
+        if self.wiring.shadow is not None:
+            # Now that the partitions are with their next owner, nobody waits for it.
+            await self.wiring.shadow.end()
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as self._tasks:
@@ -88,6 +91,8 @@ class Pipeline:
             assist = self.wiring.assist
             if assist is not None:
                 workers.append(assist.run(self))
+            if self.wiring.shadow is not None:
+                workers.append(self.wiring.shadow.run())
             running = [self._tasks.create_task(worker) for worker in workers]
             consuming = self._tasks.create_task(self._join_and_consume())
             await self._stopping.wait()

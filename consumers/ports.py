@@ -381,11 +381,18 @@ class Clock(Protocol):
         ...
 
 
+class Guest(NamedTuple):
+    """A shadow model, and a way out of its own: nothing of it is shared with live work."""
+
+    model: Model
+    sink: Sink
+
+
 @dataclass(frozen=True, slots=True)
 class Adapters:
     """One implementation of each port. With `transactions` answers leave exactly once; with
     `results` they are written as objects. `models` are those beside the default one, by name;
-    `neighbours` the regions that may be helped.
+    `neighbours` the regions that may be helped; `shadow` is asked what the default one was.
     """
 
     source: Source
@@ -397,3 +404,4 @@ class Adapters:
     results: Results | None = None
     models: Mapping[str, Model] = field(default_factory=dict)
     neighbours: Neighbours | None = None
+    shadow: Guest | None = None

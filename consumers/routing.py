@@ -7,6 +7,7 @@ the worker and the judge.
 from collections.abc import Mapping, Sequence
 
 from consumers import config
+from consumers.core.pointers import is_pointer
 from consumers.core.routes import Route, Routes, place_of
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.variables import nearest
@@ -14,10 +15,10 @@ from consumers.variables import nearest
 
 def routes_of(cfg: config.Config) -> Routes:
     """Raises `Fatal` for a route to a model that is not there."""
-    names = [cfg.model.name, *(one.name for one in cfg.models)]
+    names = [cfg.model.name, *cfg.with_each_live_model()]
     routes = []
     for number, one in enumerate(cfg.routes, 1):
-        models = (one.model,) if isinstance(one.model, str) else tuple(one.model)
+        models = one.models
         if wrong := _wrong_in(models, one.split, names):
             raise Fatal(f"[[routes]] number {number}: {wrong}", exit_code=EXIT_USAGE)
         if len({place_of(0, model) for model in models}) < len(models):
@@ -28,6 +29,31 @@ def routes_of(cfg: config.Config) -> Routes:
             )
         routes.append(Route(models, one.stream, one.bucket, one.key, one.split))
     return Routes(names, routes)
+
+
+def shadow_of(cfg: config.Config) -> tuple[config.Shadow, config.Config] | None:
+    """What is set of the shadow, and the configuration with it as the model. Raises `Fatal`."""
+    shadow, others = cfg.model.shadow, cfg.with_each_model()
+    for one in cfg.models:
+        if one.shadow is not None:
+            raise Fatal(
+                f"[[models]] {one.name!r} has a shadow: only [model] may have one",
+                exit_code=EXIT_USAGE,
+            )
+    if shadow is None:
+        return None
+    what = ""
+    if shadow.model == cfg.model.name:
+        what = f"model = {shadow.model!r} is the model itself; name another one of [[models]]"
+    elif shadow.model not in others:
+        near = nearest(shadow.model, others)
+        what = f"there is no model {shadow.model!r} in [[models]]{near}"
+    for pointer in shadow.pointers:
+        if not is_pointer(pointer):
+            what = f'{pointer!r} is no JSON pointer; write "/{pointer}", or "" for the whole'
+    if what:
+        raise Fatal(f"[model.shadow]: {what}", exit_code=EXIT_USAGE)
+    return shadow, others[shadow.model]
 
 
 def _wrong_in(models: Sequence[str], split: Mapping[str, float], names: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from functools import partial
 from consumers import config, requests
 from consumers.adapters.kafka_partitioner import hashed
 from consumers.adapters.stores import places_of, places_of_caller
+from consumers.core.agreement import Agreement
 from consumers.core.blocks import Ticket
 from consumers.core.bundles import Blocks
 from consumers.core.line_stop import NO_LIMITS, LineLimits
@@ -23,13 +24,16 @@ from consumers.core.routes import Routes
 from consumers.core.window import WindowLimits
 from consumers.encodings import registry as encodings
 from consumers.errors import EXIT_USAGE, Fatal
-from consumers.routing import routes_of
+from consumers.routing import routes_of, shadow_of
 from consumers.row_settings import row_options
 from consumers.services.canary import canary_of
 from consumers.stages.download import GIVE_UP_S
 from consumers.stages.publish_object import ResultPlan
+from consumers.stages.shadow import ShadowPlan
+from consumers.stages.shadow_topic import Terms
 from consumers.track import ModelTerms
 from consumers.wiring import Settings
+from schemas.shadow import ModelId
 
 # Without Kafka: how soon the end is noticed after the last answer.
 CALL_INTERVAL_S = 0.02
@@ -77,8 +81,36 @@ def for_worker(
             for topic in cfg.regions[name].topics or ()
         },
         helping=_helping(cfg),
-        models={name: _terms(one) for name, one in cfg.with_each_model().items()},
+        models={name: _terms(one) for name, one in cfg.with_each_live_model().items()},
         routes=routes_of(cfg),
+        shadow=_shadow(cfg, model_version),
+    )
+
+
+def _shadow(cfg: config.Config, model_version: str | None) -> ShadowPlan | None:
+    """Raises `Fatal` for a shadow that cannot be asked what the model is."""
+    found = shadow_of(cfg)
+    if found is None:
+        return None
+    shadow, other = found
+    ours, theirs = (requests.find(one.model.request).takes for one in (cfg, other))
+    if ours != theirs:
+        raise Fatal(
+            f"[model.shadow]: {shadow.model} takes other rows than {cfg.model.name}: model.request "
+            f"is {other.model.request!r} there, {cfg.model.request!r} here",
+            exit_code=EXIT_USAGE,
+        )
+    terms = _terms(other)
+    pointers = tuple(shadow.pointers)
+    live = ModelId(cfg.model.name, model_version)
+    return ShadowPlan(
+        Terms(cfg.output.shadow_topic, live, shadow.model, shadow.tolerance, pointers),
+        shadow.percent,
+        Agreement(shadow.tolerance, pointers),
+        rows=shadow.buffer_rows,
+        nbytes=shadow.buffer_bytes,
+        call_rows=terms.window.max_rows,
+        callers=terms.callers,
     )
 
 
@@ -177,6 +209,7 @@ def _settings(
     blocks: Blocks | None = None,
     models: Mapping[str, ModelTerms] | None = None,
     routes: Routes | None = None,
+    shadow: ShadowPlan | None = None,
 ) -> Settings:
     """Without `models` and `routes` the default model answers all."""
     main = _terms(cfg)
@@ -216,6 +249,7 @@ def _settings(
         blocks=blocks,
         models=models or {},
         routes=routes,
+        shadow=shadow,
     )
 
 
@@ -236,7 +270,9 @@ def _results(cfg: config.Config) -> ResultPlan | None:
             exit_code=EXIT_USAGE,
         )
     # Routes change without a restart, so what they say today is not asked.
-    names = partial(ResultNames, output.objects, cfg.model.name, are_several=bool(cfg.models))
+    names = partial(
+        ResultNames, output.objects, cfg.model.name, are_several=bool(cfg.with_each_live_model())
+    )
     return _plan(names, "output.objects", output.records)
 
 

@@ -19,6 +19,12 @@ BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 # The region of stores that no region has.
 ELSEWHERE = "elsewhere"
+# What became of a row that a shadow was to answer, too.
+SHADOW_OUTCOMES = ("agreed", "disagreed", "dropped", "unanswered")
+# Streams that metrics name; all others are one. A page of metrics stays readable.
+SHADOW_STREAMS = 100
+OTHER_STREAMS = "(others)"
+
 MODEL_OUTCOMES = ("answered", "refused", "overloaded", "worker_died", "unreachable", "ill")
 
 
@@ -271,6 +277,10 @@ class Telemetry:
             for name in names
         }
 
+    def of_shadow(self) -> "ShadowTelemetry":
+        """Where there is one."""
+        return ShadowTelemetry(self.registry)
+
     def health_of(self, name: str, *, is_open: bool, calls: int) -> None:
         """One of several: the gauges without a name say of all whether one is open, and the sum."""
         self._health[name] = (is_open, calls)
@@ -340,3 +350,51 @@ def _of_each_model(registry: CollectorRegistry) -> tuple[Counter, Histogram, Cou
         registry=registry,
     )
     return requests, calls, rows, breaker
+
+
+class ShadowTelemetry:
+    """Rows that a shadow model was to answer, too, and its calls."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        rows = Counter(
+            "penstock_shadow_rows",
+            "Rows that a shadow was to answer, by what became of them",
+            ["outcome"],
+            registry=registry,
+        )
+        self._rows = {outcome: rows.labels(outcome) for outcome in SHADOW_OUTCOMES}
+        self._streams = Counter(
+            "penstock_shadow_stream_rows",
+            "Rows that two models answered, by stream",
+            ["stream", "outcome"],
+            registry=registry,
+        )
+        self._named: set[str] = set()
+        self._unsent = Counter(
+            "penstock_shadow_unsent", "Disagreements without a record", registry=registry
+        )
+        self._calls = Histogram(
+            "penstock_shadow_call_seconds",
+            "Calls to a shadow that answered",
+            buckets=LATENCY_BUCKETS_S,
+            registry=registry,
+        )
+
+    def rows(self, outcome: str, count: int) -> None:
+        self._rows[outcome].inc(count)
+
+    def compared(self, stream: str, agreed: int, disagreed: int) -> None:
+        if stream not in self._named:
+            if len(self._named) < SHADOW_STREAMS:
+                self._named.add(stream)
+            else:
+                stream = OTHER_STREAMS
+        for outcome, count in (("agreed", agreed), ("disagreed", disagreed)):
+            self._rows[outcome].inc(count)
+            self._streams.labels(stream, outcome).inc(count)
+
+    def unsent(self, records: int) -> None:
+        self._unsent.inc(records)
+
+    def call_answered(self, took_s: float) -> None:
+        self._calls.observe(took_s)

@@ -23,6 +23,7 @@ from consumers.stages.download_object import ObjectReader
 from consumers.stages.expand import Expand, Offload
 from consumers.stages.microbatch import Microbatch
 from consumers.stages.predict import Predict
+from consumers.stages.shadow import Shadow
 from consumers.telemetry import CallsTelemetry, Telemetry
 
 
@@ -80,6 +81,7 @@ class Shared:
         terms: ModelTerms,
         telemetry: CallsTelemetry,
         away: Outage,
+        shadow: Shadow | None,
     ) -> Track:
         """Of one model; None: the default one."""
         clock, window = self.adapters.clock, terms.window
@@ -103,7 +105,15 @@ class Shared:
             self.jitter,
             is_alone=self.is_alone,
         )
-        predict = Predict(calls, microbatch, fixed, pace, clock, most_bytes=window.max_bytes)
+        predict = Predict(
+            calls,
+            microbatch,
+            fixed,
+            pace,
+            clock,
+            most_bytes=window.max_bytes,
+            shadow=shadow,
+        )
         download = self._download(model, Expand(terms.rows, microbatch, self.offload), microbatch)
         return Track(name, pace, microbatch, calls, predict, download)
 

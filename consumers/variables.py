@@ -12,6 +12,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+from msgspec import Struct
+
 from consumers.errors import EXIT_USAGE, Fatal
 
 ENV_PREFIX = "PENSTOCK_"
@@ -188,5 +190,7 @@ def _kinds(hint: Any) -> set[Any]:
     """The types that a value may have; `list` and `dict` beside those of their elements."""
     if get_origin(hint) is Literal:
         return {str}
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return {dict}
     own = {get_origin(hint)} & {list, dict}
     return own.union(*map(_kinds, get_args(hint))) if get_args(hint) else {hint}

@@ -35,6 +35,7 @@ from consumers.stages.publish import Publish
 from consumers.stages.publish_object import ObjectResults, ResultPlan
 from consumers.stages.reject import Reject
 from consumers.stages.settle import Settle
+from consumers.stages.shadow import Shadow, ShadowPlan
 from consumers.telemetry import Telemetry
 from consumers.track import ModelTerms, Shared, Track
 from consumers.watchdog import Watchdog
@@ -83,6 +84,7 @@ class Settings:
     more_fetchers: Mapping[str, int] = field(default_factory=dict)  # of stores beside `[objects]`
     models: Mapping[str, ModelTerms] = field(default_factory=dict)
     routes: Routes | None = None
+    shadow: ShadowPlan | None = None
 
     @property
     def stores(self) -> Mapping[str, int]:
@@ -100,7 +102,8 @@ class Settings:
 
 class Wiring:
     """One per pipeline. `lane` opens a partition's way through the stages; `lanes` are those that
-    the pipeline has open. `jitter` is drawn before every retry, from [0, 1).
+    the pipeline has open. `jitter` is drawn before every retry, from [0, 1); `draw` says which
+    batches a shadow gets.
     """
 
     def __init__(
@@ -111,6 +114,7 @@ class Wiring:
         *,
         offload: Offload = decode_in_thread,
         jitter: Callable[[], float] = random.random,
+        draw: Callable[[], float] = random.random,
     ) -> None:
         source, clock = adapters.source, adapters.clock
         self.settings, self.adapters = settings, adapters
@@ -132,6 +136,7 @@ class Wiring:
             near=settings.near,
         )
         self.consume = Consume(source, self.lanes, clock)
+        self.shadow = self._shadow(draw)
         self.tracks = self._tracks(offload, dedupe)
         self._offers = {model: track.download.offer for model, track in self.tracks.items()}
         self.publish = Publish(
@@ -249,9 +254,17 @@ class Wiring:
                 self._outage(
                     f"model server of {name}" if per_model else "model server", clock, patience_s
                 ),
+                self.shadow if model is None else None,
             )
             for name, (model, terms) in zip(names, settings.terms.items(), strict=True)
         }
+
+    def _shadow(self, draw: Callable[[], float]) -> Shadow | None:
+        plan, guest, clock = self.settings.shadow, self.adapters.shadow, self.adapters.clock
+        if plan is None or guest is None:
+            return None
+        away = self._outage(f"shadow model {plan.terms.shadow}", clock, None)
+        return Shadow(plan, guest, clock, self.telemetry.of_shadow(), away, draw)
 
     def _reject(self, adapters: Adapters) -> Reject:
         settings = self.settings

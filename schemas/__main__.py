@@ -18,6 +18,7 @@ from schemas.prediction import Prediction
 from schemas.reference import Inline, Reference
 from schemas.replay import Replayed
 from schemas.scene import Late, Scene
+from schemas.shadow import Disagreement, Summary
 
 FOLDER = Path(__file__).parent
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -33,6 +34,7 @@ def documents() -> dict[str, dict[str, Any]]:
         "scene.v1.schema.json": _plain(Scene, "Scene"),
         "replay.v1.schema.json": _plain(Replayed, "Replay"),
         "late.v1.schema.json": _plain(Late, "Late prediction"),
+        "shadow.v1.schema.json": _shadow(),
     }
 
 
@@ -58,6 +60,16 @@ def _components(*kinds: type) -> tuple[tuple[dict[str, Any], ...], dict[str, Any
 def _plain(kind: type, title: str) -> dict[str, Any]:
     (root,), definitions = _components(kind)
     return {"$schema": DIALECT, "title": title, **root, "$defs": definitions}
+
+
+def _shadow() -> dict[str, Any]:
+    kinds, definitions = _components(Disagreement, Summary)
+    return {
+        "$schema": DIALECT,
+        "title": "Comparison of two models",
+        "oneOf": list(kinds),
+        "$defs": definitions,
+    }
 
 
 def _input() -> dict[str, Any]:

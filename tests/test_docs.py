@@ -25,6 +25,7 @@ from schemas.block import decode_head
 from schemas.codec import decode
 from schemas.dead_letter import decode_dead_letter
 from schemas.prediction import decode_prediction
+from schemas.shadow import Disagreement, Summary, decode_shadow
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -127,6 +128,17 @@ def test_every_key_of_a_named_section_is_documented_with_its_default() -> None:
         assert documented == {key.name: _default(key) for key in msgspec.structs.fields(kind)}
 
 
+def test_every_key_of_a_shadow_is_documented_with_its_default() -> None:
+    rows = table(section(DOCS / "configuration.md", "`model.shadow`"))
+    keys = msgspec.structs.fields(config.Shadow)
+    told = {key.name: "needed" if key.required else shown(_of(key)) for key in keys}
+    assert {key: default for key, default, *_ in rows} == told
+
+
+def _of(key: msgspec.structs.FieldInfo) -> Any:
+    return key.default if key.default_factory is msgspec.NODEFAULT else key.default_factory()
+
+
 def _default(key: msgspec.structs.FieldInfo) -> str:
     if key.required:
         return "required"
@@ -173,6 +185,17 @@ async def test_every_metric_is_documented_with_its_type() -> None:
     ):
         metrics |= exposed(await response.text())
     assert {name: kind for name, kind, _ in rows} == metrics
+
+
+def test_every_metric_of_a_shadow_is_documented_with_its_type() -> None:
+    telemetry = Telemetry()
+    before = exposed(generate_latest(telemetry.registry).decode())
+    telemetry.of_shadow()
+    metrics = exposed(generate_latest(telemetry.registry).decode())
+    rows = table(section(DOCS / "models.md", "A shadow"))
+    assert {name: kind for name, kind, _ in rows} == {
+        name: kind for name, kind in metrics.items() if name not in before
+    }
 
 
 def test_every_part_of_the_way_is_explained() -> None:
@@ -241,6 +264,12 @@ def test_the_example_of_an_arrow_block_is_such_a_head() -> None:
     found = _FENCE.findall(section(DOCS / "messages.md", "Output"))
     (example,) = [text for language, text in found if language == "jsonc"]
     decode_head(example.encode())
+
+
+def test_examples_of_a_shadow_topic_are_such_records() -> None:
+    examples = _FENCE.findall(section(DOCS / "models.md", "A shadow"))
+    kinds = [decode_shadow(text.encode()) for language, text in examples if language == "json"]
+    assert [type(one) for one in kinds] == [Disagreement, Summary]
 
 
 def test_references_in_dead_letters_can_be_published() -> None:

@@ -205,6 +205,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.stages",
         "consumers.track",
         "consumers.wiring",
+        "schemas",
     },
     "consumers.app": {
         "consumers.routing",
@@ -453,5 +454,5 @@ def test_stage_files_list_the_flow() -> None:
     )
     assert stages == [
         "assist", "consume", "download", "download_object", "expand", "microbatch", "predict",
-        "publish", "publish_object", "reject", "settle",
+        "publish", "publish_object", "reject", "settle", "shadow", "shadow_topic",
     ]  # fmt: skip

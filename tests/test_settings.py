@@ -7,6 +7,7 @@ import pytest
 from consumers.config import Config, Kafka, load
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.settings import for_worker
+from consumers.wiring import Settings
 
 
 @pytest.mark.parametrize(
@@ -106,4 +107,84 @@ def test_models_and_routes_that_cannot_be_are_refused(tmp_path: Path, more: str,
             output_partitions=1,
             dead_letter_partitions=1,
         )
+    assert caught.value.exit_code == EXIT_USAGE
+
+
+SHADOWED = """
+[model]
+name = "rows"
+request = "float32"
+[model.shadow]
+model = "v2"
+pointers = ["/label"]
+[[models]]
+name = "v2"
+url = "http://other:8080"
+served_as = "rows"
+request = "float32"
+max_in_flight = 2
+[models.window]
+max_rows = 7
+"""
+
+
+def for_one(cfg: Config) -> Settings:
+    return for_worker(cfg, None, input_partitions=1, output_partitions=1, dead_letter_partitions=1)
+
+
+def test_a_shadow_is_asked_as_its_own_keys_say_and_answers_nobody(tmp_path: Path) -> None:
+    cfg = loaded(tmp_path, SHADOWED)
+    settings = for_one(cfg)
+    assert settings.shadow is not None
+    assert (settings.shadow.call_rows, settings.shadow.callers) == (7, 2)
+    assert settings.shadow.terms.topic == "predictions.shadow"
+    assert settings.shadow.agreement.same(b'{"label":1,"x":1}', b'{"label":1,"x":2}')
+    assert not settings.models
+    assert settings.routes is not None
+    assert settings.routes.models == ("rows",)
+    assert cfg.topics == ("refs", "predictions", "predictions.dlq", "predictions.shadow")
+
+
+def test_a_shadow_that_a_route_names_does_both(tmp_path: Path) -> None:
+    text = SHADOWED + '[[routes]]\nmodel = "rows"\nsplit = { v2 = 5 }\n'
+    settings = for_one(loaded(tmp_path, text))
+    assert settings.shadow is not None
+    assert list(settings.models) == ["v2"]
+
+
+def test_without_its_shadow_a_configuration_has_the_models_that_answer(tmp_path: Path) -> None:
+    cfg = loaded(tmp_path, SHADOWED).without_shadow()
+    assert for_one(cfg).shadow is None
+    assert not cfg.models
+    routed = loaded(tmp_path, SHADOWED + '[[routes]]\nmodel = "v2"\n').without_shadow()
+    assert [one.name for one in routed.models] == ["v2"]
+
+
+def test_a_shadow_may_be_set_by_a_variable(tmp_path: Path) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text(SHADOWED)
+    cfg = load(file, {"PENSTOCK_MODEL__SHADOW": '{"model": "v2", "percent": 1}'})
+    assert cfg.model.shadow is not None
+    assert cfg.model.shadow.percent == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('model = "v2"', 'model = "rows"', "is the model itself"),
+        ('model = "v2"', 'model = "v3"', "no model 'v3' in .*; did you mean v2"),
+        ('"/label"', '"label"', "no JSON pointer; write"),
+        ('model = "v2"', 'model = "v2"\npercent = 101', "percent"),
+        ('model = "v2"', "percent = 10", "model"),
+        ('model = "v2"', 'model = "v2"\npercents = 1', "percents"),
+        ("max_in_flight = 2", 'request = "json"', "takes other rows than rows"),
+        ("[models.window]", '[models.shadow]\nmodel = "rows"\n[models.window]', "only .model."),
+    ],
+)
+def test_a_shadow_that_cannot_be_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
+    text = SHADOWED.replace(old, new)
+    if old == "max_in_flight = 2":
+        text = text.replace('request = "float32"\nrequest', "request")
+    with pytest.raises(Fatal, match=said) as caught:
+        for_one(loaded(tmp_path, text))
     assert caught.value.exit_code == EXIT_USAGE

@@ -26,6 +26,7 @@ from consumers.config.sections import (
     Rows,
     Scenes,
     Section,
+    Shadow,
     Store,
     Window,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "Rows",
     "Scenes",
     "Section",
+    "Shadow",
     "Store",
     "Window",
     "in_region",

@@ -148,6 +148,22 @@ Preset = Literal[
 ]
 
 
+Percent = Annotated[float, Meta(ge=0, le=100)]
+
+
+class Shadow(Section, frozen=True, kw_only=True):
+    """A model of `[[models]]` that is asked what `[model]` was, and whose answers are compared."""
+
+    model: str
+    percent: Percent = 10.0
+    # Float32 has seven digits; sums of them in another order differ in the last.
+    tolerance: Annotated[float, Meta(ge=0)] = 1e-6
+    pointers: list[str] = field(default_factory=list)
+    # Twenty batches of the largest usual size.
+    buffer_rows: Positive = 10_000
+    buffer_bytes: Positive = 16 * MIB
+
+
 class Model(Section, frozen=True):
     url: str = "http://localhost:8080"
     # Other servers of the same model, for while `url` is away.
@@ -179,6 +195,7 @@ class Model(Section, frozen=True):
     canary: str | None = None
     # TorchServe's own convention when there is none: the port after that of `url`.
     management_url: str | None = None
+    shadow: Shadow | None = None
 
 
 class NamedModel(Model, frozen=True, kw_only=True):
@@ -189,9 +206,6 @@ class NamedModel(Model, frozen=True, kw_only=True):
     window: Window | None = None
 
 
-Percent = Annotated[float, Meta(ge=0, le=100)]
-
-
 class Route(Section, frozen=True, kw_only=True):
     """Which models answer what matches all of its globs."""
 
@@ -200,6 +214,15 @@ class Route(Section, frozen=True, kw_only=True):
     bucket: str | None = None
     key: str | None = None
     split: dict[str, Percent] = field(default_factory=dict)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return (self.model,) if isinstance(self.model, str) else tuple(self.model)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all models that may answer by it."""
+        return *self.models, *self.split
 
 
 class Output(Section, frozen=True):
@@ -220,6 +243,10 @@ class Output(Section, frozen=True):
     @property
     def dead_letter_topic(self) -> str:
         return self.dlq_topic or f"{self.topic}.dlq"
+
+    @property
+    def shadow_topic(self) -> str:
+        return f"{self.topic}.shadow"
 
 
 class Delivery(Section, frozen=True):

@@ -63,8 +63,11 @@ class Config(Section, frozen=True):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The input topics that are named, the output and the dead-letter topic."""
-        return *self.all_inputs, self.output.topic, self.output.dead_letter_topic
+        """The input topics that are named, the output and the dead-letter topic; with a shadow
+        its topic.
+        """
+        several = (*self.all_inputs, self.output.topic, self.output.dead_letter_topic)
+        return several if self.model.shadow is None else (*several, self.output.shadow_topic)
 
     @property
     def all_inputs(self) -> list[str]:
@@ -78,6 +81,25 @@ class Config(Section, frozen=True):
             self.kafka, input_topic=topic, input_topics=None, input_pattern=None
         )
         return msgspec.structs.replace(self, kafka=kafka)
+
+    def without_shadow(self) -> "Config":
+        """With the models that answer, alone."""
+        live = self.with_each_live_model()
+        return replace(
+            self,
+            model=replace(self.model, shadow=None),
+            models=[one for one in self.models if one.name in live],
+        )
+
+    def with_each_live_model(self) -> "dict[str, Config]":
+        """As `with_each_model`, without one that is a shadow and that no route names."""
+        shadow = self.model.shadow
+        routed = {name for route in self.routes for name in route.names}
+        return {
+            name: cfg
+            for name, cfg in self.with_each_model().items()
+            if shadow is None or name != shadow.model or name in routed
+        }
 
     def with_each_model(self) -> "dict[str, Config]":
         """As it is for each of `[[models]]`, by its name: the one is in `model`."""

@@ -4,6 +4,17 @@ function health(model) {
   if (!model.answers) return ["is silent", "bad"];
   return model.breaker_open ? ["is ill", "bad"] : ["answers", "good"];
 }
+const percent = (share) => (100 * share).toFixed(2) + " %";
+function shadow(one) {
+  if (!one) return [];
+  const parts = [make("p", one.rows ? "shadow " + one.model + ": " + percent(one.agreed / one.rows) +
+    " of " + count(one.rows) + " rows agree (" + one.interval.map(percent).join(" to ") + ")" :
+    "shadow " + one.model + ": nothing is compared yet", "dim")];
+  if (one.is_over) parts.push(make("div", "the shadow ended by a fault of its own", "note"));
+  if (one.worst.length) parts.push(table(["stream", "rows compared", "agree"],
+    one.worst.map((row) => [row.stream, count(row.rows), percent(row.agreed / row.rows)])));
+  return parts;
+}
 function worker(status) {
   const parts = [];
   if (status.process !== undefined) parts.push(make("h2", "process " + status.process));
@@ -61,6 +72,7 @@ function worker(status) {
   const codes = Object.entries(status.rejected);
   if (codes.length) parts.push(make("p", "rejected: " +
     codes.map(([code, n]) => code + " " + count(n)).join(", "), "dim"));
+  parts.push(...shadow(status.shadow));
   const rows = status.assignments.map((one) => [
     ...[one.partition, one.generation, one.next_offset, one.committed, one.lag, one.owed].map(count),
     make("td", one.stopped ? "stopped" : "runs", one.stopped ? "bad" : "good")]);

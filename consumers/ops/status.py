@@ -22,6 +22,8 @@ from consumers.telemetry import Telemetry
 ASK_S = 1.0
 # Asking the model is a request that it serves: not more often than this.
 MODEL_EVERY_S = 5.0
+# Streams that agree least with a shadow; more are not read on a page.
+WORST = 5
 # Long enough for a steady number, short enough to be that of now.
 RATES_OVER_S = 10.0
 SAMPLE_S = 2.0
@@ -97,6 +99,7 @@ class Status:
             },
             **self._models(),
             **self._region(),
+            **self._shadow(),
             "outages": self._outages(),
             "counters": totals,
             "rejected": self._rejected(),
@@ -157,6 +160,29 @@ class Status:
                     }
                     for region, standing in standings.items()
                 },
+            }
+        }
+
+    def _shadow(self) -> dict[str, Any]:
+        """Where there is one: since the start of this worker."""
+        shadow = self._pipeline.wiring.shadow
+        if shadow is None:
+            return {}
+        total = shadow.tally.total
+        return {
+            "shadow": {
+                "model": shadow.plan.terms.shadow,
+                "percent": shadow.plan.percent,
+                "is_over": shadow.is_over,
+                "away_s": None if shadow.away_s is None else round(shadow.away_s, 1),
+                "waiting_rows": shadow.waiting_rows,
+                "rows": total.rows,
+                "agreed": total.agreed,
+                "interval": [round(bound, 6) for bound in total.interval()],
+                "worst": [
+                    {"stream": name, "rows": share.rows, "agreed": share.agreed}
+                    for name, share in shadow.tally.worst(WORST)
+                ],
             }
         }
 

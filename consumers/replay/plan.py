@@ -127,8 +127,10 @@ def plan(live: config.Config, options: Options) -> Plan:
 
 def _answering(live: config.Config, name: str | None) -> tuple[config.Config, str]:
     """The configuration with the models that answer, and the name of the default one: all that are
-    configured, or the one of that name, or of that URL, or what the server calls so.
+    configured, or the one of that name, or of that URL, or what the server calls so. None of them
+    has a shadow.
     """
+    of_models, live = live.with_each_model(), live.without_shadow()
     if name is None:
         return live, live.model.name
     alone = structs.replace(live, models=[], routes=[])
@@ -137,7 +139,6 @@ def _answering(live: config.Config, name: str | None) -> tuple[config.Config, st
         return cfg, cfg.model.name
     if name == live.model.name:
         return alone, name
-    of_models = live.with_each_model()
     if name in of_models:
         return structs.replace(of_models[name], models=[], routes=[]), name
     return structs.replace(alone, model=structs.replace(live.model, name=name, version=None)), name
@@ -151,7 +152,7 @@ def _check_topics(live: config.Config, output: config.Output) -> None:
         scenes.input_topic: "what scenes are made of",
         scenes.topic: "the topic of scenes",
         scenes.late_topic: "the topic of late predictions",
-        f"{live.output.topic}.shadow": "the topic of the shadow's answers",
+        live.output.shadow_topic: "the topic of the shadow's answers",
         live.output.topic: "the live output topic",
         live.output.dead_letter_topic: "the live dead-letter topic",
     }

@@ -20,6 +20,7 @@ from consumers.services.gate import Rank
 from consumers.services.model_calls import PROBE_ROWS, ModelCalls
 from consumers.services.rejections import Rejections, lost, wake_lanes
 from consumers.stages.microbatch import Microbatch
+from consumers.stages.shadow import Shadow
 
 
 class Predict:
@@ -36,8 +37,10 @@ class Predict:
         clock: Clock,
         *,
         most_bytes: int,
+        shadow: Shadow | None = None,
     ) -> None:
         self._calls = calls
+        self._shadow = shadow
         self._microbatch = microbatch
         self._fixed = fixed
         self._pace = pace
@@ -148,11 +151,16 @@ class Predict:
             await self._refused(search, part, error, rank)
         else:
             search.answered()
+            copied = None if self._shadow is None else self._shadow.wants(part)
             _distribute(part, answers)
             if self._pace is not None:
                 now_s = self._clock.now()
                 self._pace.answered(search.rows, now_s - began_s, now_s)
             self._follow()
+            if copied is not None and self._shadow is not None:
+                wake_lanes(part)
+                self._shadow.offer(copied, part, answers)
+                return
         wake_lanes(part)
 
     async def _lost(

@@ -314,3 +314,42 @@ async def test_a_worker_is_ready_while_one_of_its_lines_goes_on(
             assert ("line stopped: stream" in await answer.text()) == (status == 503)
         async with session.get("/metrics") as answer:
             assert "penstock_lines_stopped 1.0" in await answer.text()
+
+
+@virtual_time
+async def test_the_status_says_how_far_a_shadow_agrees() -> None:
+    world = World().with_shadow()
+
+    async def wrong_in_b(payloads: Sequence[Payload]) -> Answers | None:
+        rows = sum(payload.rows for payload in payloads)
+        return Answers([b'{"sum":-1}'] * rows, {}) if rows == 2 else None
+
+    world.shadow.script = wrong_in_b
+    async with running(world) as pipeline:
+        status = Status(pipeline, world.model, world.telemetry)
+        assert (await status.look())["shadow"]["rows"] == 0
+        for number, rows in enumerate((3, 2, 3)):
+            world.announce(f"{number}.csv", csv(rows), stream="b" if rows == 2 else "a")
+            await asyncio.sleep(1.0)
+        told = (await status.look())["shadow"]
+    assert told.pop("interval") == pytest.approx([0.4093, 0.9285], abs=1e-4)
+    assert told == {
+        "model": "v2", "percent": 100.0, "is_over": False, "away_s": None, "waiting_rows": 0,
+        "rows": 8, "agreed": 6, "worst": [{"stream": "b", "rows": 2, "agreed": 0}],
+    }  # fmt: skip
+
+
+@virtual_time
+async def test_a_shadow_that_does_not_answer_is_an_outage_of_its_own() -> None:
+    world = World().with_shadow()
+
+    async def away(_: Sequence[Payload]) -> Answers | None:
+        raise Unreachable("nobody there")
+
+    world.shadow.script = away
+    async with running(world) as pipeline:
+        world.announce("a.csv", csv(3))
+        await asyncio.sleep(5.0)
+        told = await Status(pipeline, world.model, world.telemetry).look()
+    assert [one["service"] for one in told["outages"]] == ["shadow model v2"]
+    assert told["shadow"]["away_s"] > 4

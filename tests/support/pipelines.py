@@ -16,6 +16,7 @@ from consumers.adapters.memory_model import MemoryModel
 from consumers.adapters.memory_objects import MemoryObjects
 from consumers.adapters.memory_results import MemoryResults
 from consumers.adapters.memory_transactions import MemoryOutlets
+from consumers.core.agreement import Agreement
 from consumers.core.blocks import Ticket
 from consumers.core.line_stop import LineLimits
 from consumers.core.records import Labels, same_partition
@@ -23,16 +24,28 @@ from consumers.core.routes import Route, Routes
 from consumers.core.window import WindowLimits
 from consumers.formats.base import RowOptions
 from consumers.pipeline import Pipeline
-from consumers.ports import Adapters, Transactions, Where
+from consumers.ports import Adapters, Guest, Transactions, Where
 from consumers.stages.expand import Offload
+from consumers.stages.shadow import ShadowPlan
+from consumers.stages.shadow_topic import Terms
 from consumers.telemetry import Telemetry
 from consumers.testing.virtual_time import VirtualClock
 from consumers.wiring import Settings, Wiring
+from schemas.shadow import ModelId
 
 T = TypeVar("T")
 BUCKET = "b"
 LABELS = Labels("refs", "predictions", "rows", None, markers=True)
 DEAD_LETTERS = "predictions.dlq"
+SHADOW = ShadowPlan(
+    Terms("predictions.shadow", ModelId("rows"), "v2", 1e-6, ()),
+    percent=100.0,
+    agreement=Agreement(1e-6),
+    rows=10_000,
+    nbytes=1 << 20,
+    call_rows=64,
+    callers=2,
+)
 
 
 SETTINGS = Settings(
@@ -89,6 +102,8 @@ class World:
     objects: MemoryObjects = field(default_factory=MemoryObjects)
     model: MemoryModel = field(default_factory=MemoryModel)
     models: dict[str, MemoryModel] = field(default_factory=dict)
+    shadow: MemoryModel = field(default_factory=MemoryModel)
+    shadow_sink: MemorySink = field(default_factory=MemorySink)
     sink: MemorySink = field(init=False)
     outlets: MemoryOutlets = field(init=False)
     results: MemoryResults = field(default_factory=MemoryResults)
@@ -116,6 +131,10 @@ class World:
         )
         return self
 
+    def with_shadow(self, **changes: Any) -> "World":
+        """Of `rows`, asked for each batch."""
+        return self.with_settings(shadow=replace(SHADOW, **changes))
+
     def pipeline(self) -> Pipeline:
         transactions = Transactions(self.outlets, self.source) if self.exactly_once else None
         if self.ends is not None:
@@ -130,6 +149,7 @@ class World:
             transactions,
             self.results,
             dict(self.models),
+            Guest(self.shadow, self.shadow_sink),
         )
         settings = replace(
             self.settings,
