@@ -9,7 +9,7 @@ import gc
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ from consumers.routing import routes_of, shadow_of
 from consumers.services.startup import ask_store, until_answered, until_one_answered
 from consumers.settings import for_worker
 from consumers.stages.consume import Intake
+from consumers.stages.shadow_topic import LAST_S
 from consumers.telemetry import Telemetry
 from consumers.wiring import Settings, Wiring
 
@@ -60,6 +61,7 @@ async def run_worker(cfg: config.Config, read_again: Callable[[], config.Config]
                     signal.SIGHUP, take_routes, wiring.intake, read_again
                 )
                 await pipeline.run()
+                await pipeline.end()
     except asyncio.CancelledError:
         if not stop.asked:
             raise
@@ -104,8 +106,10 @@ async def open_worker(cfg: config.Config, part: Part) -> AsyncIterator[Pipeline]
             _calm_garbage_collector()
             yield Pipeline(Wiring(settings, adapters, telemetry))
     finally:
-        for one in (model, *models.values(), *([guest.model] if guest else [])):
+        for one in (model, *models.values()):
             await one.aclose()
+        if guest is not None:
+            await _dismiss(guest)
         await objects.aclose()
         if results is not None:
             await results.aclose()
@@ -130,6 +134,14 @@ def _guest(cfg: config.Config, clock: Clock) -> Guest | None:
         return None
     sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
     return Guest(open_model(found[1]), sink)
+
+
+async def _dismiss(guest: Guest) -> None:
+    """After a start that failed, its producer is open."""
+    with suppress(PenstockError, TimeoutError):
+        async with asyncio.timeout(LAST_S):
+            await guest.sink.stop()
+    await guest.model.aclose()
 
 
 async def _settings(cfg: config.Config, adapters: Adapters) -> Settings:

@@ -13,6 +13,7 @@ import click
 
 from consumers import logs
 from consumers.commands.bench import bench
+from consumers.commands.compare import compare
 from consumers.commands.config import show_config
 from consumers.commands.demo import demo
 from consumers.commands.dlq import dlq
@@ -53,7 +54,7 @@ def cli(ctx: click.Context, *, end_with_parent: bool) -> None:
 
 for command in (
     demo, run, predict, produce, verify, trace, scenes, dlq, topics, doctor, bench, show_config,
-    route, replay,
+    route, compare, replay,
 ):  # fmt: skip
     cli.add_command(command)
 

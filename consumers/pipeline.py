@@ -70,8 +70,12 @@ class Pipeline:
             await self._run()
             if self._failure is not None:
                 raise self._failure
+
+    async def end(self) -> None:
+        """After `run`: the partitions are with their next owner, and a shadow has a moment to tell
+        what it compared.
+        """
         if self.wiring.shadow is not None:
-            # Now that the partitions are with their next owner, nobody waits for it.
             await self.wiring.shadow.end()
 
     async def _run(self) -> None:

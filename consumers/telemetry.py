@@ -63,6 +63,7 @@ class Telemetry:
         self._region_of: Mapping[str, str] = {}
         self._health: dict[str, tuple[bool, int]] = {}
         self._by_model: tuple[Counter, Histogram, Counter, Gauge] | None = None
+        self._shadow: ShadowTelemetry | None = None
         self.registry = CollectorRegistry()
         reg = self.registry
         self._records = Total("penstock_records", "Records read from the input topic", reg)
@@ -279,7 +280,9 @@ class Telemetry:
 
     def of_shadow(self) -> "ShadowTelemetry":
         """Where there is one."""
-        return ShadowTelemetry(self.registry)
+        if self._shadow is None:
+            self._shadow = ShadowTelemetry(self.registry)
+        return self._shadow
 
     def health_of(self, name: str, *, is_open: bool, calls: int) -> None:
         """One of several: the gauges without a name say of all whether one is open, and the sum."""

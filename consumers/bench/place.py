@@ -71,18 +71,21 @@ def _not_here(why: str) -> Fatal:
 async def fresh_topics(
     settings: config.Kafka, *, most_bytes: int | None = None
 ) -> AsyncIterator[Topics]:
-    """`most_bytes`: of a message, where that is more than Kafka's default."""
+    """`most_bytes`: of a message, where that is more than Kafka's default. The topic that a shadow
+    needs, if the caller's configuration has one, is there, too.
+    """
     unique = uuid.uuid4().hex[:12]
     topics = Topics(f"bench-{unique}", f"bench-{unique}.out", f"bench-{unique}.dlq")
     # Clients warn that a topic is not known yet, or no longer: here that is how it begins and ends.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     more = {"max.message.bytes": str(most_bytes)} if most_bytes else {}
     shape = TopicShape(PARTITIONS, settings=TOPIC_SETTINGS | more)
-    await create_topics(settings, topics, shape)
+    made = (*topics, f"{topics.output}.shadow")
+    await create_topics(settings, made, shape)
     try:
         yield topics
     finally:
-        await delete_topics(settings, topics)
+        await delete_topics(settings, made)
 
 
 @asynccontextmanager

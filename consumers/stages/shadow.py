@@ -92,8 +92,7 @@ class Shadow:
         payloads = [block.payload for block in blocks if block.payload is not None]
         rows = sum(payload.rows for payload in payloads)
         if not self._copies.has_room(rows, sum(payload.nbytes for payload in payloads)):
-            self._topic.interval.dropped += rows
-            self._telemetry.rows("dropped", rows)
+            self._drop(rows)
             return None
         return payloads
 
@@ -128,6 +127,9 @@ class Shadow:
 
     async def end(self) -> None:
         """What was compared is told, within a moment; what waits is dropped."""
+        while (copy := self._copies.take()) is not None:
+            self._copies.done(copy)
+            self._drop(copy.rows)
         await self._topic.end()
 
     async def _ask_forever(self) -> None:
@@ -147,6 +149,9 @@ class Shadow:
         began_s = self._clock.now()
         try:
             theirs = await self._answers(copy)
+        except asyncio.CancelledError:
+            self._drop(copy.rows)
+            raise
         except PenstockError as error:
             self._topic.interval.unanswered += copy.rows
             self._telemetry.rows("unanswered", copy.rows)
@@ -159,6 +164,10 @@ class Shadow:
         self._topic.interval.shadow_took.add(took_s)
         await self._compare(copy, theirs)
         return 0.0
+
+    def _drop(self, rows: int) -> None:
+        self._topic.interval.dropped += rows
+        self._telemetry.rows("dropped", rows)
 
     async def _answers(self, copy: Copy) -> Answers:
         """In as many requests as the shadow's server wants."""

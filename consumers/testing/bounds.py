@@ -49,6 +49,9 @@ class Bounds:
                 self._hold(worker, "objects", in_work, most)
         for model, terms in zip(worker.models, settings.terms.values(), strict=True):
             self._hold(worker, "calls", model.in_flight, terms.callers)
+        shadow = pipeline.wiring.shadow
+        if shadow is not None:
+            self._hold(worker, "rows of the shadow", shadow.waiting_rows, shadow.plan.rows)
         fetchers = settings.fetchers * len(worker.models)
         self._hold(worker, "transfers", worker.objects.reading, fetchers)
 

@@ -86,6 +86,8 @@ class Crew:
             self._died(worker, group)
         if worker.process.alive:
             worker.process.die(is_cut=False)
+        # In a task of its own: nothing live waits for a shadow.
+        self._tasks.create_task(worker.pipeline.end())
 
     def _died(self, worker: Worker, group: BaseExceptionGroup[Exception]) -> None:
         world = self._world

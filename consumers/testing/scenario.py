@@ -27,12 +27,14 @@ class Scenario:
     """What is simulated: your model, your objects, your formats; each default is the full zoo.
 
     `answer` is the model, asked with one payload at a time; a row's answer must not depend on its
-    neighbours. `make_object` returns a file's suffix and its bytes.
+    neighbours. `make_object` returns a file's suffix and its bytes. With `shadow` each worker has
+    one, which does what it likes.
     """
 
     answer: Answer = load.echo
     make_object: MakeObject | None = None
     rows: RowOptions | None = None
+    shadow: bool = False
 
 
 # Numbers, JSON, and opaque rows: there every object is lines of text.

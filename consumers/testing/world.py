@@ -14,7 +14,7 @@ from consumers.adapters.memory_objects import MemoryObjects
 from consumers.adapters.memory_results import MemoryResults
 from consumers.core.payload import Payload
 from consumers.pipeline import Pipeline
-from consumers.ports import Adapters, Answers, Record, Transactions
+from consumers.ports import Adapters, Answers, Guest, Record, Transactions
 from consumers.telemetry import Telemetry
 from consumers.testing import faults, load
 from consumers.testing.arrivals import Arrivals
@@ -29,11 +29,12 @@ from consumers.testing.poison import PoisonMessages
 from consumers.testing.results import SimulatedResults, drawn_plan
 from consumers.testing.scenario import FAN_OUT, Scenario
 from consumers.testing.services import Process, SimulatedModel, SimulatedObjects
+from consumers.testing.shadow import ShadowSink, SimulatedShadow, drawn_shadow
 from consumers.testing.sink import SimulatedSink
 from consumers.testing.source import SimulatedSource
 from consumers.testing.virtual_time import VirtualClock
 from consumers.testing.worker import Worker
-from consumers.wiring import Wiring
+from consumers.wiring import Settings, Wiring
 
 # Where topics take small records only; a letter that names 300 ranges of rows is larger.
 MOST_RECORD_BYTES = 6_000
@@ -100,6 +101,7 @@ class World:
         self._poison = PoisonMessages(source("poison"), self.put)
         self._spoil = source("spoil")
         self._answer = scenario.answer
+        self._has_shadows, self._of_shadows = scenario.shadow, source("shadows")
         self._jitter = source("jitter").random
         self._cursed: set[str] = set()
         self._cut: dict[str, int] = {}
@@ -271,8 +273,9 @@ class World:
             weather,
             is_slow=self.troubles.broker,
         )
+        settings, guest = self._shaded(era.settings, process)
         wiring = Wiring(
-            era.settings,
+            settings,
             Adapters(
                 source,
                 objects,
@@ -282,16 +285,26 @@ class World:
                 self._transactions(source, era, process),
                 results=SimulatedResults(self.results, process, weather),
                 models=others,
+                shadow=guest,
             ),
             self._telemetry,
             offload=_inline,
             jitter=self._jitter,
+            draw=self._of_shadows.random,
         )
         pipeline = Pipeline(wiring)
         worker = Worker(pipeline, source, objects, [*models.values()], sink, process, self.group)
         self.workers.append(worker)
         self._eras_of[worker] = era
         return worker
+
+    def _shaded(self, settings: Settings, process: Process) -> tuple[Settings, Guest | None]:
+        if not self._has_shadows:
+            return settings, None
+        random = self._of_shadows
+        shadow = SimulatedShadow(self._ask, process, random, self.history.counts)
+        plan = drawn_shadow(random)
+        return replace(settings, shadow=plan), Guest(shadow, ShadowSink(process, random))
 
     def _transactions(
         self, source: SimulatedSource, era: Era, process: Process

@@ -15,6 +15,7 @@ from consumers.core.payload import Matrix, Payload
 from consumers.errors import Rejected
 from consumers.formats.base import RowOptions
 from consumers.ports import Answers
+from consumers.testing.shadow import MANNERS
 from consumers.testing.simulation import Scenario, simulate
 
 PRINT_DIGESTS = """
@@ -54,6 +55,16 @@ def test_the_seeds_go_through_every_trouble() -> None:
         "several models", "fan-out",
     }  # fmt: skip
     assert repeated > 0
+
+
+def test_with_a_shadow_each_history_is_the_very_one_without_it() -> None:
+    """Whatever the shadow does, live work does the same at the same time."""
+    seen: set[str] = set()
+    for seed in range(60):
+        alone, shaded = simulate(seed), simulate(seed, Scenario(shadow=True))
+        assert shaded.digest == alone.digest, seed
+        seen |= shaded.counts.keys()
+    assert seen >= {f"shadow {manner}" for manner in MANNERS}
 
 
 def means(payload: Payload) -> Answers:

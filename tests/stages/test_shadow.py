@@ -218,6 +218,17 @@ async def test_what_finds_no_room_is_counted_and_nothing_more_is_held() -> None:
     assert totals(world)["dropped"] >= 5000 - 300
 
 
+@pytest.mark.parametrize("script", [hang, slow, off_by_one_in_ten])
+@virtual_time
+async def test_each_row_that_was_copied_is_compared_or_counted_as_missing(script: Any) -> None:
+    world = World().with_shadow(rows=300)
+    world.shadow.script = script
+    feed(world)
+    await run_to_end(world, 20)
+    told = totals(world)
+    assert told["rows"] + told["dropped"] + told["unanswered"] == 1000
+
+
 @virtual_time
 async def test_what_it_does_not_answer_is_counted_and_told() -> None:
     world = World().with_shadow()

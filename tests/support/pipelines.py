@@ -206,10 +206,15 @@ async def running(world: World) -> AsyncIterator[Pipeline]:
     """The pipeline runs while the body does; then it drains. Its failure is raised at the end."""
     pipeline = world.pipeline()
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(pipeline.run())
+        tasks.create_task(_run(pipeline))
         await asyncio.sleep(0)
         yield pipeline
         pipeline.stop()
+
+
+async def _run(pipeline: Pipeline) -> None:
+    await pipeline.run()
+    await pipeline.end()
 
 
 async def until(condition: Callable[[], bool], *, within_s: float = 60.0) -> None:

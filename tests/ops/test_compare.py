@@ -1,0 +1,122 @@
+"""What `penstock compare` makes of the records of many workers."""
+
+from io import StringIO
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+from rich.console import Console
+
+from consumers.ops.compare import Comparing, Found
+from consumers.ops.compare_table import render
+from schemas.prediction import Source
+from schemas.shadow import Disagreement, ModelId, Summary, encode_shadow, said
+
+
+def summary(number: int, worker: str = "w", **changes: Any) -> bytes:
+    fields: dict[str, Any] = {
+        "since": 1_000 * number,
+        "until": 1_000 * number + 1_000,
+        "live": ModelId("rows"),
+        "shadow": ModelId("v2", "2"),
+        "tolerance": 0.1,
+        "pointers": ("/score",),
+        "rows": 100,
+        "agreed": 99,
+        "streams": {"a": (60, 60), "b": (40, 39)},
+        "dropped": 5,
+        "unanswered": 7,
+        "unsent": 0,
+        "live_took": {20: 3},
+        "shadow_took": {40: 3},
+    }
+    return encode_shadow(Summary(id=f"{worker}/{number}", **(fields | changes)))
+
+
+def disagreement(row: int, stream: str = "b", version: str = "2") -> bytes:
+    return encode_shadow(
+        Disagreement(
+            id=f"refs/0/7/0/{row}",
+            stream=stream,
+            source=Source("refs", 0, 7),
+            object=None,
+            row=row,
+            at=1_000,
+            live=said("rows", None, b'{"score":0.1}', None),
+            shadow=said("v2", version, b"null", "too\x1b[31m hot"),
+        )
+    )
+
+
+def taken(*values: bytes | None, streams: tuple[str, ...] = ()) -> Comparing:
+    comparing = Comparing(streams, examples=2)
+    for value in values:
+        comparing.take(value)
+    return comparing
+
+
+def only(comparing: Comparing) -> Found:
+    (found,) = comparing.found()
+    return found
+
+
+def test_summaries_of_all_workers_add_up_and_one_that_comes_twice_counts_once() -> None:
+    found = only(taken(summary(1), summary(1), summary(2), summary(1, "other"), summary(2)))
+    assert found.share == (300, 297)
+    assert found.sums.tally.streams == {"a": (180, 180), "b": (120, 117)}
+    assert (found.sums.dropped, found.sums.unanswered) == (15, 21)
+    assert (found.since, found.until) == (1_000, 3_000)
+    assert found.sums.live_took.quantile_s(0.5) == pytest.approx(0.001)
+    assert found.sums.shadow_took.quantile_s(0.5) == pytest.approx(0.01)
+
+
+def test_another_version_or_another_tolerance_is_another_comparison() -> None:
+    comparing = taken(summary(1), summary(2, shadow=ModelId("v2", "3")), summary(3, tolerance=0.2))
+    assert [one.share.rows for one in comparing.found()] == [100, 100, 100]
+    assert comparing.found()[-1].rules.tolerance == 0.2
+
+
+def test_the_latest_examples_are_those_of_the_same_models() -> None:
+    comparing = taken(summary(1), *map(disagreement, range(5)), disagreement(9, version="3"))
+    assert [one.row for one in only(comparing).examples] == [3, 4]
+
+
+def test_only_streams_that_are_asked_for_count() -> None:
+    comparing = taken(
+        summary(1), disagreement(1, stream="a"), disagreement(2), streams=("b*", "none")
+    )
+    found = only(comparing)
+    assert found.share == (40, 39)
+    assert [one.row for one in found.examples] == [2]
+
+
+def test_what_is_no_such_record_is_counted() -> None:
+    assert taken(None, b"{}", b'{"kind":"other"}', summary(1)).strange == 3
+
+
+def test_the_agreement_is_sure_by_the_lower_end_of_its_interval() -> None:
+    found = only(taken(summary(1)))
+    assert found.surely(0.94)
+    assert not found.surely(0.95)  # 99 of 100 might be that, too
+    assert not only(taken(summary(1, rows=0, agreed=0, streams={}))).surely(0.01)
+
+
+def test_the_report_as_json_has_all_of_it() -> None:
+    report = orjson.loads(msgspec.json.encode(only(taken(summary(1), disagreement(3))).as_json(5)))
+    assert report["agreement"] == 0.99
+    assert report["interval"] == pytest.approx([0.9455, 0.9982], abs=1e-4)
+    assert report["live_ms"]["p50"] == pytest.approx(1.0)
+    assert report["worst"] == [{"stream": "b", "rows": 40, "agreed": 39}]
+    assert report["examples"][0]["shadow"]["error"] == "too\x1b[31m hot"
+    assert report["shadow"] == {"name": "v2", "version": "2"}
+
+
+def test_the_table_says_how_sure_it_is_and_sends_no_escapes() -> None:
+    console = Console(width=200, record=True, file=StringIO())
+    console.print(render(only(taken(summary(1), disagreement(3))), worst=5))
+    text = console.export_text(styles=False)
+    assert "99.000 % (94.551 to 99.823 %) of 100 rows" in text
+    assert "7 rows, the shadow did not answer" in text
+    assert "rejected: too\\x1b[31m hot" in text
+    assert "\x1b" not in text
