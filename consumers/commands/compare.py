@@ -3,8 +3,9 @@
 import click
 from rich.console import Console
 
-from consumers.commands.dlq import WIDE_COLUMNS, When
+from consumers.commands.dlq import WIDE_COLUMNS
 from consumers.commands.shared import Context, common, pass_context, reading, run_async
+from consumers.commands.when import When
 from consumers.errors import EXIT_CHECK_FAILED
 
 

@@ -33,13 +33,16 @@ MOST_PARTITIONS = 4
 
 
 class Report(NamedTuple):
-    """What a simulation went through. `digest` is equal for equal histories."""
+    """What a simulation went through. `digest` is equal for equal histories, `instants` also where
+    what happened at one instant has another order.
+    """
 
     seed: int
     rows: int
     repeated: int
     counts: Mapping[str, int]
     digest: str
+    instants: str
 
 
 def simulate(seed: int, scenario: Scenario | None = None) -> Report:
@@ -78,7 +81,12 @@ class _Storm:
             raise world.history.failure
         outcome, history = world.outcome, world.history
         return Report(
-            history.seed, outcome.rows, outcome.repeated, history.counts, history.digest()
+            history.seed,
+            outcome.rows,
+            outcome.repeated,
+            history.counts,
+            history.digest(),
+            history.instants(),
         )
 
     async def _live(self) -> None:

@@ -57,12 +57,12 @@ def test_the_seeds_go_through_every_trouble() -> None:
     assert repeated > 0
 
 
-def test_with_a_shadow_each_history_is_the_very_one_without_it() -> None:
-    """Whatever the shadow does, live work does the same at the same time."""
+def test_with_a_shadow_each_history_is_the_one_without_it() -> None:
+    """Whatever the shadow does, live work does the same at the same instants."""
     seen: set[str] = set()
     for seed in range(60):
         alone, shaded = simulate(seed), simulate(seed, Scenario(shadow=True))
-        assert shaded.digest == alone.digest, seed
+        assert (shaded.instants, shaded.rows) == (alone.instants, alone.rows), seed
         seen |= shaded.counts.keys()
     assert seen >= {f"shadow {manner}" for manner in MANNERS}
 
