@@ -149,7 +149,7 @@ class World:
             transactions,
             self.results,
             dict(self.models),
-            Guest(self.shadow, self.shadow_sink),
+            shadow=Guest(self.shadow, self.shadow_sink),
         )
         settings = replace(
             self.settings,
