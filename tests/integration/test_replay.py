@@ -156,9 +156,9 @@ async def test_ctrl_c_is_a_stop_that_can_be_gone_on_with(
 
         await until(has_begun, lambda: replay.said)
         replay.send(signal.SIGINT)
-        proxy.release()
         assert await replay.ended() == 0
         assert json.loads(replay.said.splitlines()[-1])["complete"] is False
+    proxy.release()
     ended = await penstock("replay", *options(to), environ=environ)
     assert (ended.code, json.loads(ended.stdout)["complete"]) == (0, True)
     assert places_of(await job.broker.records(to)) == job.expected()
