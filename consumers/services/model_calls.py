@@ -7,6 +7,7 @@ batch proves at least that the worker process is there. Owner: predict.
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -38,6 +39,10 @@ RETRY: Final = Backoff(first_s=0.05, most_s=5.0)
 PROBE_ROWS: Final = 32
 # A server that is ill now and then is logged once a minute.
 QUIET_S: Final = 60.0
+
+# A server that starts again says of its model that it is not there until it has loaded it: MLServer
+# for some seconds, with a large network for a minute.
+LOADING_S: Final = 120.0
 
 _OUTCOMES: Final[dict[type[Transient], str]] = {
     Overloaded: "overloaded",
@@ -75,6 +80,7 @@ class ModelCalls:
         self.jitter = jitter
         self._is_known = self._was_open = self._was_logged = False
         self._quiet_until_s = 0.0
+        self._lost_s = -math.inf
         self.allowed = most_calls
         # How many requests were answered, if by a refusal, and the longest that took with rows.
         self.heard = 0
@@ -164,6 +170,8 @@ class ModelCalls:
             self._telemetry.retried("predict")
             self._gate.failed(call, error)
             self._look(error)
+            if isinstance(error, Unreachable | NoAnswer):
+                self._lost_s = self._clock.now()
             if isinstance(error, Unreachable):
                 self._outage.unreachable(error)
             raise
@@ -185,6 +193,8 @@ class ModelCalls:
         try:
             return await self._model.predict(payloads)
         except Fatal as error:
+            if self._is_known and self._clock.now() - self._lost_s < LOADING_S:
+                raise Transient(f"{error} (it may be loading)") from error
             if self._is_alone:
                 raise
             raise Unreachable(str(error)) from error
@@ -202,6 +212,7 @@ class ModelCalls:
 
     def _healthy(self, call: Call) -> None:
         self._is_known = True
+        self._lost_s = -math.inf
         self.heard += 1
         self._outage.answered()
         self._gate.answered(call)

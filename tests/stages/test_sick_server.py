@@ -366,6 +366,48 @@ async def test_what_goes_wrong_later_stops_the_line_and_commits_nothing_unanswer
     assert world.dead_letters() == []
 
 
+async def starting_again(_: Sequence[Payload]) -> Answers | None:
+    raise Unreachable("refused")
+
+
+@virtual_time
+async def test_a_server_that_starts_again_may_load_its_model_for_a_while() -> None:
+    world = World()
+    world.announce("a.csv", csv(3))
+    async with running(world):
+        await until(lambda: world.next_offset() == 1)
+        for script, seconds in ((starting_again, 10.0), (no_such_model, 60.0)):
+            world.model.script = script
+            world.announce(f"{seconds}.csv", csv(3))
+            await asyncio.sleep(seconds)
+        world.model.script = None
+        await until(lambda: world.next_offset() == 3, within_s=30.0)
+    assert_every_row_once(world, [3, 3, 3])
+    assert rejected_rows(world) == []
+
+
+@virtual_time
+async def test_a_server_that_came_back_without_its_model_stops_the_line() -> None:
+    world = World()
+    world.announce("a.csv", csv(3))
+
+    async def without_its_model() -> None:
+        async with running(world):
+            await until(lambda: world.next_offset() == 1)
+            world.model.script = starting_again
+            world.announce("b.csv", csv(3))
+            await asyncio.sleep(10.0)
+            world.model.script = no_such_model
+            await until(lambda: False, within_s=150.0)
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await without_its_model()
+    fatal = sole_cause(caught.value)
+    assert isinstance(fatal, Fatal)
+    assert fatal.exit_code == EXIT_FATAL
+    assert world.next_offset() == 1
+
+
 @virtual_time
 async def test_a_server_that_is_silent_at_the_start_is_one_to_wait_for() -> None:
     world = World()
