@@ -5,8 +5,10 @@ schema looked at. A record is a JSON object, or the numbers of its fields. Layou
 "Object Container Files".
 """
 
+import base64
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -22,7 +24,6 @@ from consumers.formats.keeping import moment_ms
 from consumers.formats.magic import no_such
 from consumers.formats.push import EXPANDING_STEP_BYTES
 from consumers.formats.rows import BadRow, join_floats, read_rows, too_long
-from consumers.formats.tables_json import json_value
 
 MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
@@ -31,6 +32,7 @@ MOST_HEADER_BYTES: Final = 4 << 20
 # Writers make blocks of 16 kB to some MB.
 MOST_BLOCK_BYTES: Final = 16 << 20
 _RUN_ROWS: Final = 4_096
+_AS_JSON: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z
 
 
 class _Block(NamedTuple):
@@ -70,6 +72,7 @@ class AvroParser:
         self._fields: list[str] = []
         self._given: list[str] = []
         self._blocks = self._read_records = 0
+        self._width = 0  # numbers in a row; 0 until the first good one came
 
     def feed(self, data: bytes) -> Iterator[Run]:
         self._held += data
@@ -203,7 +206,7 @@ class AvroParser:
         if self._fields:
             record = {name: record[name] for name in self._given}
         try:
-            element = orjson.dumps(record, default=json_value, option=orjson.OPT_NON_STR_KEYS)
+            element = orjson.dumps(record, default=_json_value, option=_AS_JSON)
         except (TypeError, ValueError, RecursionError) as error:
             raise BadRow(f"the record has no form in JSON: {error}") from None
         if len(element) > self._options.row_bytes:
@@ -216,22 +219,43 @@ class AvroParser:
             value = record[name]
             for one in value if isinstance(value, list) else (value,):
                 number = self._options.missing if one is None else one
-                if not isinstance(number, int | float):
+                if not isinstance(number, int | float | Decimal):
                     raise BadRow(f'field "{name}" holds {one!r:.40}, no number')
-                found.append(number)
+                found.append(float(number))
+        if len(found) != (self._width or len(found)):
+            raise BadRow(f"row has {len(found)} numbers, expected {self._width}")
+        if not 0 < len(found) <= self._options.max_columns:
+            raise BadRow(
+                f"row has {len(found)} numbers, 1 to {self._options.max_columns} are read "
+                "(limits.columns)"
+            )
+        self._width = len(found)
         return found
 
     def _kept(self, records: list[Any]) -> Kept:
         names, time = self._options.keep, self._options.time
         return Kept.of(
-            [
-                orjson.dumps({name: record[name] for name in names}, default=json_value)
-                for record in records
-            ]
-            if names
-            else None,
+            [_columns(record, names) for record in records] if names else None,
             [moment_ms(record[time]) for record in records] if time is not None else None,
         )
+
+
+def _columns(record: Any, names: Sequence[str]) -> bytes:
+    """What stays with a row, which is never bad for it."""
+    try:
+        found = {name: record[name] for name in names}
+        return orjson.dumps(found, default=_json_value, option=_AS_JSON)
+    except TypeError:  # as of arrays within arrays, 255 deep
+        return orjson.dumps(dict.fromkeys(names))
+
+
+def _json_value(value: Any) -> Any:
+    """What orjson has no form for."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Decimal):
+        return orjson.Fragment(str(value))  # all digits, which a float has not
+    raise TypeError(type(value).__name__)
 
 
 def _number(held: bytearray, at: int) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from consumers.core.payload import Form
+from consumers.errors import PenstockError
 from consumers.formats.base import RowOptions
 from consumers.formats.push import Parser
 from consumers.formats.ranged import ReadRanges
@@ -48,7 +49,7 @@ class Format:
         return options.form in self.makes(options)
 
 
-class WantsRanges(Exception):
+class WantsRanges(PenstockError):
     """The first bytes of an object tell that it cannot be read as a stream."""
 
     def __init__(self, format: Format) -> None:

@@ -59,7 +59,7 @@ def moment_ms(value: object) -> int | None:
         return _of_text(value)
     if isinstance(value, datetime):
         return _of_moment(value)
-    if isinstance(value, int | float) and math.isfinite(value):
+    if isinstance(value, int | float) and abs(value) < math.inf:
         factor = next(factor for limit, factor in _UNITS if abs(value) < limit)
         found = math.floor(value * factor)
         return found if EARLIEST_MS <= found <= LATEST_MS else None
@@ -78,7 +78,8 @@ def _of_text(text: str) -> int | None:
     return _of_moment(moment)
 
 
-def _of_moment(moment: datetime) -> int:
+def _of_moment(moment: datetime) -> int | None:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // _MS
+    found = (moment - _EPOCH) // _MS  # of another zone, the year 1 may begin in the year 0
+    return found if EARLIEST_MS <= found <= LATEST_MS else None

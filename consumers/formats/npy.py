@@ -29,6 +29,7 @@ MOST_HEADER_BYTES: Final = 10_000
 # numpy evaluates it as a Python literal, and takes an old one apart into tokens.
 _NO_HEADER: Final = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError)
 _BLOCK_BYTES: Final = 1 << 20
+_FLOAT64: Final = np.dtype(np.float64)
 # In Fortran's order a row is spread over the whole: as a stream all of it has to be held.
 MOST_HELD_BYTES: Final = 16 << 20
 _FORTRAN_BLOCK_BYTES: Final = 4 << 20
@@ -211,6 +212,9 @@ def _run(values: npt.NDArray[Any], options: RowOptions) -> Run:
     if options.columns is not None:
         values = values[:, _chosen(options, values.shape[1])]
     if options.form == "json":
+        if values.dtype.itemsize > _FLOAT64.itemsize:  # a long double, which Python has no form for
+            with np.errstate(over="ignore"):
+                values = values.astype(_FLOAT64)
         return Run(len(values), JsonRows.of([orjson.dumps(row) for row in values.tolist()]))
     with np.errstate(over="ignore", invalid="ignore"):
         numbers = np.ascontiguousarray(values.astype(np.float32))

@@ -31,6 +31,9 @@ BUFFER_BYTES: Final = 8 << 20
 LEAST_BUFFER_BYTES: Final = 64 << 10
 # Of each column a buffer, a page as it came and unpacked, and a dictionary, 1 MiB each by default.
 READER_BYTES: Final = 64 << 20
+# Of the times that Spark and Impala write as INT96. Read as nanoseconds, which is how they are
+# stored, those before 1677 and after 2262 would silently become others.
+INT96_UNIT: Final = "us"
 # Decoded rows at a time.
 BATCH_BYTES: Final = 1 << 20
 MOST_BATCH_ROWS: Final = 16_384
@@ -77,12 +80,10 @@ def _check_end(ranges: Ranges) -> None:
 
 
 def _rows(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
-    footer = pq.ParquetFile(_file(ranges), pre_buffer=False)
+    footer = _open(ranges)
     table = TableReader(footer.schema_arrow, options)
     buffer_bytes = max(LEAST_BUFFER_BYTES, BUFFER_BYTES // len(table.names))
-    file = pq.ParquetFile(
-        _file(ranges), metadata=footer.metadata, pre_buffer=False, buffer_size=buffer_bytes
-    )
+    file = _open(ranges, metadata=footer.metadata, buffer_size=buffer_bytes)
     # Of a row group nothing else is asked here: pyarrow 26 aborts the process where a damaged
     # footer has a column chunk that is not of the schema.
     groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
@@ -129,5 +130,6 @@ def _batch_rows(table: TableReader, group: Any) -> int:
     return max(1, min(MOST_BATCH_ROWS, BATCH_BYTES // max(1, table.row_bytes, stored)))
 
 
-def _file(ranges: Ranges) -> pa.PythonFile:
-    return pa.PythonFile(RangesFile(ranges), mode="r")
+def _open(ranges: Ranges, **more: Any) -> Any:
+    source = pa.PythonFile(RangesFile(ranges), mode="r")
+    return pq.ParquetFile(source, pre_buffer=False, coerce_int96_timestamp_unit=INT96_UNIT, **more)

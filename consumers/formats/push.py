@@ -14,6 +14,7 @@ from typing import Protocol
 from consumers.core.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import Run
+from consumers.formats.unforeseen import foreseen
 
 # A feed is about 1 ms of the event loop: text is read at 100-400 MB/s.
 PLAIN_STEP_BYTES = 256 << 10
@@ -84,7 +85,10 @@ class PushDecoder:
         if self._runs is not None:
             try:
                 self._take(self._runs, runs)
-            except Poison as failure:
+            except Exception as error:
+                failure = foreseen(error)
+                if not isinstance(failure, Poison):
+                    raise failure from None
                 self._failure, self._runs = failure, None
         if self._failure is not None and not runs:
             raise self._failure

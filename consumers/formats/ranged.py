@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from consumers.errors import PenstockError, Poison
 from consumers.formats.base import RowOptions, Run
+from consumers.formats.unforeseen import foreseen
 
 # Asked for with the first request: footers of Parquet, Arrow and zip stand at the end, and a small
 # object is in it whole.
@@ -131,7 +132,9 @@ class RangedDecoder:
                 self._say([run])
         except Abandoned:
             pass
-        except BaseException as error:  # raised where the reading goes on
+        except Exception as error:  # raised where the reading goes on
+            said = foreseen(error)
+        except BaseException as error:
             said = error
         self._ended = True
         self._said.put(said)

@@ -17,11 +17,13 @@ from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.keeping import EARLIEST_MS, LATEST_MS, moment_ms
 from consumers.formats.rows import bad_row, too_long
-from consumers.formats.tables_json import objects
+from consumers.formats.tables_json import objects, plain
 
 _SHOWN_COLUMNS: Final = 20
 # Taken for a value whose length no schema tells.
 TEXT_BYTES: Final = 64
+# Milliseconds in one, or of it in a millisecond.
+_TO_MS: Final = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
 
 
 class TableReader:
@@ -51,11 +53,11 @@ class TableReader:
         """The rows of one batch that has all `names`."""
         if not batch.num_rows:
             return
-        plain = {name: _plain(batch.column(name)) for name in self.names}
         try:
-            runs = self._runs([plain[name] for name in self._given], batch.num_rows)
-            yield from runs if not self._options.stays else self._with_kept(runs, plain)
-        except (pa.ArrowException, ValueError, OverflowError) as error:
+            found = {name: plain(batch.column(name)) for name in self.names}
+            runs = self._runs([found[name] for name in self._given], batch.num_rows)
+            yield from runs if not self._options.stays else self._with_kept(runs, found)
+        except (pa.ArrowException, ValueError, OverflowError, RecursionError) as error:
             raise Poison("bad_format", f"a column cannot be read: {error}") from error
 
     def _runs(self, columns: list[Any], rows: int) -> Iterator[Run]:
@@ -66,12 +68,12 @@ class TableReader:
         else:
             yield self._columns(columns)
 
-    def _with_kept(self, runs: Iterator[Run], plain: dict[str, Any]) -> Iterator[Run]:
+    def _with_kept(self, runs: Iterator[Run], found: dict[str, Any]) -> Iterator[Run]:
         options = self._options
-        staying = [plain[name] for name in options.keep]
+        staying = [found[name] for name in options.keep]
         kept = Kept(
             objects(options.keep, staying) if staying else None,
-            _moments(plain[options.time]) if options.time is not None else None,
+            _moments(found[options.time]) if options.time is not None else None,
         )
         at = 0
         for run in runs:
@@ -122,11 +124,19 @@ def _moments(column: Any) -> npt.NDArray[np.int64]:
     if pa.types.is_date(column.type):
         column = column.cast(pa.timestamp("ms"))
     if not pa.types.is_timestamp(column.type):
-        return Kept.of(None, map(moment_ms, column.to_pylist())).times  # type: ignore[return-value]
-    zone = column.type.tz
-    whole = column.cast(pa.timestamp("ms", zone), safe=False).cast(pa.int64())
-    found = whole.fill_null(NO_TIME).to_numpy()
-    return np.where((found >= EARLIEST_MS) & (found <= LATEST_MS), found, NO_TIME)
+        values = column.to_pylist() if _may_be_time(column.type) else [None] * len(column)
+        return Kept.of(None, map(moment_ms, values)).times  # type: ignore[return-value]
+    found = column.cast(pa.int64()).fill_null(NO_TIME).to_numpy()
+    many, few = _TO_MS[column.type.unit]
+    inside = (found >= EARLIEST_MS * few // many) & (found < (LATEST_MS + 1) * few // many)
+    inside &= found != NO_TIME
+    return np.where(inside, np.where(inside, found, 0) * many // few, NO_TIME)
+
+
+def _may_be_time(kind: pa.DataType) -> bool:
+    types = pa.types
+    is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    return bool(is_text or types.is_integer(kind) or types.is_floating(kind))
 
 
 def _staying(schema: pa.Schema, options: RowOptions) -> list[str]:
@@ -186,17 +196,6 @@ def _is_number(kind: pa.DataType) -> bool:
         or types.is_boolean(kind)
         or types.is_decimal(kind)
     )
-
-
-def _plain(column: Any) -> Any:
-    """One array, without dictionary and extension."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    if isinstance(column, pa.ExtensionArray):
-        column = column.storage
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    return column
 
 
 def _numbers(column: Any, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:

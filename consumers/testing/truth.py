@@ -19,6 +19,7 @@ from consumers.core.payload import Payload
 from consumers.core.routes import Routes, place_of
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run
+from consumers.formats.unforeseen import Unforeseen
 from consumers.formats.whole import decoded
 from consumers.ports import Answers, Record
 from schemas.codec import Ignored, Inline, SchemaError, decode
@@ -192,6 +193,8 @@ class Truths:
                     if run.payload is not None:
                         cost_bytes += run.payload.nbytes + run.rows * ROW_COST_BYTES
                 self.step_bytes = max(self.step_bytes, cost_bytes)
+        except Unforeseen:
+            raise
         except Poison as error:
             failure = error.code
         self._decoded[where] = (rows, failure)

@@ -177,6 +177,18 @@ _VALUES = [
     Stored("a million numbers in a row of npy", "x.npy", _npy(np.zeros((1, 1_000_000), "u1")),
            "end:too_large"),
     Stored("npy twice", "x.npy", _npy(_NOISE) * 2, "end:bad_format"),
+    Stored("rows of several widths in Avro", "x.avro",
+           _avro({"type": "record", "name": "r", "fields": [
+               {"name": "a", "type": {"type": "array", "items": "float"}}]},
+                 [{"a": [1, 2]}, {"a": [1]}, {"a": [3, 4]}]),
+           "row bad_row row", "row*3"),
+    Stored("nested nanoseconds in Parquet", "x.parquet",
+           _parquet(pa.table({"a": pa.array([[1], [2]], pa.list_(pa.timestamp("ns")))})),
+           "end:bad_format", "row*2"),
+    Stored("times beyond all calendars in Parquet", "x.parquet",
+           _parquet(pa.table({"a": pa.array([2**62, -(2**62)], pa.timestamp("us"))})),
+           "end:bad_format", "row*2"),
+    Stored("long doubles in npy", "x.npy", _npy(np.array([[1.5, 2.5]], np.longdouble)), "row"),
     Stored("a null in Avro", "x.avro",
            _avro({"type": "record", "name": "r", "fields": [
                {"name": "a", "type": ["null", "int"]}]}, [{"a": 1}, {"a": None}, {"a": 3}]),

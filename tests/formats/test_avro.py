@@ -1,17 +1,19 @@
 """Avro containers: every codec, records as numbers and JSON, what stays, what is hostile."""
 
 import io
+import json
 import random
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 import fastavro
+import numpy as np
 import orjson
 import pytest
 
+from consumers.core.payload import JsonRows
 from consumers.errors import Poison
 from consumers.formats import avro
 from consumers.formats.base import RowOptions
@@ -22,6 +24,7 @@ from tests.formats.support import (
     errors,
     gzipped,
     matrix,
+    poison_at_most,
     rows_of,
     tar_of,
 )
@@ -78,7 +81,7 @@ def test_records_are_json_objects_and_fields_are_chosen() -> None:
     }
     (row,) = elements(decode(written(schema, [record]), "x.avro", JSON))
     assert row == {
-        "at": "2026-11-21T12:00:00+00:00",
+        "at": "2026-11-21T12:00:00Z",
         "price": 12.5,
         "raw": "AP8=",
         "tags": {"a": ["b"]},
@@ -131,7 +134,7 @@ def test_what_breaks_off_is_bad_format_and_the_blocks_before_are_read(tenth: int
 def with_schema(schema: Any, codec: bytes = b"null", block: bytes = b"") -> bytes:
     out = io.BytesIO()
     out.write(avro.MAGIC)
-    metadata = {"avro.schema": orjson.dumps(schema), "avro.codec": codec}
+    metadata = {"avro.schema": json.dumps(schema).encode(), "avro.codec": codec}
     fastavro.schemaless_writer(out, {"type": "map", "values": "bytes"}, metadata)
     out.write(b"s" * 16)
     return out.getvalue() + block
@@ -191,5 +194,50 @@ def test_damage_gives_rows_or_poison_and_never_another_error() -> None:
         data = bytearray(good)
         for _ in range(draw.randint(1, 4)):
             data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-        with suppress(Poison):
+        with poison_at_most():
             decode(bytes(data), "x.avro", JSON)
+
+
+LISTS = {"type": "record", "name": "r", "fields": [
+    {"name": "a", "type": {"type": "array", "items": "float"}}, {"name": "b", "type": "boolean"},
+]}  # fmt: skip
+
+
+def test_a_row_of_another_width_than_the_first_is_bad() -> None:
+    wide = [{"a": [1, 2], "b": True}, {"a": [3, 4], "b": False}, {"a": [1], "b": True}]
+    runs = decode(written(LISTS, [*wide, wide[0]]), "x.avro")
+    assert errors(runs) == ["row has 2 numbers, expected 3"]
+    good = [run for run in runs if run.error is None]
+    assert matrix(good) == [[1, 2, 1], [3, 4, 0], [1, 2, 1]]
+
+
+def test_a_row_without_numbers_or_with_too_many_is_bad() -> None:
+    empty = field({"type": "array", "items": "float"})
+    data = written(empty, [{"f": []}, {"f": [1.0] * 5}, {"f": [1.0]}])
+    runs = decode(data, "x.avro", RowOptions(max_columns=4))
+    said = "row has {} numbers, 1 to 4 are read (limits.columns)"
+    assert errors(runs) == [said.format(0), said.format(5)]
+
+
+def test_decimals_keep_all_digits_and_count_as_numbers() -> None:
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 5}
+    value = Decimal("-1234567890123456789.12345")
+    data = written(field(kind), [{"f": value}])
+    (run,) = decode(data, "x.avro", JSON)
+    assert isinstance(run.payload, JsonRows)
+    assert bytes(run.payload.body) == b'{"f":-1234567890123456789.12345}'
+    assert matrix(decode(data, "x.avro")) == [[float(np.float32(value))]]
+
+
+def test_what_has_no_form_in_json_stays_with_its_row_as_null() -> None:
+    kind: Any = "int"
+    for _ in range(300):
+        kind = {"type": "array", "items": kind}
+    deep = {"type": "record", "name": "r", "fields": [
+        {"name": "n", "type": "int"}, {"name": "f", "type": kind},
+    ]}  # fmt: skip
+    data = with_schema(deep, block=block_of(1, b"\x02" + b"\x02" * 300 + b"\x02" + b"\0" * 300))
+    (run,) = decode(data, "x.avro", RowOptions(keep=("f",), time="f"))
+    assert run.kept is not None
+    assert run.kept.columns is not None
+    assert bytes(run.kept.columns.body) == b'{"f":null}'

@@ -114,7 +114,7 @@ def test_rows_are_those_that_java_wrote(codec: str, files: Path) -> None:
     assert len(rows) == ROWS
     assert rows[7] == {
         "id": 7, "value": 0.875, "small": 1.75, "name": "name 7",
-        "at": "2026-11-21T12:00:00.007000+00:00", "kind": "B", "sizes": [7, -7],
+        "at": "2026-11-21T12:00:00.007000Z", "kind": "B", "sizes": [7, -7],
         "tags": {"k": "v7"}, "raw": "AAc=",
     }  # fmt: skip
     assert rows[9]["name"] is None  # type: ignore[index]

@@ -169,3 +169,9 @@ def test_fortrans_order_inside_an_archive_is_bounded(monkeypatch: pytest.MonkeyP
     with pytest.raises(Poison, match="object of its own") as caught:
         runs_of(out.getvalue(), key="x.npz")
     assert caught.value.code == "too_large"
+
+
+def test_a_long_double_is_a_number_in_json_and_as_float32() -> None:
+    data = saved(np.array([[1.5, 2], [np.nan, "1e4000"]], np.longdouble))
+    assert elements(runs_of(data, RowOptions(form="json"))) == [[1.5, 2.0], [None, None]]
+    assert matrix(runs_of(data))[0] == [1.5, 2.0]

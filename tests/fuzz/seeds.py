@@ -49,8 +49,21 @@ _MEMBERS = {"a.csv": b"1,2\n", "b.ndjson": b"[3,4]", "n" * 60 + "/" + "m" * 60 +
 _TARS = [_tar(_MEMBERS, kind) for kind in (0, 1, 2)]
 
 
-def _arrow(new: Callable[..., Any]) -> bytes:
-    table = pa.table({"a": [1, 2, None], "s": ["x", "y", "x"], "v": [[1.5], [], None]})
+_TABLE = pa.table({"a": [1, 2, None], "s": ["x", "y", "x"], "v": [[1.5], [], None]})
+# Times, decimals and bytes where Python's own objects of them are not what JSON can hold.
+_NESTED = pa.table(
+    {
+        "t": pa.array([[1], [2**62]], pa.list_(pa.timestamp("ns", "UTC"))),
+        "far": pa.array([{"at": 2**62, "took": 5}, None], pa.struct(
+            [("at", pa.timestamp("us")), ("took", pa.duration("ms"))]
+        )),
+        "d": pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.decimal128(30, 5))),
+        "b": pa.array([[b"x"], None], pa.list_(pa.binary(), 1)),
+    }
+)  # fmt: skip
+
+
+def _arrow(new: Callable[..., Any], table: Any = _TABLE) -> bytes:
     out = io.BytesIO()
     with new(out, table.schema) as writer:
         writer.write_table(table, 2)
@@ -63,6 +76,16 @@ def _avro(codec: str) -> bytes:
     out = io.BytesIO()
     records = [{"a": 1, "s": None}, {"a": -2, "s": "x"}]
     fastavro.writer(out, schema, records, codec=codec, sync_marker=b"s" * 16)
+    return out.getvalue()
+
+
+def _avro_lists() -> bytes:
+    """Rows of several widths."""
+    kind = {"type": "array", "items": ["null", "double"]}
+    schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]}
+    out = io.BytesIO()
+    records = [{"a": [1.0, 2.0]}, {"a": [1.0]}, {"a": []}, {"a": [None, 3.0]}]
+    fastavro.writer(out, schema, records, sync_marker=b"s" * 16)
     return out.getvalue()
 
 
@@ -81,13 +104,13 @@ def _zip(method: int) -> bytes:
 
 
 _ARRAYS = (
+    _npy(np.array([[1.5, 2]], np.longdouble)),
     _npy(np.arange(6.0).reshape(3, 2)),
     _npy(np.asfortranarray(np.arange(6, dtype=">i2").reshape(3, 2))),
 )
 
 
-def _parquet(codec: str) -> bytes:
-    table = pa.table({"a": [1, 2, None], "s": ["x", "y", "x"], "v": [[1.5], [], None]})
+def _parquet(codec: str, table: Any = _TABLE) -> bytes:
     out = io.BytesIO()
     pq.write_table(table, out, compression=codec, row_group_size=2)
     return out.getvalue()
@@ -134,8 +157,10 @@ SEEDS: dict[str, list[bytes]] = {
     "parquet": [
         choice + _parquet(codec) for choice in (_PLAIN, _TEXTS) for codec in ("none", "snappy")
     ],
-    "arrow": _both(_arrow(pa.ipc.new_file), _arrow(pa.ipc.new_stream)),
-    "avro": _both(_avro("null"), _avro("deflate")),
+    "arrow": _both(
+        _arrow(pa.ipc.new_file), _arrow(pa.ipc.new_stream), _arrow(pa.ipc.new_stream, _NESTED)
+    ),
+    "avro": _both(_avro("null"), _avro("deflate"), _avro_lists()),
     "npy": _both(*_ARRAYS),
     "npy as a member": _both(*_ARRAYS),
     "zip": _both(_zip(zipfile.ZIP_STORED), _zip(zipfile.ZIP_DEFLATED)),

@@ -21,6 +21,7 @@ from consumers.formats.base import RowOptions
 from consumers.formats.containers import Boxes, breaks_off
 from consumers.formats.pixels import PixelOptions
 from consumers.formats.registry import formats
+from consumers.formats.unforeseen import Unforeseen
 from consumers.formats.whole import by_ranges
 from schemas.codec import References, decode, encode_reference
 from schemas.dead_letter import decode_dead_letter
@@ -83,6 +84,8 @@ def _ranged(name: str, data: bytes) -> None:
         first = sum(run.rows for run in whole) // 2
         part = by_ranges(options, format, body, lambda start, stop: stop > first)
         assert sum(run.rows for runs in part for run in runs) == sum(run.rows for run in whole)
+    except Unforeseen:
+        raise
     except Poison:
         return
 
@@ -112,6 +115,8 @@ def _rows(format: str, options: RowOptions, data: bytes, first: int) -> int:
     try:
         for runs in by_ranges(options, formats()[format], data, partial(_wants_from, first)):
             rows += sum(run.rows for run in runs)
+    except Unforeseen:
+        raise
     except Poison:
         return rows
     except Transient:  # the object before wore the process out: a new one is asked
