@@ -13,6 +13,7 @@ from string import Formatter
 from typing import NamedTuple
 
 from consumers.core.blocks import Ticket
+from consumers.core.places import DEFAULT
 from schemas.reference import day_of
 
 FIELDS = frozenset(
@@ -28,6 +29,10 @@ _DIGEST_CHARS = 16
 
 # What no path may have, and `%` itself, so that two names never become one.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f%\\]")
+_LIKE_A_PART = re.compile(r"\.rows-(?=[^/]+-\d+-\d+-\d+$)")
+# What `{bucket}` is for inline rows, and what `{key}` looks like.
+INLINE = "inline"
+_INLINE_KEY = re.compile(r"[a-zA-Z0-9._-]+/\d+/\d+")
 _URL = re.compile(r"(?P<scheme>[a-z0-9]+)://(?P<bucket>[^/]*)/(?P<key>.+)")
 
 
@@ -83,6 +88,7 @@ class ResultNames:
                 "folder of its own, before {key} and {stream}, or as the bucket's only field"
             )
         self._names_records = {"partition", "offset"} <= named
+        self._names_stores = "store" in named
 
     @property
     def _keeps_models_apart(self) -> bool:
@@ -97,17 +103,27 @@ class ResultNames:
     def of(self, ticket: Ticket) -> ResultName:
         values = _values(ticket, ticket.model or self._model)
         safe = {name: _safe(text) for name, text in values.items()}
+        if _is_like_inline(ticket):
+            safe["key"] = f"%{ord(safe['key'][0]):02X}{safe['key'][1:]}"
         safe["model"] = safe["model"].replace("/", "%2F")  # it is one folder
         bucket, key = self.bucket.format_map(safe), self._key.format_map(safe)
+        # The name of a part is nobody else's: what ends like one has no such dot.
+        key = _LIKE_A_PART.sub("%2Erows-", key)
         key = _short(key + self._own(ticket)) + self._suffix
         return ResultName(self.scheme, bucket, f"/{key}" if self.scheme == "file" else key)
 
     def _own(self, ticket: Ticket) -> str:
         """What keeps apart answers to the same object that are not the same: those to some of its
-        rows only, and those of one message that names several objects.
+        rows only, those of one message that names several objects, and those to objects of one
+        name in several stores.
         """
         if self._names_records:
             return f".{ticket.object_index}" if ticket.object_index else ""
+        # A `%` that no value has, see `_safe`: nothing else ends so.
+        place = "" if self._names_stores or ticket.store == DEFAULT else f"%in-{ticket.store}"
+        return place + self._part(ticket)
+
+    def _part(self, ticket: Ticket) -> str:
         if ticket.reference is None or ticket.reference.rows is None:
             return ""
         owner, record = ticket.owner, ticket.record
@@ -128,7 +144,7 @@ def _fields(text: str) -> set[str]:
 def _values(ticket: Ticket, model: str) -> Mapping[str, str]:
     reference, owner, record = ticket.reference, ticket.owner, ticket.record
     origin = reference or ticket.inline
-    bucket = reference.bucket if reference else "inline"
+    bucket = reference.bucket if reference else INLINE
     key = reference.key if reference else f"{owner.topic}/{owner.partition}/{record.offset}"
     if bucket.endswith("://"):  # a file of this machine, by its whole path
         bucket, key = bucket.removesuffix("://"), key.lstrip("/")
@@ -144,6 +160,16 @@ def _values(ticket: Ticket, model: str) -> Mapping[str, str]:
         "offset": str(record.offset),
         "model": model,
     }
+
+
+def _is_like_inline(ticket: Ticket) -> bool:
+    """An object that lies where inline rows would: it is told from them by a `%`."""
+    reference = ticket.reference
+    return (
+        reference is not None
+        and reference.bucket == INLINE
+        and _INLINE_KEY.fullmatch(reference.key) is not None
+    )
 
 
 def _safe(text: str) -> str:

@@ -215,12 +215,13 @@ class AvroParser:
 
     def _numbers(self, record: Any) -> list[float]:
         found: list[float] = []
-        for name in self._given:
-            value = record[name]
+        # Of a schema that is no record the value itself is the row.
+        named = [(f'field "{name}"', record[name]) for name in self._given]
+        for what, value in named if self._fields else [("the row", record)]:
             for one in value if isinstance(value, list) else (value,):
                 number = self._options.missing if one is None else one
                 if not isinstance(number, int | float | Decimal):
-                    raise BadRow(f'field "{name}" holds {one!r:.40}, no number')
+                    raise BadRow(f"{what} holds {one!r:.40}, no number")
                 found.append(float(number))
         if len(found) != (self._width or len(found)):
             raise BadRow(f"row has {len(found)} numbers, expected {self._width}")

@@ -18,12 +18,15 @@ from consumers.formats.csv_cells import (
     LONE_LINE,
     MISSING,
     MISSING_CELLS,
+    OLD_MAC,
+    RETURN,
     TEXTS_ONLY,
     UNDERSCORE,
     OutOfRange,
     TooManyCells,
     check_text,
     is_number,
+    is_old_mac,
     json_cell,
     split_cells,
     without,
@@ -123,6 +126,8 @@ class CsvParser:
     def _begin(self, block: RawRows) -> RawRows:
         """Settle header and columns by the first rows; returns the rows that are data."""
         first, rest = split_first(block)
+        if RETURN in first and is_old_mac(first):
+            raise Poison("bad_format", OLD_MAC)
         try:
             cells = split_cells(first, self._options.max_columns)
             header = self._is_header(cells, rest)

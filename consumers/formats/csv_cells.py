@@ -23,9 +23,14 @@ LONE_LINE = (
     "the only line of a CSV is taken for a header, since it has no number; if it is a row, set "
     'rows.header = "no"'
 )
+OLD_MAC = (
+    "the lines of the CSV end with carriage returns alone; write it with newlines (a spreadsheet's "
+    '"CSV", not its "CSV (Macintosh)")'
+)
 # As numbers, which are found without the exception that bytes of one byte cost.
-UNDERSCORE, _QUOTE = b'_"'
+UNDERSCORE, _QUOTE, RETURN = b'_"\r'
 _QUOTED_CELLS = re.compile(rb'(?:"([^"]*+(?:""[^"]*+)*+)"([^,]*+)|([^,]*+)),')
+_QUOTED = re.compile(rb'"[^"]*+"')
 # In no text file, and in every binary one: NUL to BS, vertical feeds, SO to US, DEL.
 _BINARY = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _JSON_NUMBER = re.compile(rb"[ \t\r]*-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?[ \t\r]*")
@@ -36,6 +41,11 @@ def check_text(header: bytes) -> None:
     if _BINARY.search(header):
         unknown = f'binary data begins with "{shown(header)}": is this CSV?'
         raise Poison("bad_format", named_by_magic(header) or unknown)
+
+
+def is_old_mac(row: bytes) -> bool:
+    """Has it line ends of an old Mac? In quotes they are text."""
+    return b"\r" in _QUOTED.sub(b"", row).rstrip(b"\r")
 
 
 class TooManyCells(BadRow):

@@ -100,8 +100,10 @@ def _as_rgb(image: "Image.Image") -> "Image.Image":
     """Transparency is dropped: what lies under it counts, as with `convert("RGB")`."""
     if image.mode == "RGB":
         return image
-    if image.mode.startswith("I"):  # 16 bits a pixel, which `convert` would clip
+    if image.mode.startswith("I;16"):  # which `convert` would clip
         return _from_16_bits(image)
+    if image.mode == "I":
+        raise BadRow("the picture has pixels of 32 bits, which are not read")
     if image.mode == "F":
         raise BadRow("the picture has floating-point pixels, which have no fixed range")
     if image.mode == "P" and "transparency" in image.info:
@@ -112,7 +114,5 @@ def _as_rgb(image: "Image.Image") -> "Image.Image":
 def _from_16_bits(image: "Image.Image") -> "Image.Image":
     from PIL import Image  # noqa: PLC0415
 
-    values = np.asarray(image).astype(np.int64)
-    if values.size and (values.min() < 0 or values.max() > 0xFFFF):
-        raise BadRow("the picture has pixels of 32 bits, which are not read")
+    values = np.asarray(image).astype(np.uint16)
     return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")

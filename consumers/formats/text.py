@@ -39,7 +39,7 @@ class LineParser:
     def __init__(self, options: RowOptions) -> None:
         self._too_long = too_long(options.row_bytes)
         self._as_json = options.form == "json"
-        self._splitter = RowSplitter(options.row_bytes, quotes=False)
+        self._splitter = RowSplitter(options.row_bytes, quotes=False, blanks=True)
 
     def feed(self, data: bytes) -> Iterator[Run]:
         return self._read(self._splitter.feed(data))

@@ -92,6 +92,33 @@ def test_answers_to_some_rows_do_not_take_the_place_of_all() -> None:
     assert names.of(redriven).key == "a/b.csv.rows-refs-0-42-0.jsonl"
 
 
+def test_a_key_that_looks_like_a_part_is_not_taken_for_it() -> None:
+    names = ResultNames("s3://out/{key}.jsonl", "rows")
+    whole, part = ticket("x.rows-refs-0-42-0"), ticket("x", rows=((1, 2),))
+    assert names.of(whole).key == "x%2Erows-refs-0-42-0.jsonl"
+    assert names.of(part).key == "x.rows-refs-0-42-0.jsonl"
+    assert names.of(ticket("x%2Erows-refs-0-42-0")) != names.of(whole)
+
+
+def test_inline_rows_and_a_bucket_named_inline_have_two_results() -> None:
+    names = ResultNames("s3://out/{bucket}/{key}.jsonl", "rows")
+    inline, stored = ticket(), ticket("refs/0/42")
+    inline.reference = None
+    stored.reference = Reference(bucket="inline", key="refs/0/42")
+    assert names.of(inline).key == "inline/refs/0/42.jsonl"
+    assert names.of(stored).key == "inline/%72efs/0/42.jsonl"
+
+
+def test_objects_of_one_name_in_two_stores_have_two_results() -> None:
+    names = ResultNames("s3://out/{bucket}/{key}.jsonl", "rows")
+    here, there = ticket(), ticket()
+    there.store = "archive"
+    assert names.of(here).key == "in/a/b.csv.jsonl"
+    assert names.of(there).key == "in/a/b.csv%in-archive.jsonl"
+    named = ResultNames("s3://out/{store}/{key}.jsonl", "rows")
+    assert named.of(there).key == "archive/a/b.csv.jsonl"
+
+
 def test_two_objects_of_one_message_have_two_results() -> None:
     names = ResultNames("s3://out/{partition}/{offset}.jsonl", "rows")
     assert [names.of(ticket(index=index)).key for index in (0, 1)] == ["0/42.jsonl", "0/42.1.jsonl"]

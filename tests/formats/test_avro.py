@@ -241,3 +241,13 @@ def test_what_has_no_form_in_json_stays_with_its_row_as_null() -> None:
     assert run.kept is not None
     assert run.kept.columns is not None
     assert bytes(run.kept.columns.body) == b'{"f":null}'
+
+
+@pytest.mark.parametrize("kind", ["int", "long", "float", "double", "boolean"])
+def test_values_of_a_schema_that_is_no_record_are_rows_of_one_number(kind: str) -> None:
+    assert matrix(decode(written(kind, [1, 0, 1]), "x.avro")) == [[1], [0], [1]]
+
+
+def test_what_is_no_number_in_a_schema_that_is_no_record_is_a_bad_row() -> None:
+    runs = decode(written(["null", field("int")], [None, {"f": 1}]), "x.avro")
+    assert [error.startswith("the row holds ") for error in errors(runs)] == [True, True]

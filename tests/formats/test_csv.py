@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from consumers.core.payload import Form
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions
 from consumers.formats.numbers import parse_columns, parse_table
@@ -200,3 +201,29 @@ def test_plain_json_numbers_are_read_the_fast_way() -> None:
     assert table is not None
     assert table.tolist() == [[1, 2.5], [-300, 0]]
     assert parse_columns(b'a,"2.5"\nb,1\n', 2, [1]) is not None
+
+
+@pytest.mark.parametrize("form", ["matrix", "json"])
+@pytest.mark.parametrize("key", ["x.csv", "x.ndjson"])
+@pytest.mark.parametrize("quote", [b"", b'"7"'])
+def test_lines_of_nothing_but_blanks_are_no_rows(key: str, form: Form, quote: bytes) -> None:
+    first, last = (b"1,2", b"3,4") if key == "x.csv" else (b"[1,2]", b"[3,4]")
+    data = b"  \n" + first + b"\n   \n\t\r\n \n" + last + b"\n \t"
+    if quote and key == "x.csv":
+        data += b"\n" + quote + b",8\n"
+    options = RowOptions(form=form)
+    rows = rows_of(decode(data, key, options))
+    assert len(rows) == 2 + (bool(quote) and key == "x.csv")
+    assert rows_of(decode(data, key, options, cuts=range(len(data)))) == rows
+
+
+@pytest.mark.parametrize("form", ["matrix", "json"])
+@pytest.mark.parametrize("data", [b"a,b\r1,2\r3,4\r", b"1;2\r3;4", b'"a",b\r1,2\r'])
+def test_line_ends_of_an_old_mac_are_told(form: Form, data: bytes) -> None:
+    with pytest.raises(Poison, match="carriage returns alone"):
+        decode(data, "x.csv", RowOptions(form=form))
+
+
+def test_a_carriage_return_in_quotes_is_text() -> None:
+    data = b'"a\rb",2\n"c",3\n'
+    assert len(rows_of(decode(data, "x.csv", RowOptions(form="json", header="no")))) == 2

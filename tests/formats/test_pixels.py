@@ -88,6 +88,13 @@ def test_16_bits_are_scaled_not_clipped(kind: str) -> None:
     assert row[0].tolist() == [[0] * 3, [0] * 3, [1] * 3, [255] * 3]
 
 
+def test_pixels_of_32_bits_are_a_bad_row_however_small_their_values() -> None:
+    small = Image.fromarray(np.array([[0, 255, 256, 65_535]] * 3, np.int32))
+    assert errors(decode(saved(small, "TIFF"), "x", options())) == [
+        "the picture has pixels of 32 bits, which are not read"
+    ]
+
+
 def test_the_orientation_that_a_camera_wrote_is_applied() -> None:
     image = Image.fromarray(noise(4, 3))
     exif = Image.Exif()
