@@ -85,14 +85,33 @@ def _short(promised: int, size: int) -> str | None:
 
 
 def _wave(file: io.RawIOBase, size: int) -> str | None:
-    """To the chunk `data`; a writer that could not go back left 0 or all ones as its length."""
+    """To the chunk `data`; a writer that could not go back left 0 or all ones as its length. Of all
+    ones the samples are read to the end of the file, of 0 none are.
+    """
     at = 12
     while at + 8 <= size:
         name, nbytes = struct.unpack("<4sI", _at(file, at, 8))
+        if name == b"data" and not nbytes:
+            return _after_nothing(file, at + 8, size)
         if name == b"data":
-            return None if nbytes in (0, 0xFFFFFFFF) else _short(at + 8 + nbytes, size)
+            return None if nbytes == 0xFFFFFFFF else _short(at + 8 + nbytes, size)
         at += 8 + nbytes + nbytes % 2
     return "it has no samples"
+
+
+def _after_nothing(file: io.RawIOBase, begin: int, size: int) -> str | None:
+    """Behind no samples other chunks may follow, to the end; all else are samples."""
+    at = begin
+    for _ in range(_MOST_BOXES):
+        if at + 8 > size:
+            break
+        name, nbytes = struct.unpack("<4sI", _at(file, at, 8))
+        if not name.strip().isalnum():
+            break
+        at += 8 + nbytes + nbytes % 2
+    if at in (size, size + 1):
+        return None
+    return f"its header says 0 bytes of samples, and {size - begin} follow: write it to no pipe"
 
 
 def _ogg(file: io.RawIOBase, size: int) -> str | None:

@@ -4,6 +4,7 @@ import io
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import soundfile
 
@@ -168,3 +169,23 @@ def test_a_stray_video_among_pictures_is_one_bad_row() -> None:
     assert [rows[0], rows[2]] == [("1.jpg", JPEG), ("3.jpg", JPEG)]
     assert rows[1][0] == "2.mp4"
     assert "video is read by its parts" in str(rows[1][1])
+
+
+@pytest.mark.parametrize("samples", [tone(RATE), 0 * tone(RATE)])
+def test_samples_behind_a_chunk_that_says_that_it_has_none_are_told(
+    samples: npt.NDArray[np.float32],
+) -> None:
+    data = recording(samples, "WAV", "PCM_16")
+    at = data.index(b"data") + 4
+    runs, failure = runs_of(data[:at] + bytes(4) + data[at + 4 :])
+    assert failure is not None
+    assert "says 0 bytes of samples" in str(failure)
+    assert failure.code == "bad_format"
+    assert not runs
+
+
+def test_a_recording_without_samples_has_no_rows_whatever_follows() -> None:
+    data = recording(tone(RATE), "WAV", "PCM_16")
+    at = data.index(b"data") + 4
+    for behind in (b"", b"LIST\4\0\0\0abcd"):
+        assert runs_of(data[:at] + bytes(4) + behind) == ([], None)
