@@ -20,7 +20,7 @@ from chaos_run.instants import JITTER_MS, PARTITIONS, REJECTED_EVERY, Shape, eve
 from chaos_run.place import Place, crash, environ_of, model_worker_pid
 from chaos_run.scenes import judged, placed, read_all
 from chaos_run.speaking import add_options, instants, producing, settings_of, until
-from chaos_run.workers import Crew
+from chaos_run.workers import LOOK_S, Crew
 from consumers.adapters.kafka_topics import delete_topics
 from consumers.bench.services import service_pids
 from consumers.errors import EXIT_CHECK_FAILED, EXIT_DONE
@@ -81,6 +81,8 @@ async def _run(options: argparse.Namespace, shape: Shape, folder: Path) -> bool:
             workers = {"worker": crews[0].join(), "scenes": crews[1].join()}
             try:
                 await asyncio.sleep(START_S)
+                while len(workers["worker"].partitions) < PARTITIONS:
+                    await asyncio.sleep(LOOK_S)
                 pids = {name: each.pid for name, each in workers.items() if each.pid is not None}
                 cores = pace.Cores(pids | service_pids(place.config) | {"announcer": os.getpid()})
                 announced = await _announce(place, shape, options.seconds)

@@ -130,16 +130,23 @@ def _late(
 
 
 def _is_ahead(one: Spoken, of_site: Sequence[Spoken], bounds: Bounds) -> bool:
-    """Of Kafka's time; or, of the past, of what two others at least said shortly before it."""
+    """Of Kafka's time; or, of the past, of what two others at least said then and until its
+    deadline, each at its slowest: lags go up and down within it.
+    """
     lag = one.recorded_ms - one.time
     if lag < -bounds.ahead_ms:
         return True
     since = one.recorded_ms - bounds.deadline_ms - HANDLED_MS
-    found = of_site[bisect_left(of_site, (since,)) : bisect_left(of_site, (one.recorded_ms,))]
-    others = [each for each in found if each.member != one.member]
-    least = min((each.recorded_ms - each.time for each in others), default=0)
-    is_first = lag + bounds.deadline_ms < least + HANDLED_MS
-    return len({each.member for each in others}) > 1 and lag > PAST_MS and is_first
+    until = one.recorded_ms + bounds.deadline_ms + HANDLED_MS
+    found = of_site[bisect_left(of_site, (since,)) : bisect_left(of_site, (until,))]
+    slowest: dict[str, int] = {}
+    for each in found:
+        if each.member != one.member:
+            its = each.recorded_ms - each.time
+            slowest[each.member] = max(its, slowest.get(each.member, its))
+    if lag <= PAST_MS or len(slowest) < 2:
+        return False
+    return lag + bounds.deadline_ms < min(slowest.values()) + HANDLED_MS
 
 
 def _check(

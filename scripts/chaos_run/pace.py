@@ -15,27 +15,34 @@ import orjson
 from chaos_run.oracle import Said, tails
 from consumers.bench.services import cpu_by_name, others_s
 
+STEP_MS = 10_000
+
 Pids = Mapping[str, int]
 
 
 class Lags(NamedTuple):
     """Of predictions, from their event time to Kafka's; `apart`: of one site within a second, the
-    most less the least.
+    most less the least. `steps_ms`: half of those of each ten seconds took no longer.
     """
 
     worker_ms: dict[str, int]
+    steps_ms: list[int]
     apart_ms: dict[str, int]
 
 
 def lags(predictions: Iterable[Said]) -> Lags:
     every: list[int] = []
+    of_steps: dict[int, list[int]] = defaultdict(list)
     of_seconds: dict[tuple[str, int], list[int]] = defaultdict(list)
     for value, recorded_ms in predictions:
         record = orjson.loads(value)
         lag = recorded_ms - record["event_time"]
         every.append(lag)
+        of_steps[recorded_ms // STEP_MS].append(lag)
         of_seconds[record["stream"].partition("/")[0], recorded_ms // 1000].append(lag)
-    return Lags(tails(every), tails([max(each) - min(each) for each in of_seconds.values()]))
+    steps = [tails(of_steps[step])["p50"] for step in sorted(of_steps)]
+    apart = [max(each) - min(each) for each in of_seconds.values()]
+    return Lags(tails(every), steps, tails(apart))
 
 
 class Cores:
@@ -70,6 +77,7 @@ def text(announced: list[float], found: Lags, cores: Mapping[str, float], due_ms
         [
             f"announced after its time, ms: {late['announcer']}",
             f"predicted after its event time, ms: {late['worker']}; {apart}",
+            f"of each ten seconds, half no later than: {found.steps_ms}",
             f"cores busy: {dict(cores)}",
             said,
         ]
