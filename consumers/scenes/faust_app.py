@@ -174,15 +174,16 @@ class FaustEngine:
         raise Fatal("Faust stopped; its log says why")
 
     async def _stop(self) -> None:
-        """Finish the batch under way, commit, leave the group; Faust's own stop would acknowledge
-        what is not done.
+        """Finish the batch under way, commit, leave the group. Nothing of Faust is stopped, nor the
+        consumer below it, of whose end Faust dies: it would acknowledge and commit what is not
+        done.
         """
         try:
             async with asyncio.timeout(LEAVE_S):
                 await self.ledger.give_up()
                 await self._app.consumer.commit()
                 thread = cast("Any", self._app.consumer)._thread
-                await thread.call_thread(thread._consumer.stop)
+                await thread.call_thread(thread._consumer._coordinator._maybe_leave_group)
         except Exception:
             log.warning("left without goodbye; the group notices in seconds", exc_info=True)
         end_now(EXIT_DONE)
