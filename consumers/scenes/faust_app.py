@@ -66,7 +66,8 @@ class FaustEngine:
     async def _batches(self, work: Callable[[list[Any]], Awaitable[None]], stream: Any) -> None:
         """Read on while a batch is under way: the next one is what came meanwhile."""
         waiting: asyncio.Queue[Any] = asyncio.Queue(BATCH)
-        stream.noack()
+        # `noack()` makes another stream, and leaves this one to acknowledge what it has passed.
+        stream.enable_acks = False
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work_off(work, stream, waiting))
             async for event in stream.events():
