@@ -145,7 +145,7 @@ class Intake:
         if reference is not None:
             self._place(ticket, reference, self._near.get(lane.topic, self._places))
         if not self._knows_model(ticket) or not self.routes.is_needed:
-            return [ticket]
+            return [self._of_default(ticket)]
         models = self._models_of(ticket)
         others = [Ticket(lane, record, index, stream, reference, inline) for _ in models[1:]]
         for one, model in zip([ticket, *others], models, strict=True):
@@ -190,10 +190,17 @@ class Intake:
             ticket.close(Rejection("bad_reference", message, "consume"))
         return False
 
-    @staticmethod
-    def _not_a_reference(lane: Lane, record: Record, message: str) -> Ticket:
+    def _not_a_reference(self, lane: Lane, record: Record, message: str) -> Ticket:
         ticket = Ticket(lane, record, 0, fallback(record.key, lane.partition), None)
         ticket.close(Rejection("bad_reference", message, "consume"))
+        return self._of_default(ticket)
+
+    def _of_default(self, ticket: Ticket) -> Ticket:
+        """What no model is asked about leaves in turn with the answers of the default one, as its
+        record names that.
+        """
+        if self.routes.fans_out:
+            ticket.queue = f"{ticket.stream}\0{self.routes.default}"
         return ticket
 
     def _allowed(self, reference: Reference) -> bool:

@@ -20,6 +20,7 @@ FAILED = {
     984: "a letter was larger than its topic takes",
     3_091: "a partition that was begun again and asked back meanwhile went on without an owner",
     4_922: "the same; its worker did not end",
+    4_894: "beside two models, what is no reference overtook its stream",
 }
 
 

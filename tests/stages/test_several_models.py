@@ -256,3 +256,13 @@ def test_what_nobody_may_read_is_refused_for_each_model() -> None:
     run(run_to_end(world, 1))
     assert {record["model"] for record in world.records()} == {"rows", "a"}
     assert {record["error"]["code"] for record in world.records()} == {"not_allowed"}
+
+
+def test_what_is_no_reference_waits_for_the_answers_of_its_stream_before_it() -> None:
+    world = World().with_models(["a"], BOTH, order_by_stream=True)
+    world.announce("1.csv", csv(2), stream="x/1")
+    world.source.append(None, key=b"x/1")
+    world.announce("2.csv", csv(1), stream="x/1", model="rovs")
+    run(run_to_end(world, 3))
+    of_default = [record for record in world.records() if record["model"] == "rows"]
+    assert [record["source"]["offset"] for record in of_default] == [0, 0, 1, 2]
