@@ -314,11 +314,12 @@ class Ticket:
 
     def close(self, failure: Rejection | None = None) -> None:
         """Of an object that could not even be opened, what a former assignment delivered is
-        answered: nothing says that it was another version.
+        answered: nothing says that it was another version. So it is of one that breaks off where
+        it is read again from its first row on.
         """
         if failure is not None and self.pin is None:
             self.next_row = max(self.next_row, self.resume.row)
-        self.rows = self.next_row
+        self.rows = max(self.next_row, self.published_rows)
         self.failure = failure
         self.closed = True
 

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consumers.core.blocks import Rejection
 from consumers.core.cursor import (
     MAX_CHARS,
     MAX_NUMBER,
@@ -16,6 +17,7 @@ from consumers.core.cursor import (
     without_stop,
 )
 from consumers.core.ranges import Ranges
+from tests.core.builders import ticket
 
 NUMBERS = st.integers(0, MAX_NUMBER)
 VERSION = digest("b/k", "v1")
@@ -198,3 +200,12 @@ def test_the_mark_of_a_stop_comes_off_as_it_was_put_on(progress: Progress, beyon
 )
 def test_what_is_no_mark_stays_as_it_is(text: str) -> None:
     assert without_stop(text) == (text, None)
+
+
+def test_an_object_that_breaks_off_before_the_rows_it_said_last_time_counts_them() -> None:
+    of = ticket()
+    of.pin = ("v1", None)
+    of.resume = Cursor(4, of.digest)
+    assert of.resumes(from_first_row=True)
+    of.close(Rejection("changed", "it is gone", "download"))
+    assert of.rows == 4
