@@ -104,4 +104,4 @@ async def test_what_no_member_can_do_without_is_told_and_is_the_exit_code(tmp_pa
     environ = without_services("127.0.0.1:1", tmp_path) | {"PENSTOCK_MODEL__URL": "nowhere"}
     ended = await penstock("run", "--processes", "2", environ=environ)
     assert ended.code == EXIT_USAGE
-    assert "penstock: model.url = 'nowhere' is no address" in ended.stderr
+    assert "model.url = 'nowhere' has no scheme; write http://nowhere" in ended.stderr
