@@ -1,6 +1,7 @@
 """What `scripts/stack` must never get wrong, whatever the services: whose process, whose build."""
 
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,22 +55,39 @@ def test_a_process_id_used_again_is_left_alone(family: tuple[Process, Process]) 
 
 def test_a_build_appears_whole(tmp_path: Path) -> None:
     target = tmp_path / "cache" / "build"
-    with layout.built(target) as folder:
+
+    def make(folder: Path) -> None:
         (folder / "part").touch()
         assert not target.exists()
+
+    layout.build_once(target, make)
     assert [path.name for path in target.iterdir()] == ["part"]
 
 
-def build_badly(target: Path) -> None:
-    with layout.built(target) as folder:
-        (folder / "part").touch()
-        raise ConnectionError("half of it arrived")
+def build_badly(folder: Path) -> None:
+    (folder / "part").touch()
+    raise ConnectionError("half of it arrived")
 
 
-def test_a_build_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_build_that_fails_leaves_nothing_that_could_be_taken_for_one(tmp_path: Path) -> None:
     with pytest.raises(ConnectionError):
-        build_badly(tmp_path / "build")
-    assert list(tmp_path.iterdir()) == []
+        layout.build_once(tmp_path / "build", build_badly)
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
+
+
+def test_of_several_that_build_the_same_one_builds_and_the_others_find_it(tmp_path: Path) -> None:
+    built: list[Path] = []
+
+    def make(folder: Path) -> None:
+        built.append(folder)
+        if len(built) == 1:
+            second.start()
+            second.join(0.2)  # the time it would need to build as well
+
+    second = threading.Thread(target=layout.build_once, args=(tmp_path / "build", make))
+    layout.build_once(tmp_path / "build", make)
+    second.join()
+    assert len(built) == 1
 
 
 @pytest.fixture

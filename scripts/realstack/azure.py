@@ -30,11 +30,9 @@ class Azurite:
         return layout.cache() / PACKAGE.replace("@", "-")
 
     def build(self, within_s: float | None = None) -> None:
-        if self.environment.exists():
-            return
-        if shutil.which("npm") is None:
-            raise Missing("missing: npm, which brings Azurite (on Debian: apt-get install npm)")
-        with layout.built(self.environment) as folder:
+        def make(folder: Path) -> None:
+            if shutil.which("npm") is None:
+                raise Missing("missing: npm, which brings Azurite (on Debian: apt-get install npm)")
             npm = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error"]
             run(
                 [*npm, "--prefix", str(folder), PACKAGE],
@@ -42,6 +40,8 @@ class Azurite:
                 cwd=folder,
                 within_s=within_s,
             )
+
+        layout.build_once(self.environment, make)
 
     def configure(self, folder: Path, ports: Ports) -> Launch:
         program = self.environment / "node_modules/azurite/dist/src/blob/main.js"

@@ -77,6 +77,15 @@ rootLogger.appenderRef.console.ref = console
 """
 
 
+def _fetch(folder: Path) -> None:
+    (folder / "pom.xml").write_text(POM)
+    run(
+        ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"],
+        what=f"fetching Apache Kafka {VERSION} with Maven",
+        cwd=folder,
+    )
+
+
 class Kafka:
     name = "kafka"
 
@@ -85,15 +94,7 @@ class Kafka:
         return layout.cache() / f"kafka-{VERSION}-{sha256(POM.encode()).hexdigest()[:8]}"
 
     def build(self) -> None:
-        if self.jars.exists():
-            return
-        with layout.built(self.jars) as folder:
-            (folder / "pom.xml").write_text(POM)
-            run(
-                ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"],
-                what=f"fetching Apache Kafka {VERSION} with Maven",
-                cwd=folder,
-            )
+        layout.build_once(self.jars, _fetch)
 
     def configure(self, folder: Path, ports: Ports) -> Launch:
         properties = folder / "server.properties"

@@ -11,7 +11,7 @@ import random
 import shutil
 import socket
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -115,15 +115,24 @@ def _is_free(port: int) -> bool:
         return True
 
 
-@contextmanager
-def built(target: Path) -> Iterator[Path]:
-    """A folder to build in: becomes `target` at once when the block ends well, else is gone."""
+def build_once(target: Path, make: Callable[[Path], None]) -> None:
+    """`make` fills a folder, which becomes `target` when it ended well, else is gone. Of several
+    checkouts one builds; the others wait and find the work done.
+    """
+    if target.exists():
+        return
     target.parent.mkdir(parents=True, exist_ok=True)
+    with (target.parent / f"{target.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.exists():
+            _build(target, make)
+
+
+def _build(target: Path, make: Callable[[Path], None]) -> None:
     scratch = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
     try:
-        yield scratch
-        if not target.exists():
-            scratch.chmod(0o755)  # mkdtemp's 0700 would keep it from other users of a shared cache
-            scratch.rename(target)
+        make(scratch)
+        scratch.chmod(0o755)  # mkdtemp's 0700 would keep it from other users of a shared cache
+        scratch.rename(target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -35,16 +35,17 @@ class ModelServer:
 
     def build(self, within_s: float | None = None) -> None:
         """Downloads; given up after `within_s`, if that is said."""
-        if self.environment.exists():
-            return
-        # An environment may be moved as long as its scripts are run as modules.
-        with layout.built(self.environment) as folder:
+
+        def make(folder: Path) -> None:
             venv = [venv_python(), "-m", "venv", "--clear", str(folder)]
             run(venv, what=f"making an environment for {self.name}", cwd=folder)
             pip = [f"{folder}/bin/python", "-m", "pip", "install", "--quiet", "--no-compile"]
             pip += ["-r", str(SERVED / f"{self.name}.txt")]
             what = f"installing {self.name}, up to 450 MB"
             run(pip, what=what, cwd=folder, within_s=within_s)
+
+        # An environment may be moved as long as its scripts are run as modules.
+        layout.build_once(self.environment, make)
 
     def configure(self, folder: Path, ports: Ports) -> Launch:
         program = str(SERVED / f"{self.name}_server.py")

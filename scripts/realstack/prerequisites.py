@@ -84,11 +84,10 @@ def go_version() -> tuple[int, ...]:
 
 def go_install(module: str, binary: Path, *, what: str, within_s: float | None = None) -> None:
     """Builds `binary`, which the module is called, unless it is there already."""
-    if binary.exists():
-        return
-    if go_version() < GO_MINIMUM:
-        raise Missing(f"missing: Go 1.21 or newer, which builds {binary.name}")
-    with layout.built(binary.parent) as folder:
+
+    def make(folder: Path) -> None:
+        if go_version() < GO_MINIMUM:
+            raise Missing(f"missing: Go 1.21 or newer, which builds {binary.name}")
         run(
             ["go", "install", module],
             what=f"building {binary.name} with Go ({what}, once)",
@@ -96,6 +95,8 @@ def go_install(module: str, binary: Path, *, what: str, within_s: float | None =
             env={"GOBIN": str(folder)},
             within_s=within_s,
         )
+
+    layout.build_once(binary.parent, make)
 
 
 @functools.cache

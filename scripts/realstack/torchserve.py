@@ -44,6 +44,13 @@ def archive_fingerprint() -> str:
     return _fingerprint(HANDLERS / "rows_handler.py", HANDLERS / "rows_model.py", REQUIREMENTS)
 
 
+def _install(folder: Path) -> None:
+    venv = [torch_python(), "-m", "venv", "--system-site-packages", "--clear"]
+    run([*venv, str(folder)], what="making an environment for TorchServe", cwd=folder)
+    pip = [f"{folder}/bin/python", "-m", "pip", "install", "--quiet"]
+    run([*pip, "-r", str(REQUIREMENTS)], what="installing TorchServe", cwd=folder)
+
+
 class TorchServe:
     name = "torchserve"
 
@@ -60,17 +67,13 @@ class TorchServe:
         return layout.cache() / f"archive-{archive_fingerprint()}"
 
     def build(self) -> None:
-        if not self.environment.exists():
-            with layout.built(self.environment) as folder:
-                venv = [torch_python(), "-m", "venv", "--system-site-packages", "--clear"]
-                run([*venv, str(folder)], what="making an environment for TorchServe", cwd=folder)
-                pip = [f"{folder}/bin/python", "-m", "pip", "install", "--quiet"]
-                run([*pip, "-r", str(REQUIREMENTS)], what="installing TorchServe", cwd=folder)
+        layout.build_once(self.environment, _install)
         _mend_scripts(self.environment / "bin")
-        if not self.store.exists():
-            with layout.built(self.store) as folder:
-                builder = [str(self.python), str(HANDLERS / "rows_model.py"), str(folder)]
-                run(builder, what="building the model archive", cwd=folder)
+        layout.build_once(self.store, self._archive)
+
+    def _archive(self, folder: Path) -> None:
+        builder = [str(self.python), str(HANDLERS / "rows_model.py"), str(folder)]
+        run(builder, what="building the model archive", cwd=folder)
 
     def configure(self, folder: Path, ports: Ports) -> Launch:
         temporary = folder / "tmp"  # the workers' sockets are made here
