@@ -38,3 +38,25 @@ def test_the_code_and_what_was_written_are_kept(load: str) -> None:
     if not needs_shortcut(sys.version_info[:2], obstore_is_loaded=bool(load)):
         expected += "said goodbye\n"
     assert (ended.returncode, ended.stdout) == (3, expected)
+
+
+ASKED = """
+import gc, os, signal, weakref
+from consumers.process.leaving import leave_when_asked
+
+class Lock:
+    pass
+
+leave_when_asked()
+lock = Lock()
+watch = weakref.ref(lock, lambda _: os.kill(os.getpid(), signal.SIGTERM) or sum(range(1000)))
+del lock
+print("goes on starting", flush=True)
+"""
+
+
+def test_a_signal_within_a_callback_of_python_ends_a_start_too() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", ASKED], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
