@@ -8,6 +8,7 @@ connection to one task at a time.
 """
 
 import asyncio
+import ipaddress
 import math
 import ssl
 from collections import deque
@@ -20,7 +21,9 @@ MAX_IDLE: Final = 64
 IDLE_S: Final = 8.0
 # Above it a body is sent in pieces, between which the loop can do other work.
 PIECE_BYTES: Final = 256 << 10
-# As browsers do (RFC 8305): so long the next address of a name is waited with.
+# As browsers do (RFC 8305): so long the next address of a name is waited with. An address itself
+# has no next one, and asyncio's race of one that is cancelled leaves its socket open (Python 3.11
+# to 3.13).
 NEXT_ADDRESS_S: Final = 0.25
 
 
@@ -169,6 +172,14 @@ class Connection(asyncio.Protocol):
             self._waiter.set_exception(error)
 
 
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
 class Host:
     """The connections to one host: the idle ones wait for the next question. The caller bounds how
     many are lent.
@@ -178,6 +189,7 @@ class Host:
         self._name = name
         self._port = port
         self._secure = secure
+        self._next_address_s = None if _is_address(name) else NEXT_ADDRESS_S
         self._idle: deque[Connection] = deque()
         self._open: set[Connection] = set()
 
@@ -204,7 +216,7 @@ class Host:
                 self._port,
                 ssl=self._secure,
                 server_hostname=self._name.rstrip(".") if self._secure else None,
-                happy_eyeballs_delay=NEXT_ADDRESS_S,
+                happy_eyeballs_delay=self._next_address_s,
             )
         self._open.add(connection)
         connection.closed.add_done_callback(lambda _: self._open.discard(connection))
