@@ -29,6 +29,7 @@ from consumers.adapters.kafka_client import (
     start,
     translated,
 )
+from consumers.adapters.kafka_fetching import WHOLE_MS, ask_patiently
 from consumers.adapters.kafka_gone import Gone, for_ourselves
 from consumers.adapters.kafka_listener import Listener
 from consumers.adapters.kafka_numbers import Numbers
@@ -51,9 +52,6 @@ MAX_POLL_INTERVAL_MS = 86_400_000
 # Of a broker that answers once without the topic, aiokafka makes a group without partitions, until
 # it asks again: after five minutes, if it is left to itself. Added partitions are found by it, too.
 METADATA_MAX_AGE_MS = 10_000
-# aiokafka's default of 500 is a latency floor for quiet partitions: what is not part of a question
-# waits until its broker has answered that.
-FETCH_WAIT_MS = 20
 # aiokafka waits for a rebalance however long it takes; looked after that often.
 REBALANCE_LOOK_S = 1.0
 NO_PARTITION = -1
@@ -91,7 +89,7 @@ class KafkaSource:
             rebalance_timeout_ms=rebalance_timeout_ms,
             max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
             metadata_max_age_ms=METADATA_MAX_AGE_MS,
-            fetch_max_wait_ms=settings.fetch_wait_ms or FETCH_WAIT_MS,
+            fetch_max_wait_ms=settings.fetch_wait_ms or WHOLE_MS,
             partition_assignment_strategy=_assignors(settings),
             client_rack=settings.client_rack,
         )
@@ -105,6 +103,8 @@ class KafkaSource:
 
     async def start(self, rebalance: Rebalance) -> None:
         await start(self._consumer, self._settings, "the start of the consumer")
+        if self._settings.fetch_wait_ms is None:
+            ask_patiently(self._consumer)
         self._rebalance = rebalance
         self.now_joining()
         listener = Listener(self, self._numbers, self._places, rebalance)
