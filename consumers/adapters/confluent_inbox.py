@@ -71,7 +71,7 @@ class Inbox:
         return taken
 
     def crowded(self, wanted: Collection[int]) -> set[int]:
-        """Those that nobody wants and of which enough waits."""
+        """Those that the caller does not ask for and of which enough waits."""
         return {
             partition
             for partition, waiting in self._waiting.items()

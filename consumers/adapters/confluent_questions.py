@@ -4,7 +4,7 @@ Rule: each question has a deadline here. They share the thread of the reads, as 
 one thread at a time use a consumer: a question waits for the end of a read. Only the broker's word
 that nothing is committed makes a partition begin at its earliest record. Where the group is, is
 asked by aiokafka: confluent-kafka 2.16 reads a commit's metadata beyond its end, and a cursor with
-something behind it is none. Owner: the source.
+stray bytes behind it cannot be read. Owner: the source.
 """
 
 from collections.abc import Callable, Collection, Mapping

@@ -18,12 +18,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from consumers import config
 from consumers.adapters.confluent_client import (
-    connection,
     noted,
     of_ours,
     translated,
 )
 from consumers.adapters.confluent_inbox import Inbox
+from consumers.adapters.confluent_member import member_options
 from consumers.adapters.confluent_questions import Questions
 from consumers.adapters.kafka_client import (
     LEAVE_S,
@@ -32,12 +32,7 @@ from consumers.adapters.kafka_client import (
 )
 from consumers.adapters.kafka_places import Places, check_joined
 from consumers.adapters.kafka_positions import GroupPositions
-from consumers.adapters.kafka_source import (
-    HEARTBEAT_INTERVAL_MS,
-    MAX_RECORDS,
-    METADATA_MAX_AGE_MS,
-    SESSION_TIMEOUT_MS,
-)
+from consumers.adapters.kafka_source import MAX_RECORDS
 from consumers.adapters.kafka_thread import CallThread
 from consumers.errors import Fatal
 from consumers.ports import Commit, Rebalance, Record, Where
@@ -46,17 +41,6 @@ from consumers.process.stopping import stopped_after
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-# A broker keeps a question for so long while there are no records. All partitions of a broker share
-# one question, and any record answers it, so that this is no latency floor as it is in aiokafka.
-FETCH_WAIT_MS = 500
-# Read ahead, of a partition and in all: enough for the fastest that was measured (some 5,000
-# references a second), little enough to hold where a message is a megabyte.
-AHEAD_RECORDS = 1_000
-AHEAD_KIB = 16 << 10
-# How long it fetches nothing more of a partition of which it has enough; its own second would be a
-# standstill.
-AHEAD_LOOK_MS = 5
 
 
 class ConfluentSource:
@@ -90,7 +74,7 @@ class ConfluentSource:
         self._rebalance = rebalance
         self._thread = CallThread("kafka")
         with translated("the start of the consumer"):
-            self._consumer = Consumer(self._options())
+            self._consumer = Consumer(member_options(self._settings, self._poll_ms))
         self._questions = Questions(
             self._consumer, self._thread, self._group, self._topic, self._timeout_s
         )
@@ -99,27 +83,6 @@ class ConfluentSource:
             self._consumer.subscribe(
                 [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke
             )
-
-    def _options(self) -> dict[str, Any]:
-        settings = self._settings
-        return connection(settings) | {
-            "group.id": settings.group,
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "auto.offset.reset": "error",  # we say where to go on, and that we do
-            "enable.partition.eof": True,
-            "session.timeout.ms": SESSION_TIMEOUT_MS,
-            "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
-            "max.poll.interval.ms": self._poll_ms,
-            "topic.metadata.refresh.interval.ms": METADATA_MAX_AGE_MS,
-            "partition.assignment.strategy": "range",
-            "fetch.wait.max.ms": settings.fetch_wait_ms or FETCH_WAIT_MS,
-            "queued.min.messages": AHEAD_RECORDS,
-            "queued.max.messages.kbytes": AHEAD_KIB,
-            "fetch.queue.backoff.ms": AHEAD_LOOK_MS,
-            "error_cb": noted,
-            **({"client.rack": settings.client_rack} if settings.client_rack else {}),
-        }
 
     # Reading.
 
@@ -243,8 +206,8 @@ class ConfluentSource:
 
     def _seek_now(self, wanted: set[int], places: Mapping[int, int], paused: set[int]) -> None:
         """In the thread. A partition that is not being fetched (yet, or since its position is
-        gone) takes no seek: then all are assigned anew, each where it is. One that has left since
-        is nobody's business here.
+        gone) takes no seek: then all are assigned anew, each where it is. One that was
+        revoked meanwhile is left out.
         """
         to = [TopicPartition(self._topic, number, places[number]) for number in places]
         held = {one.partition for one in self._consumer.assignment()}

@@ -8,6 +8,7 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
+from consumers.adapters.memory_inbox import Inbox, behind
 from consumers.errors import Fatal
 from consumers.ports import (
     Commit,
@@ -33,9 +34,8 @@ class MemorySource:
         self.gaps: dict[int, int] = {}
         self.on_start: Callable[[], Awaitable[None]] | None = None
         self.on_commit: Callable[[], Awaitable[None]] | None = None
-        self._positions: dict[int, int] = {}
+        self._inbox = Inbox(self._read)
         self._rebalance: Rebalance | None = None
-        self._arrived = asyncio.Event()
 
     def append(
         self,
@@ -52,7 +52,7 @@ class MemorySource:
             offset = log[-1].offset + 1 if log else 0
         record = Record(partition, offset, key, value, timestamp_ms)
         log.append(record)
-        self._arrived.set()
+        self._inbox.arrived.set()
         return record
 
     async def start(self, rebalance: Rebalance) -> None:
@@ -65,44 +65,27 @@ class MemorySource:
         assert self._rebalance is not None
         starts = {number: self.committed.get(number, Commit(0)) for number in partitions}
         await self._rebalance.assigned(starts)
-        self._positions |= {number: start.next_offset for number, start in starts.items()}
-        self._arrived.set()
+        self._inbox.go_to(starts)
 
     async def revoke(self, partitions: Collection[int]) -> None:
         assert self._rebalance is not None
         for number in partitions:
-            self._positions.pop(number, None)
+            self._inbox.positions.pop(number, None)
         await self._rebalance.revoked(partitions)
 
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
         self.polls += 1
-        if not (found := self._take(partitions)):
-            self._arrived.clear()
-            try:
-                async with asyncio.timeout(wait_ms / 1000):
-                    await self._arrived.wait()
-            except TimeoutError:
-                return ()
-            found = self._take(partitions)
-        return found
+        return await self._inbox.poll(partitions, wait_ms)
 
-    def _take(self, partitions: Collection[int]) -> list[Record]:
-        found: list[Record] = []
-        for number in partitions:
-            if number in self._positions:
-                start = self._positions[number]
-                fresh = [record for record in self.records[number] if record.offset >= start]
-                if fresh:
-                    self._positions[number] = fresh[-1].offset + 1
-                    found += fresh
-        return found
+    def _read(self, partition: int, position: int) -> tuple[Sequence[Record], int]:
+        fresh = [record for record in self.records[partition] if record.offset >= position]
+        return fresh, behind(fresh, position)
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         await asyncio.sleep(0)
-        ours = [number for number in partitions if number in self._positions]
+        ours = [number for number in partitions if number in self._inbox.positions]
         starts = {number: self.committed.get(number, Commit(0)) for number in ours}
-        self._positions |= {number: start.next_offset for number, start in starts.items()}
-        self._arrived.set()
+        self._inbox.go_to(starts)
         return starts
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
@@ -120,7 +103,7 @@ class MemorySource:
     def reached(self) -> Mapping[int, int]:
         return {
             number: max(position, self.gaps.get(number, 0))
-            for number, position in self._positions.items()
+            for number, position in self._inbox.positions.items()
             if not self.records[number] or self.records[number][-1].offset < position
         }
 
@@ -131,11 +114,11 @@ class MemorySource:
         return {
             number: max(log[-1].offset + 1 if log else 0, self.gaps.get(number, 0))
             for number, log in self.records.items()
-            if number in self._positions
+            if number in self._inbox.positions
         }
 
     async def stop(self) -> None:
-        self._positions.clear()
+        self._inbox.positions.clear()
 
 
 class MemorySink:
