@@ -147,6 +147,17 @@ def test_the_command_shows_it(file: Path) -> None:
         ('[scenes]\nsite = "x"\n', "needs the groups (?P<site>...) and (?P<member>...)"),
         ('[scenes]\nanchor = "first"\n', "scenes.anchor = 'first' is none; it is grid"),
         ('[output]\nobjects = "/out/{key}.csv"\n', "file:///folder/{key}.csv"),
+        ('[[routes]]\nmodel = "v2"\n', "neither [model] nor [[models]] has 'v2'"),
+        ('[model]\nprotocol = "http"\ntemplate = "{row}"\n', "{rows}"),
+        (
+            '[model]\npreset = "litserve"\n',
+            "model.preset is for model.protocol = 'http', but that of 'rows' is 'torchserve'",
+        ),
+        (
+            '[[models]]\nname = "v2"\ninputs = ["x:FP32:16"]\n',
+            "model.inputs is for model.protocol = 'oip', but that of 'v2' is 'torchserve'",
+        ),
+        ('[model]\nprotocol = "oip"\nrequest = "raw"\n', "does not go with model.protocol"),
     ],
 )
 def test_config_shows_and_then_refuses_what_a_worker_would_refuse(
@@ -157,6 +168,36 @@ def test_config_shows_and_then_refuses_what_a_worker_would_refuse(
     assert '"sources"' in shown.stdout
     assert shown.exit_code != 0
     assert words in shown.stderr + str(shown.exception)
+
+
+@pytest.mark.parametrize("command", ["config", "run"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[kafka]\nssl_cafile = "/nowhere"\n', "kafka.ssl_cafile = '/nowhere'"),
+        ('[kafka]\nssl_certfile = "/nowhere"\n', "kafka.ssl_certfile = '/nowhere'"),
+        ('[kafka]\nssl_keyfile = "/nowhere"\n', "kafka.ssl_keyfile = '/nowhere'"),
+        ('[objects]\nssl_cafile = "/nowhere"\n', "objects.ssl_cafile = '/nowhere'"),
+        ('[model]\ntoken_file = "/nowhere"\n', "model.token_file = '/nowhere'"),
+        (
+            '[[models]]\nname = "new"\nssl_cafile = "/nowhere"\n',
+            "[[models]] 'new': ssl_cafile = '/nowhere'",
+        ),
+        (
+            '[stores.old]\nurl = "gs://"\nkey_file = "/nowhere"\n',
+            "stores.old.key_file = '/nowhere'",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused_by_its_setting_before_anything_is_asked(
+    tmp_path: Path, command: str, text: str, said: str
+) -> None:
+    file = written(tmp_path, text)
+    shown = CliRunner().invoke(cli, [command, "--config", str(file)])
+    assert isinstance(shown.exception, Fatal)
+    assert shown.exception.exit_code == EXIT_USAGE
+    assert f"{said} cannot be read: No such file or directory" in str(shown.exception)
+    assert str(shown.exception).startswith(str(file)), "where it is written"
 
 
 def test_a_worker_says_at_its_start_what_it_is_and_what_the_environment_overrides(

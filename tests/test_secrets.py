@@ -87,6 +87,7 @@ async def test_config_masks_secrets_and_what_addresses_carry() -> None:
         "config",
         settings={
             "MODEL__URL": with_credentials("h:80"),
+            "MODEL__TOKEN": "",  # beside a user in the address it is refused
             "OBJECTS__ENDPOINT_URL": "http://user:password-in-url@store",
         },
     )

@@ -79,7 +79,10 @@ def test_the_secrets_of_each_model_are_hidden(tmp_path: Path) -> None:
     ("more", "said"),
     [
         ('[[models]]\nname = "v2"\n', "two models are called 'v2'"),
-        ('[[routes]]\nmodel = "v3"\n', "no model 'v3'; did you mean v2"),
+        (
+            '[[routes]]\nmodel = "v3"\n',
+            r"neither \[model\] nor \[\[models\]\] has 'v3'; did you mean v2",
+        ),
         ("[[routes]]\nmodel = []\n", "names one"),
         ('[[routes]]\nmodel = "v2"\nsplit = { rows = 60, v2 = 50 }\n', "110 percent"),
         ('[[routes]]\nmodel = ["v2", "rows"]\nsplit = { rows = 60 }\n', "names several"),

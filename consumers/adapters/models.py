@@ -27,6 +27,10 @@ log = logging.getLogger(__name__)
 # Numbers, JSON, opaque bytes, typed columns.
 OIP_REQUESTS = ("float32", "json", "bytes", "arrow")
 TEXT_REQUESTS = ("json", "bytes")
+# Keys that one protocol alone reads: with another they would be silently without effect.
+OIP_KEYS = ("inputs", "outputs", "binary")
+HTTP_KEYS = ("preset", "path", "health", "template", "answers", "row_error")
+_KEYS_OF = {"http": HTTP_KEYS, "oip": OIP_KEYS, "oip-grpc": OIP_KEYS}
 
 
 def open_model(cfg: config.Config, watcher: Watcher | None = None) -> Model:
@@ -49,6 +53,7 @@ def each_endpoint(cfg: config.Config) -> dict[str, config.Config]:
 
 def _open_one(cfg: config.Config) -> Model:
     settings = cfg.model
+    _check_keys(settings)
     if settings.protocol == "torchserve":
         return TorchServeModel(settings)
     if settings.protocol == "http":
@@ -59,6 +64,20 @@ def _open_one(cfg: config.Config) -> Model:
     _check_request(settings, OIP_REQUESTS)
     columns = len(cfg.rows.columns) if cfg.rows.columns else None
     return AloneModel(OipModel(settings, open_wire(settings), columns))
+
+
+def _check_keys(settings: config.Model) -> None:
+    """The protocol is easily forgotten beside a preset, and an answer would not tell of it."""
+    known = _KEYS_OF.get(settings.protocol, ())
+    for key in (*HTTP_KEYS, *OIP_KEYS):
+        is_set = getattr(settings, key) != getattr(config.Model(), key)
+        if is_set and key not in known:
+            meant = "http" if key in HTTP_KEYS else "oip"
+            raise Fatal(
+                f"model.{key} is for model.protocol = {meant!r}, but that of {settings.name!r} is "
+                f"{settings.protocol!r}; set the protocol, or leave {key} out",
+                exit_code=EXIT_USAGE,
+            )
 
 
 def _check_request(settings: config.Model, known: tuple[str, ...]) -> None:

@@ -1,21 +1,26 @@
 """Result objects as files: a temporary name beside the result, renamed when it is complete.
 
 Rule: a reader of the folder sees complete files only; what was begun and not ended has a name that
-begins with a dot, ends with `.part` and goes when the same result is begun again. Files are touched
-in threads, never on the event loop. Owner: the worker.
+begins with a dot, ends with `.part` and goes when the same result is written again. Two that write
+one name at a time do not disturb each other. Files are touched in threads, never on the event loop.
+Owner: the worker.
 """
 
 import asyncio
-import errno
 import hashlib
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from io import FileIO
+from itertools import count
 from pathlib import Path
-from typing import BinaryIO
 
 from consumers.errors import EXIT_USAGE, Fatal, PenstockError, Transient
 from consumers.ports import Location, Stored
+
+# Which file it is, and how far: inode, size, time.
+_State = tuple[int, int, int]
 
 
 class FolderResults:
@@ -23,27 +28,33 @@ class FolderResults:
 
     def __init__(self, root: str) -> None:
         self._root = Path(os.path.realpath(root))
+        self._live: set[Path] = set()
 
     def begin(self, location: Location) -> "FileUpload":
-        return FileUpload(self._root / location.bucket / location.key.lstrip("/"))
+        path = self._root / location.bucket / location.key.lstrip("/")
+        return FileUpload(path, self._live)
 
     async def aclose(self) -> None:
         """Nothing is held between calls."""
 
 
 class FileUpload:
-    """One file. Its temporary name is the same at every try, so a new one replaces what is left."""
+    """One file. Its temporary name is the first that is free: those before it are of a worker that
+    was killed, or of one that writes the same now. `live` are those of this worker.
+    """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, live: set[Path]) -> None:
         self._path = path
-        self._part = path.with_name(f".{hashlib.sha256(path.name.encode()).hexdigest()[:32]}.part")
-        self._file: BinaryIO | None = None
+        self._live = live
+        self._part = path
+        self._file: FileIO | None = None
+        self._others: dict[Path, _State] = {}
 
     async def write(self, data: bytes) -> None:
         try:
             if self._file is None:
                 self._file = await asyncio.to_thread(self._create)
-            await asyncio.to_thread(self._file.write, data)
+            await asyncio.to_thread(_write, self._file, data)
         except OSError as error:
             raise self._translated(error) from None
 
@@ -60,41 +71,63 @@ class FileUpload:
             file, self._file = self._file, None
             await asyncio.to_thread(self._discard, file)
 
-    def _create(self) -> BinaryIO:
-        """A new file: one that a worker before us still writes to is not ours to share."""
+    def _create(self) -> FileIO:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._part.unlink(missing_ok=True)
-        return self._part.open("xb")
+        for part in self._parts():
+            try:
+                file = part.open("xb", buffering=0)
+            except FileExistsError:
+                with suppress(FileNotFoundError):
+                    self._others[part] = _state(part.stat())
+                continue
+            self._live.add(part)
+            self._part = part
+            break
+        return file
 
-    def _finish(self, file: BinaryIO) -> str:
+    def _parts(self) -> Iterator[Path]:
+        start = f".{hashlib.sha256(self._path.name.encode()).hexdigest()[:32]}"
+        for number in count():
+            yield self._path.with_name(f"{start}.{number}.part")
+
+    def _finish(self, file: FileIO) -> str:
         """On the disk before its name is: a power cut leaves no result that is cut off."""
-        file.flush()
         os.fsync(file.fileno())
         found = os.fstat(file.fileno())
-        if not self._is_ours(file):
-            raise OSError(errno.ESTALE, "another worker has begun it anew")
         file.close()
         self._part.replace(self._path)
+        self._live.discard(self._part)
         self._file = None
+        self._remove_others()
         return f'"{found.st_ino:x}-{found.st_mtime_ns // 1000:x}-{found.st_size:x}"'
 
-    def _discard(self, file: BinaryIO) -> None:
-        with suppress(OSError):
-            if self._is_ours(file):
-                self._part.unlink()
-            file.close()
+    def _remove_others(self) -> None:
+        """Those that nobody went on with while this one was written."""
+        for part, before in self._others.items():
+            with suppress(OSError):
+                if part not in self._live and _state(part.stat()) == before:
+                    part.unlink()
 
-    def _is_ours(self, file: BinaryIO) -> bool:
-        """Is this file still the one under the temporary name? A worker that was frozen must not
-        rename, nor delete, what its successor is writing.
-        """
-        try:
-            return self._part.stat().st_ino == os.fstat(file.fileno()).st_ino
-        except FileNotFoundError:
-            return False
+    def _discard(self, file: FileIO) -> None:
+        with suppress(OSError):
+            file.close()
+        with suppress(OSError):
+            self._part.unlink()
+        self._live.discard(self._part)
 
     def _translated(self, error: OSError) -> PenstockError:
         said = f"the result {self._path}: {error.strerror or error}"
         if isinstance(error, PermissionError | NotADirectoryError | IsADirectoryError):
             return Fatal(f"{said}; let this user write there", exit_code=EXIT_USAGE)
         return Transient(said)
+
+
+def _write(file: FileIO, data: bytes) -> None:
+    """All of it, at once: whether a file grows is what others see."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
+def _state(found: os.stat_result) -> _State:
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,16 +1,17 @@
 """Result objects in a store: one PUT, or parts while they come.
 
 Rule: what fits into one part is one request; of more no more than two parts are held. What was
-begun is aborted when it is given up, and what a killed worker began goes before the next upload of
-the same name. Requests are repeated here for `PATIENCE`. Owner: the worker.
+begun is aborted when it is given up, and what a killed worker began when the next upload of the
+same name is complete; two workers that write one name at a time do not disturb each other. Requests
+are repeated here for `PATIENCE`. Owner: the worker.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from datetime import timedelta
 from enum import Enum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import obstore
 from obstore.exceptions import BaseError
@@ -34,29 +35,45 @@ MAX_STORES: Final = 128
 
 Reach = Callable[[str], "ObjectStore"]
 Meaning = Callable[[Exception, Location], PenstockError]
-# Removes what was begun under this name, and was not ended.
-Clean = Callable[[Location], Awaitable[None]]
+# How many parts each upload had, by its id.
+Uploads = Mapping[str, int]
+
+
+class Leftovers(Protocol):
+    """What was begun under a name and not ended. Neither raises: a store that cannot say which
+    there are is no reason to write none.
+    """
+
+    async def seen(self, location: Location) -> Uploads: ...
+
+    async def remove(self, location: Location, seen: Uploads) -> None:
+        """Those that are as they were `seen`: nobody goes on with them."""
+        ...
 
 
 class ObstoreResults:
-    """The port `Results`. `reach` says how a bucket is reached; `clean` is None where the store
-    forgets by itself what was not ended.
+    """The port `Results`. `reach` says how a bucket is reached; `leftovers` is None where the store
+    forgets by itself what was not ended. `name` is the store's, for what errors say.
     """
 
     def __init__(
         self,
         reach: Reach,
-        clean: Clean | None,
+        leftovers: Leftovers | None,
         meaning: Meaning,
+        name: str,
         close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._store = lru_cache(MAX_STORES)(reach)
-        self._clean = clean
+        self._leftovers = leftovers
         self._meaning = meaning
+        self._name = name
         self._close = close
 
     def begin(self, location: Location) -> "ObstoreUpload":
-        return ObstoreUpload(self._store(location.bucket), location, self._clean, self._meaning)
+        store = self._store(location.bucket)
+        named = location._replace(store=self._name)
+        return ObstoreUpload(store, named, self._leftovers, self._meaning)
 
     async def aclose(self) -> None:
         if self._close is not None:
@@ -78,12 +95,17 @@ class ObstoreUpload:
     """One object. Its parts go through a place for one to obstore, which sends them meanwhile."""
 
     def __init__(
-        self, store: "ObjectStore", location: Location, clean: Clean | None, meaning: Meaning
+        self,
+        store: "ObjectStore",
+        location: Location,
+        leftovers: Leftovers | None,
+        meaning: Meaning,
     ) -> None:
         self._meaning = meaning
         self._store = store
         self._location = location
-        self._clean = clean
+        self._leftovers = leftovers
+        self._seen: Uploads = {}
         self._first = bytearray()
         self._next: bytes | _End | None = None
         self._changed = asyncio.Event()
@@ -95,8 +117,8 @@ class ObstoreUpload:
             if len(self._first) <= PART_BYTES:
                 return
             data, self._first = bytes(self._first), bytearray()
-            if self._clean is not None:
-                await self._clean(self._location)
+            if self._leftovers is not None:
+                self._seen = await self._leftovers.seen(self._location)
             self._sending = self._send()
         await self._hand_over(self._sending, data)
 
@@ -111,6 +133,8 @@ class ObstoreUpload:
                 done = await self._sending
         except (BaseError, OSError) as error:
             raise self._blamed(error) from None
+        if self._leftovers is not None and self._seen:
+            await self._leftovers.remove(self._location, self._seen)
         return Stored(done["version"] or done["e_tag"])
 
     async def abort(self) -> None:
@@ -175,8 +199,8 @@ class ObstoreUpload:
         """A store that refuses a result refuses the next one, too: that is no object's fault."""
         if NO_SUCH_UPLOAD in str(error):
             return Transient(
-                f"the result {self._location.key}: another worker has begun it anew, and so ended "
-                "this upload"
+                f"the result {self._location.key}: this upload was ended in the store, by "
+                "a worker that wrote the same or by hand"
             )
         meant = self._meaning(error, self._location)
         if isinstance(meant, Poison):

@@ -6,6 +6,7 @@ the same credentials; `file://` is a folder. Owner: the application and the libr
 
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from consumers import config
@@ -17,10 +18,10 @@ from consumers.adapters.objects_obstore_reach import s3_buckets
 from consumers.adapters.objects_s3fs import S3fsObjects
 from consumers.adapters.objects_s3fs_answers import CLIENT_ERRORS
 from consumers.adapters.results_folder import FolderResults
-from consumers.adapters.results_obstore import PATIENCE, ObstoreResults
+from consumers.adapters.results_obstore import PATIENCE, ObstoreResults, Uploads
 from consumers.adapters.stores import CLOUDS, place_of, places_of_caller, with_clouds
 from consumers.core.places import DEFAULT, Places
-from consumers.core.result_names import ResultNames
+from consumers.core.result_template import parsed
 from consumers.errors import EXIT_USAGE, Fatal, Poison
 from consumers.ports import Location, Results
 from schemas.urls import S3
@@ -28,13 +29,23 @@ from schemas.urls import S3
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
-RETRIES: "Final[RetryConfig]" = {"max_retries": 20, "retry_timeout": PATIENCE}
+# The waits between tries are drawn between the first and the longest: so many tries that only time
+# ends them. Twenty were over after 4 to 28 s of a store that answered 500.
+FIRST_WAIT: Final = timedelta(seconds=0.1)
+LONGEST_WAIT: Final = timedelta(seconds=5)
+RETRIES: "Final[RetryConfig]" = {
+    "max_retries": PATIENCE // FIRST_WAIT,
+    "retry_timeout": PATIENCE,
+    "backoff": {"init_backoff": FIRST_WAIT, "max_backoff": LONGEST_WAIT, "base": 2},
+}
+# Two requests each; what is above goes with later results of the name.
+LEFTOVERS_AT_A_TIME: Final = 100
 
 
 def open_results(cfg: config.Config, template: str) -> Results:
     """Raises `Fatal` for settings that cannot be right."""
     try:
-        names = ResultNames(template, cfg.model.name, is_for_one=True)
+        names = parsed(template)
         if names.scheme == "file":
             return FolderResults("/")
         cfg = with_clouds(cfg)
@@ -47,49 +58,64 @@ def open_results(cfg: config.Config, template: str) -> Results:
 
 def _default(settings: config.Objects) -> Results:
     folder = folder_of(settings.endpoint_url)
-    return _s3(settings, DEFAULT) if folder is None else FolderResults(folder)
+    return _s3(settings, DEFAULT, DEFAULT) if folder is None else FolderResults(folder)
 
 
 def _named(name: str, stores: Mapping[str, config.Store]) -> Results:
     store, section = stores[name], f"stores.{name}"
     scheme = place_of(name, store).scheme
     if scheme == S3:
-        return _s3(store, section)
+        return _s3(store, section, name)
     if scheme == "file":
         return FolderResults(folder_of(store.url) or "/")
     if scheme in CLOUDS:
         reach = cloud_buckets(store, scheme, section, READ_TIMEOUT_S, RETRIES)
-        return ObstoreResults(reach, None, cloud_translated)
+        return ObstoreResults(reach, None, cloud_translated, name)
     raise Fatal(
         f"output.objects: results are written to s3, gs, az and file, not to {scheme}",
         exit_code=EXIT_USAGE,
     )
 
 
-def _s3(settings: config.Access, section: str) -> Results:
+def _s3(settings: config.Access, section: str, name: str) -> Results:
     exact = S3fsObjects(settings, section=section)
     reach = s3_buckets(settings, section, READ_TIMEOUT_S, RETRIES)
-    return ObstoreResults(reach, Leftovers(exact).remove, translated, exact.aclose)
+    return ObstoreResults(reach, S3Leftovers(exact), translated, name, exact.aclose)
 
 
-class Leftovers:
+class S3Leftovers:
     """Uploads of a worker that was killed: S3 keeps their parts, unseen and paid for, for ever.
     Azure ends them by itself after a week, Google by a rule of the bucket.
+
+    Another worker may be writing the same name now, as where an object is announced in two
+    partitions. So only those go that did not grow while this one was written, and not before it is
+    complete: two that ended each other's uploads would go on with that for ever.
     """
 
     def __init__(self, store: S3fsObjects) -> None:
         self._store = store
 
-    async def remove(self, location: Location) -> None:
-        """Those of this name. A store that cannot say which there are is no reason to write none;
-        the next try of the same name asks again.
-        """
-        bucket, key = location.bucket, location.key
+    async def seen(self, location: Location) -> Uploads:
+        found: dict[str, int] = {}
         with suppress(*CLIENT_ERRORS):
             client: Any = await self._store.client()
-            found = await client.list_multipart_uploads(Bucket=bucket, Prefix=key)
-            for upload in found.get("Uploads") or ():
-                if upload["Key"] == key:
+            bucket, key = location.bucket, location.key
+            listed = await client.list_multipart_uploads(Bucket=bucket, Prefix=key)
+            ids = [one["UploadId"] for one in listed.get("Uploads") or () if one["Key"] == key]
+            for upload in ids[:LEFTOVERS_AT_A_TIME]:
+                found[upload] = await self._parts(client, location, upload)
+        return found
+
+    async def remove(self, location: Location, seen: Uploads) -> None:
+        for upload, parts in seen.items():
+            with suppress(*CLIENT_ERRORS):
+                client: Any = await self._store.client()
+                if await self._parts(client, location, upload) == parts:
                     await client.abort_multipart_upload(
-                        Bucket=bucket, Key=key, UploadId=upload["UploadId"]
+                        Bucket=location.bucket, Key=location.key, UploadId=upload
                     )
+
+    async def _parts(self, client: Any, location: Location, upload: str) -> int:
+        """Of very many the first thousand."""
+        listed = await client.list_parts(Bucket=location.bucket, Key=location.key, UploadId=upload)
+        return len(listed.get("Parts") or ())

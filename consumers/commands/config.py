@@ -9,6 +9,7 @@ from rich.text import Text
 
 from consumers import config
 from consumers.commands.shared import Context, common, pass_context
+from consumers.commands.whole import check_whole
 
 DEFAULT = "default"
 
@@ -38,17 +39,7 @@ def show_config(context: Context, schema: bool) -> None:
     else:
         document = {**resolved.config.masked(), "sources": sources}
         click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
-    from consumers.scenes import names
-    from consumers.settings import for_worker
-
-    names.check(resolved.config.scenes)
-    for_worker(
-        resolved.config,
-        None,
-        input_partitions=1,
-        output_partitions=1,
-        dead_letter_partitions=1,
-    )
+    check_whole(resolved)
 
 
 def _table(shown: dict[str, dict[str, object]], sources: dict[str, str]) -> Table:

@@ -2,9 +2,10 @@
 
 import click
 
-from consumers import logs
+from consumers import config, logs
 from consumers.commands.shared import Context, common, pass_context, run_async
-from consumers.errors import EXIT_CHECK_FAILED
+from consumers.commands.whole import check_whole
+from consumers.errors import EXIT_CHECK_FAILED, Fatal
 
 
 @click.command()
@@ -18,10 +19,10 @@ def doctor(context: Context, urls: tuple[str, ...]) -> None:
     from consumers.ops.doctor import examine
 
     resolved = context.resolve(quiet=True)
-    click.echo(f"ok     configuration: {len(resolved.sources)} keys set, the others are defaults")
+    configured = _configured(resolved)
 
     async def work() -> None:
-        is_well = True
+        is_well = configured
         async for found in examine(resolved.config, urls):
             line = f"{'ok   ' if found.is_well else 'wrong'}  {found.what}: {found.said}"
             click.echo(logs.redacted(line))
@@ -30,3 +31,14 @@ def doctor(context: Context, urls: tuple[str, ...]) -> None:
             raise SystemExit(EXIT_CHECK_FAILED)
 
     run_async(work())
+
+
+def _configured(resolved: config.Resolved) -> bool:
+    """Says whether a worker would take it. What is wrong there hinders no look at the rest."""
+    try:
+        check_whole(resolved)
+    except Fatal as error:
+        click.echo(logs.redacted(f"wrong  configuration: {error}"))
+        return False
+    click.echo(f"ok     configuration: {len(resolved.sources)} keys set, the others are defaults")
+    return True

@@ -5,6 +5,7 @@ Rule: every key is declared in `sections.py`; an unknown key is an error. Only `
 handed plain values.
 """
 
+from consumers.config.files import check_files
 from consumers.config.loading import Resolved, load, resolve
 from consumers.config.regions import in_region, kafka_of
 from consumers.config.secrets import MASK, SECRET_KEYS, shown_url, url_secrets
@@ -60,6 +61,7 @@ __all__ = [
     "Shadow",
     "Store",
     "Window",
+    "check_files",
     "in_region",
     "kafka_of",
     "load",

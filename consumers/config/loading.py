@@ -71,7 +71,7 @@ def resolve(path: Path | None = None, environ: Mapping[str, str] | None = None) 
     cfg = msgspec.convert(tree, Config)
     shown = sections_of(tree)
     for section, key, wrong in wrong_addresses(cfg):
-        said = f"{_label(section, shown.get(section, {}))}{key} {wrong}"
+        said = f"{section_shown(section, shown.get(section, {}))}{key} {wrong}"
         raise usage(f"{sources.get(f'{section}.{key}', 'configuration')}: {said}")
     here = in_region(cfg)
     before, after = cfg.sections(), here.sections()
@@ -121,7 +121,7 @@ def _kind_of(section: str) -> type[Section]:
     return (SECTIONS | NAMED | TABLES)[of_its_own]
 
 
-def _label(section: str, keys: Mapping[str, Any]) -> str:
+def section_shown(section: str, keys: Mapping[str, Any]) -> str:
     """What stands before a key: of `[[models]]` the model's name, else its number."""
     if not section:
         return ""
@@ -138,7 +138,7 @@ def _explained(
 ) -> str:
     """With the place where the value was written, and what it may be."""
     found = re.fullmatch(r"(.*) - at `\$\.(\w+)(.*)`", error)
-    label = _label(section, keys)
+    label = section_shown(section, keys)
     if found is None:
         name = f"[{section}]" if label.endswith(".") else label.removesuffix(": ")
         return f"configuration: {name}: {error}"
@@ -191,5 +191,5 @@ def _check_tables(section: str, tables: Any, where: str) -> None:
         raise usage(f"{where}: write [[{section}]], there may be several")
     for number, table in enumerate(tables, 1):
         for key in table:
-            label = _label(f"{section}[{number}]", table)
+            label = section_shown(f"{section}[{number}]", table)
             check_key(section, key, TABLES, where=where, label=label)

@@ -139,7 +139,7 @@ class Window(Section, frozen=True):
     max_wait_ms: NonNegative = 10
     eager: bool = False
     fair: bool = True
-    target_p99_ms: Positive | None = None
+    target_p99_ms: NonNegative = 50
 
 
 Protocol = Literal["torchserve", "oip", "oip-grpc", "http", "openai-embeddings"]

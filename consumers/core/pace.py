@@ -1,13 +1,15 @@
 """Batch size, wait and calls in flight, learned from what calls take and what latency is allowed.
 
 Rule: a call's time is fitted as `base + rows * per_row`, recent calls counting more. The largest
-batch is the one whose call still fits into half of the time that the rest of the way leaves. A row
-waits for company as long as a call takes when the server is busy half of the time, and less the
-more it is idle: so a server with room is asked at once, and one that gets slower less often. Where
-the processor is what is short, and timers ring late, each request is worth avoiding: the wait grows
-up to the fixed one. Calls in flight grow by one and shrink by half, as the answers come in time or
-late. Without data, and while the target is out of reach whatever a batch does (a backlog), the
-fixed values hold: they are good for throughput. Owner: predict.
+batch is the one whose call still fits into half of the time that the rest of the way leaves, or the
+smallest that costs the server little more per row, if that is larger. A row waits for company as
+long as a call takes when the server is busy half of the time, and less the more it is idle: so a
+server with room is asked at once, and one that gets slower less often. Where the processor is what
+is short, and timers ring late, each request is worth avoiding: the wait grows to the fixed one,
+which it never exceeds. Calls in flight grow by one and shrink by half, as the answers come in time
+or late. Without data, and while the target is out of reach whatever a batch does (a backlog, a
+model that is slower than that), the fixed values hold: they are good for throughput. Owner:
+predict.
 """
 
 from dataclasses import dataclass, field
@@ -30,8 +32,13 @@ IDLE_LATE_S = 0.0007
 FULL_LATE_S = 0.0015
 # Of what is known of it, what the next timer replaces: some tenths of a second of batches.
 LATE_STEP = 0.05
+# A timer that is never set cannot tell that it rings late.
+LEAST_WAIT_S = 0.0005
 # Smaller batches save no time that can be measured, and cost the server more per row.
 LEAST_ROWS = 32
+# A batch is not cut so small that its call's base is more than a quarter of what its rows take: a
+# stream of large objects would have to be answered at the price of small ones.
+ROWS_TO_BASE = 4.0
 # Above this share of the target spent elsewhere no batch can save it.
 LOST_SHARE = 0.8
 # The quantile of the time spent elsewhere that is tracked, and its step as a share of the target.
@@ -136,17 +143,27 @@ class Pace:
         """What to go by now."""
         if self._fit.calls < MIN_CALLS or self._elsewhere_s > LOST_SHARE * self.target_s:
             return self.fixed
-        base_s, per_row_s = self._fit.line()
         left_s = self.target_s - self._elsewhere_s
-        room_s = CALL_SHARE * left_s - base_s
-        fitting = int(room_s / per_row_s) if per_row_s > 0.0 else self.fixed.max_rows
-        max_rows = min(self.fixed.max_rows, max(LEAST_ROWS, fitting))
-        typical_rows = self._fit.rows / self._fit.weight
-        call_s = self.call_s(round(typical_rows))
+        call_s = self.call_s(round(self._fit.rows / self._fit.weight))
+        if min(call_s, self.call_s(LEAST_ROWS)) > left_s:
+            return self.fixed
+        return BatchPlan(self._most_rows(left_s), self._wait_s(left_s, call_s), int(self.calls))
+
+    def _most_rows(self, left_s: float) -> int:
+        base_s, per_row_s = self._fit.line()
+        if per_row_s <= 0.0:
+            return self.fixed.max_rows
+        fitting = (CALL_SHARE * left_s - base_s) / per_row_s
+        worthwhile = ROWS_TO_BASE * base_s / per_row_s
+        return int(min(self.fixed.max_rows, max(LEAST_ROWS, fitting, worthwhile)))
+
+    def _wait_s(self, left_s: float, call_s: float) -> float:
+        """How long a row waits for others. On a full machine the target is no reason to wait less:
+        more requests would only make it later.
+        """
+        most_s = self.fixed.max_wait_s
         company_s = call_s * min(1.0, self._busy / FULL_WAIT_BUSY)
+        room_s = left_s * (1 - CALL_SHARE) - call_s
+        wait_s = min(most_s, max(LEAST_WAIT_S, min(company_s, room_s)))
         fullness = (self._late_s - IDLE_LATE_S) / (FULL_LATE_S - IDLE_LATE_S)
-        if fullness > 0.0:
-            most_s = max(company_s, self.fixed.max_wait_s)
-            company_s += min(1.0, fullness) * (most_s - company_s)
-        wait_s = min(company_s, max(0.0, left_s * (1 - CALL_SHARE) - call_s))
-        return BatchPlan(max_rows, wait_s, int(self.calls))
+        return wait_s + min(1.0, max(0.0, fullness)) * (most_s - wait_s)

@@ -9,18 +9,13 @@ systems take. Owner: the publish stage.
 import hashlib
 import re
 from collections.abc import Mapping
-from string import Formatter
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from consumers.core.blocks import Ticket
 from consumers.core.places import DEFAULT
+from consumers.core.result_template import Template, parsed
 from schemas.reference import day_of
-
-FIELDS = frozenset(
-    {"store", "bucket", "key", "stream", "date", "topic", "partition", "offset", "model"}
-)
-# By the end of the template.
-FORMATS = ("jsonl", "jsonl.gz", "csv", "parquet")
 
 # S3 takes 1,024 bytes, a file system 255 a segment; `.`, a random part and `.part` come to it.
 MAX_KEY_BYTES = 1_000
@@ -33,7 +28,18 @@ _LIKE_A_PART = re.compile(r"\.rows-(?=[^/]+-\d+-\d+-\d+$)")
 # What `{bucket}` is for inline rows, and what `{key}` looks like.
 INLINE = "inline"
 _INLINE_KEY = re.compile(r"[a-zA-Z0-9._-]+/\d+/\d+")
-_URL = re.compile(r"(?P<scheme>[a-z0-9]+)://(?P<bucket>[^/]*)/(?P<key>.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What there is to name: objects of one bucket only, records of one topic, answers of several
+    models, or one object at all.
+    """
+
+    is_one_bucket: bool = False
+    is_one_input: bool = True
+    are_several_models: bool = False
+    is_one_object: bool = False
 
 
 class ResultName(NamedTuple):
@@ -49,68 +55,55 @@ class ResultName(NamedTuple):
 
 
 class ResultNames:
-    """`of` a ticket. Raises `ValueError` for a template that can name no results."""
+    """`of` a ticket. Raises `ValueError` for a template that can name no results, or would give
+    two of them one name.
+    """
 
-    def __init__(
-        self, template: str, model: str, *, is_for_one: bool = False, are_several: bool = False
-    ) -> None:
-        """`model` is the default one's name; where there `are_several`, the template keeps them
-        apart. `is_for_one`: only one object is ever written, so the template may name it as it is.
-        """
+    def __init__(self, template: str, model: str, scope: Scope) -> None:
+        """`model` is the default one's name."""
+        found = parsed(template)
+        if not scope.is_one_object:
+            _check(template, found, scope)
         self._model = model
-        self.format = _format_of(template)
-        found = _URL.fullmatch(template)
-        if found is None:
-            raise ValueError(
-                f"{template!r} is no URL with a bucket and a key; write "
-                f"s3://bucket/{{key}}.{self.format}, or file:///folder/{{key}}.{self.format} for a "
-                "folder of this machine"
-            )
-        self._suffix = f".{self.format}"
-        self.scheme, self.bucket = found["scheme"], found["bucket"]
-        if self.scheme == "file" and self.bucket:
-            raise ValueError(f"{template!r} names a host; write file:///folder/...")
-        self._key = found["key"].removesuffix(self._suffix)
-        named = _fields(self.bucket) | _fields(self._key)
-        if unknown := named - FIELDS:
-            raise ValueError(
-                f"{template!r} has {{{min(unknown)}}}; there are "
-                + ", ".join(f"{{{name}}}" for name in sorted(FIELDS))
-            )
-        if not (is_for_one or "key" in named or {"partition", "offset"} <= named):
-            raise ValueError(
-                f"{template!r} names one object for many: put in {{key}}, or {{partition}} and "
-                "{offset}"
-            )
-        if are_several and not self._keeps_models_apart:
-            raise ValueError(
-                f"{template!r} may give answers of two models one name; put in {{model}} as a "
-                "folder of its own, before {key} and {stream}, or as the bucket's only field"
-            )
-        self._names_records = {"partition", "offset"} <= named
-        self._names_stores = "store" in named
-
-    @property
-    def _keeps_models_apart(self) -> bool:
-        """What is before the model has no folders of the world's, so no two of these names can be
-        the same.
-        """
-        if "model" in _fields(self.bucket):
-            return _fields(self.bucket) == {"model"}
-        before, found, _ = f"/{self._key}/".partition("/{model}/")
-        return bool(found) and not _fields(before) & {"key", "stream"}
+        self.format, self._suffix = found.format, f".{found.format}"
+        self.scheme, self.bucket, self._key = found.scheme, found.bucket, found.key
+        self._own_folders = found.key.partition("{")[0].count("/")
+        self._names_records = found.names_records(is_one_input=scope.is_one_input)
+        self._names_stores = "store" in found.fields
+        self._names_buckets = "bucket" in found.fields
+        # Only one field may have folders, or what is between two of them could be part of either.
+        self._folded = ("model", "stream") if "key" in found.fields else ("model",)
 
     def of(self, ticket: Ticket) -> ResultName:
         values = _values(ticket, ticket.model or self._model)
         safe = {name: _safe(text) for name, text in values.items()}
-        if _is_like_inline(ticket):
+        if self._is_like_inline(ticket):
             safe["key"] = f"%{ord(safe['key'][0]):02X}{safe['key'][1:]}"
-        safe["model"] = safe["model"].replace("/", "%2F")  # it is one folder
+        for name in self._folded:
+            safe[name] = safe[name].replace("/", "%2F")
         bucket, key = self.bucket.format_map(safe), self._key.format_map(safe)
-        # The name of a part is nobody else's: what ends like one has no such dot.
-        key = _LIKE_A_PART.sub("%2Erows-", key)
+        # Only a part's name ends like a part's: in other names that dot is escaped.
+        key = _LIKE_A_PART.sub("%2Erows-", self._with_folders(key))
         key = _short(key + self._own(ticket)) + self._suffix
         return ResultName(self.scheme, bucket, f"/{key}" if self.scheme == "file" else key)
+
+    def _with_folders(self, key: str) -> str:
+        """No folder is called as a result may be: a file system, and MinIO, cannot have both."""
+        *folders, last = key.split("/")
+        start, end = self._own_folders, len(self._suffix)
+        for place, folder in enumerate(folders[start:], start):
+            if folder.endswith(self._suffix):
+                folders[place] = f"{folder[:-end]}%2E{self._suffix[1:]}"
+        return "/".join([*folders, last])
+
+    def _is_like_inline(self, ticket: Ticket) -> bool:
+        """An object that lies where inline rows would: it is told from them by a `%`."""
+        reference = ticket.reference
+        return (
+            reference is not None
+            and (reference.bucket == INLINE or not self._names_buckets)
+            and _INLINE_KEY.fullmatch(reference.key) is not None
+        )
 
     def _own(self, ticket: Ticket) -> str:
         """What keeps apart answers to the same object that are not the same: those to some of its
@@ -118,7 +111,7 @@ class ResultNames:
         name in several stores.
         """
         if self._names_records:
-            return f".{ticket.object_index}" if ticket.object_index else ""
+            return f"%object-{ticket.object_index}" if ticket.object_index else ""
         # A `%` that no value has, see `_safe`: nothing else ends so.
         place = "" if self._names_stores or ticket.store == DEFAULT else f"%in-{ticket.store}"
         return place + self._part(ticket)
@@ -130,15 +123,26 @@ class ResultNames:
         return f".rows-{owner.topic}-{owner.partition}-{record.offset}-{ticket.object_index}"
 
 
-def _format_of(template: str) -> str:
-    for name in sorted(FORMATS, key=len, reverse=True):
-        if template.endswith(f".{name}"):
-            return name
-    raise ValueError(f"{template!r} must end with {', '.join(f'.{name}' for name in FORMATS)}")
-
-
-def _fields(text: str) -> set[str]:
-    return {name for _, name, _, _ in Formatter().parse(text) if name is not None}
+def _check(template: str, found: Template, scope: Scope) -> None:
+    """Is there a name for each object? Raises `ValueError`."""
+    names_records = found.names_records(is_one_input=scope.is_one_input)
+    if not names_records and "key" not in found.fields:
+        if found.names_records(is_one_input=True):
+            raise ValueError(f"{template!r} gives records of two topics one name; put in {{topic}}")
+        raise ValueError(
+            f"{template!r} names one object for many: put in {{bucket}} and {{key}}, or "
+            "{partition} and {offset}"
+        )
+    if scope.are_several_models and "model" not in found.fields:
+        raise ValueError(
+            f"{template!r} gives answers of two models one name; put in {{model}} as a folder of "
+            "its own"
+        )
+    if not (names_records or scope.is_one_bucket or "bucket" in found.fields):
+        raise ValueError(
+            f"{template!r} gives objects of one key in two buckets one name; put in {{bucket}}. A "
+            "worker with one bucket only may name that in objects.allow instead"
+        )
 
 
 def _values(ticket: Ticket, model: str) -> Mapping[str, str]:
@@ -162,16 +166,6 @@ def _values(ticket: Ticket, model: str) -> Mapping[str, str]:
     }
 
 
-def _is_like_inline(ticket: Ticket) -> bool:
-    """An object that lies where inline rows would: it is told from them by a `%`."""
-    reference = ticket.reference
-    return (
-        reference is not None
-        and reference.bucket == INLINE
-        and _INLINE_KEY.fullmatch(reference.key) is not None
-    )
-
-
 def _safe(text: str) -> str:
     """The value as path segments that lead nowhere else."""
     text = _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", text)
@@ -189,15 +183,15 @@ def _short(key: str) -> str:
     if len(key.encode()) <= MAX_KEY_BYTES:
         return key
     return (
-        f"{key.encode()[: MAX_KEY_BYTES // 2].decode(errors='ignore').rstrip('/')}~{_digest(key)}"
+        f"{key.encode()[: MAX_KEY_BYTES // 2].decode(errors='ignore').rstrip('/')}%~{_digest(key)}"
     )
 
 
 def _cut(text: str, most_bytes: int) -> str:
     if len(text.encode()) <= most_bytes:
         return text
-    kept = text.encode()[: most_bytes - _DIGEST_CHARS - 1].decode(errors="ignore")
-    return f"{kept}~{_digest(text)}"
+    kept = text.encode()[: most_bytes - _DIGEST_CHARS - 2].decode(errors="ignore")
+    return f"{kept}%~{_digest(text)}"
 
 
 def _digest(text: str) -> str:

@@ -1,12 +1,15 @@
 """Parquet: row groups of one size, with the same columns for every object.
 
-Rule: at most one row group is in memory; of those before only what the footer says of them. Owner:
-the writer of one result object.
+Rule: at most one row group is in memory, of so many rows or of so many bytes; of those before only
+what the footer says of them. Where a group ends depends on its rows alone, never on how many came
+at a time. Owner: the writer of one result object.
 """
 
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from consumers.encodings.base import Rows
@@ -14,6 +17,11 @@ from consumers.encodings.columns import SCHEMA, batch_of
 
 # Some 2 MB of predictions; readers want tens of thousands, the writer holds one.
 GROUP_ROWS: Final = 65_536
+# Of longer rows fewer: embeddings of 15 kB would be a gigabyte. As much again while it is packed.
+GROUP_BYTES: Final = 16 << 20
+# What a row takes besides its texts.
+_ROW_BYTES: Final = 32
+_TEXTS: Final = ("prediction", "columns", "error_message")
 
 
 class _Pipe:
@@ -56,41 +64,62 @@ class ParquetRows:
             use_dictionary=["member", "error_code", "error_message"],
             write_statistics=["row", "event_time"],
         )
-        self._batches: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._full: list[pa.Table] = []
+        self._open: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
         self.waiting_bytes = 0
 
     @property
     def is_due(self) -> bool:
-        return self._rows >= GROUP_ROWS
+        return bool(self._full)
 
     def add(self, rows: Rows) -> None:
         batch = batch_of(rows)
-        self._batches.append(batch)
-        self._rows += batch.num_rows
         self.waiting_bytes += batch.nbytes
+        ends = np.cumsum(_sizes(batch))
+        start = before = 0
+        while start < batch.num_rows:
+            room = max(0, GROUP_BYTES - self._bytes)
+            # Up to the row that fills it, and that row.
+            stop = int(np.searchsorted(ends, before + room)) + 1
+            stop = min(stop, start + GROUP_ROWS - self._rows, batch.num_rows)
+            self._open.append(batch.slice(start, stop - start))
+            self._rows += stop - start
+            self._bytes += int(ends[stop - 1]) - before
+            start, before = stop, int(ends[stop - 1])
+            if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+                self._end_group()
+
+    def _end_group(self) -> None:
+        self._full.append(pa.Table.from_batches(self._open, SCHEMA))
+        self._open = []
+        self._rows = self._bytes = 0
 
     def take(self) -> bytes:
-        if self._rows >= GROUP_ROWS:
-            table = pa.Table.from_batches(self._batches, SCHEMA)
-            while table.num_rows >= GROUP_ROWS:
-                self._writer.write_table(table.slice(0, GROUP_ROWS).combine_chunks())
-                table = table.slice(GROUP_ROWS)
-            self._batches = table.to_batches()
-            self._rows = table.num_rows
-            self.waiting_bytes = table.nbytes
+        for group in self._full:
+            self._writer.write_table(group.combine_chunks())
+        self._full.clear()
+        self.waiting_bytes = self._bytes
         return self._written()
 
     def close(self) -> bytes:
-        head = self.take()
         if self._rows:
-            self._writer.write_table(pa.Table.from_batches(self._batches, SCHEMA).combine_chunks())
-        self._batches.clear()
-        self._rows = self.waiting_bytes = 0
+            self._end_group()
+        data = self.take()
         self._writer.close()
-        return head + self._written()
+        return data + self._written()
 
     def _written(self) -> bytes:
         data = b"".join(self._pipe.parts)
         self._pipe.parts.clear()
         return data
+
+
+def _sizes(batch: pa.RecordBatch) -> np.ndarray:
+    """Of each row, in bytes."""
+    sizes = np.full(batch.num_rows, _ROW_BYTES, np.int64)
+    for name in _TEXTS:
+        column = batch.column(name)
+        if column.null_count < len(column):
+            sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+    return sizes

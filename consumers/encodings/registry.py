@@ -11,7 +11,7 @@ from consumers.encodings.jsonl import Gzip, Lines
 
 
 def find(name: str) -> Callable[[], Encoding]:
-    """`name` is one of `core.result_names.FORMATS`."""
+    """`name` is one of `core.result_template.FORMATS`."""
     if name == "parquet":
         from consumers.encodings.parquet import ParquetRows  # noqa: PLC0415 (pyarrow is large)
 

@@ -20,7 +20,7 @@ from consumers.encodings.base import Encoding, rows_of
 from consumers.errors import first_cause
 from consumers.ports import Location, Results
 from consumers.stages.expand import Offload
-from consumers.telemetry import Telemetry
+from consumers.telemetry.worker import Telemetry
 from schemas.prediction import Result
 
 # Below this a step of the encoding costs less than the way to a thread.
@@ -138,8 +138,10 @@ class LaneResults:
         return [found.get(release.ticket) for release in releases]
 
     async def give_up(self) -> None:
-        for ticket in list(self._open):
-            await self._open.pop(ticket).abort()
+        """All at once: each may take its time where the store is away, and a stop has little."""
+        begun = list(self._open.values())
+        self._open.clear()
+        await asyncio.gather(*(result.abort() for result in begun))
 
     async def _add(self, release: Release) -> None:
         result = self._of(release.ticket)

@@ -1,5 +1,6 @@
 """What every store of result objects keeps; a subclass brings a `shelf`."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import NamedTuple
@@ -15,11 +16,12 @@ WEIRD = "day=1/ü +&?#*/100%25 of it/x.jsonl"
 
 
 class Shelf(NamedTuple):
-    """`read` what is under a name, None if nothing is; `begun`: what is there of uploads that were
-    not ended.
+    """The results of this worker and those `of_another`. `read` what is under a name, None if
+    nothing is; `begun`: what is there of uploads that were not ended.
     """
 
     results: Results
+    of_another: Results
     bucket: str
     read: Callable[[str], Awaitable[bytes | None]]
     begun: Callable[[str], Awaitable[int]]
@@ -75,7 +77,7 @@ class ResultsContract:
         assert await shelf.begun("same") == 0
 
     async def test_what_a_killed_worker_began_goes_with_the_next_try(self, shelf: Shelf) -> None:
-        killed = shelf.results.begin(shelf.at("killed"))
+        killed = shelf.of_another.begin(shelf.at("killed"))
         for _ in range(LONG // len(CHUNK)):
             await killed.write(CHUNK)
         upload = shelf.results.begin(shelf.at("killed"))
@@ -91,7 +93,7 @@ class ResultsContract:
     async def test_a_frozen_worker_does_not_spoil_what_its_successor_writes(
         self, shelf: Shelf
     ) -> None:
-        frozen = shelf.results.begin(shelf.at("frozen"))
+        frozen = shelf.of_another.begin(shelf.at("frozen"))
         for _ in range(LONG // len(CHUNK)):
             await frozen.write(CHUNK)
         upload = shelf.results.begin(shelf.at("frozen"))
@@ -106,6 +108,33 @@ class ResultsContract:
         assert data is not None
         assert len(data) == LONG - len(CHUNK)
         await frozen.abort()
+
+    async def test_two_that_write_one_name_do_not_disturb_each_other(self, shelf: Shelf) -> None:
+        """As where an object is announced in two partitions."""
+        first, second = (shelf.results.begin(shelf.at("twice")) for _ in range(2))
+        for upload in (first, second):
+            for _ in range(LONG // len(CHUNK)):
+                await upload.write(CHUNK)
+        for _ in range(LONG // len(CHUNK)):
+            await first.write(CHUNK)
+        await second.complete()
+        await first.complete()
+        data = await shelf.read("twice")
+        assert data is not None
+        assert len(data) == 2 * LONG
+        assert await shelf.begun("twice") == 0
+
+    async def test_many_that_end_at_once_are_one(self, shelf: Shelf) -> None:
+        """As where one message names an object several times."""
+
+        async def write() -> None:
+            upload = shelf.results.begin(shelf.at("many"))
+            await upload.write(b"same")
+            await upload.complete()
+
+        await asyncio.gather(*(write() for _ in range(16)))
+        assert await shelf.read("many") == b"same"
+        assert await shelf.begun("many") == 0
 
     async def test_a_name_is_taken_as_it_is(self, shelf: Shelf) -> None:
         upload = shelf.results.begin(shelf.at(WEIRD))

@@ -2,13 +2,18 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from consumers import config
 from consumers.adapters.memory_results import MemoryResults
 from consumers.adapters.results_folder import FolderResults
-from consumers.errors import EXIT_USAGE, Fatal
+from consumers.adapters.results_obstore import PATIENCE
+from consumers.adapters.results_stores import RETRIES, open_results
+from consumers.errors import EXIT_USAGE, Fatal, PenstockError
 from consumers.ports import Location
 from tests.adapters.results_contract import ResultsContract, Shelf
+from tests.adapters.s3_stub import Refusal, S3Stub
 
 
 @pytest.fixture
@@ -21,7 +26,7 @@ def memory() -> Shelf:
     async def begun(key: str) -> int:
         return len([name for name in results.begun if name == ("bucket", key)])
 
-    return Shelf(results, "bucket", read, begun)
+    return Shelf(results, results, "bucket", read, begun)
 
 
 @pytest.fixture
@@ -33,7 +38,8 @@ def folder(tmp_path: Path) -> Shelf:
     async def begun(key: str) -> int:
         return len(list((tmp_path / "bucket" / key).parent.glob(".*.part")))
 
-    return Shelf(FolderResults(str(tmp_path)), "bucket", read, begun)
+    ours, another = (FolderResults(str(tmp_path)) for _ in range(2))
+    return Shelf(ours, another, "bucket", read, begun)
 
 
 class TestMemory(ResultsContract):
@@ -53,3 +59,19 @@ class TestFolder(ResultsContract):
         with pytest.raises(Fatal, match="let this user write there") as caught:
             await upload.write(b"x")
         assert caught.value.exit_code == EXIT_USAGE
+
+
+def test_only_time_ends_the_tries_of_a_store_that_is_ill() -> None:
+    shortest = RETRIES["max_retries"] * RETRIES["backoff"]["init_backoff"]
+    assert shortest >= PATIENCE == RETRIES["retry_timeout"]
+
+
+async def test_what_a_store_refuses_names_its_own_section() -> None:
+    store = config.Store(url="s3://out", endpoint_url="http://127.0.0.1:9", key="k", secret="s" * 8)
+    async with S3Stub({}) as stub:
+        store = msgspec.structs.replace(store, endpoint_url=stub.url)
+        stub.next.append(Refusal(301, "PermanentRedirect"))
+        results = open_results(config.Config(stores={"us": store}), "s3://out/{bucket}/{key}.csv")
+        with pytest.raises(PenstockError, match=r"stores\.us\."):
+            await results.begin(Location("out", "a")).complete()
+        await results.aclose()

@@ -1,14 +1,17 @@
 """Where the answers of an object are written."""
 
 import re
+from itertools import product
 
 import pytest
 
 from consumers.core.blocks import Ticket
-from consumers.core.result_names import MAX_KEY_BYTES, ResultName, ResultNames
+from consumers.core.result_names import MAX_KEY_BYTES, ResultName, ResultNames, Scope
 from consumers.ports import Record
 from schemas.reference import EventTime, Reference, RowRange
 from tests.core.builders import StubLane
+
+ONE_BUCKET = Scope(is_one_bucket=True)
 
 
 def ticket(
@@ -23,21 +26,21 @@ def ticket(
 
 
 def key_of(key: str, template: str = "s3://out/{key}.jsonl") -> str:
-    return ResultNames(template, "rows").of(ticket(key)).key
+    return ResultNames(template, "rows", ONE_BUCKET).of(ticket(key)).key
 
 
 def test_a_template_names_the_object_of_a_reference() -> None:
     names = ResultNames(
-        "s3://out-{bucket}/{date}/{stream}/{key}.{partition}.{offset}.jsonl.gz", "rows"
+        "s3://out-{bucket}/{date}/{stream}/{key}.{partition}.{offset}.jsonl.gz", "rows", Scope()
     )
     name = names.of(ticket())
     assert names.format == "jsonl.gz"
-    assert (name.bucket, name.key) == ("out-in", "2026-11-20/s/1/a/b.csv.0.42.jsonl.gz")
-    assert name.url == "s3://out-in/2026-11-20/s/1/a/b.csv.0.42.jsonl.gz"
+    assert (name.bucket, name.key) == ("out-in", "2026-11-20/s%2F1/a/b.csv.0.42.jsonl.gz")
+    assert name.url == "s3://out-in/2026-11-20/s%2F1/a/b.csv.0.42.jsonl.gz"
 
 
 def test_a_folder_of_this_machine() -> None:
-    name = ResultNames("file:///out/{key}.csv", "rows").of(ticket())
+    name = ResultNames("file:///out/{key}.csv", "rows", ONE_BUCKET).of(ticket())
     assert (name.bucket, name.key, name.url) == ("", "/out/a/b.csv.csv", "file:///out/a/b.csv.csv")
 
 
@@ -55,7 +58,7 @@ def test_a_folder_of_this_machine() -> None:
 def test_the_date_is_the_reference_s_own_never_today(
     event_time: EventTime | None, date: str
 ) -> None:
-    assert ResultNames("s3://out/{date}/{key}.csv", "rows").of(
+    assert ResultNames("s3://out/{date}/{key}.csv", "rows", ONE_BUCKET).of(
         ticket(event_time=event_time)
     ).key == (f"{date}/a/b.csv.csv")
 
@@ -87,13 +90,13 @@ def test_a_long_name_is_cut_and_stays_its_own() -> None:
 
 
 def test_answers_to_some_rows_do_not_take_the_place_of_all() -> None:
-    names = ResultNames("s3://out/{key}.jsonl", "rows")
+    names = ResultNames("s3://out/{key}.jsonl", "rows", ONE_BUCKET)
     redriven = ticket(rows=((17, 18),))
     assert names.of(redriven).key == "a/b.csv.rows-refs-0-42-0.jsonl"
 
 
 def test_a_key_that_looks_like_a_part_is_not_taken_for_it() -> None:
-    names = ResultNames("s3://out/{key}.jsonl", "rows")
+    names = ResultNames("s3://out/{key}.jsonl", "rows", ONE_BUCKET)
     whole, part = ticket("x.rows-refs-0-42-0"), ticket("x", rows=((1, 2),))
     assert names.of(whole).key == "x%2Erows-refs-0-42-0.jsonl"
     assert names.of(part).key == "x.rows-refs-0-42-0.jsonl"
@@ -101,7 +104,7 @@ def test_a_key_that_looks_like_a_part_is_not_taken_for_it() -> None:
 
 
 def test_inline_rows_and_a_bucket_named_inline_have_two_results() -> None:
-    names = ResultNames("s3://out/{bucket}/{key}.jsonl", "rows")
+    names = ResultNames("s3://out/{bucket}/{key}.jsonl", "rows", Scope())
     inline, stored = ticket(), ticket("refs/0/42")
     inline.reference = None
     stored.reference = Reference(bucket="inline", key="refs/0/42")
@@ -110,18 +113,21 @@ def test_inline_rows_and_a_bucket_named_inline_have_two_results() -> None:
 
 
 def test_objects_of_one_name_in_two_stores_have_two_results() -> None:
-    names = ResultNames("s3://out/{bucket}/{key}.jsonl", "rows")
+    names = ResultNames("s3://out/{bucket}/{key}.jsonl", "rows", Scope())
     here, there = ticket(), ticket()
     there.store = "archive"
     assert names.of(here).key == "in/a/b.csv.jsonl"
     assert names.of(there).key == "in/a/b.csv%in-archive.jsonl"
-    named = ResultNames("s3://out/{store}/{key}.jsonl", "rows")
+    named = ResultNames("s3://out/{store}/{key}.jsonl", "rows", ONE_BUCKET)
     assert named.of(there).key == "archive/a/b.csv.jsonl"
 
 
 def test_two_objects_of_one_message_have_two_results() -> None:
-    names = ResultNames("s3://out/{partition}/{offset}.jsonl", "rows")
-    assert [names.of(ticket(index=index)).key for index in (0, 1)] == ["0/42.jsonl", "0/42.1.jsonl"]
+    names = ResultNames("s3://out/{partition}/{offset}.jsonl", "rows", Scope())
+    assert [names.of(ticket(index=index)).key for index in (0, 1)] == [
+        "0/42.jsonl",
+        "0/42%object-1.jsonl",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -133,38 +139,107 @@ def test_two_objects_of_one_message_have_two_results() -> None:
         ("s3://out/{kee}.jsonl", "has {kee}; there are {bucket}, {date}, {key}"),
         ("out/{key}.jsonl", "is no URL"),
         ("file://host/{key}.jsonl", "names a host"),
+        ("s3://out/{key}.jsonl", "two buckets one name; put in {bucket}"),
+        ("s3://out/{date:%Y}/{bucket}/{key}.jsonl", "write {date}"),
+        ("s3://out/{bucket}/{key!r}.jsonl", "write {key}"),
+        ("s3://out/{bucket}//{key}.jsonl", "has a folder that is empty"),
+        ("s3://out/../{bucket}/{key}.jsonl", "has a folder that is empty, . or .."),
+        ("s3://out/{bucket}-{key}.jsonl", "{bucket} and {key} stand in one folder"),
+        ("s3://out/{partition}{offset}.jsonl", "put a - beside {partition} and {offset}"),
+        ("s3://out/{topic}{partition}-{offset}.jsonl", "put a - beside {partition}"),
+        ("s3://out/{partition}0{offset}.jsonl", "put a - beside {partition}"),
+        ("s3://{stream}/{bucket}/{key}.jsonl", "has {stream} in the bucket's name"),
     ],
 )
 def test_a_template_that_can_name_no_results_is_refused(template: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
-        ResultNames(template, "rows")
+        ResultNames(template, "rows", Scope())
+
+
+TEMPLATES = [
+    "s3://out/{bucket}/{key}.jsonl",
+    "s3://out-{bucket}/{date}-{key}.jsonl",
+    "s3://out/{stream}/{bucket}/{key}.jsonl",
+    "s3://out/{bucket}/{stream}/{key}-x.jsonl",
+    "s3://out/{key}/{stream}/{bucket}.jsonl",
+    "s3://out/{partition}/{offset}/{key}.jsonl",
+    "s3://out/{key}.{partition}.{offset}.jsonl",
+    "s3://out/{stream}/{partition}/{key}-{offset}.jsonl",
+    "s3://out/{stream}/{offset}-{partition}.jsonl",
+]
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_two_objects_never_have_one_name(template: str) -> None:
+    """Whatever they are called, and whatever is asked of them."""
+    names = ResultNames(template, "rows", Scope())
+    texts = ("a", "a/b", "a.1", "a-1", "a-1/2", "a.1.2", "1", "..", "%2F", "a%object-1", "a%in-s")
+    seen: dict[ResultName, tuple[object, ...]] = {}
+    for bucket, key, stream, offset, index in product(("a", "a.1"), texts, texts, (1, 11), (0, 1)):
+        asked = Ticket(
+            StubLane(partition=1),
+            Record(1, offset, None, b"", 1_795_208_217_412),
+            index,
+            stream,
+            Reference(bucket=bucket, key=key),
+        )
+        # With the key in its name, an object is the same in whatever message it is announced.
+        is_of_records = "{offset}" in template
+        who = (offset, index) if is_of_records else (bucket, key)
+        assert seen.setdefault(names.of(asked), who) == who
+
+
+def test_records_of_two_topics_have_two_names() -> None:
+    two = Scope(is_one_input=False)
+    with pytest.raises(ValueError, match=re.escape("put in {topic}")):
+        ResultNames("s3://out/{partition}/{offset}.jsonl", "rows", two)
+    names = ResultNames("s3://out/{bucket}/{key}-{partition}-{offset}.jsonl", "rows", two)
+    assert names.of(ticket()) != names.of(ticket(rows=((1, 2),)))
+
+
+def test_in_one_bucket_alone_an_object_does_not_take_the_name_of_inline_rows() -> None:
+    names = ResultNames("s3://out/{key}.jsonl", "rows", ONE_BUCKET)
+    inline = ticket()
+    inline.reference = None
+    assert names.of(inline) != names.of(ticket("refs/0/42"))
+
+
+def test_no_folder_is_called_as_a_result_is() -> None:
+    """A file system, and MinIO, cannot have both."""
+    names = ResultNames("file:///all.csv/{bucket}/{key}.csv", "rows", Scope())
+    assert names.of(ticket("a")).key == "/all.csv/in/a.csv"
+    assert names.of(ticket("a.csv/b.csv")).key == "/all.csv/in/a%2Ecsv/b.csv.csv"
+    assert names.of(ticket("a%2Ecsv/b.csv")).key == "/all.csv/in/a%252Ecsv/b.csv.csv"
+
+
+def test_a_name_that_was_cut_is_no_other_s() -> None:
+    cut = key_of("k" * 1_000).removesuffix(".jsonl")
+    assert key_of(cut) != f"{cut}.jsonl"
 
 
 APART = [
-    "s3://out/{model}/{key}.jsonl",
+    "s3://out/{model}/{bucket}/{key}.jsonl",
+    "s3://out/{bucket}/{key}/{model}.jsonl",
     "s3://out/{date}/{bucket}/{model}/{stream}/{key}.jsonl",
+    "s3://out/{stream}/{model}/{bucket}/{key}.jsonl",
     "s3://out/{partition}/{offset}/{model}.jsonl",
-    "s3://out-{model}/{key}.jsonl",
+    "s3://out-{model}/{bucket}/{key}.jsonl",
 ]
 TOGETHER = [
-    "s3://out/{key}.jsonl",
+    "s3://out/{bucket}/{key}.jsonl",
     "s3://out/{partition}/{offset}.jsonl",
-    "s3://out/{key}/{model}.jsonl",
-    "s3://out/{stream}/{model}/{key}.jsonl",
-    "s3://out/{model}-{key}.jsonl",
-    "s3://{bucket}-{model}/{key}.jsonl",
 ]
 
 
 def named(template: str, model: str | None, key: str, stream: str) -> ResultName:
     asked = ticket(key)
     asked.model, asked.stream = model, stream
-    return ResultNames(template, "rows").of(asked)
+    return ResultNames(template, "rows", Scope()).of(asked)
 
 
 @pytest.mark.parametrize("template", APART)
 def test_two_models_never_write_one_name(template: str) -> None:
-    ResultNames(template, "rows", are_several=True)
+    ResultNames(template, "rows", Scope(are_several_models=True))
     parts = ("a", "b", "a/b", "b/a", "a-b", "b-a", "..", "%2F")
     names = [
         {named(template, model, key, stream) for key in parts for stream in parts}
@@ -174,7 +249,7 @@ def test_two_models_never_write_one_name(template: str) -> None:
 
 
 @pytest.mark.parametrize("template", TOGETHER)
-def test_a_template_that_may_give_two_models_one_name_is_refused(template: str) -> None:
+def test_a_template_that_gives_two_models_one_name_is_refused(template: str) -> None:
     with pytest.raises(ValueError, match=re.escape("put in {model} as a folder of its own")):
-        ResultNames(template, "rows", are_several=True)
-    assert ResultNames(template, "rows").format == "jsonl"
+        ResultNames(template, "rows", Scope(are_several_models=True))
+    assert ResultNames(template, "rows", Scope()).format == "jsonl"

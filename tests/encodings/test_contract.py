@@ -12,10 +12,10 @@ import pytest
 
 from consumers.core.blocks import Rejection
 from consumers.core.kept import Kept
-from consumers.core.result_names import FORMATS
+from consumers.core.result_template import FORMATS
 from consumers.encodings import registry
 from consumers.encodings.base import Rows
-from consumers.encodings.parquet import GROUP_ROWS
+from consumers.encodings.parquet import GROUP_BYTES, GROUP_ROWS, ParquetRows
 
 WHY = Rejection("bad_row", 'line 3: "x", no number\n', "expand")
 Row = tuple[int, str | None, Any, str | None]
@@ -111,6 +111,21 @@ def test_the_bytes_do_not_depend_on_how_the_rows_came(name: str) -> None:
     whole = written(name, [Rows(0, answers, None, {})])
     cut = [Rows(at, answers[at : at + 2_500], None, {}) for at in range(0, len(answers), 2_500)]
     assert written(name, cut) == whole
+
+
+def test_long_rows_are_fewer_in_a_group_however_they_come() -> None:
+    """Embeddings of 15 kB: memory is bounded by bytes, too."""
+    answers = [b'"%015000d"' % row for row in range(3_000)]
+    encoding, parts, most = ParquetRows(), list[bytes](), 0
+    for at in range(0, len(answers), 100):
+        encoding.add(Rows(at, answers[at : at + 100], None, {}))
+        most = max(most, encoding.waiting_bytes)
+        if encoding.is_due:
+            parts.append(encoding.take())
+    data = b"".join([*parts, encoding.close()])
+    assert most < GROUP_BYTES + 100 * 16_000
+    assert written("parquet", [Rows(0, answers, None, {})]) == data
+    assert [row[2] for row in by_parquet(data)] == [f"{row:015000d}" for row in range(3_000)]
 
 
 def test_a_line_has_what_is_not_the_same_for_the_whole_object() -> None:

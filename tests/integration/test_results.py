@@ -28,7 +28,7 @@ async def shelf(services: Services, s3: Any, bucket: str) -> AsyncIterator[Shelf
     async def begun(key: str) -> int:
         return len(s3.list_multipart_uploads(Bucket=bucket, Prefix=key).get("Uploads", ()))
 
-    yield Shelf(results, bucket, read, begun)
+    yield Shelf(results, results, bucket, read, begun)
     await results.aclose()
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from consumers.core.result_names import ResultNames
+from consumers.adapters.memory_results import MemoryResults, MemoryUpload
+from consumers.core.result_names import ResultNames, Scope
 from consumers.core.routes import Route
 from consumers.core.window import WindowLimits
 from consumers.encodings import registry
@@ -25,7 +26,7 @@ ROWS = 2_000
 
 
 def writing(world: World, records: str = "objects", template: str = TEMPLATE) -> World:
-    names = ResultNames(template, world.settings.labels.model)
+    names = ResultNames(template, world.settings.labels.model, Scope())
     plan = ResultPlan(
         names,
         registry.find(names.format),
@@ -225,6 +226,37 @@ async def test_in_transactions_a_store_that_was_away_costs_a_repeat() -> None:
     assert sums(world, "a.csv") == [(0, 0), (1, 2), (2, 4)]
 
 
+class SlowToAbort(MemoryResults):
+    """As a store that is away."""
+
+    def begin(self, location: Location) -> MemoryUpload:
+        upload = self.begun[location.bucket, location.key] = SlowUpload(self, location)
+        return upload
+
+
+class SlowUpload(MemoryUpload):
+    async def abort(self) -> None:
+        await asyncio.sleep(5)
+        await super().abort()
+
+
+@virtual_time
+async def test_a_stop_gives_up_all_that_is_open_at_once() -> None:
+    world = writing(World())
+    world.results = SlowToAbort()
+    for number in range(4):
+        world.announce(f"{number}.csv", csv(ROWS), stream=f"s{number}")
+    world.with_settings(
+        window=WindowLimits(100, 1 << 20, 0.010), callers=1, drain_s=0.0, order_by_stream=True
+    )
+    stuck_after(world, 20)
+    async with running(world):
+        await until(lambda: len(world.results.begun) == 4)
+        stopped_s = asyncio.get_running_loop().time()
+    assert not world.results.begun
+    assert asyncio.get_running_loop().time() - stopped_s < 10
+
+
 @virtual_time
 async def test_objects_that_end_together_are_written_together() -> None:
     world = writing(World(partitions=1))
@@ -238,15 +270,21 @@ async def test_objects_that_end_together_are_written_together() -> None:
 @virtual_time
 async def test_an_object_that_two_models_answer_has_a_result_and_a_record_of_each() -> None:
     both = Route(("rows", "a/b"), stream="x/*")
-    world = writing(World().with_models(["a/b"], both), template="s3://results/{model}/{key}.jsonl")
+    world = writing(
+        World().with_models(["a/b"], both), template="s3://results/{model}/{bucket}/{key}.jsonl"
+    )
     world.announce("1.csv", csv(30), stream="x/1")
     world.announce("2.csv", csv(20), stream="s")
     await run_to_end(world, 2)
     told = [(record["model"], record["result"]["url"]) for record in world.records()]
     assert told == [
-        ("rows", "s3://results/rows/1.csv.jsonl"),
-        ("a/b", "s3://results/a%2Fb/1.csv.jsonl"),
-        ("rows", "s3://results/rows/2.csv.jsonl"),
+        ("rows", "s3://results/rows/b/1.csv.jsonl"),
+        ("a/b", "s3://results/a%2Fb/b/1.csv.jsonl"),
+        ("rows", "s3://results/rows/b/2.csv.jsonl"),
     ]
     written = {key: len(data.splitlines()) for (_, key), data in world.results.objects.items()}
-    assert written == {"rows/1.csv.jsonl": 30, "a%2Fb/1.csv.jsonl": 30, "rows/2.csv.jsonl": 20}
+    assert written == {
+        "rows/b/1.csv.jsonl": 30,
+        "a%2Fb/b/1.csv.jsonl": 30,
+        "rows/b/2.csv.jsonl": 20,
+    }

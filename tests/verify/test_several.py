@@ -97,16 +97,18 @@ def test_an_answer_that_one_of_them_gives_twice_out_of_order_is_noticed(world: W
 
 
 def test_results_of_each_model_are_its_own_to_be_judged() -> None:
-    found = writing(World().with_models(["a"], BOTH), template="s3://results/{model}/{key}.jsonl")
+    found = writing(
+        World().with_models(["a"], BOTH), template="s3://results/{model}/{bucket}/{key}.jsonl"
+    )
     found.announce("1.csv", csv(3), stream="x/1")
     found.announce("2.csv", csv(2), stream="s")
     run(run_to_end(found, 2))
     judge = judge_of(found, of_rows=False, of_objects=True)
     urls = [claims[-1].result.url for _, claims in judge.claims]
     assert sorted(urls) == [
-        "s3://results/a/1.csv.jsonl",
-        "s3://results/rows/1.csv.jsonl",
-        "s3://results/rows/2.csv.jsonl",
+        "s3://results/a/b/1.csv.jsonl",
+        "s3://results/rows/b/1.csv.jsonl",
+        "s3://results/rows/b/2.csv.jsonl",
     ]
     for one, claims in judge.claims:
         one.result(claims, "nothing is there")

@@ -1,0 +1,121 @@
+"""The template of result names: what it is made of, and whether each object gets a name of its own.
+
+Rule: a name can be read back. A folder has at most one field of free text, and numbers stand apart
+from what is beside them; so two names are the same only if every field is, and among the fields is
+what tells one object from another. Owner: the result names.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from string import Formatter
+from typing import Final, NamedTuple
+
+FIELDS: Final = frozenset(
+    {"store", "bucket", "key", "stream", "date", "topic", "partition", "offset", "model"}
+)
+# By the end of the template.
+FORMATS: Final = ("jsonl", "jsonl.gz", "csv", "parquet")
+
+# A date has ten characters and a number none but digits; all others may hold anything.
+_FREE: Final = FIELDS - {"date", "partition", "offset"}
+_NUMBERS: Final = frozenset({"partition", "offset"})
+# Those in which there may be folders.
+_PATHS: Final = frozenset({"key", "stream"})
+_URL = re.compile(r"(?P<scheme>[a-z0-9]+)://(?P<bucket>[^/]*)/(?P<key>.+)")
+
+
+class Template(NamedTuple):
+    """`key` is without the format's end. `fields` are those of bucket and key."""
+
+    scheme: str
+    bucket: str
+    key: str
+    format: str
+    fields: frozenset[str]
+
+    def names_records(self, *, is_one_input: bool) -> bool:
+        wanted = _NUMBERS if is_one_input else _NUMBERS | {"topic"}
+        return wanted <= self.fields
+
+
+class Piece(NamedTuple):
+    """A field, or the text between two."""
+
+    text: str
+    is_field: bool
+
+
+def parsed(text: str) -> Template:
+    """Raises `ValueError` for one that can name no results."""
+    format = _format_of(text)
+    found = _URL.fullmatch(text)
+    if found is None:
+        raise ValueError(
+            f"{text!r} is no URL with a bucket and a key; write s3://bucket/{{key}}.{format}, or "
+            f"file:///folder/{{key}}.{format} for a folder of this machine"
+        )
+    bucket, key = found["bucket"], found["key"].removesuffix(f".{format}")
+    if found["scheme"] == "file" and bucket:
+        raise ValueError(f"{text!r} names a host; write file:///folder/...")
+    folders = [_pieces(text, folder) for folder in (bucket, *key.split("/"))]
+    for folder in folders[1:]:
+        if "".join(piece.text for piece in folder) in ("", ".", ".."):
+            raise ValueError(f"{text!r} has a folder that is empty, . or ..; leave it out")
+    for folder in folders:
+        _check_apart(text, folder)
+    if lost := _PATHS & {piece.text for piece in folders[0] if piece.is_field}:
+        raise ValueError(f"{text!r} has {{{min(lost)}}} in the bucket's name; put it behind that")
+    fields = frozenset(piece.text for folder in folders for piece in folder if piece.is_field)
+    return Template(found["scheme"], bucket, key, format, fields)
+
+
+def _format_of(text: str) -> str:
+    for name in sorted(FORMATS, key=len, reverse=True):
+        if text.endswith(f".{name}"):
+            return name
+    raise ValueError(f"{text!r} must end with {', '.join(f'.{name}' for name in FORMATS)}")
+
+
+def _pieces(template: str, folder: str) -> Sequence[Piece]:
+    return list(_cut(template, folder))
+
+
+def _cut(template: str, folder: str) -> Iterator[Piece]:
+    for text, field, form, conversion in Formatter().parse(folder):
+        if text:
+            yield Piece(text, is_field=False)
+        if field is None:
+            continue
+        if field not in FIELDS:
+            raise ValueError(
+                f"{template!r} has {{{field}}}; there are "
+                + ", ".join(f"{{{name}}}" for name in sorted(FIELDS))
+            )
+        if form or conversion:
+            raise ValueError(f"{template!r}: a field stands as it is, write {{{field}}}")
+        yield Piece(field, is_field=True)
+
+
+def _check_apart(template: str, folder: Sequence[Piece]) -> None:
+    """Raises `ValueError` where one folder's text could be read in two ways."""
+    free = [f"{{{piece.text}}}" for piece in folder if piece.is_field and piece.text in _FREE]
+    if len(free) > 1:
+        raise ValueError(
+            f"{template!r} may give two objects one name: {' and '.join(free)} stand in one "
+            "folder; put a / between them"
+        )
+    if any(_run_together(left, right) for left, right in pairwise(folder)):
+        raise ValueError(
+            f"{template!r} may give two objects one name: put a - beside {{partition}} and "
+            "{offset}"
+        )
+
+
+def _run_together(left: Piece, right: Piece) -> bool:
+    """Does a number stand beside a field or a digit?"""
+    if not {piece.text for piece in (left, right) if piece.is_field} & _NUMBERS:
+        return False
+    if left.is_field and right.is_field:
+        return True
+    return right.text[0].isdigit() if left.is_field else left.text[-1].isdigit()
