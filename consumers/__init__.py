@@ -10,7 +10,9 @@ Where to look, from what a person starts down to what everything rests on:
     library         `predict` for Python programs: the same pipeline without Kafka
     results         what `predict` returned, as a table
     settings        from configuration to what the parts need: the one translator
+    input_settings  the part of it that says what is read, and from where
     row_settings    the part of it that says what a row is
+    result_settings  the part of it that says how answers are written
     routing         which of several models answers what, as it is configured
     config/         every key with its default (sections); TOML and the environment (loading)
     variables       `PENSTOCK_SECTION__KEY` as a value of the kind that the key takes
@@ -28,14 +30,13 @@ Where to look, from what a person starts down to what everything rests on:
     requests        what a batch looks like to a model
     plugins         formats and requests of users' packages
     adapters/       the only code that knows a client library
-    ports           the promises an adapter keeps
+    ports/          the promises an adapter keeps
     core/           decisions without waiting: blocks, ledger, cursor, order, window, pace, retry
     errors          the three families: transient, poison, fatal; the exit codes
     budget, clock   the bytes that may be held; the time
     readers         what readers of objects hold of them besides rows
     threads         work off the event loop
-    telemetry       metrics
-    counters        those of the common path, at little cost
+    telemetry/      metrics: of every worker; of several models, a shadow, regions
     logs            log lines, without secrets
     scenes/         one picture from many streams: what every member of a site said of one instant
     verify/, dlq/   the judge of the topics; dead letters

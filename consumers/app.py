@@ -34,7 +34,7 @@ from consumers.services.startup import ask_store, until_answered, until_one_answ
 from consumers.settings import for_worker
 from consumers.stages.consume import Intake
 from consumers.stages.shadow_topic import LAST_S
-from consumers.telemetry import Telemetry
+from consumers.telemetry.worker import Telemetry
 from consumers.wiring import Settings, Wiring
 
 log = logging.getLogger(__name__)
@@ -83,9 +83,12 @@ WHOLE = Part(lambda source: source, lambda settings: settings)
 async def open_worker(cfg: config.Config, part: Part) -> AsyncIterator[Pipeline]:
     """Its pipeline, which does not run yet; Kafka has answered. What it uses is closed behind."""
     clock, telemetry = SystemClock(), Telemetry()
-    objects = open_objects(cfg, watcher=telemetry)
-    model, results = open_model(cfg, telemetry), _open_results(cfg)
-    models = {name: open_model(one, telemetry) for name, one in cfg.with_each_live_model().items()}
+    objects = open_objects(cfg, watcher=telemetry.replicas)
+    model, results = open_model(cfg, telemetry.replicas), _open_results(cfg)
+    models = {
+        name: open_model(one, telemetry.replicas)
+        for name, one in cfg.with_each_live_model().items()
+    }
     sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
     regions: KafkaRegions | None = None
     _say_where(cfg, telemetry)

@@ -1,10 +1,9 @@
 """One byte budget for everything that is held: rows waiting, in flight, and answers held back.
 
-Rule: nobody starts a chunk while the budget is spent, except the head of a lane (or of a stream,
-where order is kept per stream) of which nothing is left to deliver: it must go on, as everything
-behind it waits for it. So the overdraft is one chunk per lane (two per fetcher, where order is per
-stream) and nothing can lock up.
-Owner: the pipeline; used from the event loop only.
+Rule: no fetcher starts a chunk while the budget is spent, except the head of a lane (or of a
+stream, where order is kept per stream) of which nothing is left to deliver: it must go on, as
+everything behind it waits for it. So the overdraft is one chunk per lane (two per fetcher, where
+order is per stream) and nothing can lock up. Owner: the pipeline; used from the event loop only.
 """
 
 import asyncio

@@ -90,7 +90,7 @@ class Lane:
     def __repr__(self) -> str:
         return (
             f"{self.topic}/{self.partition}, generation {self.generation}: {self.ledger!r}, "
-            f"{len(self._backlog)} not looked at"
+            f"{len(self._backlog)} records unread"
         )
 
     @property
@@ -144,7 +144,7 @@ class Lane:
 
     @property
     def wants_records(self) -> bool:
-        """Room for more objects, and nobody waiting before them."""
+        """Room for more objects, and no record waiting before them."""
         is_open = self.alive and not self._draining
         return is_open and not self._backlog and self._has_room_for(None)
 
@@ -316,7 +316,7 @@ class Lane:
             self.ledger.reach(offset, ticket.index, cursor)
 
     def drain(self) -> None:
-        """Take nothing new and forget what nobody has begun."""
+        """Take nothing new and forget what no fetcher has begun."""
         self._draining = True
         self._backlog.clear()
         self._clear_jobs()

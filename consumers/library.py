@@ -24,10 +24,11 @@ from consumers.clock import SystemClock
 from consumers.errors import EXIT_USAGE, Fatal, first_cause
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters
+from consumers.result_settings import results_for_call
 from consumers.results import Predictions
 from consumers.services.startup import ask_store, until_answered
-from consumers.settings import for_call, results_for_call
-from consumers.telemetry import Telemetry
+from consumers.settings import for_call
+from consumers.telemetry.worker import Telemetry
 from consumers.variables import nearest
 from consumers.wiring import Wiring
 from schemas.prediction import Prediction
@@ -141,7 +142,10 @@ async def predict_lines(
     plan = None
     if output is not None:
         plan = results_for_call(
-            output, model_name, is_for_one=len(urls) == 1 and not has_magic(urls[0])
+            output,
+            model_name,
+            is_one_bucket=len(set(map(_bucket_of, urls))) == 1,
+            is_one_object=len(urls) == 1 and not has_magic(urls[0]),
         )
     if requests.find(cfg.model.request).single:
         cfg = await fitted_to_server(cfg)
@@ -187,6 +191,11 @@ async def predict_lines(
         await objects.aclose()
         if results is not None:
             await results.aclose()
+
+
+def _bucket_of(url: str) -> str:
+    """Files of this machine lie in one, too."""
+    return "" if local_path(url) is not None else url.partition("://")[2].partition("/")[0]
 
 
 async def _counted(

@@ -56,7 +56,7 @@ def known() -> Mapping[str, RequestForm]:
 
 
 def find(name: str) -> RequestForm:
-    """Raises `Fatal` for a request that nobody knows."""
+    """Raises `Fatal` for a name that neither we nor a package have."""
     request = known().get(name)
     if request is None:
         raise Fatal(

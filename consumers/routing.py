@@ -1,7 +1,7 @@
-"""From `[[models]]` and `[[routes]]` to who answers what.
+"""From `[[models]]` and `[[routes]]` to which model answers what.
 
-Rule: a route to a model that is not there is refused at the start. Owner: whatever has to know,
-the worker and the judge.
+Rule: a route to a model that is not there is refused at the start. Owner: the worker and the judge,
+which both need it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ def _wrong_in(models: Sequence[str], split: Mapping[str, float], names: Sequence
     """Empty: nothing."""
     for name in (*models, *split):
         if name not in names:
-            return f"there is no model {name!r}{nearest(name, names)}"
+            return f"neither [model] nor [[models]] has {name!r}{nearest(name, names)}"
     if not models or len(set(models)) < len(models):
         return "model names one, or several different ones"
     if split and len(models) > 1:

@@ -16,7 +16,7 @@ from consumers.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Fenced, Transi
 from consumers.lane import Lane
 from consumers.ports import Clock, Commit, Outlet, Transactions
 from consumers.stages.publish import Publish
-from consumers.telemetry import Telemetry
+from consumers.telemetry.worker import Telemetry
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,8 @@ from consumers.stages.expand import Expand, Offload
 from consumers.stages.microbatch import Microbatch
 from consumers.stages.predict import Predict
 from consumers.stages.shadow import Shadow
-from consumers.telemetry import CallsTelemetry, Telemetry
+from consumers.telemetry.calls import CallsTelemetry
+from consumers.telemetry.worker import Telemetry
 
 
 @dataclass(frozen=True, slots=True)

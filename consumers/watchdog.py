@@ -12,7 +12,7 @@ from consumers.core.stall import Stall
 from consumers.errors import EXIT_UNREACHABLE, Fatal
 from consumers.lane import Lane
 from consumers.ports import Clock
-from consumers.telemetry import Telemetry
+from consumers.telemetry.worker import Telemetry
 
 LOOKS = 10
 

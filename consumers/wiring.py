@@ -36,7 +36,8 @@ from consumers.stages.publish_object import ObjectResults, ResultPlan
 from consumers.stages.reject import Reject
 from consumers.stages.settle import Settle
 from consumers.stages.shadow import Shadow, ShadowPlan
-from consumers.telemetry import Telemetry
+from consumers.telemetry.region import RegionTelemetry
+from consumers.telemetry.worker import Telemetry
 from consumers.track import ModelTerms, Shared, Track
 from consumers.watchdog import Watchdog
 
@@ -151,7 +152,7 @@ class Wiring:
             self._results(adapters, offload, telemetry),
             blocks=settings.blocks,
         )
-        self.assist = self._assist(adapters, telemetry)
+        self.assist = self._assist(adapters, telemetry.region)
         self.settle = self._settle(adapters, telemetry)
         self.watchdogs = (
             [Watchdog(self.lanes, clock, telemetry, limit_s=settings.stall_s)]
@@ -284,8 +285,8 @@ class Wiring:
             return None
         return ObjectResults(adapters.results, plan, offload, telemetry)
 
-    def _assist(self, adapters: Adapters, telemetry: Telemetry) -> Assist | None:
-        if adapters.neighbours is None:
+    def _assist(self, adapters: Adapters, telemetry: RegionTelemetry | None) -> Assist | None:
+        if adapters.neighbours is None or telemetry is None:
             return None
         helping = self.settings.helping
         return Assist(adapters.neighbours, helping, self.lanes, adapters.clock, telemetry)

@@ -20,7 +20,7 @@ from consumers.adapters.kafka_source import SESSION_TIMEOUT_MS
 from consumers.cli import cli
 from consumers.errors import ErrorCode
 from consumers.ops.members_page import serve_members
-from consumers.telemetry import Telemetry, TimeSpent
+from consumers.telemetry.worker import Telemetry, TimeSpent
 from schemas.block import decode_head
 from schemas.codec import decode
 from schemas.dead_letter import decode_dead_letter
@@ -177,7 +177,9 @@ def test_secrets_are_named_as_such() -> None:
 
 async def test_every_metric_is_documented_with_its_type() -> None:
     rows = table(section(DOCS / "operations.md", "Metrics"))
-    metrics = exposed(generate_latest(Telemetry().registry).decode())
+    telemetry = Telemetry()
+    telemetry.in_region("eu", {})
+    metrics = exposed(generate_latest(telemetry.registry).decode())
     async with (
         serve_members(config.Http(port=0), ()) as url,
         aiohttp.ClientSession() as session,

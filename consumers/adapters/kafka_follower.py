@@ -1,7 +1,7 @@
 """Reads topics while they grow: without a group, from their beginning on.
 
-Rule: nothing is committed and nobody is disturbed. It reads in larger bites rather than at once:
-what is late here is late for the onlooker only. Owner: the task that looks on.
+Rule: nothing is committed and nobody is disturbed. It waits for more records at a time than a
+source does: a delay here delays the view and no answer. Owner: the task that looks on.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Positions that the broker no longer has, and what else a read raises that is no failure.
 
-Rule: aiokafka does not choose where to go on (`auto_offset_reset="none"`): it would choose without
-a word, and a lane that has begun further on cannot go back. Owner: the source.
+Rule: aiokafka does not choose where to go on (`auto_offset_reset="none"`): the worker would not
+hear of it, and a lane that began at a later offset cannot go back. Owner: the source.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,7 @@
 """Where groups are, and where they are to begin: asked and said from outside, by no member.
 
-Rule: a group is only ever given a position that it does not have yet; a group's own members say all
-others. Every question has a deadline and raises `Transient` past it, because who looks on asks
+Rule: a position is written here only where the group has none yet; all others are committed by the
+group's own members. Every question has a deadline and raises `Transient` past it: the replay asks
 again. Owner: the replay.
 """
 

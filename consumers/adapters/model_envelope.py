@@ -16,6 +16,7 @@ from consumers.adapters.envelope_forms import LINES, envelope
 from consumers.adapters.model_http import HttpModel, ModelHttp, Reply, Request
 from consumers.adapters.model_refusals import (
     NOT_FOUND,
+    NOT_IMPLEMENTED,
     OK,
     by_status,
     complaint,
@@ -88,10 +89,10 @@ class EnvelopeModel(HttpModel):
 
     async def _check_address(self) -> None:
         """A server without the model has nothing there; what one that has it makes of a question
-        that is not meant for it tells nothing.
+        that is not meant for it tells nothing, and 501 is that (Python's `http.server`).
         """
         reply = await self._http.look(self.url, LOOK_S, "OPTIONS")
-        if reply.status in (401, 403, NOT_FOUND) or reply.status > 500:
+        if reply.status in (401, 403, NOT_FOUND) or reply.status > NOT_IMPLEMENTED:
             raise of_server(self._refusal(reply, 0))
 
     def _refusal(self, reply: Reply, sent_bytes: int) -> PenstockError:

@@ -1,8 +1,8 @@
 """A model behind the Open Inference Protocol: Triton, KServe, MLServer and others.
 
 Rule: the server is asked what the model takes before the first row is sent, and again after it was
-away; nothing is guessed. Never sends an empty batch, which some servers refuse. How requests travel
-is the wire's to know.
+away; nothing is guessed. Never sends an empty batch, which some servers refuse. The wire knows how
+requests travel.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """What a model server's refusal means, as far as the status tells.
 
-Rule: an ill server, refused rows and a wrong setting are three different things; which
-words of a protocol mean what is its adapter's to know. Pure functions.
+Rule: an ill server, refused rows and a wrong setting are three different things; what the words of
+a protocol mean, its adapter knows. Pure functions.
 """
 
 from collections.abc import Mapping
@@ -22,6 +22,7 @@ from consumers.errors import (
 
 OK: Final = 200
 NOT_FOUND: Final = 404
+NOT_IMPLEMENTED: Final = 501
 TOO_LARGE: Final = 413
 # Of a wait in seconds: a year has eight.
 MOST_DIGITS: Final = 8

@@ -61,7 +61,7 @@ class ReplicatedObjects:
         return part if copy is self._copies[0] else part._replace(version_id=None)
 
     def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
-        """Of the store itself: a replica may lack some, and nobody would know."""
+        """Of the store itself: a replica may lack some, and the listing would not show it."""
         return self._copies[0].objects.list(bucket, pattern, store)
 
     async def aclose(self) -> None:

@@ -1,8 +1,8 @@
 """How a bucket of S3 is reached: under which address, and with whose credentials.
 
 Rule: what is configured comes before what AWS's own chain finds (environment, profile, web
-identity, container, instance); the chain is asked in a thread, since that may be a request to
-somebody, and what it finds is good for a while. Owner: the clients of S3.
+identity, container, instance); the chain is asked in a thread, since it may send a request to a
+token service; what it finds is used for `GOOD_FOR_S`. Owner: the clients of S3.
 """
 
 import asyncio

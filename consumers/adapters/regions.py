@@ -1,9 +1,9 @@
 """One source of several groups: the own region's, and those of regions that are helped for a while.
 
 Rule: to help is to be a member of that region's group, for its topics; to give back is to leave it.
-Who reads what, from where on, and that nobody does so twice, is the group's to see to, as in any
-rebalance. Partitions of all regions have one numbering, so that the pipeline knows one source.
-Owner: the application.
+The group says which member reads which partition, from which offset, and that no two members read
+one, as in any rebalance. Partitions of all regions have one numbering, so that the pipeline knows
+one source. Owner: the application.
 """
 
 import asyncio

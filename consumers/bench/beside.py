@@ -33,7 +33,7 @@ from consumers.bench.place import (
 )
 from consumers.bench.reader import Tick, check_order, read
 from consumers.bench.tails import percentile
-from consumers.bench.trial import GRACE_S, WARM_UP_S
+from consumers.bench.trial import DRAIN_MS, GRACE_S, sleep_until
 from consumers.bench.worker import running_worker
 from consumers.errors import Fatal
 from consumers.ports import Commit, Where
@@ -45,7 +45,6 @@ Tell = Callable[[str], None]
 
 # The rows of the backlog are those of so many objects, over and over.
 OBJECTS = 10
-DRAIN_MS = 2_000
 
 
 class BesidePlan(Struct, frozen=True, kw_only=True):
@@ -141,7 +140,6 @@ async def _observe(
     group = f"bench-{uuid.uuid4().hex[:12]}"
     await _skip_the_past(cfg, group, topics.input)
     until = datetime.now(UTC).isoformat()
-    warm_up_ticks = round(WARM_UP_S * plan.hz)
     task = GeneratorTask(
         kafka=cfg.kafka,
         topic=topics.input,
@@ -149,18 +147,15 @@ async def _observe(
         rows=plan.tick_rows,
         streams=plan.streams,
         hz=plan.hz,
-        ticks=warm_up_ticks + round(plan.seconds * plan.hz),
-        warm_up_ticks=warm_up_ticks,
-        beside_rows=0,
-        extension=".csv",
+        seconds=plan.seconds,
     )
     own = load.numbers(cfg.model) | {"DELIVERY__DRAIN_MS": str(DRAIN_MS), "KAFKA__GROUP": group}
     async with running_worker(config_path, topics, **own) as worker:
         await worker.ready()
         async with child("consumers.bench.generator", stdin=msgspec.json.encode(task)) as ticking:
-            begin_ms = (await line(ticking, Began)).t0_ms + 1000 * WARM_UP_S
+            begin_ms = (await line(ticking, Began)).begin_ms
             end_ms = begin_ms + 1000 * plan.seconds
-            await _sleep_until(begin_ms + 1000 * plan.alone_s)
+            await sleep_until(begin_ms + 1000 * plan.alone_s)
             tell("the replay begins")
             from_ms = time.time() * 1000
             replayed = await _replay(
@@ -235,7 +230,3 @@ def _side(ticks: list[Tick]) -> Side:
         raise Fatal("not every tick was answered: the streams are too many for this machine")
     took_ms = [float((tick.answered_ms or 0) - tick.due_ms) for tick in ticks]
     return Side(len(ticks), percentile(took_ms, 0.5), percentile(took_ms, 0.99))
-
-
-async def _sleep_until(epoch_ms: float) -> None:
-    await asyncio.sleep(max(0.0, epoch_ms / 1000 - time.time()))

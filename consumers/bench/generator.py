@@ -31,6 +31,7 @@ GRID_MS: dict[Spread, int] = {"grid": 2, "even": 1}
 OBJECTS_PER_STREAM = 10
 # The event loop's timers are up to this late: it sleeps in whole milliseconds.
 LOOP_TIMER_S = 0.0012
+WARM_UP_S = 3.0
 # From the announcement of t0 to t0: the first request and the broker's answer to it.
 LEAD_MS = 500
 HUGE_KEY = "huge.csv"
@@ -40,8 +41,8 @@ HUGE_ROWS_PER_S = 250_000
 
 
 class GeneratorTask(Struct):
-    """`ticks` of each stream, the first `warm_up_ticks` of them not measured; beside them objects
-    of `beside_rows` each, 0 for none.
+    """Ticks of each stream for `seconds`, after others for `WARM_UP_S` that are not measured;
+    beside them objects of `beside_rows` each, 0 for none.
     """
 
     kafka: config.Kafka
@@ -50,11 +51,19 @@ class GeneratorTask(Struct):
     rows: int
     streams: int
     hz: float
-    ticks: int
-    warm_up_ticks: int
-    beside_rows: int
-    extension: str
+    seconds: float
+    beside_rows: int = 0
+    extension: str = ".csv"
     spread: Spread = "grid"
+
+    @property
+    def warm_up_ticks(self) -> int:
+        return round(WARM_UP_S * self.hz)
+
+    @property
+    def ticks(self) -> int:
+        """Of each stream."""
+        return self.warm_up_ticks + round(self.seconds * self.hz)
 
     @property
     def partitions(self) -> int:
@@ -63,9 +72,9 @@ class GeneratorTask(Struct):
 
 
 class Began(Struct):
-    """The first answer: when tick 0 of phase 0 is due, in epoch milliseconds."""
+    """The first answer: when the first tick that is measured is due, in epoch milliseconds."""
 
-    t0_ms: int
+    begin_ms: int
 
 
 class Sent(Struct):
@@ -151,7 +160,7 @@ async def _work(task: GeneratorTask) -> None:
 async def _send_all(task: GeneratorTask, producer: AIOKafkaProducer) -> Sent:
     t0_ms = int(time.time() * 1000) + LEAD_MS
     t0_s = time.monotonic() + t0_ms / 1000 - time.time()
-    say(Began(t0_ms))
+    say(Began(t0_ms + round(1000 * task.warm_up_ticks / task.hz)))
     lags_ms: list[float] = []
     cpu_s = 0.0
     for _ in range(huge_references(task)):

@@ -26,7 +26,6 @@ from consumers.bench.worker import Worker, running_worker
 from consumers.errors import Fatal
 from consumers.process.tasks import child, line
 
-WARM_UP_S = 3.0
 # How long an overloaded worker may go on after the last tick; its late answers are misses anyway.
 GRACE_S = 3.0
 POLL_S = 0.1
@@ -85,8 +84,6 @@ async def _observe(
     cfg: config.Config, config_path: Path | None, task: TrialTask, topics: Topics
 ) -> _Observed:
     """Worker up, load on, watch, wait for the last answers, worker down."""
-    warm_up_ticks = round(WARM_UP_S * task.hz)
-    ticks = warm_up_ticks + round(task.seconds * task.hz)
     load = GeneratorTask(
         kafka=cfg.kafka,
         topic=topics.input,
@@ -94,8 +91,7 @@ async def _observe(
         rows=task.rows,
         streams=task.streams,
         hz=task.hz,
-        ticks=ticks,
-        warm_up_ticks=warm_up_ticks,
+        seconds=task.seconds,
         beside_rows=task.beside_rows,
         extension=task.extension,
         spread=task.spread,
@@ -106,16 +102,15 @@ async def _observe(
     ):
         await worker.ready()
         async with child("consumers.bench.generator", stdin=msgspec.json.encode(load)) as generator:
-            t0_ms = (await line(generator, Began)).t0_ms
-            begin_ms = t0_ms + round(1000 * warm_up_ticks / task.hz)
-            await _sleep_until(begin_ms)
+            begin_ms = (await line(generator, Began)).begin_ms
+            await sleep_until(begin_ms)
             before, wakeups = await worker.metrics(), _wakeups(worker, task.pids)
             cpu = await _watch(worker, task.pids, begin_ms, task.seconds)
             woken = {
                 name: count - wakeups[name] for name, count in _wakeups(worker, task.pids).items()
             }
             sent = await line(generator, Sent)
-        rows = task.streams * ticks * task.rows
+        rows = task.streams * load.ticks * task.rows
         await _answered(watcher, worker, topics.output, load.partitions, rows)
         stages_ms = stage_means_ms(before, await worker.metrics())
         await worker.stop()
@@ -128,7 +123,7 @@ async def _watch(
     """CPU time by name, at the beginning, after each second, and at the end."""
     samples = [_cpu(worker, pids)]
     for second in range(1, math.ceil(seconds) + 1):
-        await _sleep_until(begin_ms + 1000 * min(second, seconds))
+        await sleep_until(begin_ms + 1000 * min(second, seconds))
         samples.append(_cpu(worker, pids))
     return samples
 
@@ -148,7 +143,7 @@ def _wakeups(worker: Worker, pids: Mapping[str, int]) -> dict[str, int]:
     return wakeups_by_name({"worker": worker.pid, **pids})
 
 
-async def _sleep_until(epoch_ms: float) -> None:
+async def sleep_until(epoch_ms: float) -> None:
     await asyncio.sleep(max(0.0, epoch_ms / 1000 - time.time()))
 
 

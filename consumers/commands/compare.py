@@ -66,6 +66,7 @@ def compare(
             if not found:
                 click.echo(f"nothing is compared yet on {cfg.output.shadow_topic}")
         if at_least is not None and not (found and found[-1].surely(at_least / 100)):
+            click.echo(f"it is not sure that they agree on {at_least:g} % of the rows", err=True)
             raise SystemExit(EXIT_CHECK_FAILED)
 
     run_async(work())

@@ -3,7 +3,7 @@
 import functools
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import click
 from rich.console import Console
@@ -11,6 +11,7 @@ from rich.console import Console
 from consumers.commands.shared import Context, common, pass_context, reading, run_async
 from consumers.commands.when import When
 from consumers.dlq.choice import Choice, Place
+from consumers.errors import ErrorCode
 
 # What a table needs where no terminal says how wide it is.
 WIDE_COLUMNS = 200
@@ -46,7 +47,14 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
         command(*arguments, choice=Choice(codes, streams, since, until, places), **more)
 
     options = (
-        click.option("--code", "codes", multiple=True, help="Error code; may be repeated."),
+        click.option(
+            "--code",
+            "codes",
+            type=click.Choice(get_args(ErrorCode)),
+            metavar="CODE",
+            multiple=True,
+            help="Error code; may be repeated.",
+        ),
         click.option(
             "--stream", "streams", multiple=True, metavar="GLOB", help="Stream; may be repeated."
         ),

@@ -25,7 +25,8 @@ def produce(context: Context, urls: tuple[str, ...], stream: str | None) -> None
                 sent = await announce(cfg, objects, urls, stream=stream, on_sent=count)
         finally:
             await objects.aclose()
-        click.echo(f"announced {sent.references:,} objects on {announced_on(cfg.kafka)}")
+        what = "object" if sent.references == 1 else "objects"
+        click.echo(f"announced {sent.references:,} {what} on {announced_on(cfg.kafka)}")
         if sent.hint:
             click.echo(f"hint: {sent.hint}", err=True)
 

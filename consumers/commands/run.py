@@ -31,6 +31,7 @@ def run(context: Context, processes: int) -> None:
     resolved = context.resolve()
     cfg = resolved.config
     say_start(resolved, context.path)
+    config.check_files(resolved)
     if processes > 1:
         from consumers.ops.supervisor import run_processes
 

@@ -22,7 +22,7 @@ def trace(context: Context, id: str, as_json: bool) -> None:
         if as_json:
             click.echo(msgspec.json.encode(tracing.as_json(found)))
             return
-        for line in tracing.in_words(found):
+        for line in tracing.in_words(found, cfg.scenes.input_topic):
             click.echo(line)
 
     run_async(work())

@@ -2,8 +2,8 @@
 
 Rule: two predictions agree when their JSON says the same: numbers within the tolerance, everything
 else exactly; with pointers only what stands there counts. A pointer to nothing makes two different
-answers disagree, so that a slip of the pen in it is seen. Owner: whatever compares the answers of
-two models, live or from topics.
+answers disagree, so that a slip of the pen in it is seen. Owner: the shadow stage and `replay`,
+which compare the answers of two models.
 """
 
 import math

@@ -26,7 +26,9 @@ class Announced:
         self._answered: dict[_Version, Answered] = {}
 
     def first(self, ticket: Ticket) -> Answered | None:
-        """Who answers what the ticket's object, that was opened, would say again."""
+        """The earlier object that was answered for the version that the ticket's object has; it is
+        open, so that the version is known.
+        """
         version = _version(ticket)
         answered = self._answered.pop(version, None) if version else None
         if version and answered:

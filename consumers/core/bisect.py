@@ -10,6 +10,7 @@ batch, most of which end with one answer.
 from collections.abc import Sequence
 
 from consumers.core.blocks import Block, Ticket
+from consumers.core.deaths import Deaths
 from consumers.core.runs import (
     alive,
     border_near_middle,
@@ -19,36 +20,23 @@ from consumers.core.runs import (
     rows_while,
     smallest_first,
 )
-from consumers.core.suspects import LOT, shape_of, suspicion_of, trial_of
+from consumers.core.suspects import LOT, suspicion_of, trial_of
 
 # Up to so many bad rows say nothing about the next ones: all that is left is asked at once.
 RARE = 4
 # Each of these may cost one request more than a cut in the middle would.
 BORDER_CUTS = 3
-# A worker process may die of anything once, and of its neighbours' deeds.
-SPLIT_DEATHS = 2
-# Alone, a row must be the only likely cause. Something else that kills every five seconds hits a
-# trial of t seconds, begun at a random moment, with a chance of t / 5 s; all of them, in a row and
-# by chance, one time in a million.
-LONE_DEATHS = 3
-KILL_PERIOD_S = 5.0
-MOST_DOUBT = 1e-6
-# A row above the usual limit of a request under which the connection broke so often, with a server
-# that was well right after each, is taken for too large.
-HANG_UPS = 2
-# Slow trials prove little, but nothing is tried for ever: twenty of them are enough.
-LEAST_PROOF = 0.5
 
 
 class Search:
-    """`ask` for the next rows; then say `answered`, `refused`, `died`, `again` or `smaller`. Before
-    `ask`, take what is to be rejected with a row that was refused: `passed_over`.
+    """`ask` for the next rows; then say `answered`, `refused`, `again` or `smaller`, or to `deaths`
+    how no answer came. Before `ask`, take what is to be rejected with a row that was refused:
+    `passed_over`.
     """
 
     __slots__ = (
         "_asked",
         "_border_cuts",
-        "_doubt",
         "_found",
         "_grew",
         "_group_rows",
@@ -63,9 +51,6 @@ class Search:
         "condemned",
         "deaths",
         "failures",
-        "hang_ups",
-        "heard",
-        "is_deadly",
         "rows",
     )
 
@@ -87,15 +72,7 @@ class Search:
         self._settled_rows = self._found = self._refusals = 0
         # Of the rows that were asked last: their number, and how often in a row the server was ill.
         self.rows = self.failures = 0
-        # How often its worker died of them, and whether it once did so twice: then they are tried
-        # one part of them at a time.
-        self.deaths = 0
-        self._doubt = 1.0
-        self.is_deadly = False
-        # How often the connection broke under a row that may be too large; and what the server had
-        # answered in all when these rows were last left without an answer.
-        self.hang_ups = 0
-        self.heard = -1
+        self.deaths = Deaths()
 
     @property
     def is_settled(self) -> bool:
@@ -104,7 +81,7 @@ class Search:
     @property
     def is_easy(self) -> bool:
         """Has nothing been held against any of its rows?"""
-        return not self._suspects and not self._found and not self.is_deadly
+        return not self._suspects and not self._found and not self.deaths.is_deadly
 
     @property
     def clears_small(self) -> bool:
@@ -189,7 +166,7 @@ class Search:
     def _fitting(self) -> int:
         """How many of the rows not asked yet fit into one request."""
         rows = nbytes = 0
-        shape = shape_of(self._untested[0]) if self._untested else None
+        shape = self._untested[0].shape if self._untested else None
         for block in self._untested:
             assert block.payload is not None
             if block.payload.shape != shape:
@@ -227,7 +204,7 @@ class Search:
         for block in self._asked:
             suspicion_of(block.ticket).is_suspect = True
         self._refusals += 1
-        self._forgive()
+        self.deaths.forgive()
         if not self._is_halving:
             self._border_cuts = BORDER_CUTS
         # Only of the rows that were asked it is certain that one is bad.
@@ -252,25 +229,6 @@ class Search:
             self._group_rows = max(1, self._settled_rows // self._found)
         return attempts
 
-    def died(self, after_s: float) -> bool:
-        """The server's worker died so long after the rows were sent, of them or of something else;
-        True if that must be taken for a refusal.
-        """
-        self.deaths += 1
-        self._doubt *= min(LEAST_PROOF, after_s / KILL_PERIOD_S)
-        self.is_deadly = self.is_deadly or self.deaths >= SPLIT_DEATHS
-        if self.rows > 1:
-            return self.is_deadly
-        return self.deaths >= LONE_DEATHS and self._doubt <= MOST_DOUBT
-
-    def unanswered(self, heard: int, after_s: float) -> bool:
-        """No answer came to the rows; `heard` tells how many requests the server has answered so
-        far, `after_s` when one came at the latest so far. As a death, but only if it answered
-        anything since the last time: a server that is away says nothing about rows.
-        """
-        before, self.heard = self.heard, heard
-        return heard > before and self.died(after_s)
-
     def again(self) -> None:
         """Nothing was said about the rows that were asked."""
         if self._lot is not None:
@@ -289,12 +247,7 @@ class Search:
     def _settle(self) -> None:
         self._settled_rows += self.rows
         self.failures = 0
-        self._forgive()
-
-    def _forgive(self) -> None:
-        self.deaths = self.hang_ups = 0
-        self.heard = -1
-        self._doubt = 1.0
+        self.deaths.forgive()
 
 
 def _least(first: int | None, second: int | None) -> int | None:

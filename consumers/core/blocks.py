@@ -5,7 +5,6 @@ row order, so that a block can be cut in two anywhere without moving the others.
 ticket belongs to; stages change a ticket only from the event loop.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -14,14 +13,14 @@ from consumers.core.costs import ANSWER_BYTES, BLOCK_COST_BYTES, ERROR_COST_BYTE
 from consumers.core.cursor import START
 from consumers.core.kept import Kept
 from consumers.core.owner import Answered, Origin, Owner, Times
-from consumers.core.payload import Payload
+from consumers.core.payload import Payload, Shape
 from consumers.core.places import DEFAULT
-from consumers.core.ranges import END
+from consumers.core.ranges import selected
 from consumers.core.reasons import Reasons
 from consumers.core.suspects import Suspicion
 from consumers.errors import ErrorCode
 from schemas.prediction import RecordFrame
-from schemas.reference import Inline, Reference, RowRange
+from schemas.reference import Inline, Reference
 
 
 class Rejection(NamedTuple):
@@ -93,6 +92,12 @@ class Block:
     @property
     def is_answered(self) -> bool:
         return self.answers is not None or self.rejection is not None
+
+    @property
+    def shape(self) -> Shape:
+        """Of the payload, until the rows are answered."""
+        assert self.payload is not None
+        return self.payload.shape
 
     def charge(self, nbytes: int) -> None:
         """It holds so much more."""
@@ -330,17 +335,4 @@ class Ticket:
 
     def wants(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """The parts of these rows (half open) that the reference selects."""
-        selected = self.reference.rows if self.reference else None
-        if selected is None:
-            yield start, stop
-            return
-        # Found, not searched from the first: an archive may have a run for each of 100,000 members.
-        place = bisect_right(selected, start, key=_end)
-        for first, end in selected[place:]:
-            if first >= stop:
-                return
-            yield max(first, start), stop if end is None else min(end, stop)
-
-
-def _end(selected: RowRange) -> int:
-    return END if selected[1] is None else selected[1]
+        return selected(self.reference.rows if self.reference else None, start, stop)

@@ -2,8 +2,8 @@
 
 Rule: a group is behind when it has not committed what was on its topics a while ago. That is a lag
 in time, seen by offsets alone: how many records a second come, and how often it commits, does not
-matter. As long as nothing is known of that while, a group with anything left to commit counts as
-behind. A partition without a commit has no reader that could be kept waiting. Owner: the replay.
+matter. Until it was watched for that long, a group with anything left to commit counts as behind. A
+partition without a commit has no reader that a replay could keep waiting. Owner: the replay.
 """
 
 from collections import deque

@@ -3,8 +3,8 @@
 Rule: it is asked before answers leave, in the order of each stream, and refuses the letter that
 would be one too many, so that the object at which a stream stops is not answered. Of one record's
 objects only the first that fails counts: a record that names a hundred missing objects would
-otherwise stop its line at every start, and no restart would get past it. Streams are forgotten from
-the one that was longest silent on. Owner: the lane; the publish stage asks.
+otherwise stop its line at every start, and no restart would get past it. The stream that was silent
+for longest is forgotten first. Owner: the lane; the publish stage asks.
 """
 
 import zlib

@@ -103,7 +103,7 @@ class Order(Protocol):
         ...
 
     def abandon_unstarted(self) -> None:
-        """Forget the tickets nobody works on, and those that could only leave behind them."""
+        """Forget the tickets that no fetcher has begun, and those that would leave behind them."""
         ...
 
     def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
@@ -199,7 +199,7 @@ def _place(ticket: Ticket) -> tuple[int, int]:
 
 
 def _cut_at_unstarted(tickets: deque[Ticket]) -> None:
-    """Work starts in order, so what stands behind the first that nobody has begun can only wait."""
+    """Fetchers begin tickets in order, so behind the first that is not begun all only wait."""
     for number, ticket in enumerate(tickets):
         if not (ticket.started or ticket.closed):
             while len(tickets) > number:

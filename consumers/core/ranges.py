@@ -6,7 +6,7 @@ for the judge.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Self
 
 # Beyond every row number and offset: "to the end", and the place of a marker after all rows.
@@ -104,6 +104,25 @@ class Ranges:
             if free < stop:
                 left.add(free, stop)
         return left
+
+
+def selected(
+    rows: Sequence[tuple[int, int | None]] | None, start: int, stop: int
+) -> Iterator[tuple[int, int]]:
+    """The parts of [start, stop) that a reference's `rows` select; None selects all."""
+    if rows is None:
+        yield start, stop
+        return
+    # Found, not searched from the first: an archive may have a run for each of 100,000 members.
+    place = bisect_right(rows, start, key=_end)
+    for first, end in rows[place:]:
+        if first >= stop:
+            return
+        yield max(first, start), stop if end is None else min(end, stop)
+
+
+def _end(run: tuple[int, int | None]) -> int:
+    return END if run[1] is None else run[1]
 
 
 def _text(start: int, stop: int) -> str:

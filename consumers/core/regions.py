@@ -2,10 +2,10 @@
 
 Rule: it needs help when none of its own workers is left or its lag is above a limit, and does so
 for a while; it is well again when workers of its own are there and the lag is half of the limit or
-less, for as long. What is not known changes nothing. Who was helped twice within a short time is
-helped longer, so that a region that cannot do it alone is not left again and again: each time that
-costs a rebalance. Nobody begins to help while the own region is above its own limit. Pure: times
-are arguments. Owner: the stage that assists, one for each region that it may help.
+less, for as long. What is not known changes nothing. A region that was helped twice within a short
+time is helped longer, as each joining and leaving costs it a rebalance. Nobody begins to help while
+the own region is above its own limit. Pure: times are arguments. Owner: the stage that assists, one
+for each region that it may help.
 """
 
 from dataclasses import dataclass

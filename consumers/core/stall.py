@@ -2,8 +2,8 @@
 
 Rule: whatever moves is progress: bytes, rows, answers, deliveries, commits, and every try of a
 service that is known to be away, since waiting for one is what a worker is for. A try that a
-service answered is none: the stage that makes it gives up by itself. Time in which nobody
-looked (a stopped process, a sleeping machine) counts as one look. Owner: the watchdog.
+service answered is none: the stage that makes it gives up by itself. Time in which the watchdog did
+not look (a stopped process, a sleeping machine) counts as one look. Owner: the watchdog.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
-"""Of several that do the same: who is asked? The first in their order that is well.
+"""Of several that do the same, which is asked? The first in their order that is well.
 
-Rule: one that is away is passed over and looked at again every few seconds, by one asker at a
-time, so that a place that swallows questions holds up one of them. Illness counts for each place
-alone: a failure spends one of a small budget, an answer earns a tenth; who has spent it is away,
-too. Where nobody is well all are asked, in their order. Pure; owner: an adapter with replicas.
+Rule: one that is away is passed over and looked at again every few seconds, by one asker at a time,
+so that a place that swallows questions holds up one of them. Illness counts for each place alone: a
+failure spends one of a small budget, an answer earns a tenth; one that has spent it counts as away.
+Where none is well all are asked, in their order. Pure; owner: an adapter with replicas.
 """
 
 from collections.abc import Sequence

@@ -78,12 +78,7 @@ class Suspicion:
 
     def trial(self, block: "Block") -> Trial:
         """Of the rows that are like those of this block."""
-        return self.trials.setdefault((block.member, shape_of(block)), Trial())
-
-
-def shape_of(block: "Block") -> Shape:
-    assert block.payload is not None, "nobody asks for an answered row"
-    return block.payload.shape
+        return self.trials.setdefault((block.member, block.shape), Trial())
 
 
 def suspicion_of(ticket: "Ticket") -> Suspicion:
@@ -97,4 +92,4 @@ def trial_of(block: "Block") -> Trial | None:
     suspicion = block.ticket.suspicion
     if suspicion is None or not suspicion.trials:
         return None
-    return suspicion.trials.get((block.member, shape_of(block)))
+    return suspicion.trials.get((block.member, block.shape))

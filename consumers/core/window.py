@@ -12,14 +12,12 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
+from consumers.core.batch import Batch, Filling, Reason
 from consumers.core.blocks import Block
 from consumers.core.bulk import BULK_ROWS, is_bulk
 from consumers.core.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from consumers.core.payload import Shape
-
-Reason = Literal["rows", "bytes", "deadline", "idle", "drain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +30,6 @@ class WindowLimits:
     eager: bool = False
     fair: bool = True
     bulk_rows: int = BULK_ROWS
-
-
-@dataclass(slots=True)
-class Batch:
-    """What one model call carries: blocks of equal shape, of any streams and lanes. `cost_bytes`:
-    what it takes of the byte budget, where several models share one.
-    """
-
-    blocks: list[Block]
-    rows: int
-    reason: Reason
-    taken_s: float
-    cost_bytes: int = 0
-
-    @property
-    def has_bulk(self) -> bool:
-        return any(block.is_bulk for block in self.blocks)
 
 
 # Stream, and whether its rows are bulk: these two leave independently.
@@ -172,7 +153,12 @@ class Window:
             return None
         free = self._free(now_s)
         takes_bulk = self._bulk in free
-        filling = _Filling(self.limits, self._shape(free, now_s), takes_bulk=takes_bulk)
+        filling = Filling(
+            self.limits.max_rows,
+            self.limits.max_bytes,
+            self._shape(free, now_s),
+            takes_bulk=takes_bulk,
+        )
         self._take_small(filling)
         self._take_turns(filling)
         for block in filling.blocks:
@@ -205,7 +191,7 @@ class Window:
         """
         oldest = _oldest(free)
         assert oldest is not None
-        shape = _shape_of(oldest)
+        shape = oldest.shape
         if shape == self._last_shape and self.limits.fair:
             due_s = now_s - self.limits.max_wait_s
             takes_bulk = self._bulk in free
@@ -214,21 +200,21 @@ class Window:
                 block
                 for block in fronts
                 if block.arrived_s <= due_s
-                and _shape_of(block) != shape
+                and block.shape != shape
                 and (takes_bulk or not block.is_bulk)
             ]
             if others:
-                shape = _shape_of(min(others, key=lambda block: block.arrived_s))
+                shape = min(others, key=lambda block: block.arrived_s).shape
         self._last_shape = shape
         return shape
 
-    def _take_small(self, filling: "_Filling") -> None:
+    def _take_small(self, filling: Filling) -> None:
         """Streams that want no more than an equal share of the batch get it whole."""
         share = self.limits.max_rows // len(self._queues)
         for key in [name for name, queue in self._queues.items() if queue.rows <= share]:
             self._move(key, filling, self.limits.max_rows)
 
-    def _take_turns(self, filling: "_Filling") -> None:
+    def _take_turns(self, filling: Filling) -> None:
         """The others take turns, each with a batch's worth of rows a turn; a turn goes on in
         the next batch.
         """
@@ -243,7 +229,7 @@ class Window:
             if key in self._queues and (queue.deficit_rows <= 0 or not moved):
                 self._queues[key] = self._queues.pop(key)
 
-    def _move(self, key: _Key, filling: "_Filling", max_rows: int) -> int:
+    def _move(self, key: _Key, filling: Filling, max_rows: int) -> int:
         """From the queue's front into the batch, cutting the block that does not
         fit; rows moved.
         """
@@ -269,50 +255,9 @@ class Window:
         return moved
 
 
-def _shape_of(block: Block) -> Shape:
-    assert block.payload is not None
-    return block.payload.shape
-
-
 def _oldest(kinds: Sequence[_Waiting]) -> Block | None:
     return min(
         filter(None, (kind.oldest() for kind in kinds)),
         key=lambda block: block.arrived_s,
         default=None,
     )
-
-
-class _Filling:
-    """A batch while it is being put together."""
-
-    def __init__(self, limits: WindowLimits, shape: Shape, *, takes_bulk: bool) -> None:
-        self._limits = limits
-        self._shape = shape
-        self._takes_bulk = takes_bulk
-        self._bytes = 0
-        self.rows = 0
-        self.blocks: list[Block] = []
-
-    @property
-    def is_full(self) -> bool:
-        return self.rows >= self._limits.max_rows or self._bytes >= self._limits.max_bytes
-
-    def room_for(self, block: Block, max_rows: int) -> int:
-        """How many of the block's rows still fit; at least one row fits an empty batch."""
-        payload = block.payload
-        assert payload is not None
-        if payload.shape != self._shape or self.is_full:
-            return 0
-        if block.is_bulk and not self._takes_bulk:
-            return 0
-        rows = min(block.rows, max_rows, self._limits.max_rows - self.rows)
-        row_bytes = payload.nbytes / block.rows
-        fitting = int((self._limits.max_bytes - self._bytes) / row_bytes) if row_bytes else rows
-        return min(rows, max(fitting, 0 if self.blocks else 1))
-
-    def add(self, block: Block) -> None:
-        assert block.payload is not None
-        block.waiting = False
-        self.blocks.append(block)
-        self.rows += block.rows
-        self._bytes += block.payload.nbytes

@@ -1,8 +1,8 @@
 """What the cameras of the demo write: objects of every shape, the same ones in every run.
 
 Rule: what stream `index` writes as its object `number` depends on nothing else. Each stream keeps
-its own beat whatever the pipeline does (open loop), within a bound: of what nobody can answer it
-leaves out beats, as a camera does whose own memory is full.
+its own beat whatever the pipeline does (open loop), within a bound: it leaves out beats where it is
+late or too many rows wait for their answers, as a camera does whose own memory is full.
 """
 
 import asyncio

@@ -17,8 +17,9 @@ from consumers.errors import EXIT_UNREACHABLE, Fatal
 from consumers.process import parent
 from consumers.process.children import START_S, Child, last_words, running
 
-# Heartbeats come every 2 s, so the last one of a killed worker is up to 2 s old. Who rejoins sooner
-# meets the dead member in the group, is given half of the partitions, and has to join once more.
+# Heartbeats come every 2 s, so the last one of a killed worker is up to 2 s old. A worker that
+# rejoins sooner meets the dead member in the group, gets half of the partitions, and has to join
+# once more.
 RESTART_PAUSE_S = 2.0
 # Joining takes 3 s on the embedded broker, and a session's 8 s where a dead member is waited for.
 READY_S = START_S + 15.0

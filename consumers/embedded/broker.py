@@ -1,8 +1,8 @@
 """A Kafka broker inside this process: librdkafka's mock cluster, for the demo and for tests.
 
 Rule: it serves one group member, creates every topic on first use, and keeps the latest 5 MB of a
-partition, in memory: who wants all of a topic reads it while it grows.
-Run as a program (`python -m consumers.embedded.broker`) it prints its address on the first line.
+partition, in memory: a reader that wants all of a topic reads it while it grows. Run as a program
+(`python -m consumers.embedded.broker`) it prints its address on the first line.
 """
 
 import asyncio

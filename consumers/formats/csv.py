@@ -1,9 +1,7 @@
 """CSV (RFC 4180) to rows: float32 matrices, or JSON arrays. Other separators: see `dialect`.
 
 Rule: the header, or else the first row, fixes how many cells a row has; `columns` chooses among
-them. header = "auto" takes a first line without any number for a header; for JSON rows only if the
-second line has a number, since in a file of texts nothing tells a header from a row (a lone line of
-texts is a header). Naming a column means there is a header. Cells count from 0.
+them. Which row is the header says `csv_header`. Cells count from 0.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +18,6 @@ from consumers.formats.csv_cells import (
     MISSING_CELLS,
     OLD_MAC,
     RETURN,
-    TEXTS_ONLY,
     UNDERSCORE,
     OutOfRange,
     TooManyCells,
@@ -31,6 +28,7 @@ from consumers.formats.csv_cells import (
     split_cells,
     without,
 )
+from consumers.formats.csv_header import index_of, is_header
 from consumers.formats.csv_kept import CsvKept
 from consumers.formats.dialect import COMMON, Dialect, dialect_of, is_decimal_comma
 from consumers.formats.keeping import with_kept
@@ -106,7 +104,7 @@ class CsvParser:
             if dialect.comments is not None:
                 rows = without(dialect.comments, block)
             if rows and not self._columns:
-                rows = self._begin(join_blocks(self._waiting, rows))
+                rows = self._begin(join_blocks(self._waiting, rows), dialect)
             if rows:
                 runs = self._runs(rows)
                 keep = self._keep
@@ -123,14 +121,14 @@ class CsvParser:
             raise Poison("too_large", f"the first {message}: is this CSV?")
         return bad_row(message)
 
-    def _begin(self, block: RawRows) -> RawRows:
+    def _begin(self, block: RawRows, dialect: Dialect) -> RawRows:
         """Settle header and columns by the first rows; returns the rows that are data."""
         first, rest = split_first(block)
         if RETURN in first and is_old_mac(first):
             raise Poison("bad_format", OLD_MAC)
         try:
             cells = split_cells(first, self._options.max_columns)
-            header = self._is_header(cells, rest)
+            header = is_header(cells, rest, self._options, dialect)
         except TooManyCells as bad:
             raise Poison("too_large", f"the first {bad}") from None
         except BadRow as bad:
@@ -139,12 +137,14 @@ class CsvParser:
             self._waiting = block
             return b""
         if header:
-            check_text(self._original(first))
+            check_text(dialect.back(first))
             self._header = cells
         self._columns = len(cells)
         names = [self._name(cell) for cell in self._header]
         if self._options.columns is not None:
-            self._chosen = [self._index(column, names) for column in self._options.columns]
+            self._chosen = [
+                index_of(column, names, self._columns) for column in self._options.columns
+            ]
         if self._options.stays:
             self._settle_kept(names)
         return rest if header else block
@@ -152,8 +152,8 @@ class CsvParser:
     def _settle_kept(self, names: list[str]) -> None:
         options = self._options
         self._keep = CsvKept(
-            {name: self._index(name, names) for name in options.keep},
-            None if options.time is None else self._index(options.time, names),
+            {name: index_of(name, names, self._columns) for name in options.keep},
+            None if options.time is None else index_of(options.time, names, self._columns),
             options.max_columns,
             self._json_cell,
             self._original,
@@ -162,30 +162,6 @@ class CsvParser:
             self._chosen = [at for at, name in enumerate(names) if name not in options.stays]
             if not self._chosen:
                 raise Poison("bad_format", "rows.keep and rows.time leave no column of the CSV")
-
-    def _is_header(self, cells: list[bytes], rest: RawRows) -> bool | None:
-        """Is the first row a header? None: the second row must be seen first."""
-        options = self._options
-        if options.header != "auto":
-            return options.header == "yes"
-        if options.stays:
-            return True
-        if options.columns and any(isinstance(column, str) for column in options.columns):
-            return True
-        if any(map(is_number, cells)):
-            return False
-        # A number of another `rows.decimal` is a row as well: a bad one, which says so.
-        if any(is_decimal_comma(self._original(cell)) for cell in cells):
-            return False
-        if options.as_numbers:
-            return True
-        if not rest:
-            return None
-        second = split_cells(split_first(rest)[0], options.max_columns)
-        header = any(map(is_number, second))
-        if not header:
-            self._options.notices.once(TEXTS_ONLY)
-        return header
 
     def _name(self, cell: bytes) -> str:
         return self._original(cell).strip().decode(errors="replace")
@@ -198,16 +174,6 @@ class CsvParser:
         """A cell, by the number of its column and, where there is a header, its name."""
         name = f' of column "{self._name(self._header[index])}"' if self._header else ""
         return f"cell {index}{name}"
-
-    def _index(self, column: str | int, names: list[str]) -> int:
-        if isinstance(column, str):
-            if column in names:
-                return names.index(column)
-            found = f"its header has {', '.join(names[:20])}" if names else "it has no header"
-            raise Poison("bad_format", f'no column "{column}" in the CSV: {found}')
-        if not 0 <= column < self._columns:
-            raise Poison("bad_format", f"no column {column} in the CSV: it has {self._columns}")
-        return column
 
     def _bulk_matrix(self, block: RawRows) -> Run | None:
         missing = self._options.missing

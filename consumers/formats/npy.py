@@ -226,5 +226,9 @@ def _run(values: npt.NDArray[Any], options: RowOptions) -> Run:
 def _chosen(options: RowOptions, width: int) -> list[int]:
     for column in options.columns or ():
         if not isinstance(column, int) or not 0 <= column < width:
-            raise Poison("bad_format", f"no column {column} in the npy array: a row has {width}")
+            raise Poison(
+                "bad_format",
+                f"no column {column} in the npy array: its columns have no names but numbers, 0 to "
+                f"{width - 1}",
+            )
     return [int(column) for column in options.columns or ()]

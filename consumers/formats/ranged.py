@@ -24,7 +24,7 @@ TAIL_BYTES: Final = 64 << 10
 # Read ahead at most: a request of 8 MiB takes a tenth of a second of most stores.
 MOST_AHEAD_BYTES: Final = 8 << 20
 LEAST_AHEAD_BYTES: Final = 64 << 10
-# Who reads more at a time has a buffer of its own, and reads in several places in turn.
+# A reader that asks for more at a time has a buffer of its own, and reads in several places.
 SMALL_BYTES: Final = 256 << 10
 # Between two reads so much is fetched in vain rather than by a request of its own.
 GAP_BYTES: Final = 64 << 10
@@ -45,8 +45,8 @@ class Abandoned(BaseException):
 
 
 class Ranges:
-    """An object as its reader sees it. Who reads on where the last read ended is given ever more at
-    a time; at most one such piece is held.
+    """An object as its reader sees it. A read that begins where the last one ended is given ever
+    more at a time; at most one such piece is held.
     """
 
     def __init__(self, size: int, tail: bytes, ask: Callable[[Need], bytes]) -> None:

@@ -28,7 +28,7 @@ _MAGICS = (GZIP_MAGIC, _BOM, *_NO_UTF8, *(codec.magic for codec in CODECS))
 
 
 class Chosen(NamedTuple):
-    """Who reads what was looked at. `is_text`: a byte order mark is no part of it."""
+    """The parser of what was looked at. `is_text`: a byte order mark is no part of it."""
 
     parser: Parser
     is_text: bool = False

@@ -23,7 +23,7 @@ MOST_STREAMS = 10_000
 
 
 class Rules(NamedTuple):
-    """Who was compared with whom, and how."""
+    """Which models were compared, and how."""
 
     live: ModelId
     shadow: ModelId

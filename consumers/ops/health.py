@@ -23,7 +23,7 @@ from consumers.ops.page import page
 from consumers.ops.status import Status
 from consumers.pipeline import Pipeline
 from consumers.ports import Model
-from consumers.telemetry import Telemetry
+from consumers.telemetry.worker import Telemetry
 
 
 @asynccontextmanager

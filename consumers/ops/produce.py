@@ -54,8 +54,9 @@ async def produce(
         if local_path(url) is not None:
             raise Fatal(
                 f"{url} is no object of a store; write s3://bucket/key. A folder of this machine "
-                'is a store by objects.endpoint_url = "file:///FOLDER", and each folder in it a '
-                "bucket (penstock predict reads local files without)",
+                'is a store by objects.endpoint_url = "file:///FOLDER", or by a [stores.NAME] with '
+                "a route, and each folder in it a bucket (penstock predict reads local files "
+                "without)",
                 exit_code=EXIT_USAGE,
             )
     streams: set[str] = set()

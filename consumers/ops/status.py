@@ -16,7 +16,7 @@ from consumers.lane import Lane
 from consumers.pipeline import Pipeline
 from consumers.ports import Model
 from consumers.services.outage import KAFKA
-from consumers.telemetry import Telemetry
+from consumers.telemetry.worker import Telemetry
 
 # A page that is looked at asks every two seconds, and people do not wait longer.
 ASK_S = 1.0
@@ -141,24 +141,24 @@ class Status:
 
     def _region(self) -> dict[str, Any]:
         """Where the worker is in one: what came from where, and whom it helps."""
-        telemetry, assist = self._telemetry, self._pipeline.wiring.assist
-        if telemetry.region is None:
+        region, assist = self._telemetry.region, self._pipeline.wiring.assist
+        if region is None:
             return {}
         standings = assist.standings if assist is not None else {}
         helped = assist.helped if assist is not None else []
         return {
             "region": {
-                "name": telemetry.region,
-                "local_share": round(telemetry.local_share(), 4),
-                "bytes": dict(telemetry.region_bytes),
-                "failovers": telemetry.failovers(),
+                "name": region.name,
+                "local_share": round(region.local_share(), 4),
+                "bytes": region.bytes_by_region(),
+                "failovers": self._telemetry.replicas.failovers(),
                 "others": {
-                    region: {
+                    other: {
                         "lag": standing.lag if standing is not None else None,
                         "workers": standing.workers if standing is not None else None,
-                        "helped": region in helped,
+                        "helped": other in helped,
                     }
-                    for region, standing in standings.items()
+                    for other, standing in standings.items()
                 },
             }
         }

@@ -26,8 +26,9 @@ from consumers.process import parent
 
 log = logging.getLogger(__name__)
 
-# Heartbeats come every 2 s, so the last one of a killed member is up to 2 s old: who rejoins sooner
-# meets the dead one in the group and has to join once more. The first pause is 2 to 4 s.
+# Heartbeats come every 2 s, so the last one of a killed member is up to 2 s old: a member that
+# rejoins sooner meets the dead one in the group and has to join once more. The first
+# pause is 2 to 4 s.
 RESTART: Final = Backoff(first_s=4.0, most_s=60.0)
 # A member that lived longer than the longest pause is no longer the one that failed at its start.
 CALM_S: Final = 60.0

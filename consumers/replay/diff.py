@@ -1,10 +1,10 @@
 """What a replay answers, compared with what was answered then.
 
 Rule: both are read from their topics when the replay is done, row by row by the place of the row in
-the input, one partition after the other, so that memory is what one topic is ahead of the other.
-Of then everything counts that has a source in the range, and where order says so nothing behind it
-is read; of now what was written since this replay began, as an earlier one may have written to the
-same topic. Owner: the command.
+the input, one partition after the other, so that memory is what one topic is ahead of the other. Of
+the former answers all count whose source is in the range; where the output's order allows it,
+nothing behind the range is read. Of the new answers those count that were written since this replay
+began, as an earlier one may have written to the same topic. Owner: the command.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence

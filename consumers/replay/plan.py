@@ -196,7 +196,7 @@ def _fewer(store: T) -> T:
 
 def _fair(window: config.Window) -> config.Window:
     """Bulk is known where streams are; nothing is learned from calls that wait on purpose."""
-    return structs.replace(window, fair=True, eager=False, target_p99_ms=None)
+    return structs.replace(window, fair=True, eager=False, target_p99_ms=0)
 
 
 def _half(calls: int) -> int:

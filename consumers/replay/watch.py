@@ -22,7 +22,7 @@ from consumers.replay.span import Spans
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-# Of a replay that nobody watches on a terminal, a line so often.
+# Away from a terminal, a line so often.
 SAY_S = 30.0
 
 
@@ -112,7 +112,7 @@ class Watch:
         parts = list(self._spans)
         live = await self._groups.positions(self._live_group, parts)
         ends = await self._groups.ends(parts)
-        # Who stands still at a dead letter is not served by waiting.
+        # A line that stands still at a dead letter gains nothing from a replay that waits.
         committed = {
             part: commit.next_offset
             for part, commit in live.items()

@@ -1,7 +1,7 @@
 """Whether a worker is behind: a partition is read whose records are old, and has more of them.
 
 Rule: live, a few records are always on their way; and what follows the last record may be a mark of
-a transaction, which nobody handles. Owner: the engine.
+a transaction, which is no record. Owner: the engine.
 """
 
 from collections.abc import Hashable, Mapping

@@ -87,7 +87,7 @@ class Ledger:
         self.sites: dict[str, Site] = {}
 
     async def give_up(self) -> None:
-        """The partitions are somebody else's from now on; waits for the batch that is under way."""
+        """The partitions are another worker's from now on; waits for the batch under way."""
         self._ready.clear()
         async with self._lock:
             self.sites.clear()

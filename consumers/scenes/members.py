@@ -54,7 +54,7 @@ class Members:
         return max((member.heard for member in members), default=self._state.now)
 
     def _start_list(self) -> None:
-        """Who is listed has a lease from the site's first prediction on."""
+        """Listed members have a lease from the site's first prediction on."""
         if self._listed is not None and not self._state.members:
             self._state.members.update((name, Member(self._state.now)) for name in self._listed)
 
@@ -100,7 +100,7 @@ class Members:
         return said[-2] if len(said) > 1 else said[0] if said else None
 
     def are_coming(self, taken: Collection[str], time: int) -> bool:
-        """Whether somebody whose lease runs is on the way to this time, by no more than a lease."""
+        """Whether a member whose lease runs is on the way to this time, by no more than a lease."""
         rules = self._rules
         return any(
             member.said is not None

@@ -1,8 +1,8 @@
 """Records of several partitions in the order of time.
 
 Rule: a partition that is known to have more is waited for, briefly, before later records of others
-go on: a backlog is read partition by partition, and by event time the ones read first would close
-scenes before the others' members came. Live, nobody waits. No I/O. Owner: the line.
+go on: a backlog is read partition by partition, and in event time the partitions read first would
+close scenes before members of the others came. Live, no record waits. No I/O. Owner: the line.
 """
 
 from collections import deque

@@ -34,7 +34,7 @@ class Site:
         self._refused: list[Refused] = []
 
     def resume(self, now: int) -> None:
-        """After a restart: the time when nobody listened counts for no lease, nor for patience."""
+        """After a restart: time when no worker listened counts for no lease, nor for patience."""
         away = max(0, now - self.state.now)
         for scene in self.state.open:
             scene.start += away

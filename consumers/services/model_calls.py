@@ -29,7 +29,7 @@ from consumers.ports import Answers, Clock, Model
 from consumers.services.gate import Gate, Rank
 from consumers.services.outage import Outage
 from consumers.services.startup import ask_model
-from consumers.telemetry import CallsTelemetry
+from consumers.telemetry.calls import CallsTelemetry
 
 log = logging.getLogger(__name__)
 

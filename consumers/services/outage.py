@@ -31,7 +31,7 @@ class Outage:
         return None if self._since_s is None else self._clock.now() - self._since_s
 
     def unreachable(self, error: Transient) -> None:
-        """Nobody who could help answered. Raises `Fatal` when this has lasted too long."""
+        """The service did not answer. Raises `Fatal` when this has lasted too long."""
         now_s = self._clock.now()
         if self._since_s is None:
             self._since_s = now_s

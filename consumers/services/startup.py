@@ -25,8 +25,8 @@ CHANCE_S = 5.0
 RETRY = Backoff(first_s=0.2, most_s=3.0)
 # An empty batch is answered within milliseconds, unless the server is busy loading the model.
 MODEL_S = 5.0
-# Need not exist: any answer about it is an answer.
-PROBE = Location("penstock", "probe")
+# Any answer about it is an answer; errors quote its name, so it says what it is.
+PROBE = Location("penstock", "probe-that-need-not-exist")
 # What S3 says of a key or a secret that is no one's; rights may differ from object to object.
 WRONG_KEY = ("InvalidAccessKeyId", "SignatureDoesNotMatch")
 

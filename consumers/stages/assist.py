@@ -2,8 +2,8 @@
 
 Rule: what is to be done is decided by `core.regions`; to help is to join, to give back is to hand
 over what was assigned and to leave, both as in any rebalance. A failure ends the help, never the
-worker: nobody's own work hangs on another region. Owner: the pipeline runs `run`; its end leaves
-all groups.
+worker: its own work needs no other region. Owner: the pipeline runs `run`; its end leaves all
+groups.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from consumers.errors import PenstockError, Transient, first_cause
 from consumers.lane import Lane
 from consumers.ports import Clock, Commit, Neighbours, Rebalance, Source
 from consumers.stages.consume import Consume
-from consumers.telemetry import Telemetry
+from consumers.telemetry.region import RegionTelemetry
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Assist:
         terms: Mapping[str, HelpTerms],
         lanes: Mapping[int, Lane],
         clock: Clock,
-        telemetry: Telemetry,
+        telemetry: RegionTelemetry,
     ) -> None:
         self._neighbours = neighbours
         self._helps = {region: Help(one) for region, one in terms.items()}
@@ -85,7 +85,7 @@ class Assist:
         is_free = own is None or own.lag <= one.terms.lag
         is_on = one.look(standing, self._clock.now(), is_free=is_free)
         lag = standing.lag if standing is not None else None
-        self._telemetry.region_seen(region, lag, is_helped=is_on)
+        self._telemetry.seen(region, lag, is_helped=is_on)
         return is_on
 
     async def _look(self, region: str | None) -> Standing | None:

@@ -18,7 +18,7 @@ from consumers.core.routes import Routes, place_of
 from consumers.errors import Poison
 from consumers.lane import Lane
 from consumers.ports import Clock, Record, Source
-from consumers.telemetry import Telemetry
+from consumers.telemetry.worker import Telemetry
 from schemas.codec import Ignored, Inline, SchemaError, decode
 from schemas.prediction import printable
 from schemas.reference import Reference

@@ -2,8 +2,8 @@
 
 Rule: one object is one fetcher's from the first try to the last; what is tried again and for how
 long is decided here, what a try is in download_object.py. A store has fetchers of its own, so that
-one that is away keeps nobody from the others. Owner: the pipeline runs `fetch_forever` for each
-store as often as its `concurrency` says.
+one that is away delays no other store. Owner: the pipeline runs `fetch_forever` for each store as
+often as its `concurrency` says.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from consumers.ports import Clock
 from consumers.services.outage import Outage
 from consumers.stages.download_object import ObjectReader
 from consumers.stages.microbatch import Microbatch
-from consumers.telemetry import Telemetry
+from consumers.telemetry.worker import Telemetry
 
 # A store that answers, but not with this object, gets two minutes: a rolling update of a cluster.
 # So does one whose transfer of it breaks after a good beginning: it may always break there.
@@ -81,7 +81,7 @@ class Download:
         jobs = lane.jobs[self._model]
         for store in jobs.stores:
             pool, waiting = self._pools[store], jobs.waiting(store)
-            # Without any it must not stand there as offered: nobody would be woken for its next.
+            # Without a job it must not count as offered: its next one would wake no fetcher.
             if not waiting or lane in pool.offered:
                 continue
             pool.offered.add(lane)

@@ -21,7 +21,7 @@ from consumers.readers import Readers
 from consumers.services.outage import Outage
 from consumers.stages.expand import Expand, Reading, Room
 from consumers.stages.microbatch import Microbatch
-from consumers.telemetry import Telemetry
+from consumers.telemetry.worker import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -182,8 +182,9 @@ class ObjectReader:
         return not self._dedupe.is_duplicate(ticket)
 
     async def is_away(self, ticket: Ticket, error: Transient) -> bool:
-        """Did nobody answer, or only not for this object? A store that says anything at all about
-        another name of the same bucket is there, and the silence about this object has an end.
+        """Did the store not answer at all, or only not for this object? One that answers
+        about another name of the same bucket is there, and the silence about this object has an
+        end.
         """
         if not isinstance(error, Unreachable) or ticket.reference is None:
             return False

@@ -241,7 +241,7 @@ class _Rows:
         self._microbatch.add(block)
 
     def _timed(self, since_ms: npt.NDArray[np.int64]) -> Kept | None:
-        """None: nobody said when the object began."""
+        """None: the reference does not say when the object began."""
         origin = self._ticket.reference or self._ticket.inline
         begin_ms = epoch_ms(origin.event_time) if origin is not None else None
         return None if begin_ms is None else Kept(None, (since_ms + begin_ms).clip(max=LATEST_MS))

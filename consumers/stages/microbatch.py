@@ -11,12 +11,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from consumers.budget import Budget
+from consumers.core.batch import Batch
 from consumers.core.blocks import Block, Ticket
 from consumers.core.bulk import BulkPace, Neighbour
 from consumers.core.pace import BatchPlan, Pace
-from consumers.core.window import Batch, Window
+from consumers.core.window import Window
 from consumers.ports import Clock
-from consumers.telemetry import Telemetry
+from consumers.telemetry.worker import Telemetry
 
 # Rows of one stream that wait for a caller, as batches: at 200,000 rows/s, the most that was
 # measured, 16 batches of 512 rows last 40 ms, several times what the next object takes to decode.

@@ -11,8 +11,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from consumers.core.bisect import HANG_UPS, KILL_PERIOD_S, Search
+from consumers.core.bisect import Search
 from consumers.core.blocks import Block, Rejection, Ticket
+from consumers.core.deaths import HANG_UPS, KILL_PERIOD_S
 from consumers.core.pace import BatchPlan, Pace
 from consumers.errors import NoAnswer, Poison, Transient, WorkerDied
 from consumers.ports import Answers, Clock
@@ -108,7 +109,7 @@ class Predict:
         before all others those that hold up rows of several objects.
         """
         while not search.is_settled:
-            if search.is_deadly:
+            if search.deaths.is_deadly:
                 async with self._dissection:
                     while not search.is_settled:
                         await self._step(search, number)
@@ -173,16 +174,16 @@ class Predict:
     ) -> None:
         """Perhaps by these rows: the worker process died, or no answer came."""
         search.failures += 1
-        tries = search.deaths + 1
+        tries = search.deaths.count + 1
         if isinstance(error, NoAnswer) and error.is_oversize and search.rows == 1:
             await self._hung_up(search, part[0], error, rank)
             return
         if isinstance(error, WorkerDied):
-            is_refusal = search.died(after_s)
+            is_refusal = search.deaths.died(search.rows, after_s)
         else:
             # A server that is well would have answered by now, whatever time the row was given.
             usual_s = min(after_s, self._calls.slowest_s or after_s)
-            is_refusal = search.unanswered(self._calls.heard, usual_s)
+            is_refusal = search.deaths.unanswered(search.rows, self._calls.heard, usual_s)
         if not is_refusal:
             search.again()
         elif attempts := search.refused(str(error)):
@@ -190,7 +191,7 @@ class Predict:
             return
         if search.rows == 1:
             await self._until_trial(rank)
-        elif search.is_deadly or isinstance(error, NoAnswer):
+        elif search.deaths.is_deadly or isinstance(error, NoAnswer):
             await self._calls.until_healthy(rank)
             self._follow()
         else:
@@ -212,8 +213,8 @@ class Predict:
     ) -> None:
         """On a row above the usual limit: it is too large, or the server died meanwhile."""
         if await self._calls.is_healthy(rank):
-            search.hang_ups += 1
-        if search.hang_ups < HANG_UPS:
+            search.deaths.hang_ups += 1
+        if search.deaths.hang_ups < HANG_UPS:
             search.again()
             await self._calls.pause(search.failures)
         else:

@@ -26,7 +26,7 @@ from consumers.lane import Lane
 from consumers.ports import Clock, Outgoing, Outlet, Sink
 from consumers.stages.publish_object import LaneResults, ObjectResults
 from consumers.stages.reject import Reject
-from consumers.telemetry import Telemetry, TimeSpent
+from consumers.telemetry.worker import Telemetry, TimeSpent
 from schemas.prediction import Result
 
 # About 1 MB of records, the size of a Kafka batch, and a few ms of the event loop.

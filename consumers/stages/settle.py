@@ -12,7 +12,7 @@ from consumers.errors import EXIT_UNREACHABLE, Fatal, Transient
 from consumers.lane import Lane
 from consumers.ports import Clock, Source
 from consumers.services.outage import Outage
-from consumers.telemetry import Telemetry
+from consumers.telemetry.worker import Telemetry
 
 # One commit may hang for 5 s, and what is left of a stop's 10 s is for leaving.
 LAST_S = 4.0

@@ -20,7 +20,7 @@ from consumers.errors import Fatal, PenstockError, Poison, Unreachable
 from consumers.ports import Answers, Clock, Guest
 from consumers.services.outage import Outage
 from consumers.stages.shadow_topic import ShadowTopic, Terms
-from consumers.telemetry import ShadowTelemetry
+from consumers.telemetry.shadow import ShadowTelemetry
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
-"""Writes to the shadow topic: rows on which two models disagree, and summaries of all that were.
+"""Writes to the shadow topic: rows on which two models disagree, and summaries of all compared.
 
-Rule: nobody waits for it. Disagreements are sent once, and those for which there is no room, or
-that Kafka does not take, are counted. A summary is sent again until it is there, under its `id`, so
-that its rows count once. It has a producer of its own: a failure of it ends nothing. Owner: the
+Rule: no live stage waits for it. Disagreements are sent once, and those for which there is no room,
+or that Kafka does not take, are counted. A summary is sent again until it is there, under its `id`,
+so that its rows count once. It has a producer of its own: a failure of it ends nothing. Owner: the
 shadow stage.
 """
 
@@ -19,7 +19,7 @@ from consumers.core.comparison import Comparison
 from consumers.core.copies import Run
 from consumers.errors import PenstockError, Unreachable
 from consumers.ports import Clock, Guest, Outgoing
-from consumers.telemetry import ShadowTelemetry
+from consumers.telemetry.shadow import ShadowTelemetry
 from schemas.shadow import Disagreement, ModelId, Summary, encode_shadow, said
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ NAMED = (1_000, 100, 10, 0)
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Who is compared with whom, how, and where that is told."""
+    """Which models are compared, how, and the topic that says so."""
 
     topic: str
     live: ModelId

@@ -55,7 +55,7 @@ class Calm:
         before, since_s = self._moved.get(number, (None, 0.0))
         if before != at:
             self._moved[number] = (at, now_s)
-        elif now_s - since_s > MOVES_S * (1 + self._world.slow):
+        elif now_s - since_s > MOVES_S * (1 + self._world.bucket.slow):
             raise self._stuck(f"partition {number} does not move")
 
     def _stuck(self, what: str) -> Exception:

@@ -1,7 +1,7 @@
 """The workers of a world: hired, killed, frozen, stopped; and how each of them ends.
 
-Rule: a worker may end by itself only for what the broker or every line did to it, and then
-another one takes its place: no message ends any. A stop has an end, whatever fails in it.
+Rule: a worker may end by itself only because the broker was away, or because all its lines stopped;
+then another one takes its place. No message ends a worker. A stop has an end, whatever fails in it.
 Owner: one simulation.
 """
 
@@ -39,7 +39,7 @@ class Crew:
             self._employed[worker] = self._tasks.create_task(self._employ(worker))
 
     async def ended(self) -> None:
-        """Returns when nobody runs any more. Of a dead process nothing ends by itself."""
+        """Returns when no worker runs any more. A dead process ends none of its tasks by itself."""
         if running := [self._employed[worker] for worker in self.running()]:
             await asyncio.wait(running)
 

@@ -13,37 +13,20 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable
 from random import Random
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import orjson
 
 from consumers.adapters.memory_kafka import MemorySink
-from consumers.adapters.model_replicas import Endpoint, ReplicatedModel
-from consumers.adapters.objects_replicas import PATIENCE_S
-from consumers.adapters.regions import RegionalSource
-from consumers.adapters.stores import Stores
-from consumers.core.line_stop import NO_LIMITS
-from consumers.core.places import Place, Places
-from consumers.core.records import Labels, same_partition
-from consumers.core.regions import HelpTerms, Standing
-from consumers.core.window import WindowLimits
-from consumers.errors import Unreachable
-from consumers.formats.base import RowOptions
-from consumers.pipeline import Pipeline
-from consumers.ports import Adapters, Objects
-from consumers.telemetry import Telemetry
 from consumers.testing.history import History
-from consumers.testing.regions_group import NAMES, PARTITIONS, TOPIC, Member, Region
+from consumers.testing.regions_group import NAMES, PARTITIONS, TOPIC, Region
+from consumers.testing.regions_worker import OUTPUT, RegionsWorld, RegionWorker
 from consumers.testing.virtual_time import VirtualClock, VirtualTimeLoop
-from consumers.wiring import Settings, Wiring
 
-TERMS = HelpTerms(lag=6, after_s=3.0)
 # A session, the two looks and the time for which it must be so; and the joining.
 HELPED_WITHIN_S = 30.0
 CALM_S = 300.0
-BUCKET, OUTPUT = "b", "predictions"
-
-T = TypeVar("T")
+BUCKET = "b"
 
 
 class Report(NamedTuple):
@@ -61,69 +44,6 @@ def simulate_regions(seed: int) -> Report:
         return runner.run(_World(seed).live())
 
 
-async def _inline(decode: Callable[[bytes], T], data: bytes) -> T:
-    """Decoding without threads, for virtual time."""
-    return decode(data)
-
-
-class _Worker:
-    """A real pipeline of one region, with all that it reaches."""
-
-    def __init__(self, name: str, home: Region, world: "_World") -> None:
-        self.name, self.home = name, home
-        self.members: list[Member] = []
-        self._world = world
-        self.telemetry = Telemetry()
-        self.telemetry.in_region(home.name, {one: one for one in NAMES})
-        others = [one for one in world.regions.values() if one is not home]
-        source = RegionalSource(
-            self._member(home.name),
-            self._member,
-            {f"{TOPIC}{one.name}": one.name for one in others},
-            self._look,
-        )
-        endpoints = [Endpoint(one.name, one.model) for one in (home, *others)]
-        adapters = Adapters(
-            source,
-            _stores(world, self.telemetry),
-            ReplicatedModel(endpoints, PATIENCE_S, self.telemetry),
-            world.sink,
-            world.clock,
-            neighbours=source,
-        )
-        settings = _settings(home.name, [one.name for one in others])
-        wiring = Wiring(
-            settings, adapters, self.telemetry, offload=_inline, jitter=world.random.random
-        )
-        self.pipeline = Pipeline(wiring)
-        self.task = world.tasks.create_task(self.pipeline.run())
-
-    def _member(self, region: str) -> Member:
-        is_helping = region != self.home.name
-        if is_helping:
-            self._world.history.note("help", f"{self.name} {region}")
-        home = self._world.regions[region]
-        self.members.append(Member(self.name, home, self._world.tasks, is_helping=is_helping))
-        return self.members[-1]
-
-    async def _look(self, region: str | None) -> Standing:
-        await asyncio.sleep(0.01)
-        if self._world.random.random() < 0.05:
-            raise Unreachable("nobody answered")
-        return self._world.regions[region or self.home.name].standing
-
-    @property
-    def is_helping(self) -> bool:
-        assist = self.pipeline.wiring.assist
-        return assist is not None and bool(assist.helped)
-
-    def kill(self) -> None:
-        self._world.history.note("killed", self.name)
-        for member in self.members:
-            member.die()
-        self.task.cancel()
-
-
 class _World:
     def __init__(self, seed: int) -> None:
         self.random = Random(f"{seed}/regions")
@@ -135,7 +55,10 @@ class _World:
             for number, name in enumerate(NAMES)
         }
         self.tasks = asyncio.TaskGroup()
-        self._workers: list[_Worker] = []
+        self._shared = RegionsWorld(
+            self.regions, self.sink, self.clock, self.random, self.history, self.tasks
+        )
+        self._workers: list[RegionWorker] = []
         self._asked: dict[tuple[str, int], list[list[int]]] = defaultdict(list)
         self._hired = self._announced = 0
         self._is_untouched = True
@@ -161,7 +84,7 @@ class _World:
 
     def _hire(self, region: Region) -> None:
         self._hired += 1
-        self._workers.append(_Worker(f"{region.name}-{self._hired}", region, self))
+        self._workers.append(RegionWorker(f"{region.name}-{self._hired}", region, self._shared))
 
     async def _announce_forever(self) -> None:
         while True:
@@ -186,7 +109,7 @@ class _World:
     async def _storm(self) -> None:
         """Something is cut off, at least once; workers die besides."""
         await asyncio.sleep(5.0 + 10.0 * self.random.random())
-        if any(worker.telemetry.local_share() < 1.0 for worker in self._workers):
+        if any(worker.region.local_share() < 1.0 for worker in self._workers):
             self.history.broken("bytes left their region while all was well")
         for _ in range(self.random.randint(1, 2)):
             await self._cut_off(self.random.choice(list(self.regions.values())))
@@ -215,12 +138,12 @@ class _World:
         for _ in theirs:
             self._hire(region)
 
-    def _kill(self, worker: _Worker) -> None:
+    def _kill(self, worker: RegionWorker) -> None:
         self._workers.remove(worker)
         worker.kill()
 
     async def _calm(self) -> None:
-        """All is well: what is owed is answered, and whoever helped goes home."""
+        """All is well: workers answer what is owed, and those that helped leave the other group."""
         promises: dict[str, Callable[[], bool]] = {
             "not all is answered": lambda: not any(one.lag for one in self.regions.values()),
             "somebody helps for ever": lambda: not any(one.is_helping for one in self._workers),
@@ -255,47 +178,3 @@ class _World:
             raise self.history.failure
         total = sum(map(len, found.values()))
         return Report(rows, total - rows, dict(self.history.counts), self.history.digest())
-
-
-def _stores(world: _World, telemetry: Telemetry) -> Stores:
-    """Each region's, with the others as its replicas."""
-
-    def of(name: str) -> Callable[[], Objects]:
-        return lambda: world.regions[name].objects
-
-    return Stores(
-        {name: of(name) for name in NAMES},
-        {name: [other for other in NAMES if other != name] for name in NAMES},
-        telemetry,
-    )
-
-
-def _settings(home: str, others: list[str]) -> Settings:
-    places = [Place(name, "s3") for name in NAMES]
-    return Settings(
-        labels=Labels(f"{TOPIC}{home}", OUTPUT, "rows", None, markers=True),
-        partition_of=same_partition,
-        dead_letter_topic=f"{OUTPUT}.dlq",
-        dead_letter_partitions=PARTITIONS,
-        rows=RowOptions(),
-        window=WindowLimits(max_rows=16, max_bytes=1 << 20, max_wait_s=0.01),
-        target_p99_s=None,
-        fetchers=1,
-        callers=2,
-        buffer_bytes=1 << 20,
-        in_flight_objects=16,
-        object_bytes=None,
-        pin=True,
-        wait_for_object_s=0.0,
-        commit_interval_s=0.2,
-        drain_s=5.0,
-        patience_s=None,
-        line=NO_LIMITS,
-        input_partitions=PARTITIONS,
-        broker_patience_s=120.0,
-        stall_s=None,
-        places=Places(places, [home]),
-        near={f"{TOPIC}{name}": Places(places, [name]) for name in others},
-        helping=dict.fromkeys(others, TERMS),
-        more_fetchers=dict.fromkeys(NAMES, 4),
-    )

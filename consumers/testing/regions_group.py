@@ -1,6 +1,6 @@
 """A region in memory: its topic, its consumer group, and members of that, at home or helping.
 
-Rule: the group is the simulation's own: it hands back, assigns, and expels who is silent. Members
+Rule: the group is the simulation's own: it hands back, assigns, and expels silent members. Members
 of several regions are in one worker, so partitions have numbers of the whole world. Owner: the
 simulation of regions.
 """
@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
+from consumers.adapters.memory_inbox import Inbox, behind
 from consumers.adapters.memory_model import MemoryModel
 from consumers.adapters.memory_objects import MemoryObjects
 from consumers.core.regions import Standing
@@ -50,7 +51,7 @@ class Region:
         return Standing(self.lag, workers)
 
     def cut_off(self, *, is_silent: bool) -> None:
-        """Its store and its model: refused, or nobody answers at all."""
+        """Its store and its model: they refuse connections, or never answer."""
 
         async def away(_: object) -> None:
             if is_silent:
@@ -81,9 +82,8 @@ class Member:
         self._listening: asyncio.Task[None] | None = None
         self._generation = 0
         self._ours: set[int] = set()
-        self._positions: dict[int, int] = {}
-        self._arrived = asyncio.Event()
-        region.topic.readers.append(self._arrived)
+        self._inbox = Inbox(self._read)
+        region.topic.readers.append(self._inbox.arrived)
         region.members.append(self)
 
     async def start(self, rebalance: Rebalance) -> None:
@@ -103,7 +103,7 @@ class Member:
 
     def _end(self) -> None:
         self._rebalance = None
-        self._positions.clear()
+        self._inbox.positions.clear()
         self._ours.clear()
         if self._listening is not None:
             self._listening.cancel()
@@ -121,7 +121,7 @@ class Member:
         while True:
             order = await self._orders.get()
             if isinstance(order, asyncio.Future):
-                self._positions.clear()
+                self._inbox.positions.clear()
                 await rebalance.revoked(sorted(self._ours))
                 self._ours.clear()
                 if not order.done():
@@ -133,33 +133,15 @@ class Member:
             starts = {first + number: group.start(number) for number in numbers}
             self._ours = set(starts)
             await rebalance.assigned(starts)
-            self._go_to(starts)
-
-    def _go_to(self, starts: Mapping[int, Commit]) -> None:
-        self._positions |= {number: start.next_offset for number, start in starts.items()}
-        self._arrived.set()
+            self._inbox.go_to(starts)
 
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
-        if not (found := self._take(partitions)):
-            self._arrived.clear()
-            try:
-                async with asyncio.timeout(wait_ms / 1000):
-                    await self._arrived.wait()
-            except TimeoutError:
-                return ()
-            found = self._take(partitions)
-        return found
+        return await self._inbox.poll(partitions, wait_ms)
 
-    def _take(self, partitions: Collection[int]) -> list[Record]:
-        found: list[Record] = []
-        for number in partitions:
-            if number in self._positions:
-                log = self._region.topic.records[number - self._region.first]
-                fresh = [one for one in log if one.offset >= self._positions[number]][:8]
-                if fresh:
-                    self._positions[number] = fresh[-1].offset + 1
-                    found += [one._replace(partition=number) for one in fresh]
-        return found
+    def _read(self, partition: int, position: int) -> tuple[Sequence[Record], int]:
+        log = self._region.topic.records[partition - self._region.first]
+        fresh = [one for one in log if one.offset >= position][:8]
+        return [one._replace(partition=partition) for one in fresh], behind(fresh, position)
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
         region, generation = self._region, self._generation
@@ -173,18 +155,18 @@ class Member:
         first = self._region.first
         ours = [number for number in partitions if number in self._ours]
         starts = {number: self._region.group.start(number - first) for number in ours}
-        self._go_to(starts)
+        self._inbox.go_to(starts)
         return starts
 
     def pause(self, partition: int) -> None:
-        self._positions.pop(partition, None)
+        self._inbox.positions.pop(partition, None)
 
     def where(self, partition: int) -> Where:
         """Of any region."""
         return where(partition)
 
     def reached(self) -> Mapping[int, int]:
-        return dict(self._positions)
+        return dict(self._inbox.positions)
 
     def partitions(self) -> int:
         return PARTITIONS

@@ -12,7 +12,7 @@ from typing import Any, Final
 import orjson
 
 from consumers.adapters.memory_results import MemoryResults, MemoryUpload
-from consumers.core.result_names import ResultNames
+from consumers.core.result_names import ResultNames, Scope
 from consumers.encodings import registry
 from consumers.errors import Unreachable
 from consumers.ports import Location, Stored
@@ -22,7 +22,7 @@ from consumers.testing.history import History
 from consumers.testing.services import Process
 
 # A name for each record and model, so that each result has one truth.
-_NAMES: Final = ResultNames("s3://results/{model}/{partition}/{offset}.jsonl", "rows")
+_NAMES: Final = ResultNames("s3://results/{model}/{partition}/{offset}.jsonl", "rows", Scope())
 
 
 def drawn_plan(random: Random) -> ResultPlan | None:

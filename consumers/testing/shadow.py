@@ -1,7 +1,7 @@
 """A shadow of a simulated worker: slow, mute, away, wrong or of another opinion, call by call.
 
-Rule: it draws from a source of its own and notes nothing, so that a history with it is the very one
-without it, if live work does not notice it. Owner: one simulation.
+Rule: it draws from a source of its own and notes nothing, so that a world with it has the history
+of the world without it, unless live work notices it. Owner: one simulation.
 """
 
 import asyncio

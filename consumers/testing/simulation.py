@@ -1,6 +1,6 @@
 """A whole world from one seed: workers run, die, freeze and come back; five promises are checked.
 
-    not ahead   nothing is committed before its delivery was acknowledged to who commits it
+    not ahead   a worker commits nothing before its delivery was acknowledged to that worker
     in order    each assignment publishes row after row, from where it was committed to begin
     answered    when the storm is over, everything that was asked is on the output topic
     in bounds   bytes, objects and calls in flight never exceed their limits
@@ -112,7 +112,7 @@ class _Storm:
     async def _disturb(self) -> None:
         world, crew, random = self._world, self._crew, self._random
         actions: list[Callable[[], None]] = [
-            world.announce, world.overwrite, crew.hire, crew.kill, crew.stop, crew.freeze,
+            world.announce, world.bucket.overwrite, crew.hire, crew.kill, crew.stop, crew.freeze,
             world.group.rebalance,
         ]  # fmt: skip
         weights = [8, 1, 3, 3, 1, 4, 2]
@@ -129,7 +129,7 @@ class _Storm:
         if troubles.settings or troubles.silent or troubles.lines:
             more.append(self._deploy)
         if troubles.objects:
-            more += [world.delete, world.overwrite, world.switch_versions]
+            more += [world.bucket.delete, world.bucket.overwrite, world.bucket.switch_versions]
         if troubles.partitions and world.partitions < MOST_PARTITIONS:
             more.append(world.grow)
         if troubles.positions:

@@ -8,6 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
+from consumers.adapters.memory_inbox import Inbox, behind
 from consumers.errors import Transient
 from consumers.ports import Commit, Rebalance, Record, Where
 from consumers.testing.faults import Weather
@@ -59,12 +60,11 @@ class SimulatedSource:
         self._rebalance: Rebalance | None = None
         self._generation = 0
         self._ours: set[int] = set()
-        self._positions: dict[int, int] = {}
-        self._arrived = asyncio.Event()
+        self._inbox = Inbox(self._read)
         self._orders: deque[tuple[int, Sequence[int]] | asyncio.Future[None]] = deque()
         self._ordered = asyncio.Event()
         self._arrives_s = 0.0
-        topic.readers.append(self._arrived)
+        topic.readers.append(self._inbox.arrived)
 
     async def start(self, rebalance: Rebalance) -> None:
         await self._process.gate()
@@ -110,7 +110,7 @@ class SimulatedSource:
 
     async def _hand_back(self) -> None:
         assert self._rebalance is not None
-        self._positions.clear()
+        self._inbox.positions.clear()
         began_s = self._running_s()
         await self._rebalance.revoked(sorted(self._ours))
         if self._running_s() - began_s > self._hand_back_s:
@@ -153,7 +153,7 @@ class SimulatedSource:
             self._begin(starts)
         await self._rebalance.assigned(starts)
         if not self._terms.exactly_once and generation == self._generation:
-            self._go_to({number: starts[number] for number in starts if number in self._ours})
+            self._inbox.go_to({number: starts[number] for number in starts if number in self._ours})
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         """A life of exactly once begins here: where the transactions before it left off."""
@@ -166,7 +166,7 @@ class SimulatedSource:
         await self._process.gate()
         ours = {number: start for number, start in starts.items() if number in self._ours}
         self._begin(ours)
-        self._go_to(ours)
+        self._inbox.go_to(ours)
         return ours
 
     def _begin(self, starts: Mapping[int, Commit]) -> None:
@@ -182,25 +182,12 @@ class SimulatedSource:
                 self._logs[number], name, number, worth, self._terms, self._history
             )
 
-    def _go_to(self, starts: Mapping[int, Commit]) -> None:
-        self._positions |= {number: start.next_offset for number, start in starts.items()}
-        self._arrived.set()
-
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
         await self._process.gate()
         for number in partitions:
-            if self._positions.get(number, 0) > self._topic.end(number):
+            if self._inbox.positions.get(number, 0) > self._topic.end(number):
                 await self._begin_again(number)
-        found = self._take(partitions)
-        if not found:
-            self._arrived.clear()
-            try:
-                async with asyncio.timeout(wait_ms / 1000):
-                    await self._arrived.wait()
-            except TimeoutError:
-                return ()
-            found = self._take(partitions)
-        return found
+        return await self._inbox.poll(partitions, wait_ms)
 
     async def _begin_again(self, number: int) -> None:
         """The group is where no record is, nor is to come: as if the partition had been handed back
@@ -208,7 +195,7 @@ class SimulatedSource:
         """
         assert self._rebalance is not None
         generation = self._generation
-        self._positions.pop(number)
+        self._inbox.positions.pop(number)
         await self._rebalance.revoked([number])
         self._end_life(number)
         await self._weather.pass_by()
@@ -219,18 +206,11 @@ class SimulatedSource:
             self._history.note("begin again", f"{self.name} {number}")
             await self._assigned(start)
 
-    def _take(self, partitions: Collection[int]) -> list[Record]:
-        found: list[Record] = []
-        for number in partitions:
-            if number in self._positions:
-                log = self._topic.records[number]
-                index = self._logs[number].index(self._positions[number])
-                if fresh := log[index : index + 8]:
-                    self._positions[number] = fresh[-1].offset + 1
-                    found += fresh
-                elif self._positions[number] < self._topic.end(number):
-                    self._positions[number] = self._topic.end(number)
-        return found
+    def _read(self, partition: int, position: int) -> tuple[Sequence[Record], int]:
+        """Also past the gap behind the last record."""
+        index = self._logs[partition].index(position)
+        fresh = self._topic.records[partition][index : index + 8]
+        return fresh, behind(fresh, max(position, self._topic.end(partition)))
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
         """On the wire at once, applied in the order of the calls, answered later."""
@@ -258,19 +238,19 @@ class SimulatedSource:
             raise Transient("the commit was not answered")
 
     def pause(self, partition: int) -> None:
-        self._positions.pop(partition, None)
+        self._inbox.positions.pop(partition, None)
 
     def where(self, partition: int) -> Where:
         return Where("refs", partition)
 
     def reached(self) -> Mapping[int, int]:
-        return self._positions
+        return self._inbox.positions
 
     def partitions(self) -> int:
         return len(self._topic.records)
 
     async def end_offsets(self) -> Mapping[int, int]:
-        return {number: self._topic.end(number) for number in self._positions}
+        return {number: self._topic.end(number) for number in self._inbox.positions}
 
     async def stop(self) -> None:
         if self._process.alive:

@@ -5,34 +5,33 @@ Owner: one simulation.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
-from typing import TypeVar
 
 from consumers.adapters.memory_objects import MemoryObjects
 from consumers.adapters.memory_results import MemoryResults
 from consumers.core.payload import Payload
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Answers, Guest, Record, Transactions
-from consumers.telemetry import Telemetry
-from consumers.testing import faults, load
+from consumers.telemetry.worker import Telemetry
+from consumers.testing import faults
 from consumers.testing.arrivals import Arrivals
 from consumers.testing.bounds import Bounds
+from consumers.testing.bucket import Bucket, Draws
 from consumers.testing.eras import Era, Eras, drawn_troubles
 from consumers.testing.group import Group, Topic
 from consumers.testing.history import History
 from consumers.testing.log import Log
 from consumers.testing.outcome import Outcome
 from consumers.testing.outlets import SimulatedOutlets
-from consumers.testing.poison import PoisonMessages
 from consumers.testing.results import SimulatedResults, drawn_plan
 from consumers.testing.scenario import FAN_OUT, Scenario
 from consumers.testing.services import Process, SimulatedModel, SimulatedObjects
 from consumers.testing.shadow import ShadowSink, SimulatedShadow, drawn_shadow
 from consumers.testing.sink import SimulatedSink
 from consumers.testing.source import SimulatedSource
-from consumers.testing.virtual_time import VirtualClock
+from consumers.testing.virtual_time import VirtualClock, inline
 from consumers.testing.worker import Worker
 from consumers.wiring import Settings, Wiring
 
@@ -44,13 +43,6 @@ OFTEN = 0.2
 FANNED_OUT = 0.15
 # Beyond a partition's end, so that the end does not get there.
 FAR = 1_000
-
-T = TypeVar("T")
-
-
-async def _inline(decode: Callable[[bytes], T], data: bytes) -> T:
-    """Decoding without threads, for virtual time."""
-    return decode(data)
 
 
 class World:
@@ -65,8 +57,8 @@ class World:
         self.history = History(seed)
         self.troubles = drawn_troubles(source("kind"))
         self.workers: list[Worker] = []
-        self.objects = MemoryObjects(chunk_bytes=self.random.choice((64, 256, 1024, 8192)))
-        self.objects.versioned = self.random.random() < 0.3
+        objects = MemoryObjects(chunk_bytes=self.random.choice((64, 256, 1024, 8192)))
+        objects.versioned = self.random.random() < 0.3
         self._most_bytes = MOST_RECORD_BYTES if self.troubles.small_records else None
         self.results = MemoryResults()
         # What a row in a result may have, a record of it may not.
@@ -77,7 +69,7 @@ class World:
             scenario,
             self.troubles,
             exactly_once=self.random.random() < 0.3,
-            chunk_bytes=self.objects.chunk_bytes,
+            chunk_bytes=objects.chunk_bytes,
             most_bytes=self._most_bytes,
             results=plan,
             fans_out=self._fan is not None,
@@ -97,14 +89,18 @@ class World:
         self._arrivals = Arrivals(
             self.logs, self.outcome, self.group, self.results, self.history, self._most_bytes
         )
-        self._messages = self._make_messages(source("load"), scenario)
-        self._poison = PoisonMessages(source("poison"), self.put)
-        self._spoil = source("spoil")
+        self.bucket = Bucket(
+            objects,
+            scenario,
+            self.troubles,
+            self.eras,
+            self.history,
+            self._unsteady,
+            draws=Draws(self.random, source("load"), source("poison"), source("spoil")),
+        )
         self._answer = scenario.answer
         self._has_shadows, self._of_shadows = scenario.shadow, source("shadows")
         self._jitter = source("jitter").random
-        self._cursed: set[str] = set()
-        self._cut: dict[str, int] = {}
         self._telemetry = Telemetry()
         self._clock = VirtualClock()
         self._bounds = Bounds(self.logs, self.history)
@@ -125,17 +121,8 @@ class World:
     def partitions(self) -> int:
         return len(self.topic.records)
 
-    @property
-    def slow(self) -> int:
-        """Objects that take minutes, each, until they are given up."""
-        return len(self._cursed) + self._poison.slow
-
     def era(self, worker: Worker) -> Era:
         return self._eras_of[worker]
-
-    def _make_messages(self, random: Random, scenario: Scenario) -> load.Messages:
-        zoo, make = load.Objects(random), scenario.make_object
-        return load.Messages(random, zoo.make if make is None else lambda: make(random), self.put)
 
     def _log(self, records: Sequence[Record]) -> Log:
         log = Log(records, self._fan)
@@ -144,68 +131,13 @@ class World:
 
     def announce(self) -> None:
         """The next message, on any partition."""
-        value = self._next_value()
+        value = self.bucket.message()
         gap = self.random.choice((0, 0, 0, 1, 5))
         key = self.random.choice((None, b"k"))
         record = self.topic.append(self.random.randrange(self.partitions), key, value, gap)
         log = self.logs[record.partition]
         self.eras.announced(record, log.objects(len(log.records) - 1))
         self.history.note("announce", f"{record.partition}/{record.offset} {value!r:.70}")
-
-    def _next_value(self) -> bytes | None:
-        if self.troubles.poison and self._spoil.random() < 0.3:
-            value: bytes | None = self._poison.make()
-        else:
-            value = self._messages.make()
-        for name in self._messages.cursed:
-            self._cursed.add(f"{load.BUCKET}/{name}")
-        self._cut |= {f"{load.BUCKET}/{key}": at for key, at in self._poison.cut.items()}
-        for name in (*self._cursed, *self._cut):
-            self._unsteady[name].add("unavailable")
-        for key in (*self._messages.missing, *self._poison.missing):
-            self._unsteady[f"{load.BUCKET}/{key}"].add("not_found")
-        return value
-
-    def overwrite(self) -> None:
-        """An object is replaced, even while a worker reads it."""
-        if self._messages.present:
-            self._overwrite(*self.random.choice(self._messages.present))
-
-    def _overwrite(self, key: str, suffix: str) -> None:
-        name = f"{load.BUCKET}/{key}"
-        if name not in self._cursed:
-            self.history.note("overwrite", key)
-            self._unsteady[name].add("changed")
-            self.put(key, self._messages.again(suffix))
-
-    def _broke(self, key: str) -> None:
-        """A transfer broke off: the next try may find another object."""
-        if self.troubles.objects and self._spoil.random() < 0.5:
-            for one in self._messages.present:
-                if one[0] == key:
-                    self._overwrite(*one)
-
-    def put(self, key: str, data: bytes) -> str:
-        etag = self.objects.put(load.BUCKET, key, data)
-        for version in (f"v{etag[1:-1]}", etag):
-            self.eras.put(f"{load.BUCKET}/{key}", version, data)
-        return etag
-
-    def delete(self) -> None:
-        """An object is gone, even while a worker reads it."""
-        if self._messages.present:
-            key, _ = self.random.choice(self._messages.present)
-            name = f"{load.BUCKET}/{key}"
-            if name not in self._cursed:
-                self.history.note("delete", key)
-                self._unsteady[name] |= {"not_found", "changed"}
-                self._messages.present = [one for one in self._messages.present if one[0] != key]
-                self.objects.delete(load.BUCKET, key)
-
-    def switch_versions(self) -> None:
-        """The bucket names versions from now on, or no longer does."""
-        self.objects.versioned = not self.objects.versioned
-        self.history.note("versions", str(self.objects.versioned))
 
     def grow(self) -> None:
         """A partition is added to all topics."""
@@ -241,7 +173,7 @@ class World:
     def hire(self) -> Worker:
         """A new worker, not yet running."""
         name, process, weather = f"w{len(self.workers)}", Process(), self.weather
-        era = self.eras.now
+        era, bucket = self.eras.now, self.bucket
         source = SimulatedSource(
             name,
             self.topic,
@@ -256,7 +188,7 @@ class World:
             is_in_trouble=self.troubles.broker,
         )
         objects = SimulatedObjects(
-            self.objects, self._cursed, self._cut, self._broke, process, weather
+            bucket.objects, bucket.cursed, bucket.cut, bucket.broke, process, weather
         )
         models = {
             model: SimulatedModel(
@@ -288,7 +220,7 @@ class World:
                 shadow=guest,
             ),
             self._telemetry,
-            offload=_inline,
+            offload=inline,
             jitter=self._jitter,
             draw=self._of_shadows.random,
         )

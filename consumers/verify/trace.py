@@ -157,8 +157,8 @@ def _as_scene(value: bytes) -> Scene | None:
         return None
 
 
-def in_words(found: Trace) -> Iterator[str]:
-    """For people, a line each."""
+def in_words(found: Trace, frames_topic: str) -> Iterator[str]:
+    """For people, a line each; `frames_topic` is where the frames were looked for."""
     answer, asked, scene = found.answer, found.asked, found.scene
     if asked is not None:
         yield f"asked     {_when(asked.at_ms)}  {asked.where}"
@@ -174,12 +174,14 @@ def in_words(found: Trace) -> Iterator[str]:
         what = f"{picture.closed_by}, revision {picture.revision}, {picture.missing} missing"
         yield f"scene     {_when(scene.at_ms)}  {picture.id}: {what}; {scene.where}"
     for frame in found.frames:
-        yield f"  {frame.member:<12} {frame.status:<9} {_frame(frame, scene)}"
+        yield f"  {frame.member:<12} {frame.status:<9} {_frame(frame, scene, frames_topic)}"
 
 
-def _frame(frame: Frame, scene: Found | None) -> str:
+def _frame(frame: Frame, scene: Found | None, topic: str) -> str:
+    if frame.id is None:
+        return ""
     if frame.answer is None or scene is None:
-        return "" if frame.id is None else f"{frame.id}, on no topic any more"
+        return f"{frame.id}, not on {topic}: retention removed it, or scenes.input_topic is another"
     row = decode_prediction(frame.answer.value)
     before = scene.at_ms - frame.answer.at_ms
     return f"{frame.id}, {before} ms before the scene; {_object(row)}: {_said(row)}"

@@ -1,6 +1,7 @@
 """What every `Model` adapter promises; the model behind it is the example of rows of 16 numbers.
 
-Rule: a subclass gives the fixture `model`, an adapter that sends what the fixture `form` says.
+Rule: a subclass gives the fixture `model`, an adapter that sends what `form` says, and is
+parametrized by the forms that the adapter has.
 """
 
 from collections.abc import Sequence

@@ -225,10 +225,16 @@ async def test_a_refusal_is_told_by_its_status_and_the_next_request_is_answered(
         await model.aclose()
 
 
-async def test_no_empty_batch_is_sent_and_a_server_without_health_is_looked_at() -> None:
+@pytest.mark.parametrize("no_method", [405, 501])
+async def test_no_empty_batch_is_sent_and_a_server_without_health_is_looked_at(
+    no_method: int,
+) -> None:
+    """Frameworks answer 405 to a method that they do not know, Python's `http.server` 501."""
     async with json_server("/", lambda rows: rows) as server:
+        server.no_method = no_method
         model = connect(server, path="/")
         assert await model.ready()
+        await model.predict(())
         assert server.posted == []
         await model.aclose()
 

@@ -19,12 +19,8 @@ from tests.support.oip_grpc_server import OipGrpcServer
 from tests.support.oip_server import Manner, OipServer
 
 
+@pytest.mark.parametrize("form", ["json", "instances", "float32"])
 class TestTorchServeAdapter(ModelContract):
-    @pytest.fixture(params=["json", "instances", "float32"])
-    def form(self, request: pytest.FixtureRequest) -> str:
-        chosen: str = request.param
-        return chosen
-
     @pytest.fixture
     async def model(self, form: str) -> AsyncIterator[Model]:
         async with EmbeddedModelServer() as server:
@@ -34,12 +30,8 @@ class TestTorchServeAdapter(ModelContract):
             await model.aclose()
 
 
+@pytest.mark.parametrize("form", ["json", "instances", "float32"])
 class TestEnvelopeAdapter(ModelContract):
-    @pytest.fixture(params=["json", "instances", "float32"])
-    def form(self, request: pytest.FixtureRequest) -> str:
-        chosen: str = request.param
-        return chosen
-
     @pytest.fixture
     async def model(self, form: str) -> AsyncIterator[Model]:
         async with EmbeddedModelServer() as server:
@@ -49,12 +41,8 @@ class TestEnvelopeAdapter(ModelContract):
             await model.aclose()
 
 
+@pytest.mark.parametrize("form", ["json", "float32"])
 class TestOipAdapter(ModelContract):
-    @pytest.fixture(params=["json", "float32"])
-    def form(self, request: pytest.FixtureRequest) -> str:
-        chosen: str = request.param
-        return chosen
-
     @pytest.fixture(params=get_args(Manner))
     async def model(self, form: str, request: pytest.FixtureRequest) -> AsyncIterator[Model]:
         async with OipServer(request.param) as server:
@@ -64,12 +52,8 @@ class TestOipAdapter(ModelContract):
             await model.aclose()
 
 
+@pytest.mark.parametrize("form", ["json", "float32"])
 class TestOipGrpcAdapter(ModelContract):
-    @pytest.fixture(params=["json", "float32"])
-    def form(self, request: pytest.FixtureRequest) -> str:
-        chosen: str = request.param
-        return chosen
-
     @pytest.fixture(params=["raw", "typed"])
     async def model(self, form: str, request: pytest.FixtureRequest) -> AsyncIterator[Model]:
         async with OipGrpcServer(typed=request.param == "typed") as server:

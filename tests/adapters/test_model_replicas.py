@@ -67,13 +67,9 @@ async def silent(_: Sequence[Payload]) -> Answers | None:
 refused = fails_with(Unreachable("refused"))
 
 
+@pytest.mark.parametrize("form", ["json", "float32"])
 class TestReplicated(ModelContract):
     """With a first server that refuses all connections the promises are the same."""
-
-    @pytest.fixture(params=["json", "float32"])
-    def form(self, request: pytest.FixtureRequest) -> str:
-        chosen: str = request.param
-        return chosen
 
     @pytest.fixture
     async def model(self, form: str) -> AsyncIterator[Model]:

@@ -8,7 +8,7 @@ import orjson
 import pytest
 from rich.console import Console, RenderableType
 
-from consumers.bench import against, report
+from consumers.bench import against, report, tables
 from consumers.bench.plot import p99_plot
 from consumers.bench.streams import StreamsReport
 from consumers.bench.throughput import Summary, ThroughputReport
@@ -87,12 +87,12 @@ def printed(renderable: RenderableType) -> str:
 
 
 def test_the_throughput_table_begins_with_the_ratios() -> None:
-    text = printed(report.throughput_table(throughput_report()))
+    text = printed(tables.throughput_table(throughput_report()))
     assert text.index("0.75") < text.index("131") < text.index("2.35") < text.index("156,811")
 
 
 def test_cpu_that_was_too_short_to_measure_is_no_number() -> None:
-    text = printed(report.throughput_table(throughput_report(cpu_us_per_row=None)))
+    text = printed(tables.throughput_table(throughput_report(cpu_us_per_row=None)))
     assert "too short to tell" in text
 
 
@@ -102,14 +102,14 @@ def test_the_trials_table_shows_every_trial_with_its_verdict() -> None:
         trial(20, 21.0, held=True),
         trial(20, 22.0, held=True, proven=True),
     )
-    text = printed(report.trials_table(streams_report(*trials, streams=20)))
+    text = printed(tables.trials_table(streams_report(*trials, streams=20)))
     assert [word for word in text.split() if word in ("missed", "held", "proven")] == [
         "missed", "missed", "held", "proven",
     ]  # fmt: skip
 
 
 def test_where_the_time_goes_shows_stages_beside_processes() -> None:
-    text = printed(report.where_table(trial(20, 21.0, held=True)))
+    text = printed(tables.where_table(trial(20, 21.0, held=True)))
     assert all(figure in text for figure in ("schedule", "0.11", "call", "2.64", "kafka", "0.30"))
 
 
@@ -125,7 +125,7 @@ def test_where_the_time_goes_shows_stages_beside_processes() -> None:
     ],
 )
 def test_the_result_is_a_sentence(found: StreamsReport, sentence: str) -> None:
-    assert sentence in report.result_line(found)
+    assert sentence in tables.result_line(found)
 
 
 def test_the_json_has_every_figure_of_the_table(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_what_is_no_report_of_that_kind_is_refused_before_anything_is_measured(
 
 
 def test_wake_ups_are_shown_for_whom_they_are_counted() -> None:
-    rows = printed(report.where_table(trial(20, 9.0, held=True))).splitlines()
+    rows = printed(tables.where_table(trial(20, 9.0, held=True))).splitlines()
     (worker,) = [line for line in rows if "worker" in line]
     (others,) = [line for line in rows if "others" in line]
     assert "3.1" in worker

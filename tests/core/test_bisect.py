@@ -167,7 +167,7 @@ def killed(search: Search, killer: int) -> list[tuple[int, bool]]:
         story.append((len(rows), killer in rows))
         if killer not in rows:
             search.answered()
-        elif not search.died(0.020):
+        elif not search.deaths.died(search.rows, 0.020):
             search.again()
         elif search.refused("bad"):
             return story
@@ -190,7 +190,7 @@ def test_a_death_long_after_the_row_was_sent_proves_less_but_it_is_not_sent_for_
         search = search_of([block(ticket(), 1)])
         for number in range(1, deaths + 1):
             search.ask()
-            assert search.died(after_s) == (number == deaths)
+            assert search.deaths.died(search.rows, after_s) == (number == deaths)
             search.again()
 
 
@@ -204,7 +204,7 @@ def test_deaths_of_other_causes_blame_no_row() -> None:
         if number % 3 == 2:
             answered += rows_in(part)
             search.answered()
-        elif not search.died(0.020):
+        elif not search.deaths.died(search.rows, 0.020):
             search.again()
         else:
             assert not search.refused("bad")

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consumers.core.batch import Batch, Reason
 from consumers.core.blocks import Block, Rejection, Ticket
 from consumers.core.cursor import Cursor, Progress, decode, encode
 from consumers.core.ledger import Ledger
 from consumers.core.order import PartitionOrder, Release
-from consumers.core.window import Batch, Reason, Window, WindowLimits
+from consumers.core.window import Window, WindowLimits
 from tests.core.builders import StubLane, answered, block, space, ticket
 
 ROW_BYTES_PER_COLUMN = 4

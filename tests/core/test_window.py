@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consumers.core.batch import Batch
 from consumers.core.blocks import Block
 from consumers.core.bulk import BULK_ROWS
-from consumers.core.window import Batch, Window, WindowLimits
+from consumers.core.window import Window, WindowLimits
 from tests.core.builders import StubLane, block, ticket
 
 

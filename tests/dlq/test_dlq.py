@@ -18,6 +18,7 @@ from consumers.cli import cli
 from consumers.clock import SystemClock
 from consumers.core.cursor import StopMark, with_stop
 from consumers.embedded.broker import EmbeddedBroker
+from consumers.errors import EXIT_USAGE
 from consumers.ports import Outgoing
 from schemas.dead_letter import dead_letter
 from schemas.prediction import Source
@@ -145,6 +146,15 @@ def test_a_letter_in_json_is_the_letter_and_the_counts_are_told_beside_it(
     assert result.stderr.strip() == (
         "2 dead letters: model_rejected 1, bad_row 1; 1 records are no dead letters"
     )
+
+
+def test_a_code_that_there_is_not_is_refused_and_takes_no_letter(cfg: config.Config) -> None:
+    file(cfg, letter(0, code="bad_row"))
+    for command in ("list", "redrive"):
+        said = dlq(command, "--code", "bad_rwo", code=EXIT_USAGE).output
+        assert "'bad_rwo' is not one of" in said
+        assert "'bad_row'" in said
+    assert asked(cfg) == []
 
 
 def test_the_table_shows_the_newest_and_counts_all(cfg: config.Config) -> None:

@@ -185,7 +185,8 @@ def test_a_zip_has_the_rows_that_were_written(writer: str, folder: Path, tmp_pat
 
 
 def test_a_zip_that_was_streamed_has_its_sizes_behind_the_members(folder: Path) -> None:
-    data = run(("zip", "-qry", "-", "."), folder)
+    # The link would be stored, which zip does not do into a pipe.
+    data = run(("zip", "-q", "-", *FILES), folder)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         assert any(entry.flag_bits & 8 for entry in archive.infolist())
     assert rows_of_zip(data) == ROWS

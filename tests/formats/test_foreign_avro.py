@@ -80,13 +80,15 @@ CODECS = ("null", "deflate", "snappy", "bzip2", "zstandard", "xz")
 def jars() -> Path:
     """Where the library is, fetched the first time."""
     folder = layout.cache() / f"avro-{VERSION}"
-    if not folder.exists():
-        with layout.built(folder) as scratch:
-            dependencies = "".join(DEPENDENCY.format(*package) for package in PACKAGES)
-            (scratch / "pom.xml").write_text(POM.format(dependencies))
-            command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"]
-            subprocess.run(command, cwd=scratch, check=True, capture_output=True, timeout=FETCH_S)
+    layout.build_once(folder, fetch)
     return folder / "libs"
+
+
+def fetch(folder: Path) -> None:
+    dependencies = "".join(DEPENDENCY.format(*package) for package in PACKAGES)
+    (folder / "pom.xml").write_text(POM.format(dependencies))
+    command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=FETCH_S)
 
 
 @pytest.fixture(scope="module")

@@ -136,6 +136,7 @@ async def test_the_doctor_says_what_is_there(
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
+        ({"OUTPUT__RECORDS": "objects"}, "configuration: output.records"),
         ({"OUTPUT__TOPIC": "no-such-topic"}, "topics: there is no topic no-such-topic"),
         ({"OBJECTS__SECRET": "wrong"}, "store: "),
         ({"MODEL__NAME": "no-such-model"}, "model: "),

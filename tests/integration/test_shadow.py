@@ -101,3 +101,4 @@ async def test_a_planted_disagreement_of_one_percent_is_reported_within_its_inte
     told = await penstock("compare", "--config", str(file), "--at-least", "99.9", environ=environ)
     assert told.code == 1
     assert f"of {found['rows']:,} rows" in told.stdout.decode()
+    assert "not sure that they agree on 99.9 % of the rows" in told.stderr

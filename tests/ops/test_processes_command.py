@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from consumers.errors import EXIT_USAGE
+from consumers.errors import EXIT_UNREACHABLE
 from tests.support.gone import is_gone, until_gone
 from tests.support.services import ROOT
 from tests.support.waiting import until
@@ -101,7 +101,8 @@ async def test_no_member_outlives_a_killed_supervisor(command: Command) -> None:
 
 
 async def test_what_no_member_can_do_without_is_told_and_is_the_exit_code(tmp_path: Path) -> None:
-    environ = without_services("127.0.0.1:1", tmp_path) | {"PENSTOCK_MODEL__URL": "nowhere"}
+    environ = without_services("127.0.0.1:1", tmp_path) | {"PENSTOCK_LIMITS__START_MS": "100"}
     ended = await penstock("run", "--processes", "2", environ=environ)
-    assert ended.code == EXIT_USAGE
-    assert "model.url = 'nowhere' has no scheme; write http://nowhere" in ended.stderr
+    assert ended.code == EXIT_UNREACHABLE
+    assert "the Kafka broker did not answer" in ended.stderr
+    assert "ended with exit code 3; so do the others" in ended.stderr

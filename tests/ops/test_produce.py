@@ -51,6 +51,7 @@ async def test_a_local_file_is_nothing_to_announce(
         with pytest.raises(Fatal, match="penstock predict") as caught:
             await announce(cfg, objects, url)
         assert 'objects.endpoint_url = "file:///FOLDER"' in str(caught.value)
+        assert "[stores.NAME] with a route" in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["s3://b/one", "s3://b/one/"])

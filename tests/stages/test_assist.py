@@ -1,6 +1,8 @@
 """A region that needs help gets it, and its partitions back."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
@@ -13,9 +15,9 @@ from consumers.errors import Fatal, Unreachable
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Location, Where
 from consumers.stages.assist import REST_S
-from consumers.testing.virtual_time import virtual_time
+from consumers.testing.virtual_time import inline, virtual_time
 from consumers.wiring import Wiring
-from tests.support.pipelines import BUCKET, World, csv, inline, until
+from tests.support.pipelines import BUCKET, World, csv, running, until
 
 # Its partitions have numbers of their own in the worker.
 THEIRS = 10
@@ -53,6 +55,7 @@ class Regions:
         self.own = WELL
         self.group = Group()
         self.world = World()
+        self.world.telemetry.in_region("eu", {})
         self.world.source = Home(1)
         self.source = RegionalSource(
             self.world.source, lambda _: self.group, {"refs.us": "us"}, self.look
@@ -88,6 +91,15 @@ class Regions:
         return [record["id"] for record in self.world.records()]
 
 
+@asynccontextmanager
+async def helping(regions: Regions) -> AsyncIterator[None]:
+    """As `running`, from the moment that it helps `us`."""
+    async with running(regions):
+        regions.standing = GONE
+        await until(lambda: regions.group.is_member)
+        yield
+
+
 def ids(numbers: range) -> list[str]:
     return [f"refs.us/0/{offset}/0/{row}" for offset in numbers for row in range(3)]
 
@@ -95,9 +107,7 @@ def ids(numbers: range) -> list[str]:
 @virtual_time
 async def test_a_region_without_workers_is_helped_and_given_back() -> None:
     regions = Regions()
-    pipeline = regions.pipeline()
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(pipeline.run())
+    async with running(regions) as pipeline:
         regions.announce(0)
         await asyncio.sleep(60.0)
         assert regions.answered == [], "a region that is well is left alone"
@@ -112,7 +122,6 @@ async def test_a_region_without_workers_is_helped_and_given_back() -> None:
         regions.world.announce("own.csv", csv(1))
         await until(lambda: regions.world.next_offset() == 1)
         await asyncio.sleep(60.0)
-        pipeline.stop()
     assert regions.answered[:6] == ids(range(2))
     assert regions.committed == 2
     assert [lane for lane in pipeline.wiring.lanes.values() if lane.topic == "refs.us"] == []
@@ -121,11 +130,7 @@ async def test_a_region_without_workers_is_helped_and_given_back() -> None:
 @virtual_time
 async def test_giving_back_hands_over_what_was_begun_and_commits_it() -> None:
     regions = Regions()
-    pipeline = regions.pipeline()
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(pipeline.run())
-        regions.standing = GONE
-        await until(lambda: regions.group.is_member)
+    async with helping(regions):
         regions.standing = WELL
 
         async def slow(_: Location) -> None:
@@ -136,7 +141,6 @@ async def test_giving_back_hands_over_what_was_begun_and_commits_it() -> None:
             regions.announce(number)
             await asyncio.sleep(1.0)
         await until(lambda: not regions.group.is_member)
-        pipeline.stop()
     assert regions.committed > 0
     assert regions.answered == ids(range(regions.committed))
 
@@ -144,11 +148,7 @@ async def test_giving_back_hands_over_what_was_begun_and_commits_it() -> None:
 @virtual_time
 async def test_a_stop_in_the_middle_is_one_drain_for_all() -> None:
     regions = Regions()
-    pipeline = regions.pipeline()
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(pipeline.run())
-        regions.standing = GONE
-        await until(lambda: regions.group.is_member)
+    async with helping(regions):
 
         async def slow(_: Location) -> None:
             await asyncio.sleep(10.0)
@@ -158,7 +158,6 @@ async def test_a_stop_in_the_middle_is_one_drain_for_all() -> None:
         regions.world.announce("own.csv", csv(1))
         await asyncio.sleep(1.0)
         began_s = asyncio.get_running_loop().time()
-        pipeline.stop()
     assert asyncio.get_running_loop().time() - began_s < 12.0
     assert (regions.committed, regions.world.next_offset()) == (1, 1)
     assert not regions.group.is_member
@@ -167,7 +166,6 @@ async def test_a_stop_in_the_middle_is_one_drain_for_all() -> None:
 @virtual_time
 async def test_what_fails_elsewhere_is_tried_again_and_costs_no_work_of_our_own() -> None:
     regions = Regions()
-    pipeline = regions.pipeline()
     tries: list[float] = []
 
     async def refuse() -> None:
@@ -176,15 +174,13 @@ async def test_what_fails_elsewhere_is_tried_again_and_costs_no_work_of_our_own(
 
     regions.group.on_start = refuse
     regions.standing = GONE
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(pipeline.run())
+    async with running(regions):
         await until(lambda: len(tries) == 2, within_s=200.0)
         regions.world.announce("own.csv", csv(1))
         await until(lambda: regions.world.next_offset() == 1)
         regions.group.on_start = None
         regions.announce(0)
         await until(lambda: regions.committed == 1, within_s=200.0)
-        pipeline.stop()
     assert tries[1] - tries[0] >= REST_S
 
 
@@ -192,9 +188,7 @@ async def test_what_fails_elsewhere_is_tried_again_and_costs_no_work_of_our_own(
 async def test_nobody_helps_on_a_guess_or_while_it_is_behind_itself() -> None:
     regions = Regions()
     regions.standing = None
-    pipeline = regions.pipeline()
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(pipeline.run())
+    async with running(regions):
         await asyncio.sleep(60.0)
         assert not regions.group.is_member
         regions.standing, regions.own = GONE, Standing(101, 1)
@@ -202,7 +196,6 @@ async def test_nobody_helps_on_a_guess_or_while_it_is_behind_itself() -> None:
         assert not regions.group.is_member
         regions.own = WELL
         await until(lambda: regions.group.is_member)
-        pipeline.stop()
 
 
 @virtual_time
@@ -215,12 +208,9 @@ async def test_references_of_a_region_are_read_from_its_store() -> None:
         more_fetchers={"eu": 2, "us": 2},
     )
     regions.standing = GONE
-    pipeline = regions.pipeline()
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(pipeline.run())
+    async with running(regions):
         regions.announce(0)
         regions.world.announce("own.csv", csv(1))
         await until(lambda: regions.committed == 1 and regions.world.next_offset() == 1)
-        pipeline.stop()
     opened = regions.world.objects.opened
     assert {(one.key, one.store) for one in opened} == {("us-0.csv", "us"), ("own.csv", "eu")}

@@ -4,7 +4,7 @@ import asyncio
 
 from consumers.core.window import Window, WindowLimits
 from consumers.stages.microbatch import Microbatch
-from consumers.telemetry import Telemetry
+from consumers.telemetry.worker import Telemetry
 from consumers.testing.virtual_time import VirtualClock, virtual_time
 from tests.core.builders import block, ticket
 

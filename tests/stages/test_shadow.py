@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from consumers.adapters.memory_kafka import MemorySink
-from consumers.adapters.memory_model import sums
+from consumers.adapters.memory_model import Script, sums
 from consumers.core.agreement import Agreement
 from consumers.core.payload import Payload
 from consumers.errors import Fatal, Poison, Transient, Unreachable
@@ -47,6 +47,15 @@ async def off_by_one_in_ten(payloads: Sequence[Payload]) -> Answers:
     return Answers(values, {})
 
 
+async def answered(script: Script, objects: int = 20, **changes: Any) -> World:
+    """The world after all its rows, with a shadow that answers by the script."""
+    world = World().with_shadow(**changes)
+    world.shadow.script = script
+    feed(world, objects)
+    await run_to_end(world, objects)
+    return world
+
+
 def feed(world: World, objects: int = 20, rows: int = 50) -> None:
     for number in range(objects):
         world.announce(f"s{number % 4}/{number}.csv", csv(rows), stream=f"s{number % 4}")
@@ -54,10 +63,7 @@ def feed(world: World, objects: int = 20, rows: int = 50) -> None:
 
 @virtual_time
 async def test_both_answers_of_each_row_on_which_they_disagree() -> None:
-    world = World().with_shadow()
-    world.shadow.script = off_by_one_in_ten
-    feed(world)
-    await run_to_end(world, 20)
+    world = await answered(off_by_one_in_ten)
     wrong = shadow_records(world, "disagreement")
     assert len(wrong) == 100
     by_id = {record["id"]: record for record in world.records()}
@@ -73,10 +79,7 @@ async def test_both_answers_of_each_row_on_which_they_disagree() -> None:
 
 @virtual_time
 async def test_a_summary_has_the_agreement_of_all_rows_and_of_each_stream() -> None:
-    world = World().with_shadow()
-    world.shadow.script = off_by_one_in_ten
-    feed(world)
-    await run_to_end(world, 20)
+    world = await answered(off_by_one_in_ten)
     assert totals(world) == {
         "rows": 1000, "agreed": 900, "dropped": 0, "unanswered": 0, "unsent": 0,
     }  # fmt: skip
@@ -91,16 +94,12 @@ async def test_a_summary_has_the_agreement_of_all_rows_and_of_each_stream() -> N
 
 @virtual_time
 async def test_what_compares_is_the_tolerance_and_the_pointers() -> None:
-    world = World().with_shadow(agreement=Agreement(5.0))
-
     async def nearly(payloads: Sequence[Payload]) -> Answers:
         return Answers(
             [b'{"sum":%g}' % (orjson.loads(v)["sum"] + 4) for v in sums(payloads).values], {}
         )
 
-    world.shadow.script = nearly
-    feed(world)
-    await run_to_end(world, 20)
+    world = await answered(nearly, agreement=Agreement(5.0))
     assert totals(world)["agreed"] == 1000
 
 
@@ -221,10 +220,7 @@ async def test_what_finds_no_room_is_counted_and_nothing_more_is_held() -> None:
 @pytest.mark.parametrize("script", [hang, slow, off_by_one_in_ten])
 @virtual_time
 async def test_each_row_that_was_copied_is_compared_or_counted_as_missing(script: Any) -> None:
-    world = World().with_shadow(rows=300)
-    world.shadow.script = script
-    feed(world)
-    await run_to_end(world, 20)
+    world = await answered(script, rows=300)
     told = totals(world)
     assert told["rows"] + told["dropped"] + told["unanswered"] == 1000
 
@@ -360,10 +356,7 @@ async def test_many_streams_with_long_names_still_have_a_summary() -> None:
 
 @virtual_time
 async def test_what_is_written_is_as_its_schema_says() -> None:
-    world = World().with_shadow()
-    world.shadow.script = off_by_one_in_ten
-    feed(world, objects=2)
-    await run_to_end(world, 2)
+    world = await answered(off_by_one_in_ten, objects=2)
     validator = Draft202012Validator(documents()["shadow.v1.schema.json"])
     for kind in ("summary", "disagreement"):
         for record in shadow_records(world, kind):

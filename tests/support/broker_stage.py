@@ -23,10 +23,11 @@ from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Transactions
 from consumers.process.stopping import stopped_after
 from consumers.services.startup import until_answered
-from consumers.telemetry import Telemetry
+from consumers.telemetry.worker import Telemetry
+from consumers.testing.virtual_time import inline
 from consumers.wiring import Wiring
 from tests.support.kafka_proxy import KafkaProxy, proxy_before
-from tests.support.pipelines import SETTINGS, inline
+from tests.support.pipelines import SETTINGS
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message, broker_of
 from tests.support.waiting import until

@@ -12,12 +12,14 @@ from aiohttp import web
 @dataclass
 class JsonServer:
     """`answer` gets the document that was posted; `path` is the only address, `health` another.
-    `refusals` are status and body of the next answers, one each.
+    `refusals` are status and body of the next answers, one each; `no_method` is the status for
+    methods that it does not know.
     """
 
     path: str
     answer: Callable[[Any], Any]
     health: str | None = None
+    no_method: int = 405
     url: str = ""
     posted: list[tuple[str, bytes]] = field(default_factory=list)
     accepts: list[str | None] = field(default_factory=list)
@@ -29,7 +31,7 @@ class JsonServer:
         if request.path != self.path:
             return web.json_response({"detail": "Not Found"}, status=404)
         if request.method != "POST":
-            return web.Response(status=405)
+            return web.Response(status=self.no_method)
         body = await request.read()
         self.posted.append((request.content_type, body))
         self.accepts.append(request.headers.get("Accept"))

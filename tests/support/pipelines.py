@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol
 
 import orjson
 
@@ -28,12 +28,11 @@ from consumers.ports import Adapters, Guest, Transactions, Where
 from consumers.stages.expand import Offload
 from consumers.stages.shadow import ShadowPlan
 from consumers.stages.shadow_topic import Terms
-from consumers.telemetry import Telemetry
-from consumers.testing.virtual_time import VirtualClock
+from consumers.telemetry.worker import Telemetry
+from consumers.testing.virtual_time import VirtualClock, inline
 from consumers.wiring import Settings, Wiring
 from schemas.shadow import ModelId
 
-T = TypeVar("T")
 BUCKET = "b"
 LABELS = Labels("refs", "predictions", "rows", None, markers=True)
 DEAD_LETTERS = "predictions.dlq"
@@ -71,11 +70,6 @@ SETTINGS = Settings(
     broker_patience_s=120.0,
     stall_s=300.0,
 )
-
-
-async def inline(decode: Callable[[bytes], T], data: bytes) -> T:
-    """Decoding without threads, for virtual time."""
-    return decode(data)
 
 
 def csv(rows: int, start: int = 0) -> bytes:
@@ -201,8 +195,12 @@ def rows_and_sums(world: World, partition: int = 0) -> list[tuple[int, int, floa
     ]
 
 
+class HasPipeline(Protocol):
+    def pipeline(self) -> Pipeline: ...
+
+
 @asynccontextmanager
-async def running(world: World) -> AsyncIterator[Pipeline]:
+async def running(world: HasPipeline) -> AsyncIterator[Pipeline]:
     """The pipeline runs while the body does; then it drains. Its failure is raised at the end."""
     pipeline = world.pipeline()
     async with asyncio.TaskGroup() as tasks:

@@ -7,12 +7,16 @@ Owner: the telemetry.
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
+
+LATENCY_BUCKETS_S = (
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
+)  # fmt: skip
 
 
 class Total(Collector):
@@ -47,6 +51,11 @@ class TotalBy(Collector):
         self._values = dict.fromkeys(known, 0.0)
         self._created_s = time.time()
         registry.register(self)
+
+    @property
+    def totals(self) -> Mapping[str, float]:
+        """By the label's value."""
+        return self._values
 
     def inc(self, value: str, by: float = 1.0) -> None:
         self._values[value] = self._values.get(value, 0.0) + by

@@ -1,0 +1,53 @@
+"""The header of a CSV: is the first row one, and which column is meant by a name or a number?
+
+Rule: header = "auto" takes a first line without any number for a header; for JSON rows only if the
+second line has a number, since in a file of texts nothing tells a header from a row (a lone line of
+texts is a header). Naming a column means there is a header. Cells count from 0. Owner: the CSV
+parser.
+"""
+
+from collections.abc import Sequence
+
+from consumers.errors import Poison
+from consumers.formats.base import RowOptions
+from consumers.formats.csv_cells import TEXTS_ONLY, is_number, split_cells
+from consumers.formats.dialect import Dialect, is_decimal_comma
+from consumers.formats.rows import RawRows, split_first
+
+
+def is_header(
+    cells: Sequence[bytes], rest: RawRows, options: RowOptions, dialect: Dialect
+) -> bool | None:
+    """Is the first row a header? None: the second row must be seen first."""
+    if options.header != "auto":
+        return options.header == "yes"
+    if options.stays:
+        return True
+    if options.columns and any(isinstance(column, str) for column in options.columns):
+        return True
+    if any(map(is_number, cells)):
+        return False
+    # A number of another `rows.decimal` is a row as well: a bad one, which says so.
+    if any(is_decimal_comma(dialect.back(cell)) for cell in cells):
+        return False
+    if options.as_numbers:
+        return True
+    if not rest:
+        return None
+    second = split_cells(split_first(rest)[0], options.max_columns)
+    has_number = any(map(is_number, second))
+    if not has_number:
+        options.notices.once(TEXTS_ONLY)
+    return has_number
+
+
+def index_of(column: str | int, names: list[str], columns: int) -> int:
+    """Of the column that is meant; `names` are the header's, of as many `columns` as a row has."""
+    if isinstance(column, str):
+        if column in names:
+            return names.index(column)
+        found = f"its header has {', '.join(names[:20])}" if names else "it has no header"
+        raise Poison("bad_format", f'no column "{column}" in the CSV: {found}')
+    if not 0 <= column < columns:
+        raise Poison("bad_format", f"no column {column} in the CSV: it has {columns}")
+    return column

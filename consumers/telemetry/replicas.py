@@ -1,0 +1,46 @@
+"""Stores and model servers with replicas: what each gave, and how often it was passed over.
+
+Rule: told once per read and once per change from one replica to another. Owner: the worker's
+telemetry; the adapters that choose among replicas tell it.
+"""
+
+from prometheus_client import CollectorRegistry
+
+from consumers.telemetry.counters import TotalBy
+
+
+class ReplicasTelemetry:
+    """Hears of every store with replicas; of a worker in a region, of all stores."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.bytes_by_store = TotalBy(
+            "penstock_store_bytes",
+            "Bytes of stores with replicas, in a region of all, by the one that gave them",
+            "store",
+            registry,
+        )
+        self._stores_left = TotalBy(
+            "penstock_store_failovers",
+            "Times that a replica was asked because this store did not answer",
+            "store",
+            registry,
+        )
+        self._servers_left = TotalBy(
+            "penstock_model_failovers",
+            "Times that a replica was asked from then on because this server was away or ill",
+            "endpoint",
+            registry,
+        )
+
+    def store_read(self, store: str, nbytes: int) -> None:
+        self.bytes_by_store.inc(store, nbytes)
+
+    def store_failed_over(self, store: str) -> None:
+        self._stores_left.inc(store)
+
+    def model_failed_over(self, endpoint: str) -> None:
+        self._servers_left.inc(endpoint)
+
+    def failovers(self) -> dict[str, float]:
+        """Of stores and of model servers, by the one that was left."""
+        return {**self._stores_left.totals, **self._servers_left.totals}

@@ -1,0 +1,63 @@
+"""What became of the rows that a shadow was to answer, too.
+
+Rule: at most a hundred streams are named; all others are one. Owner: the worker's telemetry, which
+makes it where there is a shadow.
+"""
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from consumers.telemetry.counters import LATENCY_BUCKETS_S
+
+# What became of a row that a shadow was to answer, too.
+SHADOW_OUTCOMES = ("agreed", "disagreed", "dropped", "unanswered")
+# Streams that metrics name; all others are one. A page of metrics stays readable.
+SHADOW_STREAMS = 100
+OTHER_STREAMS = "(others)"
+
+
+class ShadowTelemetry:
+    """Rows that a shadow model was to answer, too, and its calls."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        rows = Counter(
+            "penstock_shadow_rows",
+            "Rows that a shadow was to answer, by what became of them",
+            ["outcome"],
+            registry=registry,
+        )
+        self._rows = {outcome: rows.labels(outcome) for outcome in SHADOW_OUTCOMES}
+        self._streams = Counter(
+            "penstock_shadow_stream_rows",
+            "Rows that two models answered, by stream",
+            ["stream", "outcome"],
+            registry=registry,
+        )
+        self._named: set[str] = set()
+        self._unsent = Counter(
+            "penstock_shadow_unsent", "Disagreements without a record", registry=registry
+        )
+        self._calls = Histogram(
+            "penstock_shadow_call_seconds",
+            "Calls to a shadow that answered",
+            buckets=LATENCY_BUCKETS_S,
+            registry=registry,
+        )
+
+    def rows(self, outcome: str, count: int) -> None:
+        self._rows[outcome].inc(count)
+
+    def compared(self, stream: str, agreed: int, disagreed: int) -> None:
+        if stream not in self._named:
+            if len(self._named) < SHADOW_STREAMS:
+                self._named.add(stream)
+            else:
+                stream = OTHER_STREAMS
+        for outcome, count in (("agreed", agreed), ("disagreed", disagreed)):
+            self._rows[outcome].inc(count)
+            self._streams.labels(stream, outcome).inc(count)
+
+    def unsent(self, records: int) -> None:
+        self._unsent.inc(records)
+
+    def call_answered(self, took_s: float) -> None:
+        self._calls.observe(took_s)

@@ -1,0 +1,145 @@
+"""A worker of one of several simulated regions, and what it can reach.
+
+Rule: it is the real pipeline, with the real choice among stores, model servers and groups; only the
+services are in memory. Owner: the simulation of regions.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import NamedTuple
+
+from consumers.adapters.memory_kafka import MemorySink
+from consumers.adapters.model_replicas import Endpoint, ReplicatedModel
+from consumers.adapters.objects_replicas import PATIENCE_S
+from consumers.adapters.regions import RegionalSource
+from consumers.adapters.stores import Stores
+from consumers.core.line_stop import NO_LIMITS
+from consumers.core.places import Place, Places
+from consumers.core.records import Labels, same_partition
+from consumers.core.regions import HelpTerms, Standing
+from consumers.core.window import WindowLimits
+from consumers.errors import Unreachable
+from consumers.formats.base import RowOptions
+from consumers.pipeline import Pipeline
+from consumers.ports import Adapters, Objects
+from consumers.telemetry.replicas import ReplicasTelemetry
+from consumers.telemetry.worker import Telemetry
+from consumers.testing.history import History
+from consumers.testing.regions_group import NAMES, PARTITIONS, TOPIC, Member, Region
+from consumers.testing.virtual_time import VirtualClock, inline
+from consumers.wiring import Settings, Wiring
+
+TERMS = HelpTerms(lag=6, after_s=3.0)
+OUTPUT = "predictions"
+
+
+class RegionsWorld(NamedTuple):
+    """What all workers share."""
+
+    regions: Mapping[str, Region]
+    sink: MemorySink
+    clock: VirtualClock
+    random: Random
+    history: History
+    tasks: asyncio.TaskGroup
+
+
+class RegionWorker:
+    """A real pipeline of one region, with all that it reaches."""
+
+    def __init__(self, name: str, home: Region, world: RegionsWorld) -> None:
+        self.name, self.home = name, home
+        self.members: list[Member] = []
+        self._world = world
+        telemetry = Telemetry()
+        self.region = telemetry.in_region(home.name, {one: one for one in NAMES})
+        others = [one for one in world.regions.values() if one is not home]
+        source = RegionalSource(
+            self._member(home.name),
+            self._member,
+            {f"{TOPIC}{one.name}": one.name for one in others},
+            self._look,
+        )
+        endpoints = [Endpoint(one.name, one.model) for one in (home, *others)]
+        adapters = Adapters(
+            source,
+            _stores(world, telemetry.replicas),
+            ReplicatedModel(endpoints, PATIENCE_S, telemetry.replicas),
+            world.sink,
+            world.clock,
+            neighbours=source,
+        )
+        settings = _settings(home.name, [one.name for one in others])
+        wiring = Wiring(settings, adapters, telemetry, offload=inline, jitter=world.random.random)
+        self.pipeline = Pipeline(wiring)
+        self.task = world.tasks.create_task(self.pipeline.run())
+
+    def _member(self, region: str) -> Member:
+        is_helping = region != self.home.name
+        if is_helping:
+            self._world.history.note("help", f"{self.name} {region}")
+        home = self._world.regions[region]
+        self.members.append(Member(self.name, home, self._world.tasks, is_helping=is_helping))
+        return self.members[-1]
+
+    async def _look(self, region: str | None) -> Standing:
+        await asyncio.sleep(0.01)
+        if self._world.random.random() < 0.05:
+            raise Unreachable("nobody answered")
+        return self._world.regions[region or self.home.name].standing
+
+    @property
+    def is_helping(self) -> bool:
+        assist = self.pipeline.wiring.assist
+        return assist is not None and bool(assist.helped)
+
+    def kill(self) -> None:
+        self._world.history.note("killed", self.name)
+        for member in self.members:
+            member.die()
+        self.task.cancel()
+
+
+def _stores(world: RegionsWorld, telemetry: ReplicasTelemetry) -> Stores:
+    """Each region's, with the others as its replicas."""
+
+    def of(name: str) -> Callable[[], Objects]:
+        return lambda: world.regions[name].objects
+
+    return Stores(
+        {name: of(name) for name in NAMES},
+        {name: [other for other in NAMES if other != name] for name in NAMES},
+        telemetry,
+    )
+
+
+def _settings(home: str, others: list[str]) -> Settings:
+    places = [Place(name, "s3") for name in NAMES]
+    return Settings(
+        labels=Labels(f"{TOPIC}{home}", OUTPUT, "rows", None, markers=True),
+        partition_of=same_partition,
+        dead_letter_topic=f"{OUTPUT}.dlq",
+        dead_letter_partitions=PARTITIONS,
+        rows=RowOptions(),
+        window=WindowLimits(max_rows=16, max_bytes=1 << 20, max_wait_s=0.01),
+        target_p99_s=None,
+        fetchers=1,
+        callers=2,
+        buffer_bytes=1 << 20,
+        in_flight_objects=16,
+        object_bytes=None,
+        pin=True,
+        wait_for_object_s=0.0,
+        commit_interval_s=0.2,
+        drain_s=5.0,
+        patience_s=None,
+        line=NO_LIMITS,
+        input_partitions=PARTITIONS,
+        broker_patience_s=120.0,
+        stall_s=None,
+        places=Places(places, [home]),
+        near={f"{TOPIC}{name}": Places(places, [name]) for name in others},
+        helping=dict.fromkeys(others, TERMS),
+        more_fetchers=dict.fromkeys(NAMES, 4),
+    )
