@@ -1,9 +1,9 @@
 """The input topics up to an end: what a replay reads.
 
 Rule: everything but reading is the source's own, so that a bounded worker joins, commits, hands
-back and takes over like any other. Behind its end a partition gives no records; that its end is
-reached is told as a gap is, so that the last position committed is the end itself. Of a partition
-without an end nothing is read. Owner: the consume task, as of any source.
+back and takes over like any other. Behind its end a partition gives no records; its end counts as
+a gap does, so that the last position committed is the end itself. Of a partition without an end
+nothing is read. Owner: the consume task, as of any source.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         reader = self._reader
         if reader is None:
-            # Nobody asked: whatever comes next could not be told from an answer.
+            # No question is open: these bytes could be taken for the next answer.
             self.close()
             return
         self._heard_s = self._loop.time()

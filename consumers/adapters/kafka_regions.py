@@ -14,7 +14,7 @@ from consumers.adapters.kafka_standing import GroupStanding
 from consumers.adapters.regions import RegionalSource
 from consumers.core.regions import Standing
 
-# By this a group's own workers are told from those that help it.
+# By this prefix a group's own workers are distinguished from those that help it.
 HELPER: Final = "penstock-help"
 
 

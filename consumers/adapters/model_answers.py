@@ -130,7 +130,7 @@ def _lenient(raw: bytes, rows: int, complaint: ValueError) -> Answers:
     try:
         document = json.loads(raw, parse_constant=_NotFinite, parse_float=_finite)
         values = _values(document, raw, rows)
-        pairs = [_told_apart(value) for value in values]
+        pairs = [_tagged(value) for value in values]
     except (ValueError, RecursionError):
         raise Rejected("model_rejected", f"the model's answer is not JSON ({complaint})") from None
     errors = {row: error for row, (_, error) in enumerate(pairs) if error is not None}
@@ -153,7 +153,7 @@ def _is_error(value: Any) -> bool:
     return value is None or (type(value) is dict and "error" in value)
 
 
-def _told_apart(value: Any) -> tuple[bytes, str | None]:
+def _tagged(value: Any) -> tuple[bytes, str | None]:
     if _is_error(value):
         return b"null", _message(value)
     try:

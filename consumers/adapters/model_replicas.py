@@ -55,8 +55,8 @@ class ReplicatedModel:
     @property
     def most_rows(self) -> int | None:
         """What all of them take: rows that were gathered for one may go to another."""
-        told = [one.model.most_rows for one in self._endpoints]
-        return min((most for most in told if most is not None), default=None)
+        limits = [one.model.most_rows for one in self._endpoints]
+        return min((most for most in limits if most is not None), default=None)
 
     async def predict(self, payloads: Sequence[Payload]) -> Answers:
         due = self._standby.due(_now_s())

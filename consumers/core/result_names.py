@@ -97,7 +97,7 @@ class ResultNames:
         return "/".join([*folders, last])
 
     def _is_like_inline(self, ticket: Ticket) -> bool:
-        """An object that lies where inline rows would: it is told from them by a `%`."""
+        """An object that lies where inline rows would: a `%` distinguishes it from them."""
         reference = ticket.reference
         return (
             reference is not None

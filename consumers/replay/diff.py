@@ -61,7 +61,7 @@ NOT_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class Compares(NamedTuple):
-    """How: `progress` is told of offsets that are read, of all."""
+    """How: `progress` gets the offsets that were read, and how many there are."""
 
     tolerance: float
     pointers: Sequence[str]
@@ -75,15 +75,15 @@ async def difference(plan: Plan, decided: Decided, how: Compares) -> Difference:
     async with open_reader(plan.live.kafka, isolation) as reader:
         then = await reader.spans_since(live, plan.options.since_ms - CLOCKS_MS)
         now = await reader.spans_since(ours, decided.begun_ms - CLOCKS_MS)
-        told = _Told(how.progress, [then, now])
+        seen = _Progress(how.progress, [then, now])
         agreement = Agreement(how.tolerance, how.pointers)
         comparison = Comparison(plan, decided.spans, agreement)
         for part in _parts(then, now):
             topics = ((live, _only(then, part)), (ours, _only(now, part)))
             comparison.begin(part)
-            await _side_by_side(reader, topics, comparison, told)
+            await _side_by_side(reader, topics, comparison, seen)
             comparison.end()
-        told.all()
+        seen.all()
     return comparison.report()
 
 
@@ -116,7 +116,7 @@ def _only(spans: TopicSpans, numbers: frozenset[int]) -> TopicSpans:
     return {number: span for number, span in spans.items() if number in numbers}
 
 
-class _Told:
+class _Progress:
     def __init__(self, progress: Callable[[int, int], None], topics: Sequence[TopicSpans]) -> None:
         self._progress = progress
         self._total = sum(end - begin for spans in topics for begin, end in spans.values())
@@ -134,12 +134,12 @@ async def _side_by_side(
     reader: Reader,
     topics: tuple[tuple[str, TopicSpans], tuple[str, TopicSpans]],
     comparison: "Comparison",
-    told: _Told,
+    seen: _Progress,
 ) -> None:
     """Reads on where fewer rows wait for the other topic, so that neither gets far ahead."""
     async with (
-        aclosing(reader.runs(*topics[THEN], told.passed)) as then,
-        aclosing(reader.runs(*topics[NOW], told.passed)) as now,
+        aclosing(reader.runs(*topics[THEN], seen.passed)) as then,
+        aclosing(reader.runs(*topics[NOW], seen.passed)) as now,
     ):
         open_sides: dict[int, AsyncGenerator[tuple[int, Sequence[Any]]]] = {THEN: then, NOW: now}
         while open_sides:

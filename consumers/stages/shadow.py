@@ -126,7 +126,7 @@ class Shadow:
             log.exception("the shadow ended, live work goes on", exc_info=errors)
 
     async def end(self) -> None:
-        """What was compared is told, within a moment; what waits is dropped."""
+        """What was compared is written, within a moment; what waits is dropped."""
         while (copy := self._copies.take()) is not None:
             self._copies.done(copy)
             self._drop(copy.rows)

@@ -1,7 +1,8 @@
-"""What is told of the calls to one model.
+"""What is counted of the calls to one model.
 
-Rule: the caller does not know whether its model is the only one. Owner: the caller of a model
-tells; `worker` counts for all models together, `models` for each of several.
+Rule: the stage that calls a model uses these methods and need not know whether there are other
+models. Owner: that stage. `worker` counts the calls to all models together, `models` also those to
+each of several.
 """
 
 from typing import Protocol

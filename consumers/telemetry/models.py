@@ -1,7 +1,7 @@
 """The calls to each of several models, beside the metrics of all together.
 
-Rule: what is told of one model is told of the worker, too. Owner: the worker's telemetry, which
-makes it where there are several models.
+Rule: a call to one model is counted for that model and for all together. Owner: the worker's
+telemetry, which makes it where there are several models.
 """
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram

@@ -1,4 +1,4 @@
-"""A worker in one of several regions: what it reads from which, and whom it helps.
+"""A worker in one of several regions: what it reads from which, and which regions it helps.
 
 Rule: the bytes of a region are those of its stores, added up when the metrics are read. Owner: the
 worker's telemetry, which makes it where the worker is in a region.

@@ -1,7 +1,7 @@
 """Stores and model servers with replicas: what each gave, and how often it was passed over.
 
-Rule: told once per read and once per change from one replica to another. Owner: the worker's
-telemetry; the adapters that choose among replicas tell it.
+Rule: one count per read, and one per change from one replica to another. Owner: the worker's
+telemetry; the adapters that choose among replicas call it.
 """
 
 from prometheus_client import CollectorRegistry
@@ -10,7 +10,7 @@ from consumers.telemetry.counters import TotalBy
 
 
 class ReplicasTelemetry:
-    """Hears of every store with replicas; of a worker in a region, of all stores."""
+    """Counts for every store with replicas; in a region, for all stores."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.bytes_by_store = TotalBy(

@@ -1,7 +1,7 @@
 """What became of the rows that a shadow was to answer, too.
 
-Rule: at most a hundred streams are named; all others are one. Owner: the worker's telemetry, which
-makes it where there is a shadow.
+Rule: at most a hundred streams have counters of their own; all others share one. Owner: the
+worker's telemetry, which makes it where there is a shadow.
 """
 
 from prometheus_client import CollectorRegistry, Counter, Histogram

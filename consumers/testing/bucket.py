@@ -1,8 +1,8 @@
 """The bucket of a simulated world: what is put there, and what happens to it while workers read.
 
-Rule: every version of an object is told to the eras, which know what is true of it; what happens to
-an object is noted in `unsteady`, so that the checks allow the errors that it may cause. Owner: one
-simulation.
+Rule: the eras learn every version of an object, so that they know what is true of it; what happens
+to an object is noted in `unsteady`, so that the checks allow the errors that it may cause. Owner:
+one simulation.
 """
 
 from random import Random

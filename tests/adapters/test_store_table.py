@@ -20,8 +20,8 @@ from tests.adapters.store_table import AGAIN, MEANINGS, READ, TABLE, WAITED, pri
 SMALL = b"1,2\n" * 1000
 # Above what comes in one piece, so that a cut leaves a rest that begins behind the first byte.
 LARGE = b"1,2\n" * (9 << 18)
-# Impatient only with silence. A busy machine was seen to need half a second for the first byte of an
-# answer that is silent only later.
+# Impatient only with silence. A busy machine was seen to need half a second for the first byte of
+# an answer that is silent only later.
 IMPATIENT_S, PATIENT_S = 2.0, 20.0
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 
