@@ -62,13 +62,15 @@ def replay(
 
     Ends by itself. Ctrl-C drains; the same command goes on where it was.
     """
+    # First: to load what it needs takes a second of CPU, which the live workers may want.
+    os.nice(NICE)
+
     from consumers.replay.diff import Compares
     from consumers.replay.main import replay as work_on
     from consumers.replay.plan import Options, plan
     from consumers.replay.report import render
 
     leave_when_asked()
-    os.nice(NICE)
     cfg = context.load(quiet=sys.stderr.isatty())
     options = Options(
         to,

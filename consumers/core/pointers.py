@@ -13,6 +13,8 @@ def is_pointer(text: str) -> bool:
 
 def resolve(document: Any, pointer: str) -> Any:
     """Raises `LookupError` where there is nothing."""
+    if not pointer:
+        return document
     for part in pointer.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
         if isinstance(document, list) and name.isdecimal():

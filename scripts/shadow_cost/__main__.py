@@ -1,23 +1,23 @@
 """What a slow shadow costs live work: the bench with one and without, in turn.
 
-Rule: the shadow answers what the model does, so late that it is ten times slower; it computes next
-to nothing, because what a second model takes of the machine is no cost of ours. Owner: the person
-who asks what `[model.shadow]` costs.
+Rule: the shadow answers what the model does, so late that it is ten times slower, and gives way to
+all others on the machine (`server`). Owner: the person who asks what `[model.shadow]` costs.
 """
 
 import argparse
 import asyncio
+import os
 import sys
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
 
-from aiohttp import web
-
 from consumers import config
 from consumers.bench import streams, throughput
-from consumers.embedded.model_server import EmbeddedModelServer
 from consumers.handlers import rows_model
+from consumers.process import children
 
 CONFIG = """
 [model.shadow]
@@ -49,16 +49,25 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-class SlowServer(EmbeddedModelServer):
-    """Answers each request so late."""
-
-    def __init__(self, delay_s: float) -> None:
-        super().__init__()
-        self._delay_s = delay_s
-
-    async def _predictions(self, request: web.Request) -> web.StreamResponse:
-        await asyncio.sleep(self._delay_s)
-        return await super()._predictions(request)
+@asynccontextmanager
+async def slow_server(delay_s: float, folder: Path) -> AsyncIterator[str]:
+    """Its URL. Computing with more threads than one would take the other services' processors."""
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    log = folder / "server.log"
+    with log.open("ab") as stderr:
+        server = await children.start(
+            "the slow server",
+            "shadow_cost.server",
+            str(delay_s),
+            environ=environ,
+            stderr=stderr,
+        )
+    try:
+        yield await children.address(server, log)
+        server.ask_to_end()
+        say(f"the shadow was asked for {int(await server.line()):,} rows")
+    finally:
+        await server.kill()
 
 
 def say(text: str) -> None:
@@ -97,14 +106,13 @@ async def main() -> None:
     options = parse()
     found: dict[str, list[float]] = {"without": [], "with": []}
     with tempfile.TemporaryDirectory() as folder:
-        async with SlowServer(options.delay_ms / 1000) as server:
-            path = written(Path(folder, "shadow.toml"), options.percent, server.url)
+        async with slow_server(options.delay_ms / 1000, Path(folder)) as url:
+            path = written(Path(folder, "shadow.toml"), options.percent, url)
             for number in range(options.rounds):
                 turns = ("without", "with") if number % 2 == 0 else ("with", "without")
                 for turn in turns:
                     found[turn].append(await measured(options, path if turn == "with" else None))
                     say(f"round {number + 1}, {turn} a shadow: {found[turn][-1]:,.1f}")
-            say(f"the shadow was asked for {sum(server.batch_rows):,} rows")
     unit = "rows/s" if options.measure == "throughput" else "ms at p99"
     for turn, values in found.items():
         print(f"{turn:8} {median(values):12,.1f} {unit}")
