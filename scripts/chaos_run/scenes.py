@@ -183,7 +183,7 @@ async def judged(place: Place, shape: Shape, read: Read) -> bool:
         *read,
         period_ms=shape.period_ms,
         members=shape.members_of(),
-        bounds=oracle.Bounds(scenes.deadline_ms, scenes.ahead_ms),
+        bounds=oracle.Bounds(scenes.deadline_ms, scenes.ahead_ms, scenes.engine == "faust"),
     )
     print(f"oracle: {found}")
     return code == EXIT_DONE and not found.wrong

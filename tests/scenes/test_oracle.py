@@ -90,8 +90,22 @@ def said(member: str, lag_ms: int) -> Said:
     )
 
 
-@pytest.mark.parametrize(("other_ms", "is_so"), [(900, False), (5_000, True)])
-def test_who_was_refused_as_ahead_was_so(other_ms: int, is_so: bool) -> None:
+@pytest.mark.parametrize(
+    ("other_ms", "refused_ms", "is_uneven", "is_so"),
+    [
+        (900, 1_500, False, False),
+        (5_000, 1_500, False, True),
+        (900, 1_500, True, False),
+        (900, 9_000, False, False),
+        (900, 9_000, True, True),
+    ],
+)
+def test_who_was_refused_as_ahead_was_so(
+    other_ms: int, refused_ms: int, is_uneven: bool, is_so: bool
+) -> None:
+    """By Kafka's times; where the engine works off what has piled up partition by partition, also
+    who came by that.
+    """
     one = said("cam-0", 1_100)
     behind = [
         Said(
@@ -99,13 +113,13 @@ def test_who_was_refused_as_ahead_was_so(other_ms: int, is_so: bool) -> None:
         )
         for cam in ("cam-1", "cam-2")
     ]
-    late = Said(encode({"id": "in/0/48/0/0", "reason": "ahead"}), EPOCH + 1_500)
+    late = Said(encode({"id": "in/0/48/0/0", "reason": "ahead"}), EPOCH + refused_ms)
     found = compare(
         [*behind, one],
         [],
         [late],
         period_ms=SHAPE.period_ms,
         members=SHAPE.members_of(),
-        bounds=BOUNDS,
+        bounds=BOUNDS._replace(is_uneven=is_uneven),
     )
     assert ("refused without a reason that is so" in found.wrong) is not is_so
