@@ -3,11 +3,12 @@
 `pytest tests/simulation/test_seeds.py --seed N` runs that one alone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 
 import pytest
 
-from consumers.testing.simulation import Violation, simulate
+from tests.support.seeds import failing, simulated
 
 SEEDS = 2_000
 SLICE = 50
@@ -39,24 +40,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("seeds", slices(metafunc.config), ids=lambda seeds: f"{seeds[0]}")
 
 
-def test_every_promise_holds_whatever_happens(seeds: range) -> None:
-    none_fails(seeds)
+@pytest.fixture(scope="module")
+def found(request: pytest.FixtureRequest) -> Iterator[Mapping[range, Future[dict[int, str]]]]:
+    with simulated(slices(request.config)) as futures:
+        yield futures
+
+
+def test_every_promise_holds_whatever_happens(
+    seeds: range, found: Mapping[range, Future[dict[int, str]]]
+) -> None:
+    none_fails(found[seeds].result())
 
 
 def test_seeds_that_failed_once_do_not_fail_again() -> None:
-    none_fails(FAILED)
+    none_fails(failing(FAILED))
 
 
-def none_fails(seeds: Iterable[int]) -> None:
-    failures: dict[int, Violation] = {}
-    for seed in seeds:
-        try:
-            simulate(seed)
-        except Violation as violation:
-            failures[seed] = violation
+def none_fails(failures: Mapping[int, str]) -> None:
     if failures:
         first = min(failures)
         raise AssertionError(
             f"failing seeds: {sorted(failures)}; replay one by "
-            f"pytest tests/simulation/test_seeds.py --seed {first}"
-        ) from failures[first]
+            f"pytest tests/simulation/test_seeds.py --seed {first}\n{failures[first]}"
+        )
