@@ -1,12 +1,13 @@
 """Settings: TOML, overridden by `PENSTOCK_SECTION__KEY` variables.
 
-Rule: every key is declared in `sections.py`; an unknown key is an error. Only `app.py`,
+Rule: every key is declared in a section; an unknown key is an error. Only `app.py`,
 `settings.py`, the commands and adapters (each its own section) read settings; everything else is
 handed plain values.
 """
 
 from consumers.config.files import check_files
 from consumers.config.loading import Resolved, load, resolve
+from consumers.config.model_sections import Model, NamedModel, Preset, Route, Shadow
 from consumers.config.regions import in_region, kafka_of
 from consumers.config.secrets import MASK, SECRET_KEYS, shown_url, url_secrets
 from consumers.config.sections import (
@@ -17,17 +18,12 @@ from consumers.config.sections import (
     Kafka,
     Limits,
     Log,
-    Model,
-    NamedModel,
     Objects,
     Output,
-    Preset,
     Region,
-    Route,
     Rows,
     Scenes,
     Section,
-    Shadow,
     Store,
     Window,
 )

@@ -7,7 +7,8 @@ back on. Owner: the loading, which does this once.
 
 from msgspec.structs import replace
 
-from consumers.config.sections import Kafka, Model, Region
+from consumers.config.model_sections import Model
+from consumers.config.sections import Kafka, Region
 from consumers.config.whole import Config
 from consumers.variables import nearest, usage
 

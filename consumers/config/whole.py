@@ -6,6 +6,7 @@ import msgspec
 from msgspec import field
 from msgspec.structs import replace
 
+from consumers.config.model_sections import Model, NamedModel, Route
 from consumers.config.secrets import (
     MASK,
     SECRET_KEYS,
@@ -21,12 +22,9 @@ from consumers.config.sections import (
     Kafka,
     Limits,
     Log,
-    Model,
-    NamedModel,
     Objects,
     Output,
     Region,
-    Route,
     Rows,
     Scenes,
     Section,
