@@ -8,7 +8,8 @@ time, commit, drop the rest. What runs is in wiring.py.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from typing import Any
 
 from consumers.core.line_stop import LineStop
 from consumers.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal
@@ -161,8 +162,16 @@ class Pipeline:
                 if self._takeover is not None
                 else self.wiring.publish.lane_forever(self._begin(partition, start))
             )
-            self._publishing[partition] = self._tasks.create_task(work)
+            self._publish(partition, work)
         log.info("assigned partitions %s", _with_generations(ours, first))
+
+    def _publish(self, partition: int, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            self._publishing[partition] = self._tasks.create_task(work)
+        except RuntimeError:
+            # A task has failed, so the worker ends: the partition is its next owner's.
+            work.close()
+            self._end_all([partition])
 
     async def _check_places(self, partitions: Collection[int]) -> None:
         """Partitions may have been added since the output topic was looked at."""

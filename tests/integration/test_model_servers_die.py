@@ -36,7 +36,7 @@ WAYS = {
     "kserve_grpc": {"protocol": "oip-grpc", "request": "float32"},
     "litserve": {"protocol": "http", "preset": "litserve", "path": "/{name}"},
 }
-# The others are a minute each, and by hand: PENSTOCK_EVERY_SERVER=1.
+# The others are a minute each, and by hand: EVERY_SERVER=1.
 ALWAYS = ("triton", "kserve_grpc")
 
 
@@ -85,8 +85,8 @@ def some(ways: Collection[str], always: Collection[str]) -> list[ParameterSet]:
         pytest.param(
             way,
             marks=pytest.mark.skipif(
-                way not in always and not os.environ.get("PENSTOCK_EVERY_SERVER"),
-                reason="a minute, by hand: PENSTOCK_EVERY_SERVER=1",
+                way not in always and not os.environ.get("EVERY_SERVER"),
+                reason="a minute, by hand: EVERY_SERVER=1",
             ),
         )
         for way in ways

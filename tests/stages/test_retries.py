@@ -1,13 +1,14 @@
 """What is tried again, for how long, and what ends the worker."""
 
 import asyncio
+import gc
 from collections.abc import Sequence
 
 import pytest
 
 from consumers.core.payload import Payload
 from consumers.errors import Fatal, Transient, Unreachable
-from consumers.ports import Answers, Location
+from consumers.ports import Answers, Commit, Location
 from consumers.testing.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, rows_and_sums, run_to_end, running, until
 
@@ -114,6 +115,24 @@ async def test_a_fatal_answer_ends_the_worker() -> None:
             await until(lambda: False)
     assert caught.group_contains(Fatal, match="no model of that name")
     assert world.source.commits == []
+
+
+@virtual_time
+async def test_a_worker_that_fails_begins_no_partition_any_more() -> None:
+    """The group may hand one over while the tasks of a failed worker end."""
+    world = World()
+    world.announce("a.csv", csv(1))
+
+    async def no_such_model(payloads: Sequence[Payload]) -> Answers | None:
+        raise Fatal("no model of that name")
+
+    world.model.script = no_such_model
+    pipeline = world.pipeline()
+    with pytest.raises(BaseExceptionGroup):
+        await pipeline.run()
+    await pipeline.assigned({1: Commit(0)})
+    gc.collect()  # work that was never begun would be said here
+    assert not pipeline.wiring.lanes.keys() & {1}
 
 
 @virtual_time

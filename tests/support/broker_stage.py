@@ -47,7 +47,7 @@ class Stage(NamedTuple):
     topics: Topics
     running: asyncio.Task[None]
 
-    async def answer_one(self, offset: int, name: object) -> None:
+    async def answer_one(self, offset: int, name: object, within_s: float = STEP_S) -> None:
         """Publish a message, and wait until it is answered and committed."""
         row = {"stream": "s", "inline": [[float(offset)] * 2]}
         await self.broker.publish(self.topics.input, [Message(row)])
@@ -62,7 +62,7 @@ class Stage(NamedTuple):
                 seen = await self.broker.committed(group, topic)
             return seen.get(0) == offset + 1 and self.proxy.is_done
 
-        await until(is_committed, lambda: f"{name}: {seen}, {self.proxy}", within_s=STEP_S)
+        await until(is_committed, lambda: f"{name}: {seen}, {self.proxy}", within_s=within_s)
 
 
 @asynccontextmanager

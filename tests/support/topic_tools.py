@@ -12,7 +12,7 @@ import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 from aiokafka.admin.records_to_delete import RecordsToDelete
-from aiokafka.errors import GroupCoordinatorNotAvailableError
+from aiokafka.errors import GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError
 
 from consumers.adapters.kafka_positions import positions
 from consumers.adapters.kafka_topics import controller_known
@@ -128,7 +128,7 @@ class Broker:
         places = [TopicPartition(topic, number) for number in await self.ends(topic)]
         try:
             found = await positions(self._admin._client, group, places)
-        except (GroupCoordinatorNotAvailableError, Transient):
+        except (GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError, Transient):
             return {}  # a fresh broker, whose first group has not come yet
         return {where.partition: commit for where, commit in found.items() if commit is not None}
 
