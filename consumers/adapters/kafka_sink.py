@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
+from aiokafka import errors as kafka_errors
 
 from consumers import config
 from consumers.adapters.kafka_batches import BATCH_BYTES, batches
@@ -82,9 +83,20 @@ class KafkaSink:
         if count:
             # So that the first batch does not wait for where the topic's leaders are.
             await client.add_topic(topic)
+            await self._know(topic, count)
         most = await max_batch_bytes(client, topic) if count else None
         self.batch_bytes[topic] = min(BATCH_BYTES, most or BATCH_BYTES)
         return count
+
+    async def _know(self, topic: str, count: int) -> None:
+        """Of a topic that it knows the client asks every five minutes, and a partition that was
+        added since is none for it until then.
+        """
+        client = self._producer.client
+        if len(client.cluster.partitions_for_topic(topic) or ()) < count:
+            await client.force_metadata_update()
+        if len(client.cluster.partitions_for_topic(topic) or ()) < count:
+            raise kafka_errors.StaleMetadata(f"not all partitions of {topic} are known")
 
     async def send(self, outgoing: Outgoing) -> Awaitable[None]:
         if self._is_anew:
