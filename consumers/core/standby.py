@@ -32,15 +32,20 @@ class Standby:
         """Those to ask, in turn; never empty."""
         return [n for n, one in enumerate(self._standings) if one.is_well] or self._all
 
-    def due(self, now_s: float) -> int | None:
-        """The first of those that are away, once it is time to look at it: to one asker."""
-        if not any(one.is_well for one in self._standings):
+    def due(self, now_s: float, *, waits_at: int | None = None) -> int | None:
+        """The first of those that are away, once it is time to look at it: to one asker. The one
+        that `waits_at` a place asks about the others.
+        """
+        if waits_at is None and not any(one.is_well for one in self._standings):
             return None  # all are asked in any case
         for number, one in enumerate(self._standings):
-            if not one.is_well and now_s >= one.look_again_s:
+            if number != waits_at and not one.is_well and now_s >= one.look_again_s:
                 one.look_again_s = now_s + self._look_again_s
                 return number
         return None
+
+    def is_another_well(self, place: int) -> bool:
+        return any(one.is_well for n, one in enumerate(self._standings) if n != place)
 
     def answered(self, place: int) -> None:
         one = self._standings[place]

@@ -127,6 +127,53 @@ async def test_a_first_server_that_swallows_questions_holds_up_one_call_a_look()
     assert (near.with_rows, heard.passed_over) == (1, ["near"])
 
 
+@pytest.mark.parametrize("is_far_ill", [False, True])
+@virtual_time
+async def test_calls_that_hang_at_the_last_one_go_to_the_first_when_it_is_back(
+    is_far_ill: bool,
+) -> None:
+    model, near, far, heard = pair()
+    near.script = refused
+    if is_far_ill:
+        far.script = refused
+        with pytest.raises(Unreachable):
+            await model.predict(ROWS)
+    far.script = silent
+    calls = [asyncio.create_task(model.predict(ROWS)) for _ in range(4)]
+    await asyncio.sleep(PATIENCE_S + LOOK_AGAIN_S)
+    near.script, back_s = None, asyncio.get_running_loop().time()
+    await asyncio.gather(*calls)
+    assert asyncio.get_running_loop().time() - back_s <= LOOK_AGAIN_S + LOOK_S
+    assert heard.passed_over == ["near", "far"]
+
+
+@virtual_time
+async def test_a_last_one_that_takes_long_is_waited_for_while_the_others_are_away() -> None:
+    async def slow(_: Sequence[Payload]) -> Answers | None:
+        await asyncio.sleep(5 * PATIENCE_S)
+        return None
+
+    model, near, far, heard = pair()
+    near.script, far.script = refused, slow
+    assert len((await model.predict(ROWS)).values) == 2
+    assert (len(far.calls), heard.passed_over) == (1, ["near"])
+
+
+@virtual_time
+async def test_rows_that_no_server_answers_do_not_go_round_for_ever() -> None:
+    async def never_rows(payloads: Sequence[Payload]) -> Answers | None:
+        if payloads:
+            await asyncio.sleep(30.0)
+            raise NoAnswer("no answer")
+        return None
+
+    model, near, far, _ = pair()
+    near.script = far.script = never_rows
+    with pytest.raises(NoAnswer):
+        await model.predict(ROWS)
+    assert (near.with_rows, far.with_rows) == (2, 1)
+
+
 @pytest.mark.parametrize("error", [NoAnswer("the connection broke"), WorkerDied("died")])
 @virtual_time
 async def test_rows_that_may_be_the_cause_are_not_passed_on(error: Transient) -> None:

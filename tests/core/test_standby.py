@@ -31,6 +31,18 @@ def test_it_is_looked_at_again_in_time_and_by_one_asker() -> None:
     assert standby.due(16.0) == 0
 
 
+def test_who_waits_at_one_asks_about_the_others_even_if_none_is_well() -> None:
+    standby = of(2)
+    standby.failed(0, 10.0)
+    standby.failed(1, 10.0)
+    assert standby.due(13.0) is None, "all are asked in any case"
+    assert not standby.is_another_well(1)
+    assert standby.due(13.0, waits_at=1) == 0
+    standby.answered(0)
+    assert standby.is_another_well(1)
+    assert not standby.is_another_well(0)
+
+
 def test_illness_counts_for_each_place_alone() -> None:
     standby = of(2)
     told = [standby.failed(0, 1.0, is_away=False) for _ in range(2)]
