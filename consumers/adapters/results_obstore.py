@@ -7,7 +7,9 @@ are repeated here for `PATIENCE`. Owner: the worker.
 """
 
 import asyncio
+import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from enum import Enum
 from functools import lru_cache
@@ -28,7 +30,7 @@ PART_BYTES: Final = 8 << 20
 # As long as Kafka is waited for (`kafka.timeout_ms`): a store that takes nothing ends the worker.
 PATIENCE: Final = timedelta(seconds=120)
 ABORT_S: Final = 5.0
-# S3's word for an upload that was aborted.
+# S3's word for an upload that was aborted, and MinIO's for one that is complete.
 NO_SUCH_UPLOAD: Final = "NoSuchUpload"
 # Each has its own connections, and a template may name buckets by those of the input.
 MAX_STORES: Final = 128
@@ -107,6 +109,7 @@ class ObstoreUpload:
         self._leftovers = leftovers
         self._seen: Uploads = {}
         self._first = bytearray()
+        self._bytes = self._crc = 0
         self._next: bytes | _End | None = None
         self._changed = asyncio.Event()
         self._sending: asyncio.Future[PutResult] | None = None
@@ -120,6 +123,8 @@ class ObstoreUpload:
             if self._leftovers is not None:
                 self._seen = await self._leftovers.seen(self._location)
             self._sending = self._send()
+        self._bytes += len(data)
+        self._crc = zlib.crc32(data, self._crc)
         await self._hand_over(self._sending, data)
 
     async def complete(self) -> Stored:
@@ -131,11 +136,30 @@ class ObstoreUpload:
             else:
                 await self._hand_over(self._sending, _End.COMPLETE)
                 done = await self._sending
+            stored = Stored(done["version"] or done["e_tag"])
         except (BaseError, OSError) as error:
-            raise self._blamed(error) from None
+            found = await self._found() if NO_SUCH_UPLOAD in str(error) else None
+            if found is None:
+                raise self._blamed(error) from None
+            stored = found
         if self._leftovers is not None and self._seen:
             await self._leftovers.remove(self._location, self._seen)
-        return Stored(done["version"] or done["e_tag"])
+        return stored
+
+    async def _found(self) -> Stored | None:
+        """Where the answer to the end of an upload was lost, the next try is told that there is no
+        such upload: then the object is there, with what was written.
+        """
+        with suppress(BaseError, OSError):
+            there = await obstore.get_async(self._store, self._location.key)
+            if there.meta["size"] != self._bytes:
+                return None
+            crc = 0
+            async for chunk in there.stream():
+                crc = zlib.crc32(chunk, crc)
+            if crc == self._crc:
+                return Stored(there.meta["version"] or there.meta["e_tag"])
+        return None
 
     async def abort(self) -> None:
         self._first.clear()

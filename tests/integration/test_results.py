@@ -1,15 +1,20 @@
 """The contract of result objects on MinIO."""
 
+import io
 from collections.abc import AsyncIterator
 from typing import Any
 
+import aiohttp
+import msgspec
 import pytest
+from aiohttp import web
+from yarl import URL
 
 from consumers import config
 from consumers.adapters.results_stores import open_results
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.ports import Location
-from tests.adapters.results_contract import ResultsContract, Shelf
+from tests.adapters.results_contract import CHUNK, LONG, ResultsContract, Shelf
 from tests.integration.test_objects import settings
 from tests.support.services import Services
 
@@ -39,3 +44,52 @@ class TestMinio(ResultsContract):
         with pytest.raises(Fatal, match=r"output\.objects") as caught:
             await upload.complete()
         assert caught.value.exit_code == EXIT_USAGE
+
+
+class LosesTheEnd:
+    """Stands before the store; the answer to the first end of an upload is lost on its way."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self.lost = 0
+
+    async def forward(self, request: web.Request) -> web.Response:
+        is_end = request.method == "POST" and "uploadId" in request.query
+        address = URL(self._target + request.raw_path, encoded=True)
+        body = io.BytesIO(await request.read())
+        async with (
+            aiohttp.ClientSession(auto_decompress=False) as session,
+            session.request(request.method, address, data=body, headers=request.headers) as answer,
+        ):
+            found = await answer.read()
+            headers = {k: v for k, v in answer.headers.items() if k != "Content-Length"}
+        if is_end and not self.lost:
+            self.lost += 1
+            assert request.transport is not None
+            request.transport.abort()
+        return web.Response(status=answer.status, body=found, headers=headers)
+
+
+async def test_a_long_result_is_complete_if_only_the_answer_to_its_end_was_lost(
+    services: Services, s3: Any, bucket: str
+) -> None:
+    middle = LosesTheEnd(services.endpoint_url)
+    app = web.Application(client_max_size=LONG)
+    app.router.add_route("*", "/{path:.*}", middle.forward)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    try:
+        near = msgspec.structs.replace(settings(services), endpoint_url=f"http://{host}:{port}")
+        results = open_results(config.Config(objects=near), f"s3://{bucket}/x.jsonl")
+        upload = results.begin(Location(bucket, "x.jsonl"))
+        for _ in range(LONG // len(CHUNK)):
+            await upload.write(CHUNK)
+        stored = await upload.complete()
+        await results.aclose()
+    finally:
+        await runner.cleanup()
+    there = s3.get_object(Bucket=bucket, Key="x.jsonl")
+    assert (middle.lost, stored.version) == (1, there["ETag"])
+    assert there["Body"].read() == CHUNK * (LONG // len(CHUNK))
