@@ -115,15 +115,20 @@ class ConfluentSource:
         self._reading.add_done_callback(self._arrived)
 
     def _arrived(self, reading: "asyncio.Future[list[Any]]") -> None:
-        """At once, so that a seek that the thread comes to next finds what it makes void."""
+        """At once, so that a seek that the thread comes to next finds what it makes void: records,
+        and ends of partitions, which would otherwise be taken for those after the seek.
+        """
         self._reading = None
         if not reading.cancelled():
             if (failure := reading.exception()) is not None:
                 self._failure = self._failure or failure
             else:
                 for message in reading.result():
-                    if message.error() is None:
+                    error = message.error()
+                    if error is None:
                         self._inbox.put(_record(message))
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        self._inbox.ends(message.partition(), message.offset())
                     else:
                         self._notices.append(message)
         self._wake()
@@ -143,13 +148,11 @@ class ConfluentSource:
         return [] if first is None else [first, *consumer.consume(MAX_RECORDS - 1, 0)]
 
     async def _take_notice(self) -> None:
-        """Of what comes among the records and is none."""
+        """Of errors that come among the records."""
         while self._notices:
             message = self._notices.popleft()
             error, where, offset = message.error(), message.partition(), message.offset()
-            if error.code() == KafkaError._PARTITION_EOF:
-                self._inbox.ends(where, offset)
-            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            if error.code() == KafkaError._AUTO_OFFSET_RESET:
                 # One that was read from elsewhere since is not gone.
                 if where in self._ours and self._inbox.read_up_to()[where] == offset:
                     await self._places.find(where, offset, self._rebalance)

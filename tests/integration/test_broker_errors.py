@@ -7,7 +7,8 @@ answered and committed. Where exactly once is promised, readers of committed rec
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import pytest
@@ -18,7 +19,7 @@ from consumers.clock import SystemClock
 from consumers.ports import Outgoing
 from consumers.process.stopping import stopped_after
 from tests.integration.conftest import MakeTopics
-from tests.support.broker_stage import CLIENTS, Client, ending, stage
+from tests.support.broker_stage import CLIENTS, Client, Stage, ending, stage
 from tests.support.kafka_proxy import (
     CUT,
     LOSE,
@@ -191,6 +192,8 @@ ENDS: list[tuple[str, Api, Act, int]] = [
 
 # A step of 23 refusals, each with a client's pause, on a machine that has much else to do.
 BUSY_S = 60.0
+# Longer than a rebalance.
+NUDGE_S = 10.0
 # librdkafka tries these again, and three refusals pass over.
 TRIED_AGAIN = {
     (Api.JOIN_GROUP, GROUP_FULL),
@@ -215,6 +218,21 @@ async def test_what_passes_over_costs_no_row(
             tasks.create_task(costs_no_row(services, topics, guarantee, steps, client))
 
 
+@asynccontextmanager
+async def nudged(world: Stage, step: Step) -> AsyncIterator[None]:
+    """A member that is joining already does not hear that it should: it is told again."""
+
+    async def nudge() -> None:
+        while step.acts.get(Api.HEARTBEAT) == (refuse(REBALANCING),) and len(step.acts) > 1:
+            await asyncio.sleep(NUDGE_S)
+            world.proxy.plan(Api.HEARTBEAT, refuse(REBALANCING))
+
+    async with asyncio.TaskGroup() as tasks:
+        nudging = tasks.create_task(nudge())
+        yield
+        nudging.cancel()
+
+
 async def costs_no_row(
     services: Services, topics: Topics, guarantee: str, steps: Sequence[Step], client: Client
 ) -> None:
@@ -223,7 +241,8 @@ async def costs_no_row(
         for number, step in enumerate(steps, start=1):
             for api, acts in step.acts.items():
                 world.proxy.plan(api, *acts)
-            await world.answer_one(number, step, within_s=BUSY_S)
+            async with nudged(world, step):
+                await world.answer_one(number, step, within_s=BUSY_S)
         records = (await world.broker.records(topics.output))[0]
     found = Counter(record.document["source"]["offset"] for record in records)
     assert sorted(found) == list(range(len(steps) + 1))
