@@ -162,10 +162,10 @@ class Pipeline:
                 if self._takeover is not None
                 else self.wiring.publish.lane_forever(self._begin(partition, start))
             )
-            self._publish(partition, work)
+            self._start(partition, work)
         log.info("assigned partitions %s", _with_generations(ours, first))
 
-    def _publish(self, partition: int, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, partition: int, work: Coroutine[Any, Any, None]) -> None:
         try:
             self._publishing[partition] = self._tasks.create_task(work)
         except RuntimeError:

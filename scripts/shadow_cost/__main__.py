@@ -52,22 +52,17 @@ def parse() -> argparse.Namespace:
 @asynccontextmanager
 async def slow_server(delay_s: float, folder: Path) -> AsyncIterator[str]:
     """Its URL. Computing with more threads than one would take the other services' processors."""
-    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
-    log = folder / "server.log"
-    with log.open("ab") as stderr:
-        server = await children.start(
-            "the slow server",
-            "shadow_cost.server",
-            str(delay_s),
-            environ=environ,
-            stderr=stderr,
-        )
-    try:
+    environ, log = {**os.environ, "OMP_NUM_THREADS": "1"}, folder / "server.log"
+    async with children.running(
+        "the slow server",
+        "shadow_cost.server",
+        log,
+        arguments=[str(delay_s)],
+        environ=environ,
+    ) as server:
         yield await children.address(server, log)
         server.ask_to_end()
         say(f"the shadow was asked for {int(await server.line()):,} rows")
-    finally:
-        await server.kill()
 
 
 def say(text: str) -> None:

@@ -66,3 +66,32 @@ async def test_what_a_client_commits_either_client_goes_on_from(
         finally:
             await source.stop()
     assert await broker.positions(topics.input, topics.input) == wanted
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_an_end_that_was_read_before_a_rewind_passes_over_no_record_after_it(
+    services: Services, make_topics: MakeTopics, broker: Broker, client: Client
+) -> None:
+    """As a takeover rewinds a partition while a read is under way."""
+    topics = await make_topics(1)
+    await broker.publish(topics.input, [Message({"n": number}) for number in range(3)])
+    await broker.move(topics.input, topics.input, {0: 3})
+    kafka = config.Kafka(
+        bootstrap_servers=services.bootstrap_servers,
+        input_topic=topics.input,
+        group=topics.input,
+        client=client,
+    )
+    assigned_to, source = Assigned(), open_source(kafka, drain_ms=2_000)
+    try:
+        await source.start(assigned_to)
+        while not assigned_to.starts:
+            await source.poll([0], 500)
+        await source.commit({0: Commit(0)})
+        assert await source.rewind([0]) == {0: Commit(0)}
+        found = 0
+        while found < 3:
+            found += len(await source.poll([0], 1))
+            assert source.reached().get(0, 0) <= found
+    finally:
+        await source.stop()

@@ -101,13 +101,14 @@ async def test_a_sick_server_is_waited_for_and_no_row_is_blamed() -> None:
     assert len(world.model.calls) < 2_000
 
 
+async def no_such_model(payloads: Sequence[Payload]) -> Answers | None:
+    raise Fatal("no model of that name")
+
+
 @virtual_time
 async def test_a_fatal_answer_ends_the_worker() -> None:
     world = World()
     world.announce("a.csv", csv(1))
-
-    async def no_such_model(payloads: Sequence[Payload]) -> Answers | None:
-        raise Fatal("no model of that name")
 
     world.model.script = no_such_model
     with pytest.raises(BaseExceptionGroup) as caught:
@@ -122,9 +123,6 @@ async def test_a_worker_that_fails_begins_no_partition_any_more() -> None:
     """The group may hand one over while the tasks of a failed worker end."""
     world = World()
     world.announce("a.csv", csv(1))
-
-    async def no_such_model(payloads: Sequence[Payload]) -> Answers | None:
-        raise Fatal("no model of that name")
 
     world.model.script = no_such_model
     pipeline = world.pipeline()
