@@ -10,7 +10,7 @@ tasks.
 import ssl
 from collections.abc import AsyncIterator
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import quote, urlsplit
 
 from consumers import config
@@ -32,48 +32,12 @@ from consumers.adapters.objects_transfer import SLOW_SILENCES
 from consumers.adapters.s3_signature import Credentials, Signer
 from consumers.core.places import DEFAULT
 from consumers.errors import LockedOut
-from consumers.ports import Body, Listed, Location, Objects, Part
+from consumers.ports import Body, Listed, Location, Objects, Part, WholeBody
 
 # Where every bucket has a host of its own; bucket names come from messages.
 MAX_SITES: Final = 128
 
 _FIELDS: Final = wanting("content-encoding", "etag", "x-amz-version-id")
-
-
-class Whole(NamedTuple):
-    """A whole object."""
-
-    data: bytes
-    etag: str | None
-    version_id: str | None
-
-
-class WholeBody:
-    """An object that is here already: one chunk, or none if it is empty."""
-
-    __slots__ = ("_whole",)
-
-    def __init__(self, whole: Whole) -> None:
-        self._whole = whole
-
-    @property
-    def size(self) -> int:
-        return len(self._whole.data)
-
-    @property
-    def etag(self) -> str | None:
-        return self._whole.etag
-
-    @property
-    def version_id(self) -> str | None:
-        return self._whole.version_id
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        if self._whole.data:
-            yield self._whole.data
-
-    async def aclose(self) -> None:
-        return
 
 
 class DirectObjects:
@@ -106,7 +70,7 @@ class DirectObjects:
             check_bucket(location)
             whole = await self._get(location)
             if whole is not None:
-                return WholeBody(whole)
+                return whole
         try:
             return await self._behind.open(location)
         except LockedOut:
@@ -124,7 +88,7 @@ class DirectObjects:
             site.close()
         await self._behind.aclose()
 
-    async def _get(self, location: Location) -> Whole | None:
+    async def _get(self, location: Location) -> WholeBody | None:
         keys = self._keys.at_hand or await self._keys.ask()
         if keys is None:
             return None
@@ -191,11 +155,13 @@ class _Site:
         self._host.close()
 
 
-def _whole(answer: Answer) -> Whole | None:
+def _whole(answer: Answer) -> WholeBody | None:
     """The object, if the answer is nothing else and no field contradicts another."""
     fields = answer.fields
     etag, version_id = fields.get(b"etag", b""), fields.get(b"x-amz-version-id", b"")
     is_plain = b"content-length" in fields and b"content-encoding" not in fields
     if answer.status != OK or not is_plain or b"\n" in etag + version_id:
         return None
-    return Whole(answer.body, pin_of(etag.decode("latin-1")), pin_of(version_id.decode("latin-1")))
+    return WholeBody(
+        answer.body, pin_of(etag.decode("latin-1")), pin_of(version_id.decode("latin-1"))
+    )

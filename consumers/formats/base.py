@@ -62,6 +62,10 @@ class Decoder(Protocol):
         """
         ...
 
+    def whole(self, data: bytes) -> list[Run]:
+        """Take all bytes of a small object in the place of `feed`; `close` follows as ever."""
+        ...
+
     def close(self) -> list[Run]:
         """No more bytes: return what is left; called again until that is nothing. Raises `Poison`
         if the data stops too early.

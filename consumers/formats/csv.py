@@ -75,14 +75,23 @@ class CsvParser:
         )
 
     def feed(self, data: bytes) -> Iterator[Run]:
-        dialect = self._dialect
-        if dialect is None:
-            options = self._options
-            dialect = dialect_of(options.delimiter, options.decimal, options.comment, data)
-            self._dialect = dialect
+        dialect = self._settle_dialect(data)
         if dialect is not COMMON:
             data = dialect.read(data)
         return self._read(self._splitter.feed(data), dialect)
+
+    def whole(self, data: bytes) -> Iterator[Run]:
+        dialect = self._settle_dialect(data)
+        # Of another dialect the end may still bring bytes.
+        if dialect is not COMMON:
+            return self.feed(data)
+        return self._read(self._splitter.whole(data), dialect)
+
+    def _settle_dialect(self, data: bytes) -> Dialect:
+        if self._dialect is None:
+            options = self._options
+            self._dialect = dialect_of(options.delimiter, options.decimal, options.comment, data)
+        return self._dialect
 
     def close(self) -> Iterator[Run]:
         dialect = self._dialect

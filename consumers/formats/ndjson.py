@@ -26,6 +26,9 @@ class NdjsonParser:
     def feed(self, data: bytes) -> Iterator[Run]:
         return self._read(self._splitter.feed(data))
 
+    def whole(self, data: bytes) -> Iterator[Run]:
+        return self._read(self._splitter.whole(data))
+
     def close(self) -> Iterator[Run]:
         return self._read(self._splitter.close())
 

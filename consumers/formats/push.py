@@ -7,7 +7,7 @@ second `close`.
 Owner: the stage that expands objects, one decoder per object.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Protocol
 
@@ -43,6 +43,14 @@ class Parser(Protocol):
         ...
 
 
+def feed_whole(parser: Parser, data: bytes) -> Iterator[Run]:
+    """Feed all bytes that there are. A parser of text that has a `whole` of its own reads the last
+    row with the others, though nothing ends it.
+    """
+    feed: Callable[[bytes], Iterator[Run]] = getattr(parser, "whole", parser.feed)
+    return feed(data)
+
+
 class PushDecoder:
     """The `Decoder` around a chain of parsers; applies `on_bad_row`."""
 
@@ -70,6 +78,15 @@ class PushDecoder:
         if self._failure is None and (data or self._runs is None):
             self._then(self._parser.feed(data))
         return self._piece()
+
+    def whole(self, data: bytes) -> list[Run]:
+        self._closed = True
+        self._then(self._whole(data))
+        return self._piece()
+
+    def _whole(self, data: bytes) -> Iterator[Run]:
+        yield from feed_whole(self._parser, data)
+        yield from self._parser.close()
 
     def close(self) -> list[Run]:
         if self._failure is None and not self._closed:

@@ -82,6 +82,12 @@ class RowSplitter:
         held += data[end:]
         return _without_blanks(text, self._blanks)
 
+    def whole(self, data: bytes) -> Iterable[RawRows | None]:
+        """`feed` all there is: so the last row is complete, too."""
+        if not data or len(data) > self._limit_bytes or (self._quotes and _QUOTE in data):
+            return self.feed(data)
+        return _without_blanks(data if data.endswith(b"\n") else data + b"\n", self._blanks)
+
     def close(self) -> Iterable[RawRows | None]:
         """The last row, if its newline is missing; also one whose quote was never closed."""
         return self._last() if self._held else ()

@@ -14,7 +14,7 @@ from consumers.formats.codecs import CODECS, LONGEST_MAGIC_BYTES
 from consumers.formats.compression import GZIP_MAGIC
 from consumers.formats.format import WantsRanges
 from consumers.formats.magic import CERTAIN, NO_TEXT, named_by_magic, no_such
-from consumers.formats.push import Parser
+from consumers.formats.push import Parser, feed_whole
 
 _ARRAY_OF_SCALARS = re.compile(rb"\[[ \t]*+[^\[\]{\r\n \t]")
 _BOM = b"\xef\xbb\xbf"
@@ -78,6 +78,12 @@ class SniffingParser:
             data = self._settle(data)
         assert self._parser is not None
         yield from self._parser.feed(data)
+
+    def whole(self, data: bytes) -> Iterator[Run]:
+        if data:
+            data = self._settle(data)
+            assert self._parser is not None
+            yield from feed_whole(self._parser, data)
 
     def close(self) -> Iterator[Run]:
         if self._parser is None:

@@ -8,7 +8,7 @@ port, besides cancellation.
 from consumers.ports.adapters import Adapters, Guest, Transactions
 from consumers.ports.clock import Clock
 from consumers.ports.model import Answers, Model
-from consumers.ports.objects import Body, Listed, Location, Objects, Part
+from consumers.ports.objects import Body, Listed, Location, Objects, Part, WholeBody
 from consumers.ports.results import Results, Stored, Upload
 from consumers.ports.sink import Outgoing, Outlet, Outlets, Sink
 from consumers.ports.source import Commit, Neighbours, Positions, Rebalance, Record, Source, Where
@@ -39,4 +39,5 @@ __all__ = [
     "Transactions",
     "Upload",
     "Where",
+    "WholeBody",
 ]

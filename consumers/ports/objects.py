@@ -4,7 +4,7 @@ Rule: what is read is pinned; only bytes of the version that was opened count. O
 """
 
 from collections.abc import AsyncIterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 from consumers.core.places import DEFAULT
 
@@ -40,6 +40,34 @@ class Body(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+
+class WholeBody:
+    """A body that is here already, in one chunk, or none if it is empty."""
+
+    __slots__ = ("_given", "data", "etag", "version_id")
+
+    def __init__(self, data: bytes, etag: str | None, version_id: str | None) -> None:
+        self.data = data
+        self.etag = etag
+        self.version_id = version_id
+        self._given = not data
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._given:
+            raise StopAsyncIteration
+        self._given = True
+        return self.data
+
+    async def aclose(self) -> None:
+        return
 
 
 class Part(NamedTuple):

@@ -16,7 +16,7 @@ from consumers.dedupe import Dedupe
 from consumers.errors import LockedOut, Poison, Transient, Unreachable
 from consumers.formats.format import Format, WantsRanges
 from consumers.formats.ranged import TAIL_BYTES
-from consumers.ports import Body, Clock, Location, Objects, Part
+from consumers.ports import Body, Clock, Location, Objects, Part, WholeBody
 from consumers.readers import Readers
 from consumers.services.outage import Outage
 from consumers.stages.expand import Expand, Reading, Room
@@ -82,16 +82,27 @@ class ObjectReader:
         if ticket.inline is not None:
             ticket.times.fetched_s = self._clock.now()
             ticket.resumes(from_first_row=self._from_first_row)
-            await reading.feed(ticket.inline.body(), room)
-            await reading.close()
+            await reading.whole(ticket.inline.body(), room)
             return
         body = await self._objects.open(self._location(ticket))
         tries.is_open = True
         self._outages[ticket.store].answered()
+        if isinstance(body, WholeBody):
+            await self._read_whole(ticket, reading, body, room)
+            return
         try:
             await self._read_body(ticket, reading, body, room)
         finally:
             await body.aclose()
+
+    async def _read_whole(
+        self, ticket: Ticket, reading: Reading, body: WholeBody, room: Room
+    ) -> None:
+        if self._begin_version(ticket, body):
+            await room()
+            ticket.read_bytes += body.size
+            await reading.whole(body.data, room)
+            self._telemetry.object_read(body.size)
 
     def _location(self, ticket: Ticket) -> Location:
         """The version that an earlier try began with, else the one the reference names. Without

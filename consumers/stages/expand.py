@@ -161,13 +161,27 @@ class Reading:
                 await room()
                 in_thread = self._decoder.expands and (self._is_slow or len(step) > OFFLOAD_BYTES)
                 await self._feed(step, in_thread=in_thread)
-                while self._decoder.pending and self._rows.alive:
-                    await asyncio.sleep(0)
-                    await room()
-                    await self._feed(b"", in_thread=in_thread)
+                await self._rest(room, in_thread=in_thread)
                 start += len(step)
                 if start < len(data):
                     await asyncio.sleep(0)
+
+    async def whole(self, data: bytes, room: Room) -> None:
+        """All of an object, in the place of `feed` and `close`: of a small one in a single step."""
+        if self._is_slow or len(data) > OFFLOAD_BYTES:
+            await self.feed(data, room)
+        else:
+            with _in_this_stage:
+                self._rows.emit(self._decoder.whole(data))
+                await self._rest(room, in_thread=False)
+        await self.close()
+
+    async def _rest(self, room: Room, *, in_thread: bool) -> None:
+        """What the last step had too much of."""
+        while self._decoder.pending and self._rows.alive:
+            await asyncio.sleep(0)
+            await room()
+            await self._feed(b"", in_thread=in_thread)
 
     async def _feed(self, step: bytes, *, in_thread: bool) -> None:
         if in_thread:

@@ -60,15 +60,18 @@ def decode_until_failure(
     format: str | None = None,
     compression: str | None = None,
 ) -> tuple[list[Run], Poison | None]:
-    """The runs that came before the failure, and the failure."""
+    """The runs that came before the failure, and the failure. Without a cut it is read as a small
+    object is that came whole.
+    """
     runs: list[Run] = []
     edges = [0, *sorted(cuts), len(data)]
     try:
         decoder = open_decoder(
             options or RowOptions(), key=key, format=format, compression=compression
         )
+        take = decoder.feed if len(edges) > 2 else decoder.whole
         for start, stop in pairwise(edges):
-            runs += decoder.feed(data[start:stop])
+            runs += take(data[start:stop])
             while decoder.pending:
                 runs += decoder.feed(b"")
         while last := decoder.close():
