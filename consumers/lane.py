@@ -243,7 +243,8 @@ class Lane:
     def fetched(self, ticket: Ticket) -> None:
         self.jobs[ticket.model].fetched(ticket)
         self._offer()
-        self.wake()
+        if ticket.has_answers:
+            self.wake()
 
     def wake(self) -> None:
         self._changed.set()

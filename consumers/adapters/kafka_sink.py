@@ -16,6 +16,7 @@ from aiokafka import errors as kafka_errors
 from consumers import config
 from consumers.adapters.kafka_batches import BATCH_BYTES, batches
 from consumers.adapters.kafka_client import CLOSE_S, close, connection, start, translated, within
+from consumers.adapters.kafka_messages import lean
 from consumers.adapters.kafka_metadata import count_partitions, max_batch_bytes
 from consumers.adapters.kafka_producers import give_up
 from consumers.errors import Fatal, Transient
@@ -40,12 +41,14 @@ class KafkaSink:
         self._starting = asyncio.Lock()
 
     def _make(self) -> AIOKafkaProducer:
-        return AIOKafkaProducer(
+        producer = AIOKafkaProducer(
             **connection(self._settings),
             enable_idempotence=True,
             max_batch_size=BATCH_BYTES,
             compression_type=self._compression,
         )
+        lean(producer.client)
+        return producer
 
     async def start(self) -> None:
         await start(self._producer, self._settings, "the start of the producer")

@@ -32,6 +32,7 @@ from consumers.adapters.kafka_client import (
 from consumers.adapters.kafka_fetching import WHOLE_MS, ask_patiently
 from consumers.adapters.kafka_gone import Gone, for_ourselves
 from consumers.adapters.kafka_listener import Listener
+from consumers.adapters.kafka_messages import lean
 from consumers.adapters.kafka_numbers import Numbers
 from consumers.adapters.kafka_places import Places, check_joined
 from consumers.adapters.kafka_positions import positions
@@ -93,6 +94,7 @@ class KafkaSource:
             partition_assignment_strategy=_assignors(settings),
             client_rack=settings.client_rack,
         )
+        lean(self._consumer._client)
         self._places = Places(self, self._timeout_s)
         self._failure: BaseException | None = None
         self._rebalance: Rebalance | None = None

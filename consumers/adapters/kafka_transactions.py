@@ -19,6 +19,7 @@ from aiokafka.structs import OffsetAndMetadata
 from consumers import config
 from consumers.adapters.kafka_batches import BATCH_BYTES, batches
 from consumers.adapters.kafka_client import connection, reason, translated
+from consumers.adapters.kafka_messages import lean
 from consumers.adapters.kafka_producers import give_up, seen
 from consumers.errors import Fenced, Transient, Unreachable
 from consumers.ports import Clock, Commit, Outgoing, Where
@@ -79,6 +80,7 @@ class KafkaOutlets:
             max_batch_size=BATCH_BYTES,
             compression_type=None if self._compression == "none" else self._compression,
         )
+        lean(producer.client)
         source = TopicPartition(*where)
         outlet = KafkaOutlet(producer, group, source, self._clock, self._batch_bytes)
         try:

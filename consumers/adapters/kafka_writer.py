@@ -15,6 +15,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from consumers import config
 from consumers.adapters.kafka_batches import BATCH_BYTES
 from consumers.adapters.kafka_client import CLOSE_S, close, connection, start, within
+from consumers.adapters.kafka_messages import lean
 from consumers.adapters.kafka_metadata import count_partitions, max_batch_bytes
 from consumers.adapters.kafka_partitioner import hashed
 from consumers.adapters.kafka_producers import give_up
@@ -59,6 +60,7 @@ class KafkaWriter:
         self._producer = AIOKafkaProducer(
             **connection(settings), enable_idempotence=True, max_batch_size=BATCH_BYTES
         )
+        lean(self._producer.client)
 
     async def start(self, topics: Iterable[str]) -> None:
         await start(self._producer, self._settings, "the start of the producer")

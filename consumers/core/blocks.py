@@ -313,6 +313,12 @@ class Ticket:
         else:
             self.tail.next = self.tail = block
 
+    @property
+    def has_answers(self) -> bool:
+        """Could something of it leave, were it its turn?"""
+        head = self.head
+        return self.closed if head is None else head.is_answered
+
     def forget(self) -> None:
         """All is delivered: let go of the chain, which holds the ticket in turn."""
         self.head = self.tail = None

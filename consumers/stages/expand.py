@@ -236,7 +236,7 @@ class _Rows:
                         self._add_good(run, run.payload, start, first, stop)
                 ticket.next_row = self._row
         self._end_bad()
-        if runs:
+        if ticket.has_answers:
             ticket.owner.wake()
 
     def _add_good(self, run: Run, payload: Payload, start: int, first: int, stop: int) -> None:
