@@ -19,6 +19,7 @@ from consumers.adapters.kafka_client import CLOSE_S, close, connection, start, t
 from consumers.adapters.kafka_messages import lean
 from consumers.adapters.kafka_metadata import count_partitions, max_batch_bytes
 from consumers.adapters.kafka_producers import give_up
+from consumers.adapters.kafka_sending import send_by_ours
 from consumers.errors import Fatal, Transient
 from consumers.ports import Clock, Outgoing
 
@@ -48,6 +49,7 @@ class KafkaSink:
             compression_type=self._compression,
         )
         lean(producer.client)
+        send_by_ours(producer)
         return producer
 
     async def start(self) -> None:

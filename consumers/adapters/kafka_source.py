@@ -29,7 +29,7 @@ from consumers.adapters.kafka_client import (
     start,
     translated,
 )
-from consumers.adapters.kafka_fetching import WHOLE_MS, ask_patiently
+from consumers.adapters.kafka_fetching import WHOLE_MS, ask_by_ours, ask_patiently
 from consumers.adapters.kafka_gone import Gone, for_ourselves
 from consumers.adapters.kafka_listener import Listener
 from consumers.adapters.kafka_messages import lean
@@ -106,7 +106,8 @@ class KafkaSource:
     async def start(self, rebalance: Rebalance) -> None:
         await start(self._consumer, self._settings, "the start of the consumer")
         if self._settings.fetch_wait_ms is None:
-            ask_patiently(self._consumer)
+            ask_patiently(self._consumer._fetcher)
+        await ask_by_ours(self._consumer, self.keep_failure)
         self._rebalance = rebalance
         self.now_joining()
         listener = Listener(self, self._numbers, self._places, rebalance)
