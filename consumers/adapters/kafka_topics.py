@@ -14,7 +14,7 @@ from consumers import config
 from consumers.adapters.kafka_client import connection, opened, within
 from consumers.errors import Fatal
 
-CONTROLLER_LOOK_S = 0.1
+LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,8 @@ class TopicShape:
 async def create_topics(
     kafka: config.Kafka, topics: Sequence[str], shape: TopicShape
 ) -> list[tuple[str, str]]:
-    """Create what is missing; (topic, "created" or "was there") for each, in the given order.
+    """Create what is missing; (topic, "created" or "was there") for each, in the given order. A
+    worker that starts after it finds them.
 
     Raises `Fatal` with Kafka's reason where it refuses, `Unreachable` after `kafka.timeout_ms`.
     """
@@ -37,7 +38,9 @@ async def create_topics(
     what = "the creation of topics"
     async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
         await controller_known(admin)
-        return [(topic, await _create(admin, topic, shape)) for topic in topics]
+        made = [(topic, await _create(admin, topic, shape)) for topic in topics]
+        await topics_known(admin, topics)
+        return made
 
 
 async def delete_topics(kafka: config.Kafka, topics: Sequence[str]) -> None:
@@ -55,8 +58,18 @@ async def controller_known(admin: AIOKafkaAdminClient) -> None:
     """
     client = admin._client
     while client.cluster.controller is None:
-        await asyncio.sleep(CONTROLLER_LOOK_S)
+        await asyncio.sleep(LOOK_S)
         await client.force_metadata_update()
+
+
+async def topics_known(admin: AIOKafkaAdminClient, topics: Sequence[str]) -> None:
+    """The controller has them before the brokers do: one that was busy says a second later yet that
+    there is no such topic.
+    """
+    described = await admin.describe_topics(list(topics))
+    while any(each["error_code"] for each in described):
+        await asyncio.sleep(LOOK_S)
+        described = await admin.describe_topics(list(topics))
 
 
 async def partition_counts(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, int]:

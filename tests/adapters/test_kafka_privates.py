@@ -19,11 +19,12 @@ from aiokafka.errors import (
 )
 
 from consumers.adapters.kafka_producers import give_up, seen
-from consumers.adapters.kafka_topics import controller_known
+from consumers.adapters.kafka_topics import controller_known, topics_known
 from consumers.adapters.kafka_transactions import KafkaOutlet
 from consumers.clock import SystemClock
 from consumers.errors import Fatal, Fenced, PenstockError, Transient
 from consumers.ports import Commit, Outgoing
+from consumers.testing.virtual_time import virtual_time
 
 SOURCE = TopicPartition("refs", 0)
 OUT = TopicPartition("predictions", 0)
@@ -131,3 +132,22 @@ async def test_topics_are_made_once_the_broker_names_a_controller() -> None:
     admin._client = cluster = LateCluster()
     await controller_known(admin)
     assert cluster.controller is not None
+
+
+class LateBroker:
+    """Knows a topic from the third question on."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def describe_topics(self, topics: list[str]) -> list[dict[str, Any]]:
+        self.asked += 1
+        code = 3 if self.asked < 3 else 0
+        return [{"topic": topic, "error_code": code} for topic in topics]
+
+
+@virtual_time
+async def test_topics_are_there_when_the_broker_knows_them() -> None:
+    broker = LateBroker()
+    await topics_known(broker, ["refs"])
+    assert broker.asked == 3

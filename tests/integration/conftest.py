@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from consumers.adapters.kafka_topics import controller_known
+from consumers.adapters.kafka_topics import controller_known, topics_known
 from realstack import s3 as s3_store
 from tests.support.job import Job
 from tests.support.loads import Load
@@ -94,6 +94,7 @@ async def make_topics(services: Services) -> AsyncIterator[MakeTopics]:
         )
         assert all(code == 0 for _, code, *_ in answer.topic_errors), answer
         made.extend(topics)
+        await topics_known(admin, topics)
         return topics
 
     try:
