@@ -18,12 +18,17 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer
 from aiokafka import errors as kafka_errors
 
+from consumers.adapters.kafka_producers import seen
 from consumers.errors import Fatal
 
 # aiokafka's own figure (`fetch_max_wait_ms`), and librdkafka's.
 WHOLE_MS = 500
 # What a partition that was left out waits at most.
 PART_MS = 20
+# Without a pause a broker that refuses would be asked 1,500 times a second.
+REFUSED_S = 0.02
+# Where no leader is known: an election takes about as long.
+STALE_S = 0.05
 
 
 def ask_patiently(fetcher: Any) -> None:
@@ -68,7 +73,9 @@ class Asking:
                     await self._ask(assignment)
                 await self._forget()
         except Exception as error:
-            self._failed(Fatal(f"Kafka's client failed while it read the input topic: {error!r}"))
+            failure = Fatal(f"Kafka's client failed while it read the input topic: {error!r}")
+            failure.__cause__ = error
+            self._failed(failure)
         finally:
             if self._timer is not None:
                 self._timer.cancel()
@@ -89,7 +96,7 @@ class Asking:
         changed = fetcher._wait_consume_future = self._loop.create_future()
         asked, unknown, rest_s, is_stale, resumes = fetcher._get_actions_per_node(assignment)
         for node, request in asked:
-            self._start(node, fetcher._proc_fetch_request(assignment, node, request))
+            self._start(node, self._fetch(assignment, node, request))
         for node, places in unknown.items():
             self._start(node, fetcher._update_fetch_positions(assignment, node, places))
         for resume in resumes:
@@ -97,10 +104,22 @@ class Asking:
                 self._resumes.add(resume)
                 resume.add_done_callback(self._resumed)
         if is_stale:
-            fetcher._client.force_metadata_update().add_done_callback(self._wake)
+            fetcher._client.force_metadata_update().add_done_callback(seen)
+            rest_s = min(rest_s, STALE_S)
         self._look_within(rest_s)
         await changed
         self._tell()
+
+    async def _fetch(self, assignment: Any, node: int, request: Any) -> bool:
+        """Did it bring records? A broker that has none keeps the question; one that answers sooner
+        refused it, and would again.
+        """
+        began_s = self._loop.time()
+        brought: bool = await self._fetcher._proc_fetch_request(assignment, node, request)
+        is_early = self._loop.time() - began_s < request._max_wait_ms / 2000
+        if is_early and not brought and assignment.active:
+            await asyncio.sleep(REFUSED_S)
+        return brought
 
     def _start(self, node: int, work: Coroutine[Any, Any, bool]) -> None:
         self._fetcher._in_flight.add(node)
@@ -132,6 +151,7 @@ class Asking:
             await asyncio.wait(tasks)
         tasks.clear()
         self._fetcher._records.clear()
+        self._resumes.clear()
 
     def _look_within(self, rest_s: float) -> None:
         """One timer, set again when it rang, unless something is due before."""

@@ -12,6 +12,8 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka import errors as kafka_errors
 
+# An election takes about as long; without a pause the broker would be asked 500 times a second.
+STALE_S = 0.05
 # What has ended the producer for good; its tasks tell by these.
 _ENDED = (
     kafka_errors.ProducerFenced,
@@ -46,7 +48,7 @@ class Sending:
         except _ENDED:
             raise
         except Exception as error:
-            raise kafka_errors.KafkaError("Unexpected error during batch delivery") from error
+            raise kafka_errors.KafkaError(f"the delivery of batches broke: {error!r}") from error
 
     def _send(self) -> None:
         """One request a broker at a time, and of a partition one batch."""
@@ -61,7 +63,7 @@ class Sending:
             self._tasks.add(task)
             task.add_done_callback(self._wake)
         if is_stale:
-            sender.client.force_metadata_update().add_done_callback(self._wake)
+            sender.client.force_metadata_update().add_done_callback(self._look_again)
 
     def _check(self) -> None:
         done = [task for task in self._tasks if task.done()]
@@ -69,5 +71,9 @@ class Sending:
         for task in done:
             task.result()
 
-    def _wake(self, _: object) -> None:
+    def _look_again(self, _: object) -> None:
+        """A partition without a leader: one may have been elected meanwhile."""
+        asyncio.get_running_loop().call_later(STALE_S, self._wake)
+
+    def _wake(self, _: object = None) -> None:
         self._accumulator._wakeup(self._accumulator.waiter())

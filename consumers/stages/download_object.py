@@ -99,10 +99,10 @@ class ObjectReader:
         self, ticket: Ticket, reading: Reading, body: WholeBody, room: Room
     ) -> None:
         if self._begin_version(ticket, body):
-            await room()
             ticket.read_bytes += body.size
             await reading.whole(body.data, room)
-            self._telemetry.object_read(body.size)
+            if ticket.owner.alive:
+                self._telemetry.object_read(body.size)
 
     def _location(self, ticket: Ticket) -> Location:
         """The version that an earlier try began with, else the one the reference names. Without

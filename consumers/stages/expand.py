@@ -172,9 +172,12 @@ class Reading:
             await self.feed(data, room)
         else:
             with _in_this_stage:
+                await room()
                 self._rows.emit(self._decoder.whole(data))
                 await self._rest(room, in_thread=False)
-        await self.close()
+        # Of a lane that is over nobody wants the rest, and to decode it may take seconds.
+        if self._rows.alive:
+            await self.close()
 
     async def _rest(self, room: Room, *, in_thread: bool) -> None:
         """What the last step had too much of."""
