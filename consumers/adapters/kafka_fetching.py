@@ -112,13 +112,14 @@ class Asking:
 
     async def _fetch(self, assignment: Any, node: int, request: Any) -> bool:
         """Did it bring records? A broker that has none keeps the question; one that answers sooner
-        refused it, and would again.
+        refused it, and would again. aiokafka waits for what it has cancelled, so that ends well.
         """
-        began_s = self._loop.time()
-        brought: bool = await self._fetcher._proc_fetch_request(assignment, node, request)
-        is_early = self._loop.time() - began_s < request._max_wait_ms / 2000
-        if is_early and not brought and assignment.active:
-            await asyncio.sleep(REFUSED_S)
+        began_s, brought = self._loop.time(), False
+        with suppress(asyncio.CancelledError):
+            brought = await self._fetcher._proc_fetch_request(assignment, node, request)
+            is_early = self._loop.time() - began_s < request._max_wait_ms / 2000
+            if is_early and not brought and assignment.active:
+                await asyncio.sleep(REFUSED_S)
         return brought
 
     def _start(self, node: int, work: Coroutine[Any, Any, bool]) -> None:

@@ -11,9 +11,17 @@ from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.producer.message_accumulator import BatchBuilder
 
-from consumers.adapters.kafka_fetching import PART_MS, WHOLE_MS, ask_by_ours, ask_patiently
+from consumers.adapters.kafka_fetching import (
+    PART_MS,
+    REFUSED_S,
+    STALE_S,
+    WHOLE_MS,
+    ask_by_ours,
+    ask_patiently,
+)
 from consumers.adapters.kafka_messages import FetchAnswer
 from consumers.errors import Fatal
+from consumers.testing.virtual_time import virtual_time
 
 FIRST, SECOND = (TopicPartition("refs", number) for number in range(2))
 
@@ -79,7 +87,18 @@ class Broker(OneBroker):
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self.cluster = SimpleNamespace(
+            leader_for_partition=lambda where: 0, broker_metadata=lambda node: 0
+        )
+        self.updates = 0
         self.asked: asyncio.Queue[tuple[dict[int, int], asyncio.Future[Any]]] = asyncio.Queue()
+
+    def force_metadata_update(self) -> asyncio.Future[bool]:
+        """It knows nothing new, at once."""
+        self.updates += 1
+        updated = asyncio.get_running_loop().create_future()
+        updated.set_result(True)
+        return updated
 
     async def send(self, node: int, request: Any) -> Any:
         offsets = {number: offset for _, parts in request.topics for number, offset, _ in parts}
@@ -160,3 +179,26 @@ async def test_what_ends_the_reading_is_told() -> None:
         _, answer = await broker.asked.get()
         answer.set_exception(ZeroDivisionError("odd"))
         assert "ZeroDivisionError('odd')" in str(await failures.get())
+
+
+@virtual_time
+async def test_a_broker_that_refuses_is_asked_again_after_a_pause() -> None:
+    async with reading() as (broker, _, _, _):
+        now_s = asyncio.get_running_loop().time
+        began_s, asked = now_s(), 0
+        while now_s() - began_s < 2.0:
+            _, answer = await broker.asked.get()
+            answer.set_result(FetchAnswer([("refs", [(0, 6, -1, -1, -1, None, -1, b"")])]))
+            asked += 1
+        assert asked <= 2.0 / REFUSED_S + 2
+
+
+@virtual_time
+async def test_a_leader_that_is_not_known_is_asked_for_after_a_pause() -> None:
+    async with reading() as (broker, _, _, _):
+        broker.cluster.leader_for_partition = lambda where: None
+        await asyncio.sleep(2.0)
+        assert 2 <= broker.updates <= 2.0 / STALE_S + 1
+        broker.cluster.leader_for_partition = lambda where: 0
+        async with asyncio.timeout(2 * STALE_S):
+            await broker.asked.get()

@@ -2,10 +2,17 @@
 
 import asyncio
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
 
 from consumers.core.payload import Payload
 from consumers.core.window import WindowLimits
+from consumers.formats.base import Run
 from consumers.ports import Answers
+from consumers.stages.expand import Reading, decode_in_thread
 from consumers.testing.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
 
@@ -52,6 +59,61 @@ async def test_the_byte_budget_stops_the_transfer_and_nothing_locks_up() -> None
         await until(lambda: world.next_offset(0) == 6 and world.next_offset(1) == 6)
         assert pipeline.wiring.budget.spent_bytes == 0
     assert len(world.records(0)) == len(world.records(1)) == 6 * 400
+
+
+@virtual_time
+async def test_inline_rows_wait_for_the_byte_budget_too() -> None:
+    world = World(partitions=8).with_settings(
+        buffer_bytes=20_000, window=WindowLimits(16, 1 << 20, 0.0)
+    )
+    release = asyncio.Event()
+
+    async def stuck(payloads: Sequence[Payload]) -> Answers | None:
+        await release.wait()
+        return None
+
+    world.model.script = stuck
+    for number in range(8 * 64):
+        rows = {"stream": f"s{number}", "inline": [[row, row] for row in range(20)]}
+        world.source.append(orjson.dumps(rows), partition=number % 8)
+    async with running(world) as pipeline:
+        await asyncio.sleep(5.0)
+        # Each head may overdraw by its 20 rows of 136 bytes.
+        assert pipeline.wiring.budget.peak_bytes < 20_000 + 8 * 20 * 136
+        release.set()
+        await until(lambda: all(world.next_offset(number) == 64 for number in range(8)))
+
+
+class Endless:
+    """A decoder of an object of which there is always more."""
+
+    step_bytes, expands, pending = 1 << 20, False, True
+
+    def __init__(self) -> None:
+        self.pieces = 0
+
+    def feed(self, data: bytes) -> list[Run]:
+        self.pieces += 1
+        return []
+
+    whole = feed
+
+    def close(self) -> list[Run]:
+        return self.feed(b"")
+
+
+@virtual_time
+@pytest.mark.parametrize("nbytes", [100, 20_000])
+async def test_of_a_lane_that_is_over_nothing_more_is_decoded(nbytes: int) -> None:
+    decoder, lane = Endless(), SimpleNamespace(alive=True, emit=lambda runs: None)
+    rows: Any = lane
+    reading = Reading(decoder, rows, decode_in_thread, is_slow=False)
+
+    async def room() -> None:
+        lane.alive = decoder.pieces < 3
+
+    await reading.whole(b"x" * nbytes, room)
+    assert decoder.pieces <= 4
 
 
 @virtual_time
