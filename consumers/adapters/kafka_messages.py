@@ -98,7 +98,6 @@ class LeanFetch:
 class LeanProduce:
     def __init__(self, request: ProduceRequest) -> None:
         self._request = request
-        self.required_acks = request.required_acks
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Any:
         if not _is_known(versions, PRODUCE, PRODUCE_VERSION):

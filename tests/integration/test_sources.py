@@ -10,7 +10,7 @@ from consumers.adapters.sources import PlacedSource, open_source
 from consumers.ports import Commit
 from tests.integration.conftest import MakeTopics
 from tests.support.broker_stage import CLIENTS, Client
-from tests.support.services import Services
+from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message
 
 CURSOR = "p1:0.2.0123456789abcdef"
@@ -30,6 +30,16 @@ class Assigned:
             del self.starts[partition]
 
 
+def member(services: Services, topics: Topics, client: Client) -> PlacedSource:
+    kafka = config.Kafka(
+        bootstrap_servers=services.bootstrap_servers,
+        input_topic=topics.input,
+        group=topics.input,
+        client=client,
+    )
+    return open_source(kafka, drain_ms=2_000)
+
+
 async def read(source: PlacedSource, assigned_to: Assigned, count: int) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     while len(found) < count or len(assigned_to.starts) < 2:
@@ -46,13 +56,7 @@ async def test_what_a_client_commits_either_client_goes_on_from(
     await broker.publish(topics.input, [Message({"n": number}, number % 2) for number in range(10)])
     wanted = {0: Commit(3, CURSOR), 1: Commit(2)}
     for client, begins in ((first, {0: Commit(0), 1: Commit(0)}), (second, wanted)):
-        kafka = config.Kafka(
-            bootstrap_servers=services.bootstrap_servers,
-            input_topic=topics.input,
-            group=topics.input,
-            client=client,
-        )
-        assigned_to, source = Assigned(), open_source(kafka, drain_ms=2_000)
+        assigned_to, source = Assigned(), member(services, topics, client)
         try:
             await source.start(assigned_to)
             left = [(where, n) for where, (at, _) in begins.items() for n in range(at, 5)]
@@ -76,13 +80,7 @@ async def test_an_end_that_was_read_before_a_rewind_passes_over_no_record_after_
     topics = await make_topics(1)
     await broker.publish(topics.input, [Message({"n": number}) for number in range(3)])
     await broker.move(topics.input, topics.input, {0: 3})
-    kafka = config.Kafka(
-        bootstrap_servers=services.bootstrap_servers,
-        input_topic=topics.input,
-        group=topics.input,
-        client=client,
-    )
-    assigned_to, source = Assigned(), open_source(kafka, drain_ms=2_000)
+    assigned_to, source = Assigned(), member(services, topics, client)
     try:
         await source.start(assigned_to)
         while not assigned_to.starts:
