@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 from schemas.errors import SchemaError
 from schemas.prediction import ObjectId, Source
-from schemas.reference import Count, EventTime
+from schemas.reference import Count, OutputTime
 
 # Where it stands in the metadata of the Arrow schema.
 HEAD: Final = b"penstock.block"
@@ -33,7 +33,7 @@ class BlockHead(Struct, kw_only=True):
     model: str
     last: bool = False
     rows: Count | None = None
-    event_time: EventTime | None = None
+    event_time: OutputTime | None = None
     attributes: dict[str, Any] | None = None
     model_version: str | None = None
 

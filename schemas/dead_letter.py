@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from schemas.errors import SchemaError
 from schemas.prediction import ObjectId, Source, encodable, printable
-from schemas.reference import EventTime, Reference, RowRange
+from schemas.reference import EventTime, OutputTime, Reference, RowRange
 
 
 class DeadLetter(Struct, kw_only=True):
@@ -34,7 +34,7 @@ class DeadLetter(Struct, kw_only=True):
     object: ObjectId | None
     member: str | None
     rows: tuple[RowRange, ...] | None
-    event_time: EventTime | None
+    event_time: OutputTime | None
     failed_at: int
     model: str
     reference: Reference | None

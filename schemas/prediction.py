@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from schemas.errors import SchemaError
-from schemas.reference import Count, EventTime
+from schemas.reference import Count, EventTime, OutputTime
 
 # A server may answer a whole traceback; a record must stay far below the topic's largest.
 MAX_MESSAGE_CHARS = 1_000
@@ -82,7 +82,7 @@ class Prediction(Struct, kw_only=True):
     last: bool = False
     rows: Count | None = None
     duplicate_of: str | None = None
-    event_time: EventTime | None = None
+    event_time: OutputTime | None = None
     columns: dict[str, Any] | None = None
     attributes: dict[str, Any] | None = None
     model_version: str | None = None

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Raw, Struct
+from msgspec.structs import force_setattr
 
 from schemas.errors import SchemaError
 
@@ -17,6 +18,11 @@ from schemas.errors import SchemaError
 RowRange = tuple[int, int | None]
 
 EventTime = int | str
+# On every output; `output_time` makes it.
+OutputTime = (
+    Annotated[int, Meta(description="epoch milliseconds")]
+    | Annotated[str, Meta(description="as it came: it could not be read as a time")]
+)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The years 1 to 9999: what ISO-8601 and `datetime` can say. Microseconds given by mistake lie
@@ -62,9 +68,10 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `store`: the name of a configured store, or what kind of store it is by the scheme of its URL
     (`gs`; `az@account` with the account).
-    `event_time`: epoch milliseconds or ISO-8601, kept as it came. `rows`: the half-open ranges
-    wanted, ascending and disjoint; None is all of them. `size` in bytes. `etag` as the sender wrote
-    it, with or without quotes. `model`: which of several is to answer; None: as its routes say.
+    `event_time`: epoch milliseconds or ISO-8601, which becomes epoch milliseconds. `rows`: the
+    half-open ranges wanted, ascending and disjoint; None is all of them. `size` in bytes. `etag` as
+    the sender wrote it, with or without quotes. `model`: which of several is to answer; None: as
+    its routes say.
     """
 
     bucket: Annotated[str, Meta(min_length=1)]
@@ -90,7 +97,7 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
         _check_text(self.model)
         _check_version(self.version_id, self.etag)
         if self.event_time is not None:
-            _check_event_time(self.event_time)
+            force_setattr(self, "event_time", _checked_time(self.event_time))
         if self.size is not None and not 0 <= self.size <= MAX_INTEGER:
             raise SchemaError(f"size {self.size} is not a number of bytes")
         if self.rows is not None:
@@ -114,7 +121,7 @@ class Inline(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _check_text(self.stream, self.model)
         if self.event_time is not None:
-            _check_event_time(self.event_time)
+            force_setattr(self, "event_time", _checked_time(self.event_time))
         if self.attributes is not None:
             _check_attributes(self.attributes)
 
@@ -147,35 +154,45 @@ def _check_version(*versions: str | None) -> None:
             )
 
 
-def epoch_ms(event_time: EventTime | None) -> int | None:
-    """As milliseconds since 1970; a text without a time zone is UTC."""
-    if event_time is None or isinstance(event_time, int):
-        return event_time
-    moment = datetime.fromisoformat(event_time)
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+def epoch_ms(event_time: object) -> int | None:
+    """As milliseconds since 1970; a text without a time zone is UTC. None: it is no time of the
+    years 1 to 9999.
+    """
+    if isinstance(event_time, str) and len(event_time) <= MAX_TIME_CHARS:
+        try:
+            moment = datetime.fromisoformat(event_time)
+        except ValueError:
+            return None
+        moment_ms = round(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)
+        # A time zone can lead a few hours out of these years.
+        return min(max(moment_ms, EARLIEST_MS), LATEST_MS)
+    if isinstance(event_time, bool) or not isinstance(event_time, int):
+        return None
+    return event_time if EARLIEST_MS <= event_time <= LATEST_MS else None
+
+
+def output_time(event_time: EventTime) -> OutputTime:
+    """An event time as every output says it, whoever gave it: epoch milliseconds where it can be
+    read as a time, else as it came.
+    """
+    found = epoch_ms(event_time)
+    return event_time if found is None else found
 
 
 def day_of(event_time: EventTime) -> str:
-    """The day (UTC) in which a time lies."""
-    moment_ms = min(max(epoch_ms(event_time) or 0, EARLIEST_MS), LATEST_MS)
+    """The day (UTC) in which a time lies, a record's of Kafka included, which may be any number."""
+    moment_ms = epoch_ms(event_time) if isinstance(event_time, str) else event_time
+    moment_ms = min(max(moment_ms or 0, EARLIEST_MS), LATEST_MS)
     return (EPOCH + timedelta(milliseconds=moment_ms)).date().isoformat()
 
 
-def _check_event_time(event_time: EventTime) -> None:
+def _checked_time(event_time: EventTime) -> int:
+    found = epoch_ms(event_time)
+    if found is not None:
+        return found
     if isinstance(event_time, int):
-        if not EARLIEST_MS <= event_time <= LATEST_MS:
-            raise SchemaError("event_time lies beyond the years 1 to 9999; give epoch milliseconds")
-        return
-    try:
-        if len(event_time) > MAX_TIME_CHARS:
-            raise ValueError("too long")
-        datetime.fromisoformat(event_time)
-    except ValueError:
-        raise SchemaError(
-            f"event_time {event_time[:40]!r} is neither epoch milliseconds nor ISO-8601"
-        ) from None
+        raise SchemaError("event_time lies beyond the years 1 to 9999; give epoch milliseconds")
+    raise SchemaError(f"event_time {event_time[:40]!r} is neither epoch milliseconds nor ISO-8601")
 
 
 def _check_rows(rows: tuple[RowRange, ...]) -> None:

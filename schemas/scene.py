@@ -11,7 +11,7 @@ from msgspec import Meta, Raw, Struct
 
 from schemas.errors import SchemaError
 from schemas.prediction import Failure
-from schemas.reference import Count, EventTime
+from schemas.reference import Count, OutputTime
 
 Status = Literal["present", "rejected", "missing", "evicted"]
 ClosedBy = Literal["complete", "quorum", "deadline"]
@@ -24,7 +24,7 @@ class Seat(Struct, kw_only=True, omit_defaults=True):
 
     status: Status
     id: str | None = None
-    event_time: EventTime | None = None
+    event_time: OutputTime | None = None
     prediction: Any = None
     error: Failure | None = None
 

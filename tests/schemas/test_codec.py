@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from schemas.codec import Ignored, Inline, References, decode, encode_reference
 from schemas.errors import SchemaError
-from schemas.reference import MAX_DEPTH, Reference
+from schemas.reference import EARLIEST_MS, LATEST_MS, MAX_DEPTH, Reference, output_time
 from schemas.urls import split_url
 from tests.schemas.test_notifications import FORMS
 
@@ -124,31 +124,35 @@ def test_inline_rows_are_spliced_byte_for_byte() -> None:
 
 
 @pytest.mark.parametrize(
-    ("event_time", "is_good"),
+    ("event_time", "as_ms"),
     [
-        (0, True),
-        (-1, True),
-        ("2026-11-21T00:00:00Z", True),
-        ("2026-11-21T00:00:00.123456789+01:00", True),
-        ("2026-11-21", True),
-        (1795208217412000, False),
-        (10**30, False),
-        ("yesterday", False),
-        ("", False),
-        (1.5, False),
-        (True, False),
+        (0, 0),
+        (-1, -1),
+        ("2026-11-21T00:00:00Z", 1_795_219_200_000),
+        ("2026-11-21T00:00:00.123456789+01:00", 1_795_215_600_123),
+        ("2026-11-21", 1_795_219_200_000),
+        ("0001-01-01T00:00:00+14:00", EARLIEST_MS),
+        ("9999-12-31T23:59:59-14:00", LATEST_MS),
+        (1795208217412000, None),
+        (10**30, None),
+        ("yesterday", None),
+        ("", None),
+        (1.5, None),
+        (True, None),
     ],
 )
-def test_event_time_is_epoch_milliseconds_or_iso(event_time: Any, is_good: bool) -> None:
+def test_event_time_is_read_as_milliseconds_or_refused(event_time: Any, as_ms: int | None) -> None:
     document = {"bucket": "b", "key": "k", "event_time": event_time}
     value = str(document).replace("'", '"').replace("True", "true").encode()
-    if is_good:
+    if as_ms is not None:
         message = decode(value)
         assert isinstance(message, References)
-        assert message.items[0].event_time == event_time
+        assert message.items[0].event_time == as_ms
+        assert output_time(event_time) == output_time(as_ms) == as_ms
     else:
         with pytest.raises(SchemaError, match="event_time"):
             decode(value)
+        assert output_time(event_time) is event_time, "as it came"
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,30 @@ async def test_inline_rows_need_no_object() -> None:
 
 
 @virtual_time
+async def test_an_event_time_is_milliseconds_on_every_topic_whoever_wrote_it() -> None:
+    world = World()
+    world.announce("ours.csv", b"1,2\n", event_time="2026-11-21T12:00:00.5+01:00")
+    world.announce("gone.csv", event_time=1_795_258_800_500)
+    world.objects.put("b", "theirs.csv", b"1,2\n")
+    world.source.append(orjson.dumps({"Records": [THEIRS]}))
+    world.source.append(b'{"inline":[[1]],"event_time":"2026-11-21T11:00:00.5"}')
+    await run_to_end(world, 4)
+    said = [one["event_time"] for one in world.records()]
+    assert said == [1_795_258_800_500] * 4
+    (letter,) = world.dead_letters()
+    assert letter["event_time"] == letter["reference"]["event_time"] == 1_795_258_800_500
+
+
+THEIRS = {
+    "eventVersion": "2.1",
+    "eventSource": "aws:s3",
+    "eventName": "ObjectCreated:Put",
+    "eventTime": "2026-11-21T11:00:00.500Z",
+    "s3": {"bucket": {"name": "b"}, "object": {"key": "theirs.csv", "size": 4}},
+}
+
+
+@virtual_time
 async def test_selected_rows_keep_their_numbers() -> None:
     world = World()
     world.announce("a.csv", csv(10), rows=[[2, 4], [8, 10]])
