@@ -7,33 +7,44 @@ bytes. Owner: `penstock scenes`, which writes a scene down before it publishes i
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct, field
 
 from schemas.errors import SchemaError
 from schemas.prediction import Failure
 from schemas.reference import Count, OutputTime
 
+NULL = Raw(b"null")
+
+# Of a scene whose predictions are more than its record may be, and of the letter about it.
+TOO_LARGE = "result_too_large"
+
 Status = Literal["present", "rejected", "missing", "evicted"]
-ClosedBy = Literal["complete", "quorum", "deadline"]
+# Everybody is in it; everybody who is expected is, and others are evicted; enough are, after the
+# patience; the time was over.
+ClosedBy = Literal["complete", "members", "quorum", "deadline"]
 
 
 class Seat(Struct, kw_only=True, omit_defaults=True):
-    """A member's place in a scene. `id` is its prediction's; without one it is missing (expected,
-    and not there in time) or evicted (silent for longer than its lease).
+    """A member's place in a scene. `id` is its prediction's, `model` who predicted; without an id
+    it is missing (expected, and not there in time) or evicted (silent for longer than its lease).
+    `prediction` is any JSON.
     """
 
     status: Status
     id: str | None = None
     event_time: OutputTime | None = None
-    prediction: Any = None
+    model: str | None = None
+    prediction: Raw = field(default_factory=Raw)
     error: Failure | None = None
 
 
 class Scene(Struct, kw_only=True, omit_defaults=True):
     """One record of the scene topic: everybody's prediction of one instant. `id` is `site/time`,
     `time` epoch milliseconds, `span_ms` between its earliest and its latest member. A later
-    `revision` has members that came late. `missing` counts the members of that status. `inline`,
-    `event_time` and `attributes` make the scene the input of a second `penstock run`.
+    `revision` has members that came late. `closed_by` is `complete` only if every member is in it;
+    `missing` and `evicted` count the members of these statuses. With an `error` its members have
+    their status and id, and no prediction. `inline`, `event_time` and `attributes` make the scene
+    the input of a second `penstock run`.
     """
 
     v: Annotated[int, Meta(ge=1)]
@@ -45,14 +56,18 @@ class Scene(Struct, kw_only=True, omit_defaults=True):
     closed_by: ClosedBy
     members: dict[str, Seat]
     missing: Count
+    evicted: Count = 0
+    error: Failure | None = None
     inline: list[list[float | None]] | None = None
     event_time: int | None = None
     attributes: dict[str, Any] | None = None
 
 
 class Late(Struct, kw_only=True):
-    """One record of the late topic: a prediction that is in no scene, and why. `scene` is the one
-    that it would have been in. `record` is the prediction's own record, as it came.
+    """One record of the late topic: a prediction that is in no scene, and why; or a scene (`id` is
+    its) that is without its predictions. `scene` is the one that it would have been in, `model` who
+    predicted. `record` is the prediction's own record, as it came; null, where the topic does not
+    take it.
     """
 
     v: Annotated[int, Meta(ge=1)]
@@ -61,13 +76,13 @@ class Late(Struct, kw_only=True):
     site: str | None
     member: str | None
     scene: str | None
-    record: Any
+    record: Raw
+    model: str | None = None
 
 
 _scenes = msgspec.json.Decoder(Scene)
 _lates = msgspec.json.Decoder(Late)
 _encode = msgspec.json.Encoder().encode
-NULL = Raw(b"null")
 
 
 def decode_scene(value: bytes) -> Scene:
@@ -86,10 +101,11 @@ def decode_late(value: bytes) -> Late:
         raise SchemaError(f"not a late prediction: {error}") from None
 
 
-def seat_json(status: Status, id: str, event_time: Raw, prediction: Raw, error: Raw | None) -> Raw:
-    """The place of a member that answered: with its prediction, or with its error."""
-    what = {"prediction": prediction} if error is None else {"error": error}
-    return Raw(_encode({"status": status, "id": id, "event_time": event_time, **what}))
+def seat_json(status: Status, id: str, event_time: Any, model: str, **answer: Raw) -> Raw:
+    """The place of a member that answered; `answer` is its `prediction`, or its `error`."""
+    named = {"model": model} if model else {}
+    seat = {"status": status, "id": id, "event_time": event_time}
+    return Raw(_encode(seat | named | answer))
 
 
 def encode_scene(
@@ -101,6 +117,7 @@ def encode_scene(
     closed_by: ClosedBy,
     seats: dict[str, Raw],
     absent: dict[str, Status],
+    error: Failure | None = None,
     inline: list[float | None] | None = None,
 ) -> bytes:
     """`seats` of those who answered, in the order of `members` by name with the `absent` ones."""
@@ -118,7 +135,10 @@ def encode_scene(
         "closed_by": closed_by,
         "members": members,
         "missing": sum(status == "missing" for status in absent.values()),
+        "evicted": sum(status == "evicted" for status in absent.values()),
     }
+    if error is not None:
+        scene["error"] = error
     if inline is not None:
         scene["inline"] = [inline]
         scene["event_time"] = time
@@ -133,6 +153,7 @@ def encode_late(
     site: str | None,
     member: str | None,
     scene: str | None,
+    model: str | None,
     record: bytes,
 ) -> bytes:
     return _encode(
@@ -143,6 +164,7 @@ def encode_late(
             "site": site,
             "member": member,
             "scene": scene,
+            "model": model,
             "record": Raw(record),
         }
     )

@@ -14,6 +14,9 @@ from consumers.ports import Outgoing
 
 # Below the broker's default message.max.bytes of 1,048,588, with room for the batch header.
 BATCH_BYTES = 1_000_000
+# What a record takes besides key and value, at most: the header of its batch (61 bytes), varints,
+# offsets, header count.
+RECORD_OVERHEAD_BYTES = 128
 _NO_HEADERS: list[tuple[str, bytes]] = []
 
 

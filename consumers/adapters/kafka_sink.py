@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka import errors as kafka_errors
 
 from consumers import config
-from consumers.adapters.kafka_batches import BATCH_BYTES, batches
+from consumers.adapters.kafka_batches import BATCH_BYTES, RECORD_OVERHEAD_BYTES, batches
 from consumers.adapters.kafka_client import CLOSE_S, close, connection, start, translated, within
 from consumers.adapters.kafka_messages import lean
 from consumers.adapters.kafka_metadata import count_partitions, max_batch_bytes
@@ -23,9 +23,6 @@ from consumers.adapters.kafka_sending import send_by_ours
 from consumers.errors import Fatal, Transient
 from consumers.ports import Clock, Outgoing
 
-# What a record takes besides key and value, at most: the header of its batch (61 bytes), varints,
-# offsets, header count.
-RECORD_OVERHEAD_BYTES = 128
 RETRY_PAUSE_S = 0.1
 
 

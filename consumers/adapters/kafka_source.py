@@ -66,6 +66,7 @@ END_OFFSETS_S = 5.0
 class KafkaSource:
     """`drain_ms` is the time a revoke may take; the group waits a little longer than that.
     `numbers`: shared with other sources of the worker. `client_id`: what the group knows it by.
+    `isolation`: whether records of open and of aborted transactions are read.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class KafkaSource:
         drain_ms: int,
         numbers: Numbers | None = None,
         client_id: str | None = None,
+        isolation: str = "read_uncommitted",
     ) -> None:
         self._settings = settings
         self._numbers = numbers or Numbers(settings.inputs)
@@ -93,7 +95,10 @@ class KafkaSource:
             fetch_max_wait_ms=settings.fetch_wait_ms or WHOLE_MS,
             partition_assignment_strategy=_assignors(settings),
             client_rack=settings.client_rack,
+            isolation_level=isolation,
         )
+        # Beyond it nothing is read: the last record, or the first of an open transaction.
+        self._end = "lso" if isolation == "read_committed" else "highwater"
         lean(self._consumer._client)
         self._places = Places(self, self._timeout_s)
         self._failure: BaseException | None = None
@@ -209,7 +214,8 @@ class KafkaSource:
 
     def known_ends(self) -> Mapping[int, int]:
         """As `end_offsets`, by what the last reads said."""
-        return {each: state.highwater for each, state in self._states() if state.highwater}
+        ends = ((each, getattr(state, self._end)) for each, state in self._states())
+        return {each: end for each, end in ends if end}
 
     def _states(self) -> list[tuple[int, Any]]:
         subscription = self._consumer._subscription.subscription

@@ -11,7 +11,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
 from consumers import config
+from consumers.adapters.kafka_batches import BATCH_BYTES, RECORD_OVERHEAD_BYTES
 from consumers.adapters.kafka_client import connection, opened, within
+from consumers.adapters.kafka_metadata import max_batch_bytes
 from consumers.errors import Fatal
 
 LOOK_S = 0.1
@@ -87,6 +89,18 @@ async def topic_shapes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, 
         each["topic"]: TopicShape(len(parts), len(parts[0]["replicas"]))
         for each in described
         if not each["error_code"] and (parts := each["partitions"])
+    }
+
+
+async def record_bytes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, int]:
+    """What key and value of one record may have, by topic."""
+    admin = AIOKafkaAdminClient(**connection(kafka))
+    what = "a question about the settings of topics"
+    async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
+        found = {topic: await max_batch_bytes(admin._client, topic) for topic in topics}
+    return {
+        topic: min(BATCH_BYTES, most or BATCH_BYTES) - RECORD_OVERHEAD_BYTES
+        for topic, most in found.items()
     }
 
 

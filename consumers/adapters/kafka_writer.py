@@ -23,7 +23,7 @@ from consumers.errors import EXIT_USAGE, Fatal, Transient
 from consumers.ports import Clock
 
 # Topic, key, value, partition (None: by the key), epoch milliseconds (None: now).
-Out = tuple[str, bytes, bytes, int | None, int | None]
+Out = tuple[str, bytes, bytes | None, int | None, int | None]
 
 
 class _Run:
@@ -36,12 +36,14 @@ class _Run:
         self.batches = [self._new()]
         self.indices: list[list[int]] = [[]]
 
-    def add(self, index: int, key: bytes, value: bytes, at_ms: int) -> None:
+    def add(self, index: int, key: bytes, value: bytes | None, at_ms: int) -> None:
         if self.batches[-1].append(timestamp=at_ms, key=key, value=value) is None:
             self.batches.append(self._new())
             self.indices.append([])
             if self.batches[-1].append(timestamp=at_ms, key=key, value=value) is None:
-                raise Fatal(f"a record of {len(value)} bytes is more than {self.topic} takes")
+                raise Fatal(
+                    f"a record of {len(value or b'')} bytes is more than {self.topic} takes"
+                )
         self.indices[-1].append(index)
 
     def _new(self) -> BatchBuilder:

@@ -199,6 +199,7 @@ class Limits(Section, frozen=True):
 
 class Scenes(Section, frozen=True):
     input_topic: str = "predictions"
+    model: str | None = None
     topic: str = "scenes"
     late_topic: str = "scenes.late"
     group: str = "penstock-scenes"
@@ -217,6 +218,8 @@ class Scenes(Section, frozen=True):
     ahead_ms: NonNegative = 250
     late: Literal["topic", "amend", "drop"] = "topic"
     lease_ms: Positive = 10_000
+    # As long as Kafka keeps records by default: what is older is not read again.
+    forget_ms: Positive = 604_800_000
     # At 20 Hz the deadline spans ten; the rest is for a backlog.
     max_open: Positive = 64
     max_members: Positive = 256

@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 from rich.console import Console, Group, RenderableType
@@ -34,6 +34,7 @@ from consumers.scenes.names import names
 from consumers.scenes.verify import verify_scenes
 from schemas.codec import encode_reference
 from schemas.reference import Reference
+from schemas.scene import ClosedBy
 
 # The camera that dies, and when, as shares of the run.
 DYING, DIES_AT, BACK_AT = 1, 0.3, 0.65
@@ -233,7 +234,7 @@ def view(found: Mapping[str, Any]) -> RenderableType:
     table = Table("site", "members", "scenes", "complete", "last scenes", box=None)
     for site in found["sites"]:
         counts = site["counts"]
-        closed = [counts.get(why, 0) for why in ("complete", "quorum", "deadline")]
+        closed = [counts.get(why, 0) for why in get_args(ClosedBy)]
         members = " ".join(
             f"[{colours[each['state']]}]{each['member']}[/]" for each in site["members"]
         )

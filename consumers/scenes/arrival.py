@@ -1,20 +1,24 @@
 """A record of the prediction topic, as far as a scene needs it.
 
-Rule: the answer stays the text that it is. Owner: the site that it is given to.
+Rule: the answer stays the text that it is; what no worker can have written is no prediction. Owner:
+the site that it is given to.
 """
 
-from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from schemas.errors import SchemaError
 from schemas.prediction import Source
+from schemas.reference import MAX_INTEGER, MAX_NAME_CHARS, Count, epoch_ms, output_time
 from schemas.scene import NULL
 
 # Where an object's marker stands among its rows: it is the last of what the object is answered by.
 MARKER_ROW = 1 << 62
+# A topic's name has 249 characters at the most, and four numbers follow it.
+MAX_ID_CHARS = 512
 Position = tuple[int, int, int]
 
 
@@ -22,25 +26,30 @@ class _Record(Struct):
     id: str
     stream: str
     source: Source
-    row: int | None
+    row: Count | None
     prediction: Raw
+    model: str = ""
     event_time: Raw = NULL
     error: Raw = NULL  # msgspec takes `Raw | None` for null only
 
 
 class Answer(NamedTuple):
-    """What a scene shows of a prediction, as JSON text; `error` None: it is no rejection."""
+    """What a scene shows of a prediction; answer and error are JSON text, `error` None: it is no
+    rejection.
+    """
 
-    event_time: Raw
+    event_time: Any
+    model: str
     prediction: Raw
     error: Raw | None
 
 
 class Arrival(Struct, array_like=True):
     """`position` (offset, object, row) rises within a `feed`, a stream's records of one partition
-    of the input topic; a position that does not rise is a repeat. `time` is epoch milliseconds, or
-    None if the record has none. `recorded_ms` is when Kafka got it. `is_empty`: the marker of an
-    object without rows. `value` is the whole record.
+    of the input topic, for each model; a position that does not rise is a repeat. `time` is epoch
+    milliseconds, or None if the record has none. `recorded_ms` is when Kafka got it. `is_empty`:
+    the marker of an object without rows, `is_error`: a rejection. `value` is the whole record, or
+    empty where it was too large to be kept.
     """
 
     id: str
@@ -51,6 +60,8 @@ class Arrival(Struct, array_like=True):
     recorded_ms: int
     is_empty: bool
     value: bytes
+    model: str = ""
+    is_error: bool = False
 
 
 _decoder = msgspec.json.Decoder(_Record)
@@ -60,51 +71,56 @@ def read_arrival(value: bytes, recorded_ms: int) -> Arrival:
     """Raises `SchemaError` for what is no prediction."""
     try:
         record = _decoder.decode(value)
+        if not value.isascii():
+            value.decode()  # of what is passed on unread, nothing is checked above
         event_time = msgspec.json.decode(record.event_time)
+        source = record.source
+        position = (source.offset, _object_index(record.id), _row(record.row))
     except (msgspec.MsgspecError, ValueError, RecursionError) as failure:
         raise SchemaError(f"not a prediction: {failure}") from None
-    source = record.source
+    names = (source.topic, record.stream, record.model)
+    if len(record.id) > MAX_ID_CHARS or max(map(len, names)) > MAX_NAME_CHARS:
+        raise SchemaError("not a prediction: its id or a name in it is too long")
     return Arrival(
         id=record.id,
         stream=record.stream,
         feed=f"{source.topic}/{source.partition}/{record.stream}",
-        position=(source.offset, _object_index(record.id), _row(record.row)),
+        position=position,
         time=epoch_ms(event_time),
         recorded_ms=recorded_ms,
         is_empty=record.row is None and record.error == NULL,
         value=value,
+        model=record.model,
+        is_error=record.error != NULL,
     )
 
 
 def read_answer(value: bytes) -> Answer:
     """Of a value that `read_arrival` has read."""
     record = _decoder.decode(value)
+    event_time = output_time(msgspec.json.decode(record.event_time))
     error = None if record.error == NULL else record.error
-    return Answer(record.event_time, record.prediction, error)
+    return Answer(event_time, record.model, record.prediction, error)
+
+
+def without_answer(arrival: Arrival) -> Arrival:
+    """What a scene says of it when the answer is too large to be kept."""
+    if not arrival.value:
+        return arrival
+    answer = read_answer(arrival.value)
+    return replace(arrival, value=b"", model=answer.model, is_error=answer.error is not None)
 
 
 def _object_index(id: str) -> int:
-    """An id ends in object-index/row."""
+    """An id ends in object-index/row. Raises `ValueError` for a number that is too large."""
     index = id.rsplit("/", 2)[-2:-1]
-    return int(index[0]) if index and index[0].isdecimal() else 0
+    if not index or not index[0].isdecimal():
+        return 0
+    found = int(index[0])
+    if found > MAX_INTEGER:
+        raise ValueError(f"an object index of {len(index[0])} digits")
+    return found
 
 
 def _row(row: int | None) -> int:
     return MARKER_ROW if row is None else row
-
-
-def epoch_ms(event_time: object) -> int | None:
-    """Of epoch milliseconds or ISO-8601; a time without a zone is UTC."""
-    if isinstance(event_time, bool):
-        return None
-    if isinstance(event_time, int):
-        return event_time
-    if not isinstance(event_time, str):
-        return None
-    try:
-        when = datetime.fromisoformat(event_time)
-        if when.tzinfo is None:
-            when = when.replace(tzinfo=UTC)
-        return round(when.timestamp() * 1000)
-    except (ValueError, OverflowError):
-        return None

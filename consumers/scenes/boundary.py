@@ -3,18 +3,24 @@
 Rule: the promises stand here; `adapters/kafka_writer` and `changelog` keep them. Owner: the ledger.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 
 class Out(NamedTuple):
-    """A record on its way out. `partition` None: its key says; `at_ms` None: now."""
+    """A record on its way out. `value` None: a tombstone. `partition` None: its key says; `at_ms`
+    None: now.
+    """
 
     topic: str
     key: bytes
-    value: bytes
+    value: bytes | None
     partition: int | None = None
     at_ms: int | None = None
+
+
+# Does the topic take a record of this key with a value of so many bytes?
+Fits = Callable[[str, bytes, int], bool]
 
 
 class Send(Protocol):
@@ -29,7 +35,7 @@ class Logged(NamedTuple):
     partition: int
     offset: int
     key: bytes
-    value: bytes
+    value: bytes | None
 
 
 class Changelog(Protocol):

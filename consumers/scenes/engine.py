@@ -17,8 +17,10 @@ from consumers.adapters.kafka_writer import KafkaWriter
 from consumers.clock import SystemClock
 from consumers.ports import Record
 from consumers.scenes.backlog import Backlog
+from consumers.scenes.boundary import Fits, Out
 from consumers.scenes.ledger import Keyed
 from consumers.scenes.line import Line
+from consumers.scenes.names import isolation_of
 from consumers.scenes.parts import parts_of
 
 # How often deadlines are looked at.
@@ -30,14 +32,14 @@ DRAIN_MS = 5_000
 class Engine:
     """One member of the group on each of two topics."""
 
-    def __init__(self, cfg: config.Config) -> None:
+    def __init__(self, cfg: config.Config, fits: Fits) -> None:
         self._clock = SystemClock()
         self._writer = KafkaWriter(cfg.kafka, self._clock)
         self._backlog: Backlog[tuple[str, int]] = Backlog()
-        parts = parts_of(cfg, self._writer, self._clock.wall_ms, self._is_behind)
+        parts = parts_of(cfg, self._writer, fits, self._clock, self._is_behind)
         self._names, self._rekeying, self.ledger = parts
         group = cfg.scenes.group
-        self._input = _source(cfg.kafka, self._names.input, group)
+        self._input = _source(cfg.kafka, self._names.input, group, isolation_of(cfg))
         self._by_site = _source(cfg.kafka, self._names.by_site, f"{group}-sites")
         self._lines = (
             Line(self._input, self._rekey, _nothing, _nothing),
@@ -72,17 +74,24 @@ class Engine:
 
     async def _rekey(self, records: Sequence[Record]) -> Awaitable[object]:
         """To the topic that has one site on one partition."""
-        found = (
-            self._rekeying.out(each.value, each.partition, each.offset, each.timestamp_ms)
-            for each in records
-        )
-        sent = await self._writer([out for out in found if out is not None])
-        self._note(self._names.input, records)
+        topic = self._names.input
+        outs: list[Out] = []
+        for each in records:
+            where = f"{topic}/{each.partition}/{each.offset}"
+            outs += self._rekeying.out(each.value, where, each.timestamp_ms)
+        sent = await self._writer(outs)
+        self._note(topic, records)
         return sent
 
     async def _decide(self, records: Sequence[Record]) -> Awaitable[object]:
         await self.ledger.handle(
-            Keyed(each.partition, (each.key or b"").decode(), each.value or b"", each.timestamp_ms)
+            Keyed(
+                each.partition,
+                (each.key or b"").decode(),
+                each.value or b"",
+                each.timestamp_ms,
+                each.offset,
+            )
             for each in records
         )
         self._note(self._names.by_site, records)
@@ -111,9 +120,11 @@ class Engine:
         return ends
 
 
-def _source(kafka: config.Kafka, topic: str, group: str) -> KafkaSource:
+def _source(
+    kafka: config.Kafka, topic: str, group: str, isolation: str = "read_uncommitted"
+) -> KafkaSource:
     ours = msgspec.structs.replace(kafka, input_topic=topic, group=group)
-    return KafkaSource(ours, drain_ms=DRAIN_MS)
+    return KafkaSource(ours, drain_ms=DRAIN_MS, isolation=isolation)
 
 
 async def _nothing(_: Collection[int]) -> None:

@@ -20,10 +20,11 @@ from consumers import config
 from consumers.clock import SystemClock
 from consumers.errors import EXIT_DONE, EXIT_FATAL, Fatal
 from consumers.scenes.backlog import Backlog
-from consumers.scenes.boundary import Out
+from consumers.scenes.boundary import Fits, Out
 from consumers.scenes.faust_settings import app_settings
 from consumers.scenes.faust_transport import App
 from consumers.scenes.ledger import Keyed
+from consumers.scenes.names import isolation_of
 from consumers.scenes.parts import parts_of
 
 log = logging.getLogger(__name__)
@@ -38,11 +39,12 @@ LEAVE_S = 5.0
 class FaustEngine:
     """One worker of the group."""
 
-    def __init__(self, cfg: config.Config) -> None:
+    def __init__(self, cfg: config.Config, fits: Fits) -> None:
         self._clock = SystemClock()
         self._app = App(cfg.scenes.group, **app_settings(cfg))
+        self._app.isolation = isolation_of(cfg)
         self._backlog: Backlog[TP] = Backlog()
-        parts = parts_of(cfg, self._send, self._clock.wall_ms, self._is_behind)
+        parts = parts_of(cfg, self._send, fits, self._clock, self._is_behind)
         self._names, self._rekeying, self.ledger = parts
         self._wire()
 
@@ -107,13 +109,11 @@ class FaustEngine:
 
     async def _rekey(self, events: list[Any]) -> None:
         """To the topic that has one site on one partition; delivered when it returns."""
-        found = (
-            self._rekeying.out(
-                each.value, each.partition, each.offset, round(each.timestamp * 1000)
-            )
-            for each in (event.message for event in events)
-        )
-        await (await self._send([out for out in found if out is not None]))
+        outs: list[Out] = []
+        for each in (event.message for event in events):
+            where = f"{self._names.input}/{each.partition}/{each.offset}"
+            outs += self._rekeying.out(each.value, where, round(each.timestamp * 1000))
+        await (await self._send(outs))
 
     async def _decide(self, events: list[Any]) -> None:
         await self.ledger.handle(
@@ -122,6 +122,7 @@ class FaustEngine:
                 event.message.key.decode(),
                 event.message.value,
                 round(event.message.timestamp * 1000),
+                event.message.offset,
             )
             for event in events
             if self._is_current(event)

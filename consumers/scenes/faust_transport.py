@@ -1,8 +1,9 @@
-"""Faust's Kafka transport with two settings that Faust keeps to itself.
+"""Faust's Kafka transport with three settings that Faust keeps to itself.
 
 Rule: nothing else of it is changed. The producer is idempotent: a batch that fails leaves no hole
 with later ones behind it, on which the knowledge of repeats rests. A question for records waits
-20 ms instead of 1.5 s: that long, records of one partition waited for another's.
+20 ms instead of 1.5 s: that long, records of one partition waited for another's. Whether records of
+open and of aborted transactions are read is what the application says.
 """
 
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
+        consumer._isolation_level = transport.app.isolation
         return consumer
 
 
@@ -38,6 +40,8 @@ class Transport(driver.Transport):
 
 
 class App(faust.App):
+    isolation = "read_uncommitted"
+
     def _new_transport(self) -> Any:
         return Transport(self.conf.broker_consumer, self)
 

@@ -8,7 +8,7 @@ those of its state, and go with it to the next worker.
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 from aiohttp import web
@@ -21,6 +21,7 @@ from consumers.errors import Fatal
 from consumers.ops.listening import NO_PARTITION, as_json, exposition, paths, serving
 from consumers.ops.page import page_of, shell_of
 from consumers.scenes.ledger import Ledger
+from schemas.scene import ClosedBy
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ SHELL: Final = shell_of("consumers.scenes", "penstock scenes")
 # Site names may be made up: so many are shown by name.
 MOST_SITES = 1_000
 STATES = ("present", "late", "gone")
-CLOSED = ("complete", "quorum", "deadline")
+CLOSED = get_args(ClosedBy)
 
 
 class SiteMetrics(Collector):

@@ -1,33 +1,35 @@
 """Judges scenes from the topics alone: every prediction in one place, scenes in order, none twice
-with other content.
+with other content, each as whole as it says.
 
 Rule: repeats with the same bytes are allowed and counted. Not judged: how long a scene took, since
 a worker may have been down; it is measured. Owner: `penstock verify --scenes`.
 """
 
 from collections import Counter
-from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from consumers.scenes.arrival import read_arrival
-from consumers.scenes.rekey import forward
 from consumers.scenes.rules import Streams
 from schemas.errors import SchemaError
-from schemas.scene import decode_late, decode_scene
+from schemas.scene import TOO_LARGE, Scene, decode_late, decode_scene
 
 EXAMPLES = 5
 
 
 class Report(Struct):
-    """`wait_ms` is from the last member's record to the scene's: half of them, 99 in 100, all."""
+    """`models`: predictions by who made them. `without_predictions`: scenes that had no room for
+    them. `wait_ms` is from the last member's record to the scene's: half of them, 99 in 100, all.
+    """
 
     predictions: int
     repeats: int
+    models: dict[str, int]
     scenes: int
     repeated_scenes: int
     amended: int
+    without_predictions: int
     in_scenes: int
     late: int
     dropped: int
@@ -44,63 +46,69 @@ class Report(Struct):
         return msgspec.json.format(msgspec.json.encode(self)).decode()
 
 
-class _Told(NamedTuple):
-    content: int
-    members: dict[str, str]
-
-
 class Judge:
-    """Give it all predictions first, then the scenes, then the late ones; each in offset order."""
+    """Give it all predictions first, then the scenes, then the late ones; each in offset order.
+    `model`: whose predictions scenes are made of; None: of any.
+    """
 
-    def __init__(self, streams: Streams, *, drops: bool) -> None:
+    def __init__(self, streams: Streams, *, drops: bool, model: str | None = None) -> None:
         self._streams = streams
         self._drops = drops
+        self._model = model
         self._recorded: dict[str, int] = {}
+        self._first_model: dict[str, str] = {}
         self._repeats = 0
-        self._scenes: dict[tuple[str, int], _Told] = {}
+        self._scenes: dict[tuple[str, int], int] = {}
         self._revisions: dict[str, int] = {}
         self._last: dict[str, int] = {}
         self._places: dict[str, str] = {}
         self._late: dict[str, int] = {}
+        # Scenes without predictions, and letters about such.
+        self._bare: set[str] = set()
+        self._letters: set[str] = set()
         self._counts: Counter[str] = Counter()
+        self._models: Counter[str] = Counter()
         self._closed: Counter[str] = Counter()
         self._waits: list[int] = []
         self._violations: Counter[str] = Counter()
         self._examples: list[str] = []
 
     def prediction(self, where: str, value: bytes | None, recorded_ms: int) -> None:
+        id, model = where, ""
         try:
             arrival = read_arrival(value or b"", recorded_ms)
         except SchemaError:
-            id, is_empty = where, False
+            pass
         else:
-            id, is_empty = arrival.id, arrival.is_empty
-            if self._streams.place(arrival.stream) is None:
-                id, is_empty = decode_late(forward(self._streams, value, where).value).id, False
-        if is_empty:
-            return
-        self._repeats += id in self._recorded
-        self._recorded.setdefault(id, recorded_ms)
+            id, model = arrival.id, arrival.model
+            if arrival.is_empty and self._streams.place(arrival.stream) is not None:
+                return
+        self._first_model.setdefault(id, model)
+        key = self._key(id, model)
+        if key in self._recorded:
+            self._repeats += 1
+        else:
+            self._recorded[key] = recorded_ms
+            self._models[model] += 1
 
     def scene(self, value: bytes | None, recorded_ms: int) -> None:
         try:
             scene = decode_scene(value or b"")
         except SchemaError as error:
             return self._broken("no scene", str(error))
-        members = {name: seat.id for name, seat in scene.members.items() if seat.id is not None}
-        key, given = (scene.id, scene.revision), _Told(hash(value), members)
-        before = self._scenes.get(key)
-        if before is not None:
+        key, content = (scene.id, scene.revision), hash(value)
+        if key in self._scenes:
             self._counts["repeated"] += 1
-            if before.content != given.content:
+            if self._scenes[key] != content:
                 self._broken("scene twice with other content", f"{scene.id} {scene.revision}")
             return None
-        self._scenes[key] = given
+        self._scenes[key] = content
         self._in_order(scene.id, scene.site, scene.time, scene.revision)
-        self._place(scene.id, members)
+        self._in_itself(scene)
+        keys = self._place(scene)
         if scene.revision == 1:
             self._closed[scene.closed_by] += 1
-            came = [self._recorded[id] for id in members.values() if id in self._recorded]
+            came = [self._recorded[each] for each in keys if each in self._recorded]
             self._waits += [recorded_ms - max(came)] if came else []
         return None
 
@@ -109,26 +117,33 @@ class Judge:
             late = decode_late(value or b"")
         except SchemaError as error:
             return self._broken("no late prediction", str(error))
-        content = hash(value)
-        if self._late.setdefault(late.id, content) != content:
-            self._broken("late twice with other content", late.id)
-        if late.id in self._places:
-            self._broken("in two places", f"{late.id}: {self._places[late.id]} and late")
-        if late.id not in self._recorded:
-            self._broken("late, but never predicted", late.id)
+        if late.reason == TOO_LARGE and late.member is None:
+            self._letters.add(late.id)
+            return None
+        content, key = hash(value), self._key(late.id, late.model)
+        if self._late.setdefault(key, content) != content:
+            self._broken("late twice with other content", key)
+        if key in self._places:
+            self._broken("in two places", f"{key}: {self._places[key]} and late")
+        if key not in self._recorded:
+            self._broken("late, but never predicted", key)
         return None
 
     def report(self) -> Report:
-        lost = [id for id in self._recorded if id not in self._places and id not in self._late]
+        lost = [key for key in self._recorded if key not in self._places and key not in self._late]
         if not self._drops:
-            for id in lost:
-                self._broken("in no place", id)
+            for key in lost:
+                self._broken("in no place", key)
+            for scene in self._bare ^ self._letters:
+                self._broken("without predictions and without a letter, or the reverse", scene)
         return Report(
             predictions=len(self._recorded),
             repeats=self._repeats,
+            models=dict(self._models),
             scenes=len(self._revisions),
             repeated_scenes=self._counts["repeated"],
             amended=self._counts["amended"],
+            without_predictions=len(self._bare),
             in_scenes=len(self._places),
             late=len(self._late),
             dropped=len(lost) if self._drops else 0,
@@ -137,6 +152,11 @@ class Judge:
             violations=dict(self._violations),
             examples=self._examples,
         )
+
+    def _key(self, id: str, model: str | None) -> str:
+        """A row is answered by each model of its route, under one id."""
+        is_first = model in (None, self._first_model.get(id, model))
+        return id if is_first else f"{id} by {model}"
 
     def _in_order(self, id: str, site: str, time: int, revision: int) -> None:
         before = self._revisions.get(id, 0)
@@ -150,13 +170,30 @@ class Judge:
             self._broken("scene out of order", f"{id} after {self._last[site]}")
         self._last[site] = time
 
-    def _place(self, scene: str, members: dict[str, str]) -> None:
-        """An amended scene has its members again."""
-        for id in members.values():
-            if self._places.setdefault(id, scene) != scene:
-                self._broken("in two places", f"{id}: {self._places[id]} and {scene}")
-            if id not in self._recorded:
-                self._broken("in a scene, but never predicted", id)
+    def _in_itself(self, scene: Scene) -> None:
+        """What it says of its members, against its members."""
+        count = Counter(seat.status for seat in scene.members.values())
+        if (scene.missing, scene.evicted) != (count["missing"], count["evicted"]):
+            self._broken("wrong count of the absent", scene.id)
+        if scene.closed_by == "complete" and count["missing"] + count["evicted"]:
+            self._broken("complete without all members", scene.id)
+        if scene.error is not None:
+            self._bare.add(scene.id)
+
+    def _place(self, scene: Scene) -> list[str]:
+        """The predictions in it; an amended scene has its members again."""
+        keys = []
+        for seat in scene.members.values():
+            if seat.id is None:
+                continue
+            keys.append(key := self._key(seat.id, seat.model))
+            if self._places.setdefault(key, scene.id) != scene.id:
+                self._broken("in two places", f"{key}: {self._places[key]} and {scene.id}")
+            if key not in self._recorded:
+                self._broken("in a scene, but never predicted", key)
+            if self._model not in (None, seat.model):
+                self._broken("by another model than scenes.model", key)
+        return keys
 
     def _broken(self, rule: str, example: str) -> None:
         self._violations[rule] += 1

@@ -2,8 +2,8 @@
 
 Rule: what was decided is on the changelog before it is on a topic, and events are acknowledged
 after both; so a crash at any point repeats the same bytes. What another worker has taken over is
-not published: the changelog says so (`Turn`). One batch at a time. Owner: the engine, which gives
-the batches, the time and the way out.
+not published: the changelog says so (`Book`). One batch at a time: when one is written down, all
+before it is published. Owner: the engine, which gives the batches, the time and the way out.
 """
 
 import asyncio
@@ -12,16 +12,22 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from consumers.errors import Fatal
-from consumers.scenes.arrival import read_arrival
-from consumers.scenes.boundary import Changelog, Out, Send
-from consumers.scenes.changelog import CLAIM_KEY, Replay, Turn
-from consumers.scenes.picture import Pictures, late
-from consumers.scenes.rules import Rules, Streams
-from consumers.scenes.site import Site
-from consumers.scenes.state import OtherForm, SiteState, dump, load
+from consumers.scenes.boundary import Changelog, Fits, Out, Send
+from consumers.scenes.changelog import CLAIM_BYTES, ENDED, Book, Replay, State
+from consumers.scenes.due import Due
+from consumers.scenes.late import Late
+from consumers.scenes.names import Names
+from consumers.scenes.picture import Pictures
+from consumers.scenes.rekey import Rekey
+from consumers.scenes.rules import Rules
+from consumers.scenes.site import Decisions, Site
+from consumers.scenes.state import Decided, OtherForm, SiteState, dump, load
 from consumers.scenes.watch import Watch
 
 log = logging.getLogger(__name__)
+
+# Of predictions in a step: a batch of large ones is written down and published in several.
+STEP_BYTES = 256 << 10
 
 
 class Keyed(NamedTuple):
@@ -31,124 +37,140 @@ class Keyed(NamedTuple):
     site: str
     value: bytes
     recorded_ms: int
-
-
-class Topics(NamedTuple):
-    scenes: str
-    late: str
-    changelog: str
+    offset: int
 
 
 class WaitingClock:
-    """The wall clock, which stands still while there is a backlog: members whose predictions lie in
-    Kafka are not late, this worker is.
+    """A clock that stands still while there is a backlog: members whose predictions lie in Kafka
+    are not late, this worker is. `now_ms` never jumps, as the system's time may.
     """
 
-    def __init__(self, wall_ms: Callable[[], int], is_behind: Callable[[], bool]) -> None:
-        self._wall_ms = wall_ms
+    def __init__(self, now_ms: Callable[[], int], is_behind: Callable[[], bool]) -> None:
+        self._now_ms = now_ms
         self._is_behind = is_behind
         self._stood_still = 0
-        self._last = wall_ms()
+        self._last = now_ms()
 
     def now(self) -> int:
-        wall = self._wall_ms()
+        now = self._now_ms()
         if self._is_behind():
-            self._stood_still += max(0, wall - self._last)
-        self._last = wall
-        return wall - self._stood_still
+            self._stood_still += max(0, now - self._last)
+        self._last = now
+        return now - self._stood_still
 
 
 class Ledger:
-    """`wall_ms` is the system's time. `is_behind`: records lie in Kafka that are not handled."""
+    """`is_behind`: records lie in Kafka that are not handled."""
 
     def __init__(
         self,
+        *,
         rules: Rules,
-        streams: Streams,
+        rekey: Rekey,
         pictures: Pictures,
-        topics: Topics,
+        late: Late,
+        names: Names,
         send: Send,
         changelog: Changelog,
         watch: Watch,
-        wall_ms: Callable[[], int],
+        fits: Fits,
+        now_ms: Callable[[], int],
         is_behind: Callable[[], bool],
     ) -> None:
         self._rules = rules
-        self._streams = streams
+        self._fits = fits
+        self._rekey = rekey
         self._pictures = pictures
-        self._topics = topics
+        self._late = late
+        self._names = names
         self._send = send
-        self._changelog = changelog
+        self._book = Book(send, changelog, names.changelog)
         self._watch = watch
-        self._clock = WaitingClock(wall_ms, is_behind)
+        self._clock = WaitingClock(now_ms, is_behind)
         self._lock = asyncio.Lock()
         self._ready = asyncio.Event()
-        self._turns: dict[int, Turn] = {}
+        self._due = Due()
+        self._batch = 0
         self.sites: dict[str, Site] = {}
 
     async def give_up(self) -> None:
         """The partitions are another worker's from now on; waits for the batch under way."""
         self._ready.clear()
         async with self._lock:
-            self.sites.clear()
-            self._turns.clear()
-            self._watch.forget()
+            self._clear()
+            self._book.close()
+            self._watch.clear()
 
     async def take_over(self, partitions: Collection[int]) -> None:
-        """Claim them, and go on from what the changelog says: what was decided is published again.
-        From the claim on no other worker's decision counts.
+        """Claim them, and go on from what the changelog says: what was decided last is published
+        again. From the claim on no other worker's decision counts.
         """
         async with self._lock:
-            self.sites.clear()
-            self._turns = await self._claimed(partitions)
-            shadowed = []
-            for partition, replay in (await self._replayed()).items():
-                for name, value in replay.states.items():
-                    site = Site(name, self._rules, _loaded(name, value))
-                    site.state.partition = partition
-                    site.resume(self._clock.now())
-                    self.sites[name] = site
-                shadowed += [self.sites[name] for name in replay.shadowed & replay.states.keys()]
-            await self._write(shadowed)
-            await self._publish(self.sites.values())
-        log.info("%d sites of partitions %s", len(self.sites), sorted(self._turns) or "none")
+            self._clear()
+            replays = await self._book.claim(partitions)
+            for partition, replay in replays.items():
+                await self._publish(self._restored(partition, replay))
+            void = {site: number for number, each in replays.items() for site in each.shadowed}
+            await self._write_again(void)
+            for name in self.sites:
+                self._due.put(name, self._clock.now())
+        log.info("%d sites of partitions %s", len(self.sites), sorted(partitions) or "none")
         self._ready.set()
 
     async def handle(self, batch: Iterable[Keyed]) -> None:
         """A batch of the repartition topic. When it returns all of it is safe."""
         await self._ready.wait()
         async with self._lock:
-            now, touched = self._clock.now(), {}
+            now, touched, nbytes = self._clock.now(), dict[str, Site](), 0
             for keyed in batch:
-                if keyed.partition not in self._turns:
+                if keyed.partition not in self._book.partitions:
                     continue  # read before a rebalance; its new owner reads it again
-                site = self._site(keyed)
-                arrival = read_arrival(keyed.value, keyed.recorded_ms)
-                place = self._streams.place(arrival.stream)
-                if place is not None:
-                    site.arrive(arrival, place.member, now)
-                    touched[site.name] = site
+                found = self._rekey.placed(keyed.value, keyed.recorded_ms)
+                if found is None or found[1].site != keyed.site:
+                    await self._key_again(keyed)
+                    continue
+                arrival, place = found
+                site = touched[keyed.site] = self._site(keyed)
+                site.arrive(arrival, place.member, now)
+                nbytes += len(keyed.value)
+                if nbytes > STEP_BYTES:
+                    await self._settle(touched.values())
+                    touched, nbytes = {}, 0
             await self._settle(touched.values())
 
+    async def _key_again(self, keyed: Keyed) -> None:
+        """By another `scenes.site` than now, or by a version that took what is no prediction."""
+        where = f"{self._names.by_site}/{keyed.partition}/{keyed.offset}"
+        await (await self._send(self._rekey.out(keyed.value, where, keyed.recorded_ms)))
+
     async def tick(self) -> None:
-        """Close what has waited long enough."""
+        """Close what has waited long enough, and forget who has been silent for so long."""
         if not self._ready.is_set() or self._lock.locked():
             return
+        due = self._due.take(now := self._clock.now())
+        if not due:
+            return
         async with self._lock:
-            now = self._clock.now()
-            for site in self.sites.values():
+            sites = [self.sites[name] for name in due if name in self.sites]
+            for site in sites:
                 site.tick(now)
-            await self._settle([site for site in self.sites.values() if site.has_decided])
+            await self._settle([site for site in sites if site.has_decided])
+            await self._end([site for site in sites if site.is_over])
+            self._look_again(sites)
 
     @property
     def partitions(self) -> Collection[int]:
         """Of which it decides."""
-        return self._turns.keys() if self._ready.is_set() else ()
+        return self._book.partitions if self._ready.is_set() else ()
 
     def looks(self, most: int) -> Iterator[dict[str, Any]]:
         """What is to be seen of its sites, of so many at the most."""
         for name in sorted(self.sites)[:most]:
             yield self._watch.look(self.sites[name])
+
+    def _clear(self) -> None:
+        self.sites.clear()
+        self._due.clear()
 
     def _site(self, keyed: Keyed) -> Site:
         site = self.sites.get(keyed.site)
@@ -157,69 +179,99 @@ class Ledger:
             site = self.sites[keyed.site] = Site(keyed.site, self._rules, state)
         return site
 
-    async def _settle(self, sites: Collection[Site]) -> None:
-        for site in sites:
-            site.state.outbox = self._outbox(site)
-        await self._write(sites)
-        await self._publish(sites)
-
-    async def _write(self, sites: Collection[Site]) -> None:
-        """Until all of it stands in the changelog, and nothing of another worker behind it."""
-        while sites:
-            states = [
-                Out(
-                    self._topics.changelog,
-                    site.name.encode(),
-                    self._turns[site.state.partition].seal(dump(site.state)),
-                    site.state.partition,
-                )
-                for site in sites
-            ]
-            foreign: set[str] = set()
-            for site, offset in zip(sites, await (await self._send(states)), strict=True):
-                foreign |= await self._foreign(site.state.partition, offset)
-            # A worker that was frozen wrote what it took for its sites: ours are written again.
-            sites = [self.sites[name] for name in foreign if name in self.sites]
-
-    async def _foreign(self, partition: int, offset: int) -> set[str]:
-        """The sites that another worker wrote since our last record. Raises `Fatal` if it has
-        claimed the partition.
+    def _restored(self, partition: int, replay: Replay) -> list[Site]:
+        """The sites that were written in the last batch: what the others decided was published
+        before that.
         """
-        others = self._turns[partition].written(_known(offset))
-        if not others:
-            return set()
-        found = self._changelog.read({partition: others.stop}, {partition: others.start})
-        keys = {record.key async for record in found}
-        if CLAIM_KEY in keys:
-            raise Fatal(
-                f"another worker has taken over partition {partition}: this one was silent for "
-                "too long. Nothing that it decided since was published; start it again."
+        now, by_batch = self._clock.now(), dict[tuple[int, int], list[Site]]()
+        for name, (claim, packed) in replay.states.items():
+            site = self.sites[name] = Site(name, self._rules, _loaded(name, packed))
+            by_batch.setdefault((claim, site.state.batch), []).append(site)
+            site.state.partition, site.state.batch = partition, 0  # none of this owner's
+            site.resume(now)
+        last = by_batch.pop(max(by_batch), []) if by_batch else []
+        for sites in by_batch.values():
+            for site in sites:
+                site.state.outbox = []
+        return last
+
+    async def _settle(self, sites: Collection[Site]) -> None:
+        while sites:
+            self._batch += 1
+            states, heavy = [], []
+            for site in sites:
+                packed = self._packed(site)
+                states.append(State(site.state.partition, site.name, packed))
+                if not self._is_writable(site.name, 2 * len(packed)):
+                    heavy.append(site)
+            await self._write_again(await self._book.append(states))
+            await self._publish(sites)
+            self._look_again(sites)
+            sites = [site for site in heavy if site.shed()]
+
+    def _packed(self, site: Site) -> bytes:
+        """Its state, with what was decided since, as a record that the changelog takes: without
+        the answers that it holds, and then without those that go out, if there is no other way.
+        """
+        decisions = site.take()
+        if decisions.scenes:
+            self._watch.decided(site.name, decisions.scenes)
+        site.state.batch = self._batch
+        site.state.outbox = self._outbox(site.name, decisions)
+        packed = dump(site.state)
+        if not self._is_writable(site.name, len(packed)):
+            site.lighten()
+            packed = dump(site.state)
+        if not self._is_writable(site.name, len(packed)):
+            site.state.outbox = self._outbox(site.name, decisions, is_bare=True)
+            packed = dump(site.state)
+        return packed
+
+    def _is_writable(self, site: str, nbytes: int) -> bool:
+        return self._fits(self._names.changelog, site.encode(), CLAIM_BYTES + nbytes)
+
+    def _look_again(self, sites: Iterable[Site]) -> None:
+        for site in sites:
+            if site.name in self.sites:
+                self._due.put(site.name, site.due)
+
+    async def _write_again(self, names: dict[str, int]) -> None:
+        """A worker that was frozen wrote what it took for its sites: ours stand behind it then."""
+        while names:
+            ours = self.sites
+            names = await self._book.append(
+                [
+                    State(partition, name, dump(ours[name].state) if name in ours else None)
+                    for name, partition in names.items()
+                ]
             )
-        log.warning("partition %d: a worker that had lost it wrote once more", partition)
-        return {key.decode() for key in keys}
 
-    async def _claimed(self, partitions: Collection[int]) -> dict[int, Turn]:
-        ours = list(partitions)
-        claims = [Out(self._topics.changelog, CLAIM_KEY, b"claim", number) for number in ours]
-        offsets = await (await self._send(claims))
-        return {number: Turn(_known(each)) for number, each in zip(ours, offsets, strict=True)}
+    async def _end(self, sites: Collection[Site]) -> None:
+        for site in sites:
+            del self.sites[site.name]
+            self._watch.forget(site.name)
+        for packed in (ENDED, None):
+            states = [State(site.state.partition, site.name, packed) for site in sites]
+            await self._write_again(await self._book.append(states))
 
-    async def _replayed(self) -> dict[int, Replay]:
-        replays = {partition: Replay() for partition in self._turns}
-        ends = {partition: turn.claim for partition, turn in self._turns.items()}
-        async for record in self._changelog.read(ends):
-            replays[record.partition].add(record)
-        return replays
+    def _outbox(
+        self, site: str, decisions: Decisions, *, is_bare: bool = False
+    ) -> list[tuple[str, bytes]]:
+        outs = list[Out]()
+        for scene in decisions.scenes:
+            outs += self._scene(site, scene, is_bare=is_bare)
+        for refused in decisions.refused:
+            outs += self._late.refused(site, refused, is_bare=is_bare)
+        return [(out.topic, out.value or b"") for out in outs]
 
-    def _outbox(self, site: Site) -> list[tuple[str, bytes]]:
-        scenes, refused = site.take()
-        if scenes:
-            self._watch.decided(site.name, scenes)
-        topics = self._topics
-        outbox = [(topics.scenes, self._pictures.scene(site.name, scene)) for scene in scenes]
-        if self._rules.late != "drop":
-            outbox += [(topics.late, late(site.name, each)) for each in refused]
-        return outbox
+    def _scene(self, site: str, scene: Decided, *, is_bare: bool) -> list[Out]:
+        """Without its predictions, and with a letter, if it is too large."""
+        key, is_bare = site.encode(), is_bare or scene.is_bare
+        value = self._pictures.scene(site, scene, is_bare=is_bare)
+        if not is_bare and not self._fits(self._names.scenes, key, len(value)):
+            is_bare, value = True, self._pictures.scene(site, scene, is_bare=True)
+        letter = self._late.bare(site, scene) if is_bare else []
+        return [Out(self._names.scenes, key, value), *letter]
 
     async def _publish(self, sites: Iterable[Site]) -> None:
         outbox = [
@@ -229,12 +281,8 @@ class Ledger:
         ]
         if outbox:
             await (await self._send(outbox))
-
-
-def _known(offset: int) -> int:
-    if offset < 0:
-        raise Fatal("Kafka did not say where a record of the changelog stands; start again")
-    return offset
+        for site in sites:
+            site.state.outbox = []
 
 
 def _loaded(site: str, value: bytes) -> SiteState:

@@ -4,12 +4,18 @@ Rule: topics that do not fit are an error that says how to mend it. Owner: the c
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from consumers import config
-from consumers.adapters.kafka_topics import TopicShape, create_topics, partition_counts
+from consumers.adapters.kafka_topics import (
+    TopicShape,
+    create_topics,
+    partition_counts,
+    record_bytes,
+)
 from consumers.errors import EXIT_USAGE, Fatal, missing_extra
+from consumers.scenes.boundary import Fits
 from consumers.scenes.engine import Engine
 from consumers.scenes.health import serve_scenes
 from consumers.scenes.ledger import Ledger
@@ -31,10 +37,10 @@ COMPACTED = {
 async def run_scenes(cfg: config.Config) -> None:
     """Until SIGTERM or Ctrl-C."""
     rules_of(cfg.scenes)
-    make: Callable[[config.Config], _Engine]
+    make: Callable[[config.Config, Fits], _Engine]
     make = _faust() if cfg.scenes.engine == "faust" else Engine
     await check_topics(cfg)
-    engine = make(cfg)
+    engine = make(cfg, fitting(await record_bytes(cfg.kafka, names(cfg.scenes))))
     async with serve_scenes(cfg, engine.ledger) as url:
         log.info("scenes of %s to %s as group %s; %s", *_said(cfg.scenes), url)
         await engine.run()
@@ -46,7 +52,12 @@ class _Engine(Protocol):
     async def run(self) -> None: ...
 
 
-def _faust() -> Callable[[config.Config], _Engine]:
+def fitting(most_bytes: Mapping[str, int]) -> Fits:
+    """By what a record of each topic may have."""
+    return lambda topic, key, value_bytes: len(key) + value_bytes < most_bytes[topic]
+
+
+def _faust() -> Callable[[config.Config, Fits], _Engine]:
     try:
         from consumers.scenes.faust_app import FaustEngine  # noqa: PLC0415 (an extra)
     except ImportError as error:

@@ -1,16 +1,14 @@
 """Who belongs to a site, and who of them is expected: members by list, or learned by leases.
 
-Rule: a member is expected while its lease runs; a silent one is evicted and welcomed back by its
-next prediction. Owner: the `Site`.
+Rule: a list is what the rules say now, whoever was on it before; a member is expected while its
+lease runs; a silent one is evicted and welcomed back by its next prediction. Owner: the `Site`.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
-from consumers.scenes.rules import Rules
+from consumers.scenes.rules import MOST_NAMES_CHARS, Rules
 from consumers.scenes.state import Member, Reason, SiteState
-
-# A learned member is forgotten after so many leases; until then scenes show it as evicted.
-FORGOTTEN_AFTER = 10
+from schemas.scene import ClosedBy
 
 
 class Members:
@@ -19,16 +17,29 @@ class Members:
         self._state = state
         self._listed = rules.listed.get(site)
 
+    def resume(self, passed_ms: int) -> None:
+        """So many milliseconds nobody listened: silence during them is no member's fault. The list
+        may have changed meanwhile.
+        """
+        state = self._state
+        for member in state.members.values():
+            member.heard = member.heard + passed_ms if member.is_evicted else state.now
+        if self._listed is not None and state.members:
+            for name in state.members.keys() - set(self._listed):
+                del state.members[name]
+            self._add_listed()
+
     def admit(self, name: str, said: int | None) -> Reason | None:
         """Renew its lease; or why it is no member."""
         state = self._state
-        self._start_list()
+        if self._listed is not None and not state.members:
+            self._add_listed()
         self._pass_over_silence()
         member = state.members.get(name)
         if member is None:
             if self._listed is not None:
                 return "stranger"
-            if len(state.members) >= self._rules.max_members:
+            if self._is_full(name) and not self._give_up_one():
                 return "crowded"
             member = state.members[name] = Member(state.now)
             state.changed = state.now
@@ -36,6 +47,24 @@ class Members:
         member.is_evicted = False
         member.said = member.said if said is None else said
         return None
+
+    def _add_listed(self) -> None:
+        """Those who are new have a lease from now on."""
+        for name in self._listed or ():
+            self._state.members.setdefault(name, Member(self._state.now))
+
+    def _is_full(self, name: str) -> bool:
+        members = self._state.members
+        chars = len(name) + sum(map(len, members))
+        return len(members) >= self._rules.max_members or chars > MOST_NAMES_CHARS
+
+    def _give_up_one(self) -> bool:
+        """Who is evicted and was silent the longest makes room for one who speaks."""
+        members = self._state.members
+        gone = [name for name, member in members.items() if member.is_evicted]
+        if gone:
+            del members[min(gone, key=lambda name: members[name].heard)]
+        return bool(gone)
 
     def _pass_over_silence(self) -> None:
         """A site that was silent as a whole for a lease was so by no member's doing: it counts as
@@ -53,11 +82,6 @@ class Members:
         members = self._state.members.values()
         return max((member.heard for member in members), default=self._state.now)
 
-    def _start_list(self) -> None:
-        """Listed members have a lease from the site's first prediction on."""
-        if self._listed is not None and not self._state.members:
-            self._state.members.update((name, Member(self._state.now)) for name in self._listed)
-
     def expire(self) -> None:
         """Evict the silent, forget the long gone."""
         now, lease = self._state.now, self._rules.lease_ms
@@ -66,16 +90,15 @@ class Members:
             if now - member.heard > lease:
                 member.is_evicted = True
                 silent = self._last_heard() - member.heard
-                if self._listed is None and silent > FORGOTTEN_AFTER * lease:
+                if self._listed is None and silent > self._rules.forget_ms:
                     gone.append(name)
         for name in gone:
             del self._state.members[name]
 
-    def renew_all(self) -> None:
-        """Nobody listened for a while: silence during it is no member's fault."""
-        for member in self._state.members.values():
-            if not member.is_evicted:
-                member.heard = self._state.now
+    def leases_end(self) -> Iterator[int]:
+        """When each member that is expected is so no more, if it stays silent."""
+        lease = self._rules.lease_ms
+        return (m.heard + lease + 1 for m in self._state.members.values() if not m.is_evicted)
 
     @property
     def is_settled(self) -> bool:
@@ -85,10 +108,15 @@ class Members:
         since_change = self._state.now - self._state.changed
         return self._listed is not None or since_change >= self._rules.deadline_ms
 
-    def has_all(self, taken: Collection[str]) -> bool:
-        """Has every member that is expected a place?"""
-        members = self._state.members
-        return all(member.is_evicted or name in taken for name, member in members.items())
+    def all_in(self, taken: Collection[str]) -> ClosedBy | None:
+        """`complete`: every member has a place; `members`: every one that is expected."""
+        found: ClosedBy = "complete"
+        for name, member in self._state.members.items():
+            if name not in taken:
+                if not member.is_evicted:
+                    return None
+                found = "members"
+        return found
 
     def event_time(self) -> int | None:
         """What at least two members have passed, or the only one: one wrong clock moves nothing."""

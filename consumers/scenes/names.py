@@ -33,6 +33,12 @@ def names(scenes: config.Scenes) -> Names:
     )
 
 
+def isolation_of(cfg: config.Config) -> str:
+    """How predictions are read: what a worker's transaction took back was never said."""
+    is_once = cfg.delivery.guarantee == "exactly_once"
+    return "read_committed" if is_once else "read_uncommitted"
+
+
 def rules_of(scenes: config.Scenes) -> Rules:
     """Raises `Fatal` (exit 2) for what cannot be meant."""
     check(scenes)
@@ -52,6 +58,8 @@ def rules_of(scenes: config.Scenes) -> Rules:
         listed={} if scenes.members == "learned" else scenes.members,
         max_open=scenes.max_open,
         max_members=scenes.max_members,
+        model=scenes.model,
+        forget_ms=scenes.forget_ms,
     )
 
 

@@ -18,7 +18,7 @@ function curve(steps) {
   return line;
 }
 function site(one) {
-  const counts = one.counts, closed = ["complete", "quorum", "deadline"];
+  const counts = one.counts, closed = ["complete", "members", "quorum", "deadline"];
   const scenes = closed.reduce((sum, why) => sum + (counts[why] || 0), 0);
   const cards = make("div", null, "cards"), latest = one.completeness.at(-1);
   const here = one.members.filter((each) => each.state === "present").length;

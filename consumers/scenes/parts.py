@@ -8,9 +8,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from consumers import config
-from consumers.scenes.boundary import Send
+from consumers.ports import Clock
+from consumers.scenes.boundary import Fits, Send
 from consumers.scenes.changelog import KafkaChangelog
-from consumers.scenes.ledger import Ledger, Topics
+from consumers.scenes.late import Late
+from consumers.scenes.ledger import Ledger
 from consumers.scenes.names import Names, names, rules_of
 from consumers.scenes.picture import Pictures
 from consumers.scenes.rekey import Rekey
@@ -25,23 +27,33 @@ class Parts(NamedTuple):
 
 
 def parts_of(
-    cfg: config.Config, send: Send, wall_ms: Callable[[], int], is_behind: Callable[[], bool]
+    cfg: config.Config, send: Send, fits: Fits, clock: Clock, is_behind: Callable[[], bool]
 ) -> Parts:
     """`is_behind`: are there records that came long ago and were not handled yet? Raises `Fatal`
     for settings that cannot be meant.
     """
     scenes, topics = cfg.scenes, names(cfg.scenes)
-    streams = Streams(scenes.site)
+    late = Late(topics.late, fits, is_dropped=scenes.late == "drop")
+    rekey = Rekey(Streams(scenes.site), topics.by_site, late, fits)
     ledger = Ledger(
-        rules_of(scenes),
-        streams,
-        Pictures(scenes.inline, scenes.fill),
-        Topics(topics.scenes, topics.late, topics.changelog),
-        send,
-        KafkaChangelog(cfg.kafka, topics.changelog),
-        Watch(wall_ms),
-        wall_ms,
-        is_behind,
+        rules=rules_of(scenes),
+        rekey=rekey,
+        pictures=Pictures(scenes.inline, scenes.fill),
+        late=late,
+        names=topics,
+        send=send,
+        changelog=KafkaChangelog(cfg.kafka, topics.changelog),
+        watch=Watch(clock.wall_ms),
+        fits=fits,
+        now_ms=steady(clock),
+        is_behind=is_behind,
     )
-    rekey = Rekey(streams, topics, late_is_dropped=scenes.late == "drop")
     return Parts(topics, rekey, ledger)
+
+
+def steady(clock: Clock) -> Callable[[], int]:
+    """The system's time as it is now, in milliseconds, which goes on without its jumps: what is
+    decided by it does not wait when the system's time is set back.
+    """
+    began_ms = clock.wall_ms() - clock.now() * 1000
+    return lambda: int(began_ms + clock.now() * 1000)

@@ -4,13 +4,22 @@ Rule: the same decision gives the same bytes. Owner: the ledger, which writes th
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Final
 
 import msgspec
+from msgspec import Raw
 
-from consumers.scenes.arrival import Answer, read_answer
-from consumers.scenes.state import Decided, Refused
-from schemas.scene import encode_late, encode_scene, seat_json
+from consumers.scenes.arrival import Answer, Arrival, read_answer
+from consumers.scenes.state import Decided
+from schemas.prediction import Failure
+from schemas.scene import TOO_LARGE, Status, encode_scene, seat_json
+
+WITHOUT: Final = Failure(
+    TOO_LARGE, "its members' predictions are more than a record may hold; they are on their topic"
+)
+
+_parts = msgspec.json.Decoder(dict[str, Raw] | list[Raw])
+_numbers = msgspec.json.Decoder(float)
 
 
 class Pictures:
@@ -20,23 +29,20 @@ class Pictures:
         self._steps = None if inline is None else _steps(inline)
         self._fill = fill
 
-    def scene(self, site: str, decided: Decided) -> bytes:
-        answers = {name: read_answer(taken.value) for name, taken in decided.taken.items()}
+    def scene(self, site: str, decided: Decided, *, is_bare: bool = False) -> bytes:
+        """`is_bare`: without predictions."""
+        answers: dict[str, Answer] = {}
+        if not is_bare:
+            answers = {name: read_answer(taken.value) for name, taken in decided.taken.items()}
         return encode_scene(
             site=site,
             time=decided.time,
             span_ms=decided.span_ms,
             revision=decided.revision,
             closed_by=decided.closed_by,
-            seats={
-                name: seat_json(
-                    "present" if answer.error is None else "rejected",
-                    decided.taken[name].id,
-                    *answer,
-                )
-                for name, answer in answers.items()
-            },
+            seats={name: _seat(taken, answers.get(name)) for name, taken in decided.taken.items()},
             absent=decided.absent,
+            error=WITHOUT if is_bare else None,
             inline=None if self._steps is None else self._vector(self._steps, decided, answers),
         )
 
@@ -45,24 +51,23 @@ class Pictures:
     ) -> list[float | None]:
         """A number a member, in the order of their names."""
         vector = []
-        for name in sorted({*answers, *decided.absent}):
+        for name in sorted({*decided.taken, *decided.absent}):
             found = None
             if name in answers and answers[name].error is None:
-                found = _number(msgspec.json.decode(answers[name].prediction), steps)
+                found = _number(answers[name].prediction, steps)
             vector.append(self._fill if found is None else found)
         return vector
 
 
-def late(site: str, refused: Refused) -> bytes:
-    arrival, scene = refused.arrival, refused.scene
-    return encode_late(
-        id=arrival.id,
-        reason=refused.reason,
-        site=site,
-        member=refused.member,
-        scene=None if scene is None else f"{site}/{scene}",
-        record=arrival.value,
-    )
+def _seat(arrival: Arrival, answer: Answer | None) -> Raw:
+    """Without its answer it has the status, which the arrival knows."""
+    if answer is None:
+        status: Status = "rejected" if arrival.is_error else "present"
+        return seat_json(status, arrival.id, arrival.time, arrival.model)
+    event_time, model, prediction, error = answer
+    if error is not None:
+        return seat_json("rejected", arrival.id, event_time, model, error=error)
+    return seat_json("present", arrival.id, event_time, model, prediction=prediction)
 
 
 def _steps(pointer: str) -> list[str]:
@@ -70,14 +75,18 @@ def _steps(pointer: str) -> list[str]:
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
-def _number(answer: Any, steps: Sequence[str]) -> float | None:
-    """The number that the steps lead to, if they lead to one."""
-    for step in steps:
-        if isinstance(answer, dict):
-            answer = answer.get(step)
-        elif isinstance(answer, list) and step.isdecimal() and int(step) < len(answer):
-            answer = answer[int(step)]
-        else:
-            return None
-    is_number = isinstance(answer, int | float) and not isinstance(answer, bool)
-    return answer if is_number else None
+def _index(step: str) -> int:
+    if not step.isdecimal():
+        raise LookupError
+    return int(step)
+
+
+def _number(answer: Raw, steps: Sequence[str]) -> float | None:
+    """The number that the steps lead to, if they lead to one that a model can take."""
+    try:
+        for step in steps:
+            parts = _parts.decode(answer)
+            answer = parts[step] if isinstance(parts, dict) else parts[_index(step)]
+        return _numbers.decode(answer)
+    except (msgspec.MsgspecError, ValueError, LookupError, RecursionError):
+        return None

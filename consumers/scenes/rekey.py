@@ -1,60 +1,62 @@
 """From a record of the prediction topic to the topic it goes to next: its site's, or the late one.
 
-Rule: nothing is left out unless `scenes.late` is "drop": what is no prediction or has no site goes
-to the late topic. No I/O. Owner: the engine.
+Rule: nothing is left out unless `scenes.late` is "drop": what is no prediction, has no site, or is
+larger than the next topic takes, goes to the late topic. No I/O. Owner: the engine.
 """
 
 from base64 import b64encode
-from typing import NamedTuple
 
 import msgspec
 
-from consumers.scenes.arrival import read_arrival
-from consumers.scenes.boundary import Out
-from consumers.scenes.names import Names
-from consumers.scenes.rules import Streams
+from consumers.scenes.arrival import Arrival, read_arrival
+from consumers.scenes.boundary import Fits, Out
+from consumers.scenes.late import Late
+from consumers.scenes.rules import Place, Streams
 from schemas.errors import SchemaError
-from schemas.scene import encode_late
-
-
-class Forward(NamedTuple):
-    """`key` is the site; None: `value` is for the late topic."""
-
-    site: str | None
-    key: bytes
-    value: bytes
-
-
-def forward(streams: Streams, value: bytes | None, where: str) -> Forward:
-    """`where` names the record, as topic/partition/offset, for one that has no id."""
-    try:
-        arrival = read_arrival(value or b"", 0)
-        arrival.stream.encode()
-    except (SchemaError, UnicodeEncodeError):
-        raw = msgspec.json.encode({"value_b64": b64encode(value or b"").decode()})
-        return Forward(None, where.encode(), _late(where, "unreadable", raw))
-    place = streams.place(arrival.stream)
-    if place is None:
-        return Forward(None, arrival.stream.encode(), _late(arrival.id, "no_site", arrival.value))
-    return Forward(place.site, place.site.encode(), arrival.value)
+from schemas.scene import TOO_LARGE
 
 
 class Rekey:
-    """Of one engine."""
+    """`topic`: where predictions are keyed by their site."""
 
-    def __init__(self, streams: Streams, names: Names, *, late_is_dropped: bool) -> None:
+    def __init__(self, streams: Streams, topic: str, late: Late, fits: Fits) -> None:
         self._streams = streams
-        self._names = names
-        self._late_is_dropped = late_is_dropped
+        self._topic = topic
+        self._late = late
+        self._fits = fits
 
-    def out(self, value: bytes | None, partition: int, offset: int, at_ms: int) -> Out | None:
-        """The record of the next topic; None: there is none."""
-        where = f"{self._names.input}/{partition}/{offset}"
-        site, key, passed_on = forward(self._streams, value, where)
-        if site is not None:
-            return Out(self._names.by_site, key, passed_on, at_ms=at_ms)
-        return None if self._late_is_dropped else Out(self._names.late, key, passed_on)
+    def placed(self, value: bytes, recorded_ms: int) -> tuple[Arrival, Place] | None:
+        """None: it is no prediction, or its stream has no site."""
+        try:
+            arrival = read_arrival(value, recorded_ms)
+        except SchemaError:
+            return None
+        place = self._streams.place(arrival.stream)
+        return None if place is None else (arrival, place)
 
-
-def _late(id: str, reason: str, record: bytes) -> bytes:
-    return encode_late(id=id, reason=reason, site=None, member=None, scene=None, record=record)
+    def out(self, value: bytes | None, where: str, at_ms: int) -> list[Out]:
+        """The record of the next topic, if there is one. `where` names the record, as
+        topic/partition/offset, for one that has no id.
+        """
+        value = value or b""
+        try:
+            arrival = read_arrival(value, at_ms)
+        except SchemaError:
+            raw = msgspec.json.encode({"value_b64": b64encode(value).decode()})
+            return self._late.out(where, where, "unreadable", raw)
+        place = self._streams.place(arrival.stream)
+        if place is None:
+            stream, model = arrival.stream, arrival.model or None
+            return self._late.out(stream, arrival.id, "no_site", value, model=model)
+        site, member = place
+        if not self._fits(self._topic, site.encode(), len(value)):
+            return self._late.out(
+                site,
+                arrival.id,
+                TOO_LARGE,
+                value,
+                site=site,
+                member=member,
+                model=arrival.model or None,
+            )
+        return [Out(self._topic, site.encode(), value, at_ms=at_ms)]

@@ -7,10 +7,16 @@ builds a `Site`.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 # Longer than any record is on its way while its worker keeps up.
 BEHIND_MS = 1_000
+
+# As long as Kafka keeps records unless it is told otherwise: nothing older is read again.
+FORGET_MS: Final = 7 * 24 * 3_600_000
+
+# Of a site's members, and of its feeds: what it remembers is one record of Kafka.
+MOST_NAMES_CHARS: Final = 128 << 10
 
 LatePolicy = Literal["topic", "amend", "drop"]
 
@@ -26,6 +32,8 @@ class Place(NamedTuple):
 class Rules:
     """Times in milliseconds. `listed` has the members of the sites that are not learned. `leader`
     is the member whose predictions give the scenes their times; `is_grid`: multiples of `period`.
+    `model`: whose predictions scenes are made of; None: of any. `forget_ms`: what is silent for so
+    long, a site or a learned member, is gone.
     """
 
     period_ms: int = 50
@@ -42,6 +50,8 @@ class Rules:
     listed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     max_open: int = 64
     max_members: int = 256
+    model: str | None = None
+    forget_ms: int = FORGET_MS
 
 
 class Streams:

@@ -8,9 +8,9 @@ partition that the site is keyed to; one at a time.
 from typing import NamedTuple
 
 from consumers.scenes import slots
-from consumers.scenes.arrival import Arrival
+from consumers.scenes.arrival import Arrival, without_answer
 from consumers.scenes.members import Members
-from consumers.scenes.rules import BEHIND_MS, Rules
+from consumers.scenes.rules import BEHIND_MS, MOST_NAMES_CHARS, Rules
 from consumers.scenes.state import Decided, Mark, Open, Reason, Refused, SiteState
 from schemas.scene import ClosedBy, Status
 
@@ -20,8 +20,13 @@ class Decisions(NamedTuple):
     refused: list[Refused]
 
 
+# A site that was taken over does not end before so many leases: when it was heard last is said by
+# another machine's clock.
+GRACE_LEASES = 10
+
+
 class Site:
-    """`now` is the wall clock in milliseconds; it is not believed when it goes back."""
+    """`now` is in milliseconds, of any clock; it is not believed when it goes back."""
 
     def __init__(self, name: str, rules: Rules, state: SiteState | None = None) -> None:
         self.name = name
@@ -32,19 +37,33 @@ class Site:
         self._gap = 0 if rules.is_grid else rules.tolerance_ms
         self._scenes: list[Decided] = []
         self._refused: list[Refused] = []
+        self._heard = self._looked_at = self.state.now
+        self._ends_first = 0
 
     def resume(self, now: int) -> None:
-        """After a restart: time when no worker listened counts for no lease, nor for patience."""
-        away = max(0, now - self.state.now)
-        for scene in self.state.open:
-            scene.start += away
-        self.state.now += away
-        self._members.renew_all()
+        """After a restart: time in which no worker listened counts for no lease, nor for patience.
+        Nor does a difference of clocks: all times of the state are moved to the clock of `now`.
+        """
+        state, rules = self.state, self._rules
+        passed = now - state.now
+        for scene in state.open:
+            scene.start += passed
+        for mark in state.marks.values():
+            mark.heard += passed
+        state.changed += passed
+        self._heard = min(self._heard, now)
+        self._ends_first = now + min(rules.forget_ms, GRACE_LEASES * rules.lease_ms)
+        state.now = now
+        self._members.resume(passed)
 
     def arrive(self, arrival: Arrival, member: str, now: int) -> None:
         """A prediction of one of the site's streams."""
-        self.state.now = max(self.state.now, now)
+        self._heard = self.state.now = max(self.state.now, now)
         self._count("arrived")
+        if self._rules.model not in (None, arrival.model):
+            if not arrival.is_empty:
+                self._refuse(arrival, member, "other_model", None)
+            return
         if self._is_repeat(arrival):
             self._count("duplicate")
             return
@@ -83,16 +102,64 @@ class Site:
         """Whether `take` will give something."""
         return bool(self._scenes or self._refused)
 
+    @property
+    def is_over(self) -> bool:
+        """Nobody has spoken for so long that it may be forgotten."""
+        return not self.state.open and self.state.now >= self._ends_at
+
+    @property
+    def due(self) -> int:
+        """When `tick` will change something, if nobody speaks before: not later than that."""
+        state, rules = self.state, self._rules
+        moments = list(self._members.leases_end())
+        if state.open:
+            moments += (state.open[0].start + rules.patience_ms, state.changed + rules.deadline_ms)
+            moments += (scene.start + rules.deadline_ms for scene in state.open)
+        else:
+            moments.append(self._ends_at)
+        return min((each for each in moments if each > self._looked_at), default=state.now)
+
+    @property
+    def _ends_at(self) -> int:
+        return max(self._heard + self._rules.forget_ms, self._ends_first)
+
+    def lighten(self) -> None:
+        """Without the answers in what it holds: with them it is more than a record."""
+        held = [scene.taken for scene in self.state.open]
+        for taken in held + [scene.taken for scene in self.state.decided]:
+            taken.update((name, without_answer(each)) for name, each in taken.items())
+
+    def shed(self) -> bool:
+        """Even without answers it is nearly a record: the earlier half of what is undecided is
+        given out, and nothing is amended any more. False: there is nothing to shed.
+        """
+        scenes = self.state.open
+        if any(each.value for scene in scenes for each in scene.taken.values()):
+            return False
+        for scene in [scenes.pop(0) for _ in range((len(scenes) + 1) // 2)]:
+            if self._is_led(scene):
+                self._dissolve(scene)
+            else:
+                self._count("forced")
+                self._emit(scene, "deadline")
+        self.state.decided = []
+        return self.has_decided
+
     def _is_repeat(self, arrival: Arrival) -> bool:
         """At least once: a feed goes back and says the same again. It has never said a later time
         than its latest: a low position with one is of an input topic that was made anew.
         """
-        marks, time = self.state.marks, arrival.time
-        mark = marks.get(arrival.feed)
+        marks, time, feed = self.state.marks, arrival.time, arrival.feed
+        mark = marks.get(feed)
+        if mark is not None and mark.model not in ("", arrival.model):
+            # A row is answered by several models: each says its positions anew.
+            feed = f"{arrival.model}#{feed}"
+            mark = marks.get(feed)
         if mark is None:
             self._forget_marks()
-            marks[arrival.feed] = Mark(arrival.position, time, self.state.now)
+            marks[feed] = Mark(arrival.position, time, self.state.now, arrival.model)
             return False
+        mark.model = arrival.model
         mark.heard = self.state.now
         is_newer = time is not None and mark.time is not None and time > mark.time
         if arrival.position <= mark.position and not is_newer:
@@ -106,7 +173,8 @@ class Site:
         those stay that were heard last.
         """
         marks = self.state.marks
-        if len(marks) >= 4 * self._rules.max_members:
+        most = 4 * self._rules.max_members
+        while len(marks) >= most or sum(map(len, marks)) > MOST_NAMES_CHARS:
             del marks[min(marks, key=lambda feed: marks[feed].heard)]
 
     def _is_beyond(self, member: str, arrival: Arrival, time: int, since: int) -> bool:
@@ -213,6 +281,7 @@ class Site:
 
     def _close(self) -> None:
         """Publish from the front as long as there is a reason to."""
+        self._looked_at = self.state.now
         scenes, over = self.state.open, self.state.now - self._rules.deadline_ms
         for scene in [each for each in scenes if each.start <= over and self._is_led(each)]:
             scenes.remove(scene)
@@ -227,8 +296,8 @@ class Site:
 
     def _closed_by(self, scene: Open) -> ClosedBy | None:
         rules, waited = self._rules, self.state.now - scene.start
-        if self._members.is_settled and self._members.has_all(scene.taken):
-            return "complete"
+        if self._members.is_settled and (all_in := self._members.all_in(scene.taken)):
+            return all_in
         if self._is_led(scene):
             return None
         if not self._is_awaited(scene):

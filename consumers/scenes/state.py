@@ -20,6 +20,7 @@ Reason = Literal[
     "off_grid",  # farther than tolerance_ms from every scene time
     "ahead",  # its clock is ahead of Kafka's, or of the others'
     "no_time",
+    "other_model",  # not by scenes.model
     "stranger",  # not on the site's list
     "crowded",  # max_members
     "overload",  # max_open
@@ -35,11 +36,12 @@ class Member(Struct, array_like=True):
 
 
 class Mark(Struct, array_like=True):
-    """How far a feed has come: its last position, and its latest event time."""
+    """How far a feed has come: its last position, and its latest event time, by one model."""
 
     position: Position
     time: int | None
     heard: int
+    model: str = ""
 
 
 class Open(Struct, array_like=True):
@@ -62,6 +64,11 @@ class Decided(Struct, array_like=True):
     absent: dict[str, Status]
 
     @property
+    def is_bare(self) -> bool:
+        """Without the answer of one member at least, which was too large to be kept."""
+        return not all(arrival.value for arrival in self.taken.values())
+
+    @property
     def span_ms(self) -> int:
         return max(self.times.values()) - min(self.times.values())
 
@@ -77,8 +84,9 @@ class Refused(Struct, array_like=True):
 
 class SiteState(Struct, array_like=True):
     """`open` in order of time. `changed` is when a member was last new. `outbox` is what was
-    decided with this state: (topic, value) as published, again after a restart. `partition` is that
-    of the repartition topic.
+    decided with this state: (topic, value) as published, again after a crash. `partition` is that
+    of the repartition topic. `batch` is the number of the batch, of this owner, that wrote it: what
+    earlier ones decided was published before that.
     """
 
     now: int = 0
@@ -91,6 +99,7 @@ class SiteState(Struct, array_like=True):
     counts: dict[str, int] = field(default_factory=dict)
     outbox: list[tuple[str, bytes]] = field(default_factory=list)
     partition: int = 0
+    batch: int = 0
 
 
 _encoder = msgspec.msgpack.Encoder()

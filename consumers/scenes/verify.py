@@ -7,22 +7,23 @@ what a scene holds then was predicted before. Owner: `penstock verify --scenes`.
 from consumers import config
 from consumers.adapters.kafka_reader import open_reader
 from consumers.scenes.judge import Judge, Report
-from consumers.scenes.names import names, rules_of
+from consumers.scenes.names import isolation_of, names, rules_of
 from consumers.scenes.rules import Streams
 
 
 async def verify_scenes(cfg: config.Config) -> Report:
     rules_of(cfg.scenes)
     ours = names(cfg.scenes)
-    judge = Judge(Streams(cfg.scenes.site), drops=cfg.scenes.late == "drop")
-    async with open_reader(cfg.kafka, "read_uncommitted") as reader:
-        late, scenes = await reader.spans(ours.late), await reader.spans(ours.scenes)
+    scenes = cfg.scenes
+    judge = Judge(Streams(scenes.site), drops=scenes.late == "drop", model=scenes.model)
+    async with open_reader(cfg.kafka, isolation_of(cfg)) as reader:
+        late, published = await reader.spans(ours.late), await reader.spans(ours.scenes)
         asked = await reader.spans(ours.input)
         async for partition, records in reader.runs(ours.input, asked, _quietly):
             for record in records:
                 where = f"{ours.input}/{partition}/{record.offset}"
                 judge.prediction(where, record.value, record.timestamp)
-        async for _, records in reader.runs(ours.scenes, scenes, _quietly):
+        async for _, records in reader.runs(ours.scenes, published, _quietly):
             for record in records:
                 judge.scene(record.value, record.timestamp)
         async for _, records in reader.runs(ours.late, late, _quietly):

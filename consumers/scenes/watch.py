@@ -1,15 +1,20 @@
 """What people want to see of sites: the last scenes, each member's skew, completeness over time.
 
-Rule: it looks at decisions and decides nothing; bounded, and forgotten with the partition. Once a
-scene, never a prediction. Owner: the ledger.
+Rule: it looks at decisions and decides nothing; bounded, and forgotten with the site. Once a scene,
+never a prediction. The log says whose lease ran out while others spoke, and who is back. Owner: the
+ledger.
 """
 
+import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from consumers.scenes.site import Site
 from consumers.scenes.state import Decided
+from schemas.scene import Status
+
+log = logging.getLogger(__name__)
 
 LAST = 20
 # Completeness is kept for ten minutes, in steps of ten seconds.
@@ -34,12 +39,16 @@ class View:
     """Of one site."""
 
     def __init__(self) -> None:
-        self.last: deque[Decided] = deque(maxlen=LAST)
+        self.last: deque[dict[str, Any]] = deque(maxlen=LAST)
+        self.absent: Mapping[str, Status] = {}
         self.skews: dict[str, float] = {}
         self.steps: deque[Step] = deque(maxlen=STEPS)
 
-    def add(self, scene: Decided, now_ms: int) -> None:
-        self.last.append(scene)
+    def add(self, site: str, scene: Decided, now_ms: int) -> None:
+        self.last.append(_scene(scene))
+        if scene.revision == 1:
+            _tell(site, _evicted(self.absent), _evicted(scene.absent))
+            self.absent = dict(scene.absent)
         for member, time in scene.times.items():
             skew = time - scene.time
             before = self.skews.get(member, skew)
@@ -73,22 +82,24 @@ class Watch:
             view = self._views[site] = View()
         now_ms = self._wall_ms()
         for scene in scenes:
-            view.add(scene, now_ms)
+            view.add(site, scene, now_ms)
 
-    def forget(self) -> None:
+    def forget(self, site: str) -> None:
+        self._views.pop(site, None)
+
+    def clear(self) -> None:
         self._views.clear()
 
     def look(self, site: Site) -> dict[str, Any]:
         """For a reader of JSON; times in epoch milliseconds."""
         view, state = self._views.get(site.name) or View(), site.state
-        absent = view.last[-1].absent if view.last else {}
         return {
             "site": site.name,
             "partition": state.partition,
             "members": [
                 {
                     "member": name,
-                    "state": _state(member.is_evicted, name in absent),
+                    "state": _state(member.is_evicted, name in view.absent),
                     "heard": member.heard,
                     "skew_ms": _rounded(view.skews.get(name)),
                 }
@@ -97,7 +108,7 @@ class Watch:
             "open": len(state.open),
             "emitted": state.emitted,
             "counts": state.counts,
-            "last": [_scene(scene) for scene in reversed(view.last)],
+            "last": list(reversed(view.last)),
             "completeness": [
                 {
                     "since": step.since_ms,
@@ -108,6 +119,18 @@ class Watch:
                 for step in view.steps
             ],
         }
+
+
+def _evicted(absent: Mapping[str, Status]) -> set[str]:
+    return {name for name, status in absent.items() if status == "evicted"}
+
+
+def _tell(site: str, before: set[str], now: set[str]) -> None:
+    if now - before:
+        said = "evicted, as silent for longer than scenes.lease_ms while others spoke"
+        log.warning("site %s: %s: %s", site, ", ".join(sorted(now - before)), said)
+    if before - now:
+        log.info("site %s: no longer evicted: %s", site, ", ".join(sorted(before - now)))
 
 
 def _state(is_evicted: bool, is_absent: bool) -> str:

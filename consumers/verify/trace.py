@@ -171,7 +171,8 @@ def in_words(found: Trace, frames_topic: str) -> Iterator[str]:
             yield f"          {_object(row)}: {_said(row)}"
     if scene is not None:
         picture = decode_scene(scene.value)
-        what = f"{picture.closed_by}, revision {picture.revision}, {picture.missing} missing"
+        away = f"{picture.missing} missing, {picture.evicted} evicted"
+        what = f"{picture.closed_by}, revision {picture.revision}, {away}"
         yield f"scene     {_when(scene.at_ms)}  {picture.id}: {what}; {scene.where}"
     for frame in found.frames:
         yield f"  {frame.member:<12} {frame.status:<9} {_frame(frame, scene, frames_topic)}"

@@ -177,9 +177,10 @@ def _check(
         if scene["members"][name]["status"] != status:
             blame("wrong status", f"{scene['id']} {name}")
     absent = Counter(seat["status"] for seat in scene["members"].values() if "id" not in seat)
-    if absent["missing"] != scene["missing"] or absent.keys() - {"missing", "evicted"}:
-        blame("wrong count of the missing", scene["id"])
-    if (scene["closed_by"] == "complete") != (absent["missing"] == 0):
+    if {**absent} != {name: scene[name] for name in ("missing", "evicted") if scene[name]}:
+        blame("wrong count of the absent", scene["id"])
+    whole = "members" if absent else "complete"
+    if (scene["closed_by"] == whole) != (absent["missing"] == 0):
         blame("closed by another reason", scene["id"])
     return set(ids.values())
 

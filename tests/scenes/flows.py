@@ -59,6 +59,7 @@ def rules(random: Random) -> Rules:
         listed=listed,
         max_open=random.choice((64, 64, 5)),
         max_members=random.choice((256, 3)),
+        forget_ms=random.choice((1 << 40, 1_000)),
     )
 
 

@@ -6,7 +6,6 @@ It keeps every id it has ever seen and looks at everything again after every eve
 from dataclasses import dataclass, field
 
 from consumers.scenes.arrival import Arrival
-from consumers.scenes.members import FORGOTTEN_AFTER
 from consumers.scenes.rules import Rules
 
 
@@ -67,10 +66,18 @@ class SlowSite:
             if silence > self.rules.lease_ms:
                 self.evicted.add(member)
             is_listed = self.name in self.rules.listed
-            is_long = last - self.heard[member] > FORGOTTEN_AFTER * self.rules.lease_ms
+            is_long = (
+                silence > self.rules.lease_ms and last - self.heard[member] > self.rules.forget_ms
+            )
             if is_long and not is_listed:
-                del self.heard[member], self.said[member]
-                self.evicted.discard(member)
+                self.forget(member)
+
+    def forget(self, member: str) -> None:
+        del self.heard[member], self.said[member]
+        self.evicted.discard(member)
+
+    def order(self, member: str) -> int:
+        return list(self.heard).index(member)
 
     def meet(self, member: str, time: int | None) -> str | None:
         listed = self.rules.listed.get(self.name)
@@ -86,8 +93,11 @@ class SlowSite:
         if member not in self.heard:
             if listed is not None:
                 return "stranger"
-            if len(self.heard) >= self.rules.max_members:
-                return "crowded"
+            if len(self.heard) == self.rules.max_members:
+                silent = sorted(self.evicted, key=lambda each: (self.heard[each], self.order(each)))
+                if not silent:
+                    return "crowded"
+                self.forget(silent[0])
             self.newest_member = self.now
         self.heard[member] = self.now
         self.said[member] = self.said.get(member) if time is None else time
@@ -207,7 +217,7 @@ class SlowSite:
             self.name not in rules.listed and self.now < self.newest_member + rules.deadline_ms
         )
         if expected <= set(slot.ids) and not is_learning:
-            return "complete"
+            return "complete" if set(self.heard) <= set(slot.ids) else "members"
         if self.is_led(time):
             return None
         is_over = self.now - slot.start >= rules.deadline_ms

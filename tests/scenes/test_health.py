@@ -5,7 +5,8 @@ import pytest
 
 from consumers import config
 from consumers.scenes.health import SHELL, serve_scenes
-from tests.scenes.test_ledger import BATCHES, World, said
+from tests.scenes.test_ledger import BATCHES
+from tests.scenes.world import World, said
 
 
 async def world_with_a_dead_member() -> World:

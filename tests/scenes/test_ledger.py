@@ -1,101 +1,20 @@
 """Decide, write down, publish: a crash at any point repeats the same bytes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 
 import pytest
 
 from consumers.errors import Fatal
-from consumers.scenes.boundary import Logged, Out
-from consumers.scenes.changelog import CLAIM_BYTES, CLAIM_KEY
+from consumers.scenes.boundary import Out
+from consumers.scenes.changelog import CLAIM_BYTES
 from consumers.scenes.judge import Judge
-from consumers.scenes.ledger import Keyed, Ledger, Topics, WaitingClock
-from consumers.scenes.picture import Pictures
-from consumers.scenes.rekey import forward
+from consumers.scenes.ledger import WaitingClock
+from consumers.scenes.parts import steady
 from consumers.scenes.rules import Rules, Streams
 from consumers.scenes.state import load
-from consumers.scenes.watch import Watch
-from schemas.scene import decode_late, decode_scene
-from tests.scenes.flows import EPOCH, arrival
-
-PATTERN = "(?P<site>[^/]+)/(?P<member>.+)"
-TOPICS = Topics("scenes", "late", "changelog")
-LISTED = {"s": ["a", "b", "c"]}
-
-
-class Crash(Exception):
-    """The worker dies here."""
-
-
-class Kafka:
-    """Keeps what was sent, in order; dies before record number `dies_at`. An offset is of a topic
-    and a partition; the changelog is read as Kafka would give it.
-    """
-
-    def __init__(self) -> None:
-        self.log: list[tuple[str, bytes, bytes]] = []
-        self.changelog: list[Logged] = []
-        self.dies_at: int | None = None
-
-    async def __call__(self, records: Sequence[Out], /) -> Awaitable[Sequence[int]]:
-        offsets = [self.append(out) for out in records]
-        done: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
-        done.set_result(offsets)
-        return done
-
-    def append(self, out: Out) -> int:
-        if out.key != CLAIM_KEY:
-            if self.dies_at is not None and len(self.log) >= self.dies_at:
-                raise Crash
-            self.log.append((out.topic, out.key, out.value))
-        if out.topic != "changelog":
-            return 0
-        assert out.partition is not None
-        offset = sum(each.partition == out.partition for each in self.changelog)
-        self.changelog.append(Logged(out.partition, offset, out.key, out.value))
-        return offset
-
-    async def read(
-        self, ends: Mapping[int, int], begins: Mapping[int, int] | None = None
-    ) -> AsyncIterator[Logged]:
-        for each in self.changelog:
-            begin = 0 if begins is None else begins[each.partition]
-            if begin <= each.offset < ends.get(each.partition, 0):
-                yield each
-
-    def of(self, topic: str) -> list[bytes]:
-        return [value for name, _, value in self.log if name == topic]
-
-
-class World:
-    """A worker after another on one Kafka, with one clock."""
-
-    def __init__(self) -> None:
-        self.kafka = Kafka()
-        self.now = EPOCH
-        self.is_behind = False
-        self.last: Ledger | None = None
-
-    async def worker(self) -> Ledger:
-        ledger = Ledger(
-            Rules(listed=LISTED),
-            Streams(PATTERN),
-            Pictures(),
-            TOPICS,
-            self.kafka,
-            self.kafka,
-            Watch(lambda: self.now),
-            lambda: self.now,
-            lambda: self.is_behind,
-        )
-        await ledger.take_over([3])
-        return ledger
-
-
-def said(member: str, step: int, late_ms: int = 0) -> Keyed:
-    time = EPOCH + step * 50
-    return Keyed(3, "s", arrival(member, step, 0, time, time).value, time + late_ms)
-
+from schemas.scene import decode_scene
+from tests.scenes.flows import EPOCH
+from tests.scenes.world import PATTERN, Crash, Kafka, World, said
 
 BATCHES = [
     [said("a", 0), said("b", 0), said("c", 0), said("a", 1)],
@@ -154,14 +73,16 @@ async def test_a_decision_is_written_down_before_it_is_published() -> None:
     for at, (topic, _, value) in enumerate(world.kafka.log):
         if topic != "changelog":
             before = [each for name, _, each in world.kafka.log[:at] if name == "changelog"]
-            assert (topic, value) in load(before[-1][CLAIM_BYTES:]).outbox
+            assert (topic, value) in load((before[-1] or b"")[CLAIM_BYTES:]).outbox
 
 
 async def test_a_state_that_cannot_be_read_ends_the_worker_before_it_decides() -> None:
     world = World()
     await lived(world)
     last = world.kafka.changelog[-1]
-    world.kafka.append(Out("changelog", last.key, last.value[:CLAIM_BYTES] + b"\xff" * 20, 3))
+    world.kafka.append(
+        Out("changelog", last.key, (last.value or b"")[:CLAIM_BYTES] + b"\xff" * 20, 3)
+    )
     written = len(world.kafka.of("scenes"))
     with pytest.raises(Fatal, match="is of another version of penstock"):
         await world.worker()
@@ -224,17 +145,6 @@ async def test_the_next_worker_writes_anew_what_a_void_record_hides() -> None:
     assert len(world.kafka.of("changelog")) == before + 1
 
 
-def test_what_has_no_site_goes_to_the_late_topic() -> None:
-    streams = Streams(PATTERN)
-    value = arrival("a", 1, 0, EPOCH, EPOCH).value
-    assert forward(streams, value, "p/0/1").site == "s"
-    alone = forward(streams, value.replace(b"s/a", b"alone"), "p/0/1")
-    assert (alone.site, decode_late(alone.value).reason) == (None, "no_site")
-    for wrong in (None, b"", b"{", b"\xff"):
-        broken = decode_late(forward(streams, wrong, "p/0/1").value)
-        assert (broken.id, broken.reason) == ("p/0/1", "unreadable")
-
-
 def test_the_judge_finds_what_is_wrong() -> None:
     world = World()
     asyncio.run(lived(world))
@@ -245,9 +155,46 @@ def test_the_judge_finds_what_is_wrong() -> None:
         "in no place": scenes[1:],
         "in two places": [*scenes, scenes[0].replace(b"%d" % EPOCH, b"%d" % (EPOCH + 10_000))],
         "no scene": [*scenes, b"{}"],
+        "complete without all members": [
+            each.replace(b'"quorum"', b'"complete"') for each in scenes
+        ],
+        "wrong count of the absent": [
+            each.replace(b'"evicted":0', b'"evicted":1') for each in scenes
+        ],
+        "without predictions and without a letter, or the reverse": [
+            each[:-1] + b',"error":{"code":"result_too_large","message":""}}' for each in scenes
+        ],
     }.items():
         world.kafka.log = [("scenes", b"s", value) for value in wrong]
         assert rule in judged(world.kafka).report().violations
+
+
+@pytest.mark.parametrize("model", ["rows", None])
+async def test_the_judge_knows_predictions_of_two_models_apart(model: str | None) -> None:
+    """Both have one id, as they answer one row."""
+    world = World(Rules(listed={"s": ["a", "b", "c"]}, model=model))
+    worker, both = await world.worker(), []
+    for keyed in BATCHES[0][:3]:
+        for name in ("rows", "rows-v2"):
+            value = keyed.value.replace(b'"row":0', b'"row":0,"model":"%b"' % name.encode())
+            both.append(keyed._replace(value=value))
+    await worker.handle(both)
+    judge = Judge(Streams(PATTERN), drops=False, model=model)
+    for keyed in both:
+        judge.prediction("", keyed.value, keyed.recorded_ms)
+    scene, *_ = world.kafka.of("scenes")
+    judge.scene(scene, EPOCH)
+    late = world.kafka.of("late")
+    for value in late[1:]:
+        judge.late(value)
+    report = judge.report()
+    assert report.violations == {"in no place": 1}, "one is left out"
+    judge = Judge(Streams(PATTERN), drops=False, model="rows-v2")
+    for keyed in both:
+        judge.prediction("", keyed.value, keyed.recorded_ms)
+    judge.scene(scene, EPOCH)
+    assert judge.report().violations["by another model than scenes.model"] == 3
+    assert judge.report().models == {"rows": 3, "rows-v2": 3}
 
 
 async def test_nobody_is_late_because_this_worker_is() -> None:
@@ -275,3 +222,25 @@ def test_the_waiting_clock_does_not_jump_when_the_backlog_is_gone() -> None:
     behind[0] = False
     wall[0] = 1_010
     assert clock.now() == 10
+
+
+def test_time_goes_on_when_the_systems_time_jumps() -> None:
+    clock = JumpingClock()
+    now = steady(clock)
+    assert now() == EPOCH
+    clock.jumped_ms = -3_600_000
+    clock.s += 1.5
+    assert now() == EPOCH + 1_500
+    clock.jumped_ms = 3_600_000
+    assert now() == EPOCH + 1_500
+
+
+class JumpingClock:
+    s = 100.0
+    jumped_ms = 0
+
+    def now(self) -> float:
+        return self.s
+
+    def wall_ms(self) -> int:
+        return EPOCH + round((self.s - 100) * 1000) + self.jumped_ms

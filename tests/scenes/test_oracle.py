@@ -6,12 +6,10 @@ from msgspec.json import encode
 from chaos_run.instants import Shape, said_at
 from chaos_run.oracle import Bounds, Said, Verdict, compare
 from consumers.scenes.changelog import CLAIM_KEY
-from consumers.scenes.ledger import Keyed, Ledger
-from consumers.scenes.picture import Pictures
-from consumers.scenes.rules import Rules, Streams
-from consumers.scenes.watch import Watch
+from consumers.scenes.ledger import Keyed
+from consumers.scenes.rules import Rules
 from tests.scenes.flows import EPOCH
-from tests.scenes.test_ledger import PATTERN, TOPICS, Kafka
+from tests.scenes.world import Kafka, ledger_on
 
 SHAPE = Shape(sites=2, members=3, hz=20)
 BOUNDS = Bounds(Rules().deadline_ms, Rules().ahead_ms)
@@ -20,17 +18,7 @@ BOUNDS = Bounds(Rules().deadline_ms, Rules().ahead_ms)
 async def run(instants: int) -> tuple[list[Said], Kafka]:
     """Every prediction as it comes, with a look at the clock in between."""
     kafka, now = Kafka(), EPOCH
-    ledger = Ledger(
-        Rules(listed=SHAPE.members_of()),
-        Streams(PATTERN),
-        Pictures(),
-        TOPICS,
-        kafka,
-        kafka,
-        Watch(lambda: now),
-        lambda: now,
-        lambda: False,
-    )
+    ledger = ledger_on(kafka, Rules(listed=SHAPE.members_of()), lambda: now)
     await ledger.take_over([0])
     predictions = []
     for instant in range(instants):
@@ -38,7 +26,7 @@ async def run(instants: int) -> tuple[list[Said], Kafka]:
         for delay, _, stream, value in sorted(said_at(instant, due_ms, SHAPE)):
             now = due_ms + delay
             predictions.append(Said(value, now))
-            await ledger.handle([Keyed(0, stream.partition("/")[0], value, now)])
+            await ledger.handle([Keyed(0, stream.partition("/")[0], value, now, 0)])
             await ledger.tick()
     now += 1_000
     await ledger.tick()
@@ -70,7 +58,7 @@ async def test_it_agrees_with_a_worker() -> None:
     [
         (b'"present"', b'"rejected"', "wrong status"),
         (b'"complete"', b'"deadline"', "closed by another reason"),
-        (b'"missing":1', b'"missing":0', "wrong count of the missing"),
+        (b'"missing":1', b'"missing":0', "wrong count of the absent"),
         (b"/0/5/0/0", b"/0/6/0/0", "not who belongs there"),
     ],
 )

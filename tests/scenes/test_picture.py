@@ -7,14 +7,16 @@ import orjson
 import pytest
 from jsonschema import Draft202012Validator
 
-from consumers.scenes.arrival import epoch_ms, read_arrival
-from consumers.scenes.picture import Pictures, late
+from consumers.scenes.arrival import read_arrival
+from consumers.scenes.late import Late
+from consumers.scenes.picture import Pictures
 from consumers.scenes.rules import Place, Rules, Streams
 from consumers.scenes.site import Site
 from schemas.__main__ import FOLDER
 from schemas.codec import Inline, decode
 from schemas.errors import SchemaError
 from schemas.prediction import RecordFrame
+from schemas.reference import epoch_ms
 from schemas.scene import decode_late, decode_scene
 from tests.scenes.flows import EPOCH
 
@@ -69,23 +71,27 @@ def test_a_scene_says_what_everybody_said() -> None:
             "status": "present",
             "id": "refs/0/1/0/0",
             "event_time": EPOCH,
+            "model": "m",
             "prediction": {"score": 0.5, "x": [7]},
         },
         "b": {
             "status": "rejected",
             "id": "refs/0/2/0/0",
             "event_time": EPOCH,
+            "model": "m",
             "error": {"code": "bad_row", "message": "no"},
         },
         "c": {
             "status": "present",
             "id": "refs/0/3/0/0",
-            "event_time": "2026-11-20T20:56:57.400+00:00",
+            "event_time": EPOCH,
+            "model": "m",
             "prediction": {"score": "high"},
         },
         "d": {"status": "missing"},
     }
-    assert (scene["missing"], scene["closed_by"], scene["revision"]) == (1, "quorum", 1)
+    assert (scene["missing"], scene["evicted"]) == (1, 0)
+    assert (scene["closed_by"], scene["revision"]) == ("quorum", 1)
     assert b'{"score": 0.50,"x":[7]}' in value
     assert decode_scene(value).time == EPOCH
     assert Pictures().scene("yard", decided) == value
@@ -116,10 +122,12 @@ def test_a_late_prediction_is_kept_whole() -> None:
     (value,) = frame("d", 4, EPOCH).rows(0, [b"1"], None)
     made.arrive(read_arrival(value, EPOCH), "d", EPOCH + 200)
     (refused,) = made.take().refused
-    record = valid("late", late("yard", refused))
+    (out,) = Late("late", lambda *_: True, is_dropped=False).refused("yard", refused)
+    assert out.value is not None
+    record = valid("late", out.value)
     assert record["record"] == json.loads(value)
     assert (record["id"], record["reason"]) == ("refs/0/4/0/0", "late")
-    assert decode_late(late("yard", refused)).scene == f"yard/{EPOCH}"
+    assert decode_late(out.value).scene == f"yard/{EPOCH}"
 
 
 @pytest.mark.parametrize("value", [b"", b"[]", b"{}", b"\xff", b'{"id":"a"}'])

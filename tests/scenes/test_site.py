@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consumers.scenes.arrival import Arrival
 from consumers.scenes.rules import Rules
 from consumers.scenes.site import Decisions, Site
 from consumers.scenes.state import Decided, OtherForm, dump, load
@@ -84,6 +85,33 @@ def is_once(site: Site, scenes: list[Any], refused: list[tuple[str, str]], seen:
     first = [time for time, revision, *_ in scenes if revision == 1]
     assert first == sorted(set(first))
     assert len(site.state.open) <= site._rules.max_open
+
+
+@pytest.mark.parametrize("anchor", ANCHORS)
+def test_it_is_looked_at_only_when_it_is_due_and_misses_nothing(anchor: str) -> None:
+    """One site is looked at every 5 ms, the other when it said so: both say the same then."""
+    looks = Counter[str]()
+    for seed in range(400):
+        random = Random(seed)
+        shape = replace(rules(random), **ANCHORS[anchor][1])
+        events = list(flow(random, shape, 15))
+        always, seldom, due, at = Site("s", shape), Site("s", shape), 0, events[0][0]
+        for now, member, found in events:
+            while at < now:
+                at += 5
+                always.tick(at)
+                looks["always"] += 1
+                if due <= at:
+                    seldom.tick(at)
+                    looks["seldom"] += 1
+                    due = seldom.due
+                assert in_short(seldom.take()) == in_short(always.take()), (seed, at)
+            if found is not None:
+                for site in (always, seldom):
+                    site.arrive(found, member, max(at, now))
+                due = min(due, seldom.due)
+                assert in_short(seldom.take()) == in_short(always.take()), (seed, now)
+    assert looks["seldom"] < looks["always"] / 2
 
 
 @given(
@@ -182,7 +210,9 @@ def test_a_dead_member_is_evicted_and_welcomed_back() -> None:
     for time in range(0, 400, 50):
         for member in "ab":
             desk.say(member, time)
-    assert desk.scenes()[-1].absent == {"c": "evicted"}
+    last = desk.scenes()[-1]
+    assert (last.closed_by, last.absent) == ("members", {"c": "evicted"})
+    assert desk.site.state.counts.get("complete") is None
     for member in "cab":
         desk.say(member, 400)
     assert (scene := desk.scenes()[-1]).closed_by == "complete"
@@ -437,3 +467,158 @@ def test_a_site_that_was_silent_is_waited_for_as_a_whole() -> None:
     for member in "bc":
         desk.say(member, 3_000, 3_030)
     assert desk.scenes()[0].closed_by == "complete"
+
+
+def next_life(desk: Desk, at: int, **changes: Any) -> Desk:
+    """Another worker goes on with the site, by the rules of now; its clock says `at`."""
+    after = Desk(**changes)
+    after.site = Site("s", after.site._rules, load(dump(desk.site.state)))
+    after.site.resume(EPOCH + at)
+    after.offset = desk.offset
+    return after
+
+
+def test_who_is_new_on_the_list_is_a_member_in_the_next_life() -> None:
+    desk = Desk(listed={"s": ["a", "b"]})
+    for member in "ab":
+        desk.say(member, 0)
+    assert [each.closed_by for each in desk.scenes()] == ["complete"]
+    after = next_life(desk, 1_000, listed={"s": ["a", "b", "c"]})
+    for member in "ab":
+        after.say(member, 1_000)
+    assert not after.scenes(), "c is waited for"
+    after.say("c", 1_000)
+    assert [(each.closed_by, len(each.taken)) for each in after.scenes()] == [("complete", 3)]
+    assert not after.reasons()
+
+
+def test_who_was_taken_off_the_list_is_a_stranger_in_the_next_life() -> None:
+    desk = Desk()
+    for member in "ab":
+        desk.say(member, 0)
+    after = next_life(desk, 50, listed={"s": ["a", "c"]})
+    after.say("c", 0, 60)
+    (scene,) = after.scenes()
+    assert (scene.closed_by, set(scene.taken)) == ("complete", {"a", "b", "c"}), "b was in time"
+    after.say("b", 50, 110)
+    assert after.reasons() == ["stranger"]
+    after.say("a", 100, 110)
+    after.say("c", 100, 110)
+    assert after.scenes()[0].absent == {}
+
+
+@pytest.mark.parametrize("wrong", [HOUR, -HOUR, 1_000 * 24 * HOUR, -1_000 * 24 * HOUR])
+def test_the_clock_of_the_worker_before_stops_nothing_and_hastens_nothing(wrong: int) -> None:
+    desk = Desk(lease_ms=1_000)
+    for member, time in (("a", 0), ("b", 0), ("c", 0), ("a", 50)):
+        desk.offset += 1
+        found = arrival(member, desk.offset, 0, EPOCH + time, EPOCH + time)
+        desk.site.arrive(found, member, EPOCH + time + wrong)
+    assert len(desk.scenes()) == 1
+    after = next_life(desk, 60, lease_ms=1_000)
+    after.tick(60 + 99)
+    assert not after.scenes(), "patience has a millisecond yet"
+    after.tick(60 + 100)
+    assert [each.closed_by for each in after.scenes()] == ["quorum"]
+    for step in range(4, 40):
+        for member in "ab":
+            after.say(member, step * 50)
+    after.tick(3_000)
+    closed = [(each.closed_by, each.absent) for each in after.scenes()]
+    assert closed[0] == ("quorum", {"c": "missing"})
+    assert closed[-1] == ("members", {"c": "evicted"})
+    assert not after.site.state.open
+    assert not after.site.is_over
+
+
+def test_a_dead_member_that_was_learned_is_told_of_until_it_is_forgotten() -> None:
+    desk = Desk(listed={}, lease_ms=200, forget_ms=5_000)
+    for step in range(140):
+        for member in "ab" if step > 20 else "abc":
+            desk.say(member, step * 50)
+    said = [(each.closed_by, each.absent) for each in desk.scenes()]
+    assert said[18] == ("complete", {})
+    assert {each for _, absent in said[30:110] for each in absent.items()} == {("c", "evicted")}
+    assert {closed_by for closed_by, _ in said[30:110]} == {"members"}
+    assert said[-1] == ("complete", {})
+
+
+def test_the_member_that_is_silent_the_longest_makes_room_for_one_who_speaks() -> None:
+    desk = Desk(listed={}, lease_ms=200, max_members=3)
+    for at, member in ((0, "a"), (50, "b"), (60, "c"), (70, "d")):
+        desk.say(member, at)
+    assert desk.reasons() == ["crowded"]
+    desk.say("c", 300)
+    desk.say("d", 310)
+    assert desk.site.state.members.keys() == {"b", "c", "d"}
+
+
+def by_model(model: str, member: str, step: int) -> Arrival:
+    found = arrival(member, step, 0, EPOCH + step * 50, EPOCH + step * 50)
+    return msgspec.structs.replace(found, model=model)
+
+
+def test_a_scene_is_made_of_one_model_and_the_other_is_refused() -> None:
+    site = Site("s", Rules(listed={"s": ["a", "b"]}, model="rows"))
+    for step in range(3):
+        for model in ("rows", "rows-v2"):
+            for member in "ab":
+                site.arrive(by_model(model, member, step), member, EPOCH + step * 50)
+    scenes, refused = site.take()
+    assert [each.closed_by for each in scenes] == ["complete"] * 3
+    assert {taken.model for each in scenes for taken in each.taken.values()} == {"rows"}
+    assert [each.reason for each in refused] == ["other_model"] * 6
+    assert site.state.counts["other_model"] == 6
+
+
+def test_another_model_renews_no_lease() -> None:
+    site = Site("s", Rules(listed={"s": ["a", "b"]}, model="rows", lease_ms=1_000))
+    for step in range(40):
+        for member, model in (("a", "rows"), ("b", "rows" if step < 5 else "rows-v2")):
+            site.arrive(by_model(model, member, step), member, EPOCH + step * 50)
+    assert site.take().scenes[-1].absent == {"b": "evicted"}
+
+
+def test_two_models_and_none_chosen_each_prediction_has_a_place_and_repeats_none() -> None:
+    """One of the two is in the scene, its member has a place then; a route with one model for each
+    stream needs no choice.
+    """
+    site = Site("s", Rules(listed={"s": ["a", "b"]}))
+    for again in range(2):
+        for step in range(3):
+            for model in ("rows", "rows-v2"):
+                for member in "ab":
+                    site.arrive(by_model(model, member, step), member, EPOCH + step * 50)
+        scenes, refused = site.take()
+        if not again:
+            assert [len(each.taken) for each in scenes] == [2] * 3
+            assert {each.reason for each in refused} <= {"surplus", "late"}
+            assert len(refused) == 6
+        else:
+            assert not scenes + refused
+    assert site.state.counts["duplicate"] == 12
+
+
+def test_a_site_is_over_when_nobody_has_spoken_for_so_long() -> None:
+    desk = Desk(forget_ms=5_000)
+    desk.say("a", 0)
+    desk.tick(500)
+    assert not desk.site.is_over
+    assert desk.site.due <= EPOCH + 5_000 + 10_001
+    desk.tick(4_999)
+    assert not desk.site.is_over
+    desk.tick(5_000)
+    assert desk.site.is_over
+    desk.say("a", 5_050)
+    assert not desk.site.is_over
+
+
+def test_silence_before_a_takeover_counts_but_a_clock_far_behind_ends_nothing_at_once() -> None:
+    desk = Desk(forget_ms=100_000, lease_ms=1_000)
+    desk.say("a", 0)
+    desk.tick(500)
+    after = next_life(desk, 95_000, forget_ms=100_000, lease_ms=1_000)
+    after.tick(104_999)
+    assert not after.site.is_over, "its members have ten leases to speak again"
+    after.tick(105_000)
+    assert after.site.is_over, "of which five seconds were enough"
