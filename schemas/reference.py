@@ -158,6 +158,8 @@ def epoch_ms(event_time: object) -> int | None:
     """As milliseconds since 1970; a text without a time zone is UTC. None: it is no time of the
     years 1 to 9999.
     """
+    if type(event_time) is int:
+        return event_time if EARLIEST_MS <= event_time <= LATEST_MS else None
     if isinstance(event_time, str) and len(event_time) <= MAX_TIME_CHARS:
         try:
             moment = datetime.fromisoformat(event_time)
@@ -166,9 +168,7 @@ def epoch_ms(event_time: object) -> int | None:
         moment_ms = round(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)
         # A time zone can lead a few hours out of these years.
         return min(max(moment_ms, EARLIEST_MS), LATEST_MS)
-    if isinstance(event_time, bool) or not isinstance(event_time, int):
-        return None
-    return event_time if EARLIEST_MS <= event_time <= LATEST_MS else None
+    return None
 
 
 def output_time(event_time: EventTime) -> OutputTime:

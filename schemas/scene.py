@@ -101,7 +101,7 @@ def decode_late(value: bytes) -> Late:
         raise SchemaError(f"not a late prediction: {error}") from None
 
 
-def seat_json(status: Status, id: str, event_time: Any, model: str, **answer: Raw) -> Raw:
+def seat_json(status: Status, id: str, event_time: int | None, model: str, **answer: Raw) -> Raw:
     """The place of a member that answered; `answer` is its `prediction`, or its `error`."""
     named = {"model": model} if model else {}
     seat = {"status": status, "id": id, "event_time": event_time}

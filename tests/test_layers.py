@@ -432,7 +432,7 @@ def test_the_core_neither_waits_nor_looks_at_a_clock() -> None:
 
 
 # The files of scenes/ that decide.
-SCENES_CORE = ("rules", "arrival", "state", "members", "slots", "site", "picture")
+SCENES_CORE = ("rules", "arrival", "state", "members", "marks", "slots", "site", "picture", "due")
 
 
 def test_the_core_of_scenes_knows_no_clock_and_no_client() -> None:

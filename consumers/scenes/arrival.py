@@ -4,7 +4,7 @@ Rule: the answer stays the text that it is; what no worker can have written is n
 the site that it is given to.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from schemas.errors import SchemaError
 from schemas.prediction import Source
-from schemas.reference import MAX_INTEGER, MAX_NAME_CHARS, Count, epoch_ms, output_time
+from schemas.reference import MAX_INTEGER, MAX_NAME_CHARS, Count, epoch_ms
 from schemas.scene import NULL
 
 # Where an object's marker stands among its rows: it is the last of what the object is answered by.
@@ -34,12 +34,8 @@ class _Record(Struct):
 
 
 class Answer(NamedTuple):
-    """What a scene shows of a prediction; answer and error are JSON text, `error` None: it is no
-    rejection.
-    """
+    """What a scene shows of a prediction, as JSON text; `error` None: it is no rejection."""
 
-    event_time: Any
-    model: str
     prediction: Raw
     error: Raw | None
 
@@ -78,8 +74,12 @@ def read_arrival(value: bytes, recorded_ms: int) -> Arrival:
         position = (source.offset, _object_index(record.id), _row(record.row))
     except (msgspec.MsgspecError, ValueError, RecursionError) as failure:
         raise SchemaError(f"not a prediction: {failure}") from None
-    names = (source.topic, record.stream, record.model)
-    if len(record.id) > MAX_ID_CHARS or max(map(len, names)) > MAX_NAME_CHARS:
+    if (
+        len(record.id) > MAX_ID_CHARS
+        or len(record.stream) > MAX_NAME_CHARS
+        or len(record.model) > MAX_NAME_CHARS
+        or len(source.topic) > MAX_NAME_CHARS
+    ):
         raise SchemaError("not a prediction: its id or a name in it is too long")
     return Arrival(
         id=record.id,
@@ -98,17 +98,14 @@ def read_arrival(value: bytes, recorded_ms: int) -> Arrival:
 def read_answer(value: bytes) -> Answer:
     """Of a value that `read_arrival` has read."""
     record = _decoder.decode(value)
-    event_time = output_time(msgspec.json.decode(record.event_time))
-    error = None if record.error == NULL else record.error
-    return Answer(event_time, record.model, record.prediction, error)
+    return Answer(record.prediction, None if record.error == NULL else record.error)
 
 
 def without_answer(arrival: Arrival) -> Arrival:
     """What a scene says of it when the answer is too large to be kept."""
     if not arrival.value:
         return arrival
-    answer = read_answer(arrival.value)
-    return replace(arrival, value=b"", model=answer.model, is_error=answer.error is not None)
+    return replace(arrival, value=b"", is_error=read_answer(arrival.value).error is not None)
 
 
 def _object_index(id: str) -> int:

@@ -12,16 +12,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from consumers.errors import Fatal
-from consumers.scenes.boundary import Changelog, Fits, Out, Send
-from consumers.scenes.changelog import CLAIM_BYTES, ENDED, Book, Replay, State
+from consumers.scenes.boundary import Changelog, Out, Send
+from consumers.scenes.changelog import ENDED, Book, Replay, State
 from consumers.scenes.due import Due
-from consumers.scenes.late import Late
 from consumers.scenes.names import Names
-from consumers.scenes.picture import Pictures
+from consumers.scenes.packing import Packing
 from consumers.scenes.rekey import Rekey
 from consumers.scenes.rules import Rules
-from consumers.scenes.site import Decisions, Site
-from consumers.scenes.state import Decided, OtherForm, SiteState, dump, load
+from consumers.scenes.site import Site
+from consumers.scenes.state import OtherForm, SiteState, dump, load
 from consumers.scenes.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -67,21 +66,17 @@ class Ledger:
         *,
         rules: Rules,
         rekey: Rekey,
-        pictures: Pictures,
-        late: Late,
+        packing: Packing,
         names: Names,
         send: Send,
         changelog: Changelog,
         watch: Watch,
-        fits: Fits,
         now_ms: Callable[[], int],
         is_behind: Callable[[], bool],
     ) -> None:
         self._rules = rules
-        self._fits = fits
         self._rekey = rekey
-        self._pictures = pictures
-        self._late = late
+        self._packing = packing
         self._names = names
         self._send = send
         self._book = Book(send, changelog, names.changelog)
@@ -122,8 +117,9 @@ class Ledger:
         await self._ready.wait()
         async with self._lock:
             now, touched, nbytes = self._clock.now(), dict[str, Site](), 0
+            ours = self._book.partitions
             for keyed in batch:
-                if keyed.partition not in self._book.partitions:
+                if keyed.partition not in ours:
                     continue  # read before a rebalance; its new owner reads it again
                 found = self._rekey.placed(keyed.value, keyed.recorded_ms)
                 if found is None or found[1].site != keyed.site:
@@ -200,40 +196,21 @@ class Ledger:
             self._batch += 1
             states, heavy = [], []
             for site in sites:
-                packed = self._packed(site)
+                decisions, site.state.batch = site.take(), self._batch
+                packed, is_half_full = self._packing.pack(site, decisions)
                 states.append(State(site.state.partition, site.name, packed))
-                if not self._is_writable(site.name, 2 * len(packed)):
+                self._watch.decided(site.name, decisions.scenes)
+                if is_half_full:
                     heavy.append(site)
             await self._write_again(await self._book.append(states))
             await self._publish(sites)
             self._look_again(sites)
             sites = [site for site in heavy if site.shed()]
 
-    def _packed(self, site: Site) -> bytes:
-        """Its state, with what was decided since, as a record that the changelog takes: without
-        the answers that it holds, and then without those that go out, if there is no other way.
-        """
-        decisions = site.take()
-        if decisions.scenes:
-            self._watch.decided(site.name, decisions.scenes)
-        site.state.batch = self._batch
-        site.state.outbox = self._outbox(site.name, decisions)
-        packed = dump(site.state)
-        if not self._is_writable(site.name, len(packed)):
-            site.lighten()
-            packed = dump(site.state)
-        if not self._is_writable(site.name, len(packed)):
-            site.state.outbox = self._outbox(site.name, decisions, is_bare=True)
-            packed = dump(site.state)
-        return packed
-
-    def _is_writable(self, site: str, nbytes: int) -> bool:
-        return self._fits(self._names.changelog, site.encode(), CLAIM_BYTES + nbytes)
-
     def _look_again(self, sites: Iterable[Site]) -> None:
         for site in sites:
-            if site.name in self.sites:
-                self._due.put(site.name, site.due)
+            if (at := site.next_look()) is not None:
+                self._due.put(site.name, at)
 
     async def _write_again(self, names: dict[str, int]) -> None:
         """A worker that was frozen wrote what it took for its sites: ours stand behind it then."""
@@ -253,25 +230,6 @@ class Ledger:
         for packed in (ENDED, None):
             states = [State(site.state.partition, site.name, packed) for site in sites]
             await self._write_again(await self._book.append(states))
-
-    def _outbox(
-        self, site: str, decisions: Decisions, *, is_bare: bool = False
-    ) -> list[tuple[str, bytes]]:
-        outs = list[Out]()
-        for scene in decisions.scenes:
-            outs += self._scene(site, scene, is_bare=is_bare)
-        for refused in decisions.refused:
-            outs += self._late.refused(site, refused, is_bare=is_bare)
-        return [(out.topic, out.value or b"") for out in outs]
-
-    def _scene(self, site: str, scene: Decided, *, is_bare: bool) -> list[Out]:
-        """Without its predictions, and with a letter, if it is too large."""
-        key, is_bare = site.encode(), is_bare or scene.is_bare
-        value = self._pictures.scene(site, scene, is_bare=is_bare)
-        if not is_bare and not self._fits(self._names.scenes, key, len(value)):
-            is_bare, value = True, self._pictures.scene(site, scene, is_bare=True)
-        letter = self._late.bare(site, scene) if is_bare else []
-        return [Out(self._names.scenes, key, value), *letter]
 
     async def _publish(self, sites: Iterable[Site]) -> None:
         outbox = [

@@ -4,7 +4,7 @@ Rule: a list is what the rules say now, whoever was on it before; a member is ex
 lease runs; a silent one is evicted and welcomed back by its next prediction. Owner: the `Site`.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from consumers.scenes.rules import MOST_NAMES_CHARS, Rules
 from consumers.scenes.state import Member, Reason, SiteState
@@ -95,10 +95,10 @@ class Members:
         for name in gone:
             del self._state.members[name]
 
-    def leases_end(self) -> Iterator[int]:
+    def leases_end(self) -> list[int]:
         """When each member that is expected is so no more, if it stays silent."""
         lease = self._rules.lease_ms
-        return (m.heard + lease + 1 for m in self._state.members.values() if not m.is_evicted)
+        return [m.heard + lease + 1 for m in self._state.members.values() if not m.is_evicted]
 
     @property
     def is_settled(self) -> bool:

@@ -14,6 +14,7 @@ from consumers.scenes.changelog import KafkaChangelog
 from consumers.scenes.late import Late
 from consumers.scenes.ledger import Ledger
 from consumers.scenes.names import Names, names, rules_of
+from consumers.scenes.packing import Packing
 from consumers.scenes.picture import Pictures
 from consumers.scenes.rekey import Rekey
 from consumers.scenes.rules import Streams
@@ -38,13 +39,11 @@ def parts_of(
     ledger = Ledger(
         rules=rules_of(scenes),
         rekey=rekey,
-        pictures=Pictures(scenes.inline, scenes.fill),
-        late=late,
+        packing=Packing(Pictures(scenes.inline, scenes.fill), late, topics, fits),
         names=topics,
         send=send,
         changelog=KafkaChangelog(cfg.kafka, topics.changelog),
         watch=Watch(clock.wall_ms),
-        fits=fits,
         now_ms=steady(clock),
         is_behind=is_behind,
     )

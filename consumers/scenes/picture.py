@@ -12,7 +12,7 @@ from msgspec import Raw
 from consumers.scenes.arrival import Answer, Arrival, read_answer
 from consumers.scenes.state import Decided
 from schemas.prediction import Failure
-from schemas.scene import TOO_LARGE, Status, encode_scene, seat_json
+from schemas.scene import TOO_LARGE, encode_scene, seat_json
 
 WITHOUT: Final = Failure(
     TOO_LARGE, "its members' predictions are more than a record may hold; they are on their topic"
@@ -61,13 +61,12 @@ class Pictures:
 
 def _seat(arrival: Arrival, answer: Answer | None) -> Raw:
     """Without its answer it has the status, which the arrival knows."""
+    id, time, model = arrival.id, arrival.time, arrival.model
     if answer is None:
-        status: Status = "rejected" if arrival.is_error else "present"
-        return seat_json(status, arrival.id, arrival.time, arrival.model)
-    event_time, model, prediction, error = answer
-    if error is not None:
-        return seat_json("rejected", arrival.id, event_time, model, error=error)
-    return seat_json("present", arrival.id, event_time, model, prediction=prediction)
+        return seat_json("rejected" if arrival.is_error else "present", id, time, model)
+    if answer.error is not None:
+        return seat_json("rejected", id, time, model, error=answer.error)
+    return seat_json("present", id, time, model, prediction=answer.prediction)
 
 
 def _steps(pointer: str) -> list[str]:

@@ -5,13 +5,15 @@ time, and a scene that came out is never contradicted, only amended. No clock, n
 partition that the site is keyed to; one at a time.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from consumers.scenes import slots
 from consumers.scenes.arrival import Arrival, without_answer
+from consumers.scenes.marks import Marks
 from consumers.scenes.members import Members
-from consumers.scenes.rules import BEHIND_MS, MOST_NAMES_CHARS, Rules
-from consumers.scenes.state import Decided, Mark, Open, Reason, Refused, SiteState
+from consumers.scenes.rules import BEHIND_MS, Rules
+from consumers.scenes.state import Decided, Open, Reason, Refused, SiteState
 from schemas.scene import ClosedBy, Status
 
 
@@ -33,11 +35,13 @@ class Site:
         self.state = SiteState() if state is None else state
         self._rules = rules
         self._members = Members(name, rules, self.state)
+        self._marks = Marks(rules, self.state)
         # Off a grid, what is this near to a scene belongs to it.
         self._gap = 0 if rules.is_grid else rules.tolerance_ms
         self._scenes: list[Decided] = []
         self._refused: list[Refused] = []
         self._heard = self._looked_at = self.state.now
+        self._may_be_sooner = True
         self._ends_first = 0
 
     def resume(self, now: int) -> None:
@@ -48,12 +52,12 @@ class Site:
         passed = now - state.now
         for scene in state.open:
             scene.start += passed
-        for mark in state.marks.values():
-            mark.heard += passed
+        self._marks.resume(passed)
         state.changed += passed
         self._heard = min(self._heard, now)
         self._ends_first = now + min(rules.forget_ms, GRACE_LEASES * rules.lease_ms)
         state.now = now
+        self._may_be_sooner = True
         self._members.resume(passed)
 
     def arrive(self, arrival: Arrival, member: str, now: int) -> None:
@@ -64,7 +68,7 @@ class Site:
             if not arrival.is_empty:
                 self._refuse(arrival, member, "other_model", None)
             return
-        if self._is_repeat(arrival):
+        if self._marks.is_repeat(arrival):
             self._count("duplicate")
             return
         time = arrival.time
@@ -83,11 +87,13 @@ class Site:
             self._refuse(arrival, member, "ahead", None)
         else:
             self._place(arrival, member, time)
+        self._may_be_sooner |= self.state.changed == self.state.now
         self._close()
 
     def tick(self, now: int) -> None:
         """Time has passed."""
         self.state.now = max(self.state.now, now)
+        self._may_be_sooner = True
         self._members.expire()
         self._close()
 
@@ -107,11 +113,15 @@ class Site:
         """Nobody has spoken for so long that it may be forgotten."""
         return not self.state.open and self.state.now >= self._ends_at
 
-    @property
-    def due(self) -> int:
-        """When `tick` will change something, if nobody speaks before: not later than that."""
+    def next_look(self) -> int | None:
+        """When `tick` will change something, if nobody speaks before, or sooner; None: not sooner
+        than was said last.
+        """
+        if not self._may_be_sooner:
+            return None
+        self._may_be_sooner = False
         state, rules = self.state, self._rules
-        moments = list(self._members.leases_end())
+        moments = self._members.leases_end()
         if state.open:
             moments += (state.open[0].start + rules.patience_ms, state.changed + rules.deadline_ms)
             moments += (scene.start + rules.deadline_ms for scene in state.open)
@@ -123,19 +133,22 @@ class Site:
     def _ends_at(self) -> int:
         return max(self._heard + self._rules.forget_ms, self._ends_first)
 
-    def lighten(self) -> None:
-        """Without the answers in what it holds: with them it is more than a record."""
+    def lighten(self) -> bool:
+        """Without the answers of the heaviest scene that it holds: with them it is more than a
+        record. False: there are none.
+        """
         held = [scene.taken for scene in self.state.open]
-        for taken in held + [scene.taken for scene in self.state.decided]:
-            taken.update((name, without_answer(each)) for name, each in taken.items())
+        held += [scene.taken for scene in self.state.decided]
+        heaviest = max(held, key=_weight, default={})
+        is_lighter = _weight(heaviest) > 0
+        heaviest.update((name, without_answer(each)) for name, each in heaviest.items())
+        return is_lighter
 
     def shed(self) -> bool:
         """Even without answers it is nearly a record: the earlier half of what is undecided is
         given out, and nothing is amended any more. False: there is nothing to shed.
         """
         scenes = self.state.open
-        if any(each.value for scene in scenes for each in scene.taken.values()):
-            return False
         for scene in [scenes.pop(0) for _ in range((len(scenes) + 1) // 2)]:
             if self._is_led(scene):
                 self._dissolve(scene)
@@ -144,38 +157,6 @@ class Site:
                 self._emit(scene, "deadline")
         self.state.decided = []
         return self.has_decided
-
-    def _is_repeat(self, arrival: Arrival) -> bool:
-        """At least once: a feed goes back and says the same again. It has never said a later time
-        than its latest: a low position with one is of an input topic that was made anew.
-        """
-        marks, time, feed = self.state.marks, arrival.time, arrival.feed
-        mark = marks.get(feed)
-        if mark is not None and mark.model not in ("", arrival.model):
-            # A row is answered by several models: each says its positions anew.
-            feed = f"{arrival.model}#{feed}"
-            mark = marks.get(feed)
-        if mark is None:
-            self._forget_marks()
-            marks[feed] = Mark(arrival.position, time, self.state.now, arrival.model)
-            return False
-        mark.model = arrival.model
-        mark.heard = self.state.now
-        is_newer = time is not None and mark.time is not None and time > mark.time
-        if arrival.position <= mark.position and not is_newer:
-            return True
-        mark.position = arrival.position
-        mark.time = time if mark.time is None or is_newer else mark.time
-        return False
-
-    def _forget_marks(self) -> None:
-        """A feed is a member's stream in a partition: of the many that a made-up name can give,
-        those stay that were heard last.
-        """
-        marks = self.state.marks
-        most = 4 * self._rules.max_members
-        while len(marks) >= most or sum(map(len, marks)) > MOST_NAMES_CHARS:
-            del marks[min(marks, key=lambda feed: marks[feed].heard)]
 
     def _is_beyond(self, member: str, arrival: Arrival, time: int, since: int) -> bool:
         """Of the past, where Kafka's clock says nothing, and so far ahead of all others that they
@@ -239,6 +220,7 @@ class Site:
         # What is from the future waits until its time has come.
         scene = Open(slot, self.state.now + max(0, time - arrival.recorded_ms))
         slots.insert(self.state.open, scene)
+        self._may_be_sooner = True
         return scene
 
     def _make_room(self, arrival: Arrival, member: str, slot: int, time: int) -> Reason | None:
@@ -292,6 +274,7 @@ class Site:
     def _dissolve(self, scene: Open) -> None:
         """Its only member was alone in it, ahead of all others."""
         ((member, arrival),) = scene.taken.items()
+        self._may_be_sooner = True
         self._refuse(arrival, member, "ahead", None)
 
     def _closed_by(self, scene: Open) -> ClosedBy | None:
@@ -316,6 +299,7 @@ class Site:
         }
         decided = Decided(scene.time, 1, why, scene.taken, scene.times, absent)
         self.state.emitted = scene.time
+        self._may_be_sooner = True
         self._count(why)
         self._give_out(decided)
         if self._rules.late == "amend":
@@ -340,6 +324,10 @@ class Site:
 
     def _count(self, what: str) -> None:
         self.state.counts[what] = self.state.counts.get(what, 0) + 1
+
+
+def _weight(taken: Mapping[str, Arrival]) -> int:
+    return sum(len(each.value) for each in taken.values())
 
 
 def _is_past(time: int, recorded_ms: int) -> bool:

@@ -5,14 +5,17 @@ at the end of a Struct, each with a default, and none is moved, renamed in its m
 away: the versions before and after read each other then. Owner: the `Site`.
 """
 
-from typing import Literal
+from typing import Literal, TypeVar
 
 import cramjam
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from consumers.scenes.arrival import Arrival, Position
+from consumers.scenes.arrival import Arrival, Position, without_answer
 from schemas.scene import ClosedBy, Status
+
+Scene = TypeVar("Scene", "Open", "Decided")
 
 Reason = Literal[
     "late",  # its scene was closed, or a later one was
@@ -100,6 +103,21 @@ class SiteState(Struct, array_like=True):
     outbox: list[tuple[str, bytes]] = field(default_factory=list)
     partition: int = 0
     batch: int = 0
+
+
+def without_answers(state: SiteState) -> SiteState:
+    """What cannot be left out of it; the state itself stays as it is."""
+
+    def bare(scene: Scene) -> Scene:
+        taken = {name: without_answer(each) for name, each in scene.taken.items()}
+        return replace(scene, taken=taken)
+
+    return replace(
+        state,
+        open=[bare(scene) for scene in state.open],
+        decided=[bare(scene) for scene in state.decided],
+        outbox=[],
+    )
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -46,7 +46,7 @@ class View:
 
     def add(self, site: str, scene: Decided, now_ms: int) -> None:
         self.last.append(_scene(scene))
-        if scene.revision == 1:
+        if scene.revision == 1 and scene.absent != self.absent:
             _tell(site, _evicted(self.absent), _evicted(scene.absent))
             self.absent = dict(scene.absent)
         for member, time in scene.times.items():
@@ -77,6 +77,8 @@ class Watch:
         self._views: dict[str, View] = {}
 
     def decided(self, site: str, scenes: Sequence[Decided]) -> None:
+        if not scenes:
+            return
         view = self._views.get(site)
         if view is None:
             view = self._views[site] = View()

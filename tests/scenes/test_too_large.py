@@ -95,6 +95,14 @@ async def test_one_large_prediction_beside_small_ones_is_published_whole() -> No
     assert not letters(world)
 
 
+async def test_who_is_too_large_costs_no_other_scene_its_predictions() -> None:
+    world = World(Rules(listed={"s": ["a", "b", "c"]}, patience_ms=1_000, deadline_ms=2_000))
+    batches = [[large("a", 0, 10)], [large("a", 1, 600_000)], [large("b", 1, 600_000)]]
+    report = await told(world, [*batches, [large("c", 0, 10)], [large("c", 1, 10)]])
+    assert report.ok, report.examples
+    assert [each.error is None for each in scenes(world)] == [True, False]
+
+
 @pytest.mark.parametrize("late", ["topic", "amend", "drop"])
 async def test_instant_after_instant_of_large_predictions_ends_no_life(late: LatePolicy) -> None:
     world = World(Rules(listed=LISTED, late=late))

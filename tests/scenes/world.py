@@ -8,6 +8,7 @@ from consumers.scenes.changelog import CLAIM_KEY
 from consumers.scenes.late import Late
 from consumers.scenes.ledger import Keyed, Ledger
 from consumers.scenes.names import Names
+from consumers.scenes.packing import Packing
 from consumers.scenes.picture import Pictures
 from consumers.scenes.rekey import Rekey
 from consumers.scenes.rules import Rules, Streams
@@ -78,13 +79,11 @@ def ledger_on(
     return Ledger(
         rules=rules,
         rekey=Rekey(Streams(PATTERN), TOPICS.by_site, late, kafka.fits),
-        pictures=Pictures(),
-        late=late,
+        packing=Packing(Pictures(), late, TOPICS, kafka.fits),
         names=TOPICS,
         send=kafka,
         changelog=kafka,
         watch=Watch(now_ms),
-        fits=kafka.fits,
         now_ms=now_ms,
         is_behind=is_behind,
     )
