@@ -66,6 +66,7 @@ class Judge:
         # Scenes without predictions, and letters about such.
         self._bare: set[str] = set()
         self._letters: set[str] = set()
+        self._by_ours: set[str] = set()
         self._counts: Counter[str] = Counter()
         self._models: Counter[str] = Counter()
         self._closed: Counter[str] = Counter()
@@ -105,6 +106,7 @@ class Judge:
         self._scenes[key] = content
         self._in_order(scene.id, scene.site, scene.time, scene.revision)
         self._in_itself(scene)
+        self._by_model(scene)
         keys = self._place(scene)
         if scene.revision == 1:
             self._closed[scene.closed_by] += 1
@@ -191,9 +193,15 @@ class Judge:
                 self._broken("in two places", f"{key}: {self._places[key]} and {scene.id}")
             if key not in self._recorded:
                 self._broken("in a scene, but never predicted", key)
-            if self._model not in (None, seat.model):
-                self._broken("by another model than scenes.model", key)
         return keys
+
+    def _by_model(self, scene: Scene) -> None:
+        """Before the first scene by `scenes.model` it may have been another one."""
+        models = {seat.model for seat in scene.members.values() if seat.id is not None}
+        if scene.site in self._by_ours and models != {self._model}:
+            self._broken("by another model than scenes.model", scene.id)
+        if self._model is not None and self._model in models:
+            self._by_ours.add(scene.site)
 
     def _broken(self, rule: str, example: str) -> None:
         self._violations[rule] += 1

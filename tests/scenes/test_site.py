@@ -133,6 +133,32 @@ def test_every_prediction_is_in_one_place_whatever_the_anchor(shape: Rules, seed
     is_once(site, scenes, refused, seen)
 
 
+@pytest.mark.parametrize("anchor", ANCHORS)
+def test_lives_whose_clocks_and_lists_differ_lose_nothing_and_wait_for_nobody(anchor: str) -> None:
+    for seed in range(300):
+        random = Random(seed)
+        shape = replace(rules(random), **ANCHORS[anchor][1])
+        site, scenes, refused, seen, wrong = Site("s", shape), [], [], set[str](), 0
+        for now, member, found in flow(random, shape, 25):
+            if random.random() < 0.03:
+                wrong = random.choice((0, -HOUR, HOUR, 10_000 * HOUR, -10_000 * HOUR))
+                listed = {"s": [f"c{n}" for n in range(6) if random.random() < 0.5]}
+                shape = replace(shape, listed=random.choice((listed, {})))
+                site = Site("s", shape, load(dump(site.state)))
+                site.resume(now + wrong)
+            if found is None:
+                site.tick(now + wrong)
+            else:
+                site.arrive(found, member, now + wrong)
+                seen.add(found.id)
+            more = in_short(site.take())
+            scenes += more[0]
+            refused += more[1]
+        is_once(site, scenes, refused, seen)
+        site.tick(now + wrong + 1_000 + shape.deadline_ms)
+        assert not site.state.open, seed
+
+
 class Desk:
     """Says predictions of one site; `at` counts milliseconds from the epoch of the tests."""
 
