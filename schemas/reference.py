@@ -186,13 +186,13 @@ def day_of(event_time: EventTime) -> str:
     return (EPOCH + timedelta(milliseconds=moment_ms)).date().isoformat()
 
 
-def _checked_time(event_time: EventTime) -> int:
-    found = epoch_ms(event_time)
-    if found is not None:
-        return found
-    if isinstance(event_time, int):
+def _checked_time(event_time: EventTime) -> OutputTime:
+    said = output_time(event_time)
+    if isinstance(said, str):
+        raise SchemaError(f"event_time {said[:40]!r} is neither epoch milliseconds nor ISO-8601")
+    if not EARLIEST_MS <= said <= LATEST_MS:
         raise SchemaError("event_time lies beyond the years 1 to 9999; give epoch milliseconds")
-    raise SchemaError(f"event_time {event_time[:40]!r} is neither epoch milliseconds nor ISO-8601")
+    return said
 
 
 def _check_rows(rows: tuple[RowRange, ...]) -> None:
