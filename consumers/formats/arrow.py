@@ -1,8 +1,9 @@
-"""Arrow IPC: the file (also Feather) by its footer, the stream from its beginning; batch by batch.
+"""Arrow IPC: the file (also Feather) by its footer, streams from their beginning; batch by batch.
 
 Rule: a batch is checked in full before its values are touched, because what the library trusts may
 be hostile. Rows that nobody wants are decoded and dropped: nothing tells where a batch begins in
-rows. Layout: Arrow Columnar Format, "Serialization and Interprocess Communication".
+rows. Streams that follow one another are all read; they have one schema. Layout: Arrow Columnar
+Format, "Serialization and Interprocess Communication".
 """
 
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run
+from consumers.formats.compression import Expansion
 from consumers.formats.magic import no_such
 from consumers.formats.ranged import Ranges, RangesFile, Wanted
 from consumers.formats.tables import TableReader
@@ -23,8 +25,6 @@ _CONTINUATION: Final = b"\xff\xff\xff\xff"
 _HEAD_BYTES: Final = 16
 # What the library raises for damaged data.
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, EOFError)
-# A batch is decoded as a whole; its rows then go on in pieces.
-PIECE_ROWS: Final = 8_192
 
 
 def looks(head: bytes) -> bool:
@@ -39,10 +39,8 @@ def read_arrow(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[
     if head.startswith(_FEATHER_1):
         raise Poison("bad_format", "Feather of version 1 is not read; write version 2")
     try:
-        if head.startswith(FILE_MAGIC):
-            yield from _rows(_of_file(ranges), options)
-        else:
-            yield from _rows(_of_stream(ranges), options)
+        of = _of_file if head.startswith(FILE_MAGIC) else _of_streams
+        yield from _rows(ranges, of(ranges), options)
     except _UNREADABLE as error:
         if not looks(head):
             raise no_such("Arrow data", head) from error
@@ -60,18 +58,26 @@ def _of_file(ranges: Ranges) -> Iterator[Any]:
             yield reader.get_batch(number)
 
 
-def _of_stream(ranges: Ranges) -> Iterator[Any]:
-    with pa.ipc.open_stream(pa.PythonFile(RangesFile(ranges), mode="r")) as reader:
-        yield from reader
+def _of_streams(ranges: Ranges) -> Iterator[Any]:
+    file = RangesFile(ranges)
+    schema: Any = None
+    while schema is None or file.tell() < ranges.size:
+        begin = file.tell()
+        with pa.ipc.open_stream(pa.PythonFile(file, mode="r")) as reader:
+            if schema is not None and not reader.schema.equals(schema):
+                raise ValueError(f"the stream that begins at byte {begin} has another schema")
+            schema = reader.schema
+            yield from reader
 
 
-def _rows(batches: Iterator[Any], options: RowOptions) -> Iterator[Run]:
+def _rows(ranges: Ranges, batches: Iterator[Any], options: RowOptions) -> Iterator[Run]:
     table: TableReader | None = None
     for batch in _checked(batches):
         if table is None:
-            table = TableReader(batch.schema, options)
-        for start in range(0, batch.num_rows, PIECE_ROWS):
-            yield from table.runs(batch.slice(start, PIECE_ROWS))
+            expansion = Expansion(options)
+            expansion.add(ranges.size, 0)
+            table = TableReader(batch.schema, options, expansion)
+        yield from table.runs(batch)
 
 
 def _checked(batches: Iterator[Any]) -> Iterator[Any]:

@@ -17,7 +17,7 @@ from consumers.formats.base import RowOptions, Run
 from consumers.formats.compression import Expansion
 from consumers.formats.magic import no_such
 from consumers.formats.ranged import Ranges, RangesFile, Wanted
-from consumers.formats.tables import TableReader
+from consumers.formats.tables import MOST_STEP_ROWS, STEP_BYTES, TableReader
 
 MAGIC: Final = b"PAR1"
 _ENCRYPTED: Final = b"PARE"
@@ -34,9 +34,9 @@ READER_BYTES: Final = 64 << 20
 # Of the times that Spark and Impala write as INT96. Read as nanoseconds, which is how they are
 # stored, those before 1677 and after 2262 would silently become others.
 INT96_UNIT: Final = "us"
-# Decoded rows at a time.
-BATCH_BYTES: Final = 1 << 20
-MOST_BATCH_ROWS: Final = 16_384
+
+# A text that is stored as it is: its length, of 4 bytes, and one letter.
+_LEAST_TEXT_BYTES: Final = 5
 
 
 def looks(head: bytes) -> bool:
@@ -81,13 +81,15 @@ def _check_end(ranges: Ranges) -> None:
 
 def _rows(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     footer = _open(ranges)
-    table = TableReader(footer.schema_arrow, options)
-    buffer_bytes = max(LEAST_BUFFER_BYTES, BUFFER_BYTES // len(table.names))
-    file = _open(ranges, metadata=footer.metadata, buffer_size=buffer_bytes)
     # Of a row group nothing else is asked here: pyarrow 26 aborts the process where a damaged
     # footer has a column chunk that is not of the schema.
-    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+    groups = [footer.metadata.row_group(number) for number in range(footer.num_row_groups)]
     _check_expansion(groups, ranges.size, options)
+    expansion = Expansion(options)
+    expansion.add(ranges.size, 0)
+    table = TableReader(footer.schema_arrow, options, expansion)
+    buffer_bytes = max(LEAST_BUFFER_BYTES, BUFFER_BYTES // len(table.names))
+    texts = _texts(footer.schema, table.names, is_nested=options.form != "columns")
     first_row = 0
     for number, group in enumerate(groups):
         rows = group.num_rows
@@ -96,13 +98,39 @@ def _rows(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
         if rows and not wanted(first_row, first_row + rows):
             yield Run(rows, None)
         elif rows:
-            batch_rows = _batch_rows(table, group)
+            file = _open(
+                ranges,
+                metadata=footer.metadata,
+                buffer_size=buffer_bytes,
+                read_dictionary=texts if _repeats(group, table, len(texts)) else None,
+            )
             try:
-                yield from _of_group(file, number, rows, batch_rows, table)
+                yield from _of_group(file, number, rows, _batch_rows(table, group), table)
             except _UNREADABLE as error:
                 where = f"row group {number} of the Parquet file, from row {first_row} on,"
                 raise _unreadable(where, error) from error
         first_row += rows
+
+
+def _texts(schema: Any, names: list[str], *, is_nested: bool) -> list[str]:
+    """The needed columns of texts or bytes of any length."""
+    columns = [schema.column(index) for index in range(len(schema))]
+    return [
+        column.path
+        for column in columns
+        if column.physical_type == "BYTE_ARRAY"
+        and column.path.partition(".")[0] in names
+        and (is_nested or column.path in names)
+    ]
+
+
+def _repeats(group: Any, table: TableReader, texts: int) -> bool:
+    """Are there fewer bytes than so many texts need? Then most are told by a number, and are
+    read so: what they decode to is weighed before they are made.
+    """
+    numbers_bytes: int = group.num_rows * table.fixed_bytes
+    least_bytes: int = group.num_rows * texts * _LEAST_TEXT_BYTES
+    return texts > 0 and group.total_byte_size - numbers_bytes < least_bytes
 
 
 def _check_expansion(groups: list[Any], size: int, options: RowOptions) -> None:
@@ -125,9 +153,9 @@ def _of_group(
 
 
 def _batch_rows(table: TableReader, group: Any) -> int:
-    """So many that decoded they are about `BATCH_BYTES`."""
+    """So many that decoded they are about `STEP_BYTES`."""
     stored: int = group.total_byte_size // group.num_rows
-    return max(1, min(MOST_BATCH_ROWS, BATCH_BYTES // max(1, table.row_bytes, stored)))
+    return max(1, min(MOST_STEP_ROWS, STEP_BYTES // max(1, table.fixed_bytes, stored)))
 
 
 def _open(ranges: Ranges, **more: Any) -> Any:

@@ -1,10 +1,13 @@
 """Arrow record batches to rows: numbers, JSON objects, or columns as they are.
 
-Rule: whole columns at a time. `rows.columns` chooses columns by name or place. A null is no number:
-its row is bad, unless `rows.missing` says what it stands for. Owner: the reader of one object.
+Rule: whole columns at a time, of as many rows as decode to `STEP_BYTES`; what they decode to is
+weighed before, and counts for `limits.expansion_ratio`. `rows.columns` chooses columns by name or
+place. A null is no number: its row is bad, unless `rows.missing` says what it stands for. Owner:
+the reader of one object.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -15,22 +18,29 @@ from consumers.core.kept import NO_TIME, Kept
 from consumers.core.payload import Columns, Matrix
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run
+from consumers.formats.compression import Expansion
 from consumers.formats.keeping import EARLIEST_MS, LATEST_MS, moment_ms
 from consumers.formats.rows import bad_row, too_long
 from consumers.formats.tables_json import objects, plain
+from consumers.formats.tables_weight import weights_of
 
 _SHOWN_COLUMNS: Final = 20
-# Taken for a value whose length no schema tells.
-TEXT_BYTES: Final = 64
 # Milliseconds in one, or of it in a millisecond.
 _TO_MS: Final = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
+# What is decoded at a time.
+STEP_BYTES: Final = 1 << 20
+MOST_STEP_ROWS: Final = 16_384
+# A number of 8 bytes may be one digit of JSON: a row that decodes to more than so many times
+# `limits.row_bytes` is longer than that in any form.
+_BYTES_A_DIGIT: Final = 8
 
 
 class TableReader:
     """`runs` of each batch; `names` are the columns that are needed."""
 
-    def __init__(self, schema: pa.Schema, options: RowOptions) -> None:
+    def __init__(self, schema: pa.Schema, options: RowOptions, expansion: Expansion) -> None:
         self._options = options
+        self._expansion = expansion
         self._given = _chosen(schema, options)
         self.names = list(dict.fromkeys([*self._given, *_staying(schema, options)]))
         fields = [schema.field(name) for name in self._given]
@@ -46,19 +56,36 @@ class TableReader:
                     "(limits.columns)",
                 )
         # As far as the schema tells.
-        self.row_bytes = sum(_bytes_of(field.type) for field in fields)
+        self.fixed_bytes = sum(_bytes_of(schema.field(name).type) for name in self.names)
         self._schema = ""
 
     def runs(self, batch: pa.RecordBatch) -> Iterator[Run]:
         """The rows of one batch that has all `names`."""
-        if not batch.num_rows:
-            return
         try:
-            found = {name: plain(batch.column(name)) for name in self.names}
-            runs = self._runs([found[name] for name in self._given], batch.num_rows)
-            yield from runs if not self._options.stays else self._with_kept(runs, found)
+            for start in range(0, batch.num_rows, MOST_STEP_ROWS):
+                yield from self._weighed(batch.slice(start, MOST_STEP_ROWS))
         except (pa.ArrowException, ValueError, OverflowError, RecursionError) as error:
             raise Poison("bad_format", f"a column cannot be read: {error}") from error
+
+    def _weighed(self, batch: pa.RecordBatch) -> Iterator[Run]:
+        """In steps. A row too heavy for any form of it is bad, and is not decoded."""
+        found = sum(weights_of(batch.column(name)) for name in self.names)
+        weights = np.broadcast_to(np.asarray(found, np.int64), batch.num_rows)
+        is_heavy = weights > _BYTES_A_DIGIT * self._options.row_bytes
+        edges = np.flatnonzero(np.diff(is_heavy)) + 1
+        for start, stop in pairwise([0, *edges.tolist(), batch.num_rows]):
+            if is_heavy[start]:
+                yield from [bad_row(too_long(self._options.row_bytes))] * (stop - start)
+                continue
+            for at, end in _steps(weights[start:stop]):
+                self._expansion.add(0, int(weights[start + at : start + end].sum()))
+                self._expansion.check()
+                yield from self._decoded(batch.slice(start + at, end - at))
+
+    def _decoded(self, batch: pa.RecordBatch) -> Iterator[Run]:
+        found = {name: plain(batch.column(name)) for name in self.names}
+        runs = self._runs([found[name] for name in self._given], batch.num_rows)
+        yield from runs if not self._options.stays else self._with_kept(runs, found)
 
     def _runs(self, columns: list[Any], rows: int) -> Iterator[Run]:
         if self._options.form == "matrix":
@@ -117,6 +144,16 @@ class TableReader:
                 yield bad_row(too_long(self._options.row_bytes))
             else:
                 yield Run(1, rows.cut(row, row + 1).owned())
+
+
+def _steps(weights: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Of `STEP_BYTES`, or of one row."""
+    sums = np.cumsum(weights)
+    start = nbytes = 0
+    while start < len(weights):
+        stop = max(start + 1, int(np.searchsorted(sums, nbytes + STEP_BYTES, side="right")))
+        yield start, stop
+        start, nbytes = stop, int(sums[stop - 1])
 
 
 def _moments(column: Any) -> npt.NDArray[np.int64]:
@@ -185,7 +222,7 @@ def _bytes_of(kind: pa.DataType) -> int:
     try:
         return max(1, int(kind.bit_width) // 8)
     except ValueError:  # of variable length
-        return TEXT_BYTES
+        return 0
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -88,3 +88,18 @@ def test_damage_gives_rows_or_poison_and_never_another_error(key: str) -> None:
             data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
         with poison_at_most():
             runs_of(bytes(data), key, RowOptions(form="json"))
+
+
+def test_streams_one_after_the_other_are_all_read() -> None:
+    first, second = written("x.arrows", TABLE.slice(0, 10)), written("x.arrows", TABLE.slice(10))
+    runs = runs_of(first + second, "x.arrows", RowOptions(form="json"))
+    assert elements(runs) == TABLE.to_pylist()
+
+
+@pytest.mark.parametrize(
+    "behind", [b"garbage!!", written("x.arrows", pa.table({"other": [1]}))], ids=["bytes", "schema"]
+)
+def test_what_follows_a_stream_and_is_none_of_its_kind_is_bad_format(behind: bytes) -> None:
+    with pytest.raises(Poison) as caught:
+        runs_of(written("x.arrows") + behind, "x.arrows", RowOptions(form="json"))
+    assert caught.value.code == "bad_format"

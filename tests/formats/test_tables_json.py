@@ -10,6 +10,7 @@ import pytest
 from consumers.core.kept import NO_TIME
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run
+from consumers.formats.compression import Expansion
 from consumers.formats.tables import TableReader
 from consumers.formats.tables_json import objects
 from tests.formats.support import elements
@@ -118,7 +119,7 @@ def test_what_has_no_form_in_json_is_bad_format(column: Any, is_nested: bool) ->
         column = pa.ListArray.from_arrays([0, 1], column)
     batch = pa.record_batch([column], names=["v"])
     with pytest.raises(Poison) as caught:
-        list(TableReader(batch.schema, JSON).runs(batch))
+        list(TableReader(batch.schema, JSON, Expansion(JSON)).runs(batch))
     assert caught.value.code == "bad_format"
 
 
@@ -128,12 +129,17 @@ def times(run: Run) -> list[int | None]:
     return [None if time == NO_TIME else time for time in run.kept.times.tolist()]
 
 
+def reader(batch: Any, time: str) -> TableReader:
+    options = RowOptions(form="json", time=time)
+    return TableReader(batch.schema, options, Expansion(options))
+
+
 def test_a_row_keeps_its_time_however_far_its_neighbours_are() -> None:
     seconds = pa.array([1, 2**62, None, 253_402_300_799], pa.timestamp("s"))
     nested = pa.array([[1]] * 4, pa.list_(pa.timestamp("ns")))
     batch = pa.record_batch([seconds, nested, pa.array([1, 2, 3, 4])], names=["at", "l", "n"])
-    (run,) = TableReader(batch.schema, RowOptions(form="json", time="at")).runs(batch)
+    (run,) = reader(batch, "at").runs(batch)
     assert times(run) == [1000, None, None, 253_402_300_799_000]
-    (run,) = TableReader(batch.schema, RowOptions(form="json", time="l")).runs(batch)
+    (run,) = reader(batch, "l").runs(batch)
     assert times(run) == [None] * 4
     assert len(elements([run])) == 4

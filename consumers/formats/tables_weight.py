@@ -1,0 +1,115 @@
+"""What the values of a column of Arrow take once they are decoded, before anybody decodes them.
+
+Rule: dictionaries, views and runs may repeat one value any number of times, so a small column may
+be a large one: here they are followed by arithmetic alone, and nothing of their size is made. A
+value takes a byte at least, be it a null. Pure. Owner: the reader of tables.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Numbers = npt.NDArray[np.int64]
+# Of each value, or of all the same.
+Weights = Numbers | int
+
+# A view is 16 bytes and begins with its length, of 4.
+_VIEW_NUMBERS: Final = 4
+
+
+def weights_of(column: Any) -> Weights:
+    """Bytes of each value."""
+    kind, types, rows = column.type, pa.types, len(column)
+    if isinstance(column, pa.ExtensionArray):
+        return weights_of(column.storage)
+    if types.is_dictionary(kind):
+        return _taken(weights_of(column.dictionary), column.indices)
+    if types.is_run_end_encoded(kind):
+        return _of_runs(column)
+    if types.is_struct(kind):
+        parts = [weights_of(column.field(index)) for index in range(kind.num_fields)]
+        whole: Weights = sum(parts, start=np.ones(rows, np.int64))
+        return whole
+    if types.is_union(kind):
+        return _of_union(column)
+    if types.is_fixed_size_list(kind):
+        size = kind.list_size
+        values = column.values.slice(column.offset * size, rows * size)
+        of_values = weights_of(values)
+        if isinstance(of_values, int):
+            return int(1 + size * of_values)
+        lists: Weights = 1 + of_values.reshape(rows, size).sum(axis=1)
+        return lists
+    if types.is_list_view(kind) or types.is_large_list_view(kind):
+        starts, sizes = column.offsets.to_numpy(), column.sizes.to_numpy()
+        return _of_lists(column.values, starts.astype(np.int64), sizes.astype(np.int64))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind):
+        offsets = column.offsets.to_numpy().astype(np.int64)
+        values = column.values.slice(offsets[0], offsets[-1] - offsets[0])
+        return _of_lists(values, offsets[:-1] - offsets[0], np.diff(offsets))
+    return _of_flat(column)
+
+
+def _of_flat(column: Any) -> Weights:
+    kind, types = column.type, pa.types
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        views = np.frombuffer(column.buffers()[1], np.int32)
+        lengths = views[_VIEW_NUMBERS * column.offset :: _VIEW_NUMBERS][: len(column)]
+        return _where_valid(column, lengths.astype(np.int64)) + 1
+    try:
+        return max(1, int(kind.bit_width) // 8)
+    except ValueError:  # of variable length, or nothing at all
+        pass
+    if types.is_null(kind):
+        return 1
+    found: Numbers = pc.binary_length(column).fill_null(0).cast(pa.int64()).to_numpy()
+    return found + 1
+
+
+def _where_valid(column: Any, lengths: Numbers) -> Numbers:
+    if not column.null_count:
+        return lengths
+    return np.where(column.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
+
+
+def _taken(weights: Weights, places: Any) -> Weights:
+    """Of values that are told by their places; a null has none."""
+    if isinstance(weights, int):
+        return weights
+    found: Numbers = places.cast(pa.int64()).fill_null(len(weights)).to_numpy()
+    return np.append(weights, 1)[found]
+
+
+def _of_runs(column: Any) -> Weights:
+    weights = weights_of(column.values)
+    if isinstance(weights, int):
+        return weights
+    ends = column.run_ends.to_numpy()
+    rows = np.arange(column.offset, column.offset + len(column))
+    places: Numbers = np.searchsorted(ends, rows, side="right")
+    return weights[places]
+
+
+def _of_union(column: Any) -> Weights:
+    kind, rows = column.type, len(column)
+    if column.offset:  # of which `type_codes` and `offsets` know nothing
+        column = column.take(pa.array(np.arange(rows)))
+    codes = column.type_codes.to_numpy()
+    places = column.offsets.to_numpy() if kind.mode == "dense" else np.arange(rows)
+    found = np.ones(rows, np.int64)
+    for index, code in enumerate(kind.type_codes):
+        is_one = codes == code
+        found[is_one] = _taken(weights_of(column.field(index)), pa.array(places[is_one]))
+    return found
+
+
+def _of_lists(values: Any, starts: Numbers, sizes: npt.NDArray[np.int64]) -> Numbers:
+    of_values = weights_of(values)
+    if isinstance(of_values, int):
+        return 1 + sizes * of_values
+    sums: Numbers = np.concatenate([[0], np.cumsum(of_values)])
+    whole: Numbers = 1 + sums[starts + sizes] - sums[starts]
+    return whole
