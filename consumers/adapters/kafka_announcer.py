@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
-
 from consumers import config
-from consumers.adapters.kafka_client import connection, opened, within
+from consumers.adapters.kafka_client import opened, within
+from consumers.adapters.kafka_producers import producer_of
 
 # Bounds what a slow broker makes us hold: about 10 MB of references.
 MAX_PENDING = 10_000
@@ -62,7 +61,7 @@ class Announcer:
 @asynccontextmanager
 async def announcing(settings: config.Kafka) -> AsyncIterator[Announcer]:
     """All is acknowledged when the block is left without a failure."""
-    producer = AIOKafkaProducer(**connection(settings), enable_idempotence=True, linger_ms=5)
+    producer = producer_of(settings, enable_idempotence=True, linger_ms=5)
     async with opened(producer, settings, "the announcement of objects"):
         announcer = Announcer(producer, settings)
         yield announcer

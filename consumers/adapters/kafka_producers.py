@@ -1,13 +1,29 @@
-"""How a producer is given up: what it has not sent is not sent any more.
+"""How a producer is made, and how it is given up: what it has not sent is not sent any more.
 
-Rule: aiokafka's own `stop` sends first what waits, for as long as that takes, and its task tries
-for ever; nothing here waits for either. It reaches into aiokafka 0.14 for this, as there is no
-public way. Owner: the sink and the outlets.
+Rule: how long a batch waits is for its caller to say, never for aiokafka. Its own `stop` sends
+first what waits, for as long as that takes, and its task tries for ever; nothing here waits for
+either. It reaches into aiokafka 0.14 for this, as there is no public way. Owner: whoever sends.
 """
 
 import asyncio
+import math
 from collections.abc import Iterator
 from typing import Any
+
+from aiokafka import AIOKafkaProducer
+
+from consumers import config
+from consumers.adapters.kafka_client import connection
+from consumers.adapters.kafka_messages import lean
+
+
+def producer_of(settings: config.Kafka, **options: Any) -> AIOKafkaProducer:
+    """Not started yet."""
+    producer = AIOKafkaProducer(**connection(settings), **options)
+    lean(producer.client)
+    # It would fail a batch whose partition has had no leader for the time of one request, 40 s.
+    producer._message_accumulator._batch_ttl = math.inf
+    return producer
 
 
 async def give_up(producer: Any) -> None:

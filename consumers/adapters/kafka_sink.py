@@ -2,8 +2,8 @@
 
 Rule: records of one partition leave in the order of the calls; every batch's delivery is awaited by
 the caller. Any failure of a delivery is fatal, because the producer's sequence numbers have a gap
-from then on. Batches of an idempotent producer never expire in aiokafka: `kafka.timeout_ms` is
-their end here. Owner: the publish tasks, one per partition.
+from then on. Batches do not expire by themselves: `kafka.timeout_ms` is their end. Owner: the
+publish tasks, one per partition.
 """
 
 import asyncio
@@ -15,10 +15,9 @@ from aiokafka import errors as kafka_errors
 
 from consumers import config
 from consumers.adapters.kafka_batches import BATCH_BYTES, RECORD_OVERHEAD_BYTES, batches
-from consumers.adapters.kafka_client import CLOSE_S, close, connection, start, translated, within
-from consumers.adapters.kafka_messages import lean
+from consumers.adapters.kafka_client import CLOSE_S, close, start, translated, within
 from consumers.adapters.kafka_metadata import count_partitions, max_batch_bytes
-from consumers.adapters.kafka_producers import give_up
+from consumers.adapters.kafka_producers import give_up, producer_of
 from consumers.adapters.kafka_sending import send_by_ours
 from consumers.errors import Fatal, Transient
 from consumers.ports import Clock, Outgoing
@@ -39,13 +38,12 @@ class KafkaSink:
         self._starting = asyncio.Lock()
 
     def _make(self) -> AIOKafkaProducer:
-        producer = AIOKafkaProducer(
-            **connection(self._settings),
+        producer = producer_of(
+            self._settings,
             enable_idempotence=True,
             max_batch_size=BATCH_BYTES,
             compression_type=self._compression,
         )
-        lean(producer.client)
         send_by_ours(producer)
         return producer
 

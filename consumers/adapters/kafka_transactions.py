@@ -12,15 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka import errors as kafka_errors
 from aiokafka.structs import OffsetAndMetadata
 
 from consumers import config
 from consumers.adapters.kafka_batches import BATCH_BYTES, batches
-from consumers.adapters.kafka_client import connection, reason, translated
-from consumers.adapters.kafka_messages import lean
-from consumers.adapters.kafka_producers import give_up, seen
+from consumers.adapters.kafka_client import reason, translated
+from consumers.adapters.kafka_producers import give_up, producer_of, seen
 from consumers.errors import Fenced, Transient, Unreachable
 from consumers.ports import Clock, Commit, Outgoing, Where
 
@@ -73,14 +72,13 @@ class KafkaOutlets:
     async def open(self, partition: int) -> "KafkaOutlet":
         settings, where = self._settings, self._where(partition)
         group = self._groups.get(where.topic, settings.group)
-        producer = AIOKafkaProducer(
-            **connection(settings),
+        producer = producer_of(
+            settings,
             transactional_id=transactional_id(group, where),
             transaction_timeout_ms=int(TRANSACTION_TIMEOUT_S * 1000),
             max_batch_size=BATCH_BYTES,
             compression_type=None if self._compression == "none" else self._compression,
         )
-        lean(producer.client)
         source = TopicPartition(*where)
         outlet = KafkaOutlet(producer, group, source, self._clock, self._batch_bytes)
         try:

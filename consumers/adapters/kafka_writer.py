@@ -9,16 +9,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from consumers import config
 from consumers.adapters.kafka_batches import BATCH_BYTES
-from consumers.adapters.kafka_client import CLOSE_S, close, connection, start, within
-from consumers.adapters.kafka_messages import lean
+from consumers.adapters.kafka_client import CLOSE_S, close, start, within
 from consumers.adapters.kafka_metadata import count_partitions, max_batch_bytes
 from consumers.adapters.kafka_partitioner import hashed
-from consumers.adapters.kafka_producers import give_up
+from consumers.adapters.kafka_producers import give_up, producer_of
 from consumers.errors import EXIT_USAGE, Fatal, Transient
 from consumers.ports import Clock
 
@@ -59,10 +57,7 @@ class KafkaWriter:
         self._clock = clock
         self._partition_of: dict[str, Callable[[str], int]] = {}
         self._batch_bytes: dict[str, int] = {}
-        self._producer = AIOKafkaProducer(
-            **connection(settings), enable_idempotence=True, max_batch_size=BATCH_BYTES
-        )
-        lean(self._producer.client)
+        self._producer = producer_of(settings, enable_idempotence=True, max_batch_size=BATCH_BYTES)
 
     async def start(self, topics: Iterable[str]) -> None:
         await start(self._producer, self._settings, "the start of the producer")

@@ -18,7 +18,8 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from consumers.adapters.kafka_producers import give_up, seen
+from consumers import config
+from consumers.adapters.kafka_producers import give_up, producer_of, seen
 from consumers.adapters.kafka_topics import controller_known, topics_known
 from consumers.adapters.kafka_transactions import KafkaOutlet
 from consumers.clock import SystemClock
@@ -64,6 +65,21 @@ async def test_a_producer_that_is_given_up_sends_no_more_and_leaves_no_failure_u
     del producer, sender, accumulator, transactions, batch
     gc.collect()
     assert reported == []
+
+
+async def test_a_batch_waits_for_a_leader_for_longer_than_any_request() -> None:
+    producer = producer_of(config.Kafka(), enable_idempotence=True)
+    producer._txn_manager.set_pid_and_epoch(1, 0)
+    accumulator = producer._message_accumulator
+    batch = producer.create_batch()
+    batch.append(timestamp=1, key=None, value=b"row")
+    delivered = await accumulator.add_batch(batch, OUT, 1.0)
+    (waiting,) = accumulator._batches[OUT]
+    waiting._ctime -= 3600.0
+    sent, is_waiting = accumulator.drain_by_nodes(ignore_nodes=())
+    await asyncio.sleep(0)
+    assert (dict(sent), is_waiting, delivered.done()) == ({}, True, False)
+    await give_up(producer)
 
 
 async def test_a_producer_that_is_given_up_is_not_reported_as_unclosed(
