@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from consumers.cli import cli
 from consumers.commands import run as run_command
+from consumers.commands.main import cli
 from consumers.config import load, resolve
 from consumers.errors import EXIT_USAGE, Fatal
 

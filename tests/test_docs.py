@@ -17,7 +17,7 @@ from prometheus_client import generate_latest
 
 from consumers import config
 from consumers.adapters.kafka_source import SESSION_TIMEOUT_MS
-from consumers.cli import cli
+from consumers.commands.main import cli
 from consumers.errors import ErrorCode
 from consumers.ops.members_page import serve_members
 from consumers.telemetry.worker import Telemetry, TimeSpent

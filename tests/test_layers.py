@@ -314,12 +314,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.verify",
         "schemas",
     },
-    "consumers.cli": {
-        "consumers.commands",
-        "consumers.errors",
-        "consumers.logs",
-        "consumers.process",
-    },
+    "consumers.cli": {"consumers.commands", "consumers.process"},
     "consumers.__main__": {"consumers.cli"},
     "consumers.__init__": {"consumers.library", "consumers.results"},
 }
@@ -355,7 +350,7 @@ CLIENTS: dict[str, tuple[str, ...]] = {
         "consumers/ops/",
         "consumers/scenes/health.py",
     ),
-    "click": ("consumers/cli.py", "consumers/commands/"),
+    "click": ("consumers/commands/",),
 }
 
 

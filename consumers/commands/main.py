@@ -1,4 +1,4 @@
-"""The `penstock` command: arguments in, exit codes out. The commands are in `commands/`.
+"""The `penstock` command, once it is loaded: arguments in, exit codes out.
 
 Rule: errors for people are one to three lines; a traceback only with `--debug`.
 """

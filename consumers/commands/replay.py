@@ -9,7 +9,6 @@ from rich.console import Console
 
 from consumers.commands.shared import Context, common, pass_context, replaying, run_async
 from consumers.commands.when import Moment, WhenWritten
-from consumers.process.leaving import leave_when_asked
 
 # On one machine with a worker: of two that want a core, the replay gets a tenth of it.
 NICE = 10
@@ -70,7 +69,6 @@ def replay(
     from consumers.replay.plan import Options, plan
     from consumers.replay.report import render
 
-    leave_when_asked()
     cfg = context.load(quiet=sys.stderr.isatty())
     options = Options(
         to,

@@ -10,7 +10,6 @@ import click
 from consumers import config
 from consumers.commands.shared import Context, common, pass_context, run_async
 from consumers.errors import DISTRIBUTION
-from consumers.process.leaving import leave_when_asked
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +26,6 @@ log = logging.getLogger(__name__)
 @pass_context
 def run(context: Context, processes: int) -> None:
     """One worker: consume, fetch, batch, predict, publish, commit. SIGTERM and Ctrl-C drain."""
-    leave_when_asked()
     resolved = context.resolve()
     cfg = resolved.config
     say_start(resolved, context.path)

@@ -3,7 +3,6 @@
 import click
 
 from consumers.commands.shared import Context, common, pass_context, run_async
-from consumers.process.leaving import leave_when_asked
 
 
 @click.command()
@@ -13,7 +12,6 @@ def scenes(context: Context) -> None:
     """One worker: predictions to scenes, one record per instant of a site. SIGTERM and Ctrl-C
     leave the group.
     """
-    leave_when_asked()
     from consumers.scenes.main import run_scenes
 
     run_async(run_scenes(context.load()))

@@ -24,8 +24,8 @@ def leave(code: int) -> NoReturn:
 
 
 def leave_when_asked() -> None:
-    """SIGTERM and SIGINT end this process with code 0, until it sets handlers of its own: at a
-    worker's start, while it loads its libraries, there is nothing yet to drain.
+    """SIGTERM and SIGINT end this process with code 0, until it sets handlers of its own: while a
+    worker loads its libraries there is nothing yet to drain.
 
     At once, not by an exception: Python only reports one that is raised in a callback of its import
     system, and the process would go on starting.

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from consumers import config
 from consumers.adapters.kafka_reader import open_reader
 from consumers.adapters.kafka_sink import KafkaSink
-from consumers.cli import cli
 from consumers.clock import SystemClock
+from consumers.commands.main import cli
 from consumers.core.cursor import StopMark, with_stop
 from consumers.embedded.broker import EmbeddedBroker
 from consumers.errors import EXIT_USAGE

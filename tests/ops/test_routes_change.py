@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from consumers.app import take_routes
-from consumers.cli import cli
+from consumers.commands.main import cli
 from consumers.config import load
 from consumers.routing import routes_of
 from consumers.testing.virtual_time import run

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from consumers import config
 from consumers.adapters.kafka_sink import KafkaSink
-from consumers.cli import cli
 from consumers.clock import SystemClock
+from consumers.commands.main import cli
 from consumers.core.cursor import Cursor, Progress, digest, encode
 from consumers.embedded.broker import EmbeddedBroker
 from consumers.ports import Outgoing
