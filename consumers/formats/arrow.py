@@ -15,7 +15,7 @@ from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.compression import Expansion
 from consumers.formats.magic import no_such
-from consumers.formats.ranged import Ranges, RangesFile, Wanted
+from consumers.formats.source import Source, SourceFile, Wanted
 from consumers.formats.tables import TableReader
 
 FILE_MAGIC: Final = b"ARROW1"
@@ -33,7 +33,7 @@ def looks(head: bytes) -> bool:
     )
 
 
-def read_arrow(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+def read_arrow(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     """The rows of one object."""
     head = ranges.read(0, _HEAD_BYTES)
     if head.startswith(_FEATHER_1):
@@ -52,14 +52,14 @@ def _unreadable(what: str, error: Exception) -> Poison:
     return Poison("bad_format", f"{what} cannot be read: {said}; write it again")
 
 
-def _of_file(ranges: Ranges) -> Iterator[Any]:
-    with pa.ipc.open_file(pa.PythonFile(RangesFile(ranges), mode="r")) as reader:
+def _of_file(ranges: Source) -> Iterator[Any]:
+    with pa.ipc.open_file(pa.PythonFile(SourceFile(ranges), mode="r")) as reader:
         for number in range(reader.num_record_batches):
             yield reader.get_batch(number)
 
 
-def _of_streams(ranges: Ranges) -> Iterator[Any]:
-    file = RangesFile(ranges)
+def _of_streams(ranges: Source) -> Iterator[Any]:
+    file = SourceFile(ranges)
     schema: Any = None
     while schema is None or file.tell() < ranges.size:
         begin = file.tell()
@@ -70,7 +70,7 @@ def _of_streams(ranges: Ranges) -> Iterator[Any]:
             yield from reader
 
 
-def _rows(ranges: Ranges, batches: Iterator[Any], options: RowOptions) -> Iterator[Run]:
+def _rows(ranges: Source, batches: Iterator[Any], options: RowOptions) -> Iterator[Run]:
     table: TableReader | None = None
     for batch in _checked(batches):
         if table is None:

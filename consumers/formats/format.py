@@ -12,7 +12,7 @@ from consumers.core.payload import Form
 from consumers.errors import PenstockError
 from consumers.formats.base import RowOptions
 from consumers.formats.push import Parser
-from consumers.formats.ranged import ReadRanges
+from consumers.formats.source import Read
 
 
 def never(_head: bytes) -> bool:
@@ -25,6 +25,7 @@ class Format:
     """Read either as a stream, by what `open` returns (None: not these rows), or here and there, by
     `ranged`.
     `extensions` in lower case, with the dot. `looks` is shown at most the first 512 bytes.
+    `is_streamed`: `ranged` asks for `chunks`, so that the object is fetched from its first byte on.
     `is_text`: UTF-8, so that a byte order mark is taken off and UTF-16 refused.
     `reader_bytes`: what a ranged reader holds of a large object besides its rows.
     """
@@ -32,9 +33,10 @@ class Format:
     name: str
     makes: Callable[[RowOptions], Collection[Form]]
     open: Callable[[RowOptions], Parser | None] | None = None
-    ranged: ReadRanges | None = None
+    ranged: Read | None = None
     extensions: tuple[str, ...] = ()
     looks: Callable[[bytes], bool] = never
+    is_streamed: bool = False
     is_text: bool = False
     reader_bytes: int = 16 << 20
 

@@ -39,8 +39,8 @@ from consumers.formats.media_wire import (
 )
 from consumers.formats.opaque import BytesParser, opaque
 from consumers.formats.push import Parser
-from consumers.formats.ranged import Ranges, ReadRanges, Wanted
 from consumers.formats.rows import bad_row, too_long
+from consumers.formats.source import Read, Source, Wanted
 
 Kind = Literal["audio", "video"]
 
@@ -153,10 +153,10 @@ _children = Children()
 atexit.register(_children.end)
 
 
-def reader(kind: Kind, children: Children = _children) -> ReadRanges:
+def reader(kind: Kind, children: Children = _children) -> Read:
     """Reads the objects of one kind."""
 
-    def read(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+    def read(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
         if kind == "audio" and options.form == "bytes":
             yield _whole(ranges, options)
             return
@@ -186,7 +186,7 @@ def open_audio(options: RowOptions) -> Parser | None:
     return BytesParser(options) if options.form == "bytes" else None
 
 
-def _whole(ranges: Ranges, options: RowOptions) -> Run:
+def _whole(ranges: Source, options: RowOptions) -> Run:
     """A recording for a model that takes recordings."""
     if ranges.size > options.row_bytes:
         return bad_row(too_long(options.row_bytes))
@@ -205,7 +205,7 @@ def _first_wanted(wanted: Wanted) -> int:
     return stop - 1
 
 
-def _decoded(child: Child, task: Task, ranges: Ranges) -> Iterator[Run]:
+def _decoded(child: Child, task: Task, ranges: Source) -> Iterator[Run]:
     try:
         child.is_idle = False
         child.channel.send(TASK, msgspec.json.encode(task))

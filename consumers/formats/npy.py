@@ -21,7 +21,7 @@ from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.magic import no_such
 from consumers.formats.push import PLAIN_STEP_BYTES
-from consumers.formats.ranged import Ranges, Wanted
+from consumers.formats.source import Source, Wanted
 
 MAGIC: Final = b"\x93NUMPY"
 # numpy's own limit of what it evaluates.
@@ -65,7 +65,7 @@ def looks(head: bytes) -> bool:
     return head.startswith(MAGIC)
 
 
-def read_npy(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+def read_npy(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     """The rows of one object."""
     head = ranges.read(0, MOST_HEADER_BYTES + 12)
     if not head.startswith(MAGIC[: len(head)]):
@@ -86,7 +86,7 @@ def read_npy(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[Ru
             yield Run(stop - start, None)
 
 
-def _read_block(ranges: Ranges, header: _Header, start: int, stop: int) -> npt.NDArray[Any]:
+def _read_block(ranges: Source, header: _Header, start: int, stop: int) -> npt.NDArray[Any]:
     if not header.fortran:
         first = header.begin + start * header.row_bytes
         data = ranges.read(first, first + (stop - start) * header.row_bytes)

@@ -16,13 +16,13 @@ from consumers.formats.ndjson import NdjsonParser
 from consumers.formats.npy import NpyParser, read_npy
 from consumers.formats.opaque import BytesParser
 from consumers.formats.parquet import read_parquet
-from consumers.formats.ranged import ReadRanges
+from consumers.formats.source import Read
 from consumers.formats.text import open_text
 
 _NUMBERS_OR_JSON = makes("matrix", "json", "columns")
 
 
-def ours(read_zip: ReadRanges) -> tuple[Format, ...]:
+def ours(read_zip: Read) -> tuple[Format, ...]:
     """`read_zip` needs the registry itself: what is in a zip is read by all the others."""
     return (
         Format("csv", _NUMBERS_OR_JSON, CsvParser, extensions=(".csv", ".tsv"), is_text=True),

@@ -16,7 +16,7 @@ from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.compression import Expansion
 from consumers.formats.magic import no_such
-from consumers.formats.ranged import Ranges, RangesFile, Wanted
+from consumers.formats.source import Source, SourceFile, Wanted
 from consumers.formats.tables import MOST_STEP_ROWS, STEP_BYTES, TableReader
 
 MAGIC: Final = b"PAR1"
@@ -44,7 +44,7 @@ def looks(head: bytes) -> bool:
     return head.startswith(MAGIC) and any(byte < 9 for byte in head[len(MAGIC) : 64])
 
 
-def read_parquet(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+def read_parquet(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     """The rows of one object; rows that nobody wants as runs without payload."""
     _check_end(ranges)
     try:
@@ -58,7 +58,7 @@ def _unreadable(what: str, error: Exception) -> Poison:
     return Poison("bad_format", f"{what} cannot be read: {said}; write it again")
 
 
-def _check_end(ranges: Ranges) -> None:
+def _check_end(ranges: Source) -> None:
     end = ranges.read(max(0, ranges.size - _END_BYTES), ranges.size)
     if end[-4:] == _ENCRYPTED:
         raise Poison("bad_format", "the Parquet file is encrypted, which is not read")
@@ -79,7 +79,7 @@ def _check_end(ranges: Ranges) -> None:
         )
 
 
-def _rows(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+def _rows(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     footer = _open(ranges)
     # Of a row group nothing else is asked here: pyarrow 26 aborts the process where a damaged
     # footer has a column chunk that is not of the schema.
@@ -158,6 +158,6 @@ def _batch_rows(table: TableReader, group: Any) -> int:
     return max(1, min(MOST_STEP_ROWS, STEP_BYTES // max(1, table.fixed_bytes, stored)))
 
 
-def _open(ranges: Ranges, **more: Any) -> Any:
-    source = pa.PythonFile(RangesFile(ranges), mode="r")
+def _open(ranges: Source, **more: Any) -> Any:
+    source = pa.PythonFile(SourceFile(ranges), mode="r")
     return pq.ParquetFile(source, pre_buffer=False, coerce_int96_timestamp_unit=INT96_UNIT, **more)

@@ -7,7 +7,6 @@ The reader knows which rows are wanted and need not read the others. Owner: the 
 expands objects, one decoder per try; it must `abandon` a decoder that it does not read to its end.
 """
 
-import io
 import threading
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
@@ -15,6 +14,7 @@ from typing import Final, NamedTuple
 
 from consumers.errors import PenstockError, Poison
 from consumers.formats.base import RowOptions, Run
+from consumers.formats.source import Read, Wanted
 from consumers.formats.unforeseen import foreseen
 
 # Asked for with the first request: footers of Parquet, Arrow and zip stand at the end, and a small
@@ -28,9 +28,6 @@ LEAST_AHEAD_BYTES: Final = 64 << 10
 SMALL_BYTES: Final = 256 << 10
 # Between two reads so much is fetched in vain rather than by a request of its own.
 GAP_BYTES: Final = 64 << 10
-
-# Does anybody want a row of these (half open)?
-Wanted = Callable[[int, int], bool]
 
 
 class Need(NamedTuple):
@@ -77,6 +74,10 @@ class Ranges:
         self._piece = (start, data)
         return data[: stop - start]
 
+    def chunks(self) -> Iterator[bytes]:
+        for start in range(0, self.size, SMALL_BYTES):
+            yield self.read(start, start + SMALL_BYTES)
+
     def _fetch(self, start: int, stop: int) -> bytes:
         at, tail = self._tail
         if start >= at:
@@ -86,7 +87,6 @@ class Ranges:
         return self._ask(Need(start, stop))
 
 
-ReadRanges = Callable[[Ranges, RowOptions, Wanted], Iterator[Run]]
 _Said = Need | list[Run] | PenstockError | BaseException | None
 
 
@@ -94,7 +94,7 @@ class RangedDecoder:
     """`advance` it until that is None; where it returns a `Need`, advance it with these bytes."""
 
     def __init__(
-        self, read: ReadRanges, options: RowOptions, size: int, tail: bytes, wanted: Wanted
+        self, read: Read, options: RowOptions, size: int, tail: bytes, wanted: Wanted
     ) -> None:
         self._runs = read(Ranges(size, tail, self._ask), options, wanted)
         self._fail_on_bad_row = options.fail_on_bad_row
@@ -154,31 +154,3 @@ class RangedDecoder:
             raise Poison(
                 "bad_row", f"row {self._rows}: {run.error} (rows.on_bad_row is fail_object)"
             )
-
-
-class RangesFile(io.RawIOBase):
-    """What libraries take for an open file."""
-
-    def __init__(self, ranges: Ranges) -> None:
-        self._ranges = ranges
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._ranges.size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def read(self, size: int | None = -1) -> bytes:
-        stop = self._ranges.size if size is None or size < 0 else self._at + size
-        data = self._ranges.read(self._at, stop)
-        self._at += len(data)
-        return data

@@ -26,7 +26,6 @@ from consumers.formats.push import (
     Parser,
     PushDecoder,
 )
-from consumers.formats.ranged import Ranges, Wanted
 from consumers.formats.samples import Samples
 from consumers.formats.sniff import (
     Chosen,
@@ -36,6 +35,7 @@ from consumers.formats.sniff import (
     sniff_json,
     sniff_text,
 )
+from consumers.formats.source import Source, Wanted
 from consumers.formats.tar import TarParser
 from consumers.formats.tar_header import BLOCK_BYTES, is_tar
 from consumers.formats.zip import read_zip
@@ -45,11 +45,11 @@ GROUP: Final = "penstock.formats"
 TAR: Final = "tar"
 
 
-def _read_zip(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+def _read_zip(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     """Its members are read by the other formats."""
     expansion = Expansion(options)
     members = _members(options, Expansion(options, outer=expansion))
-    return read_zip(ranges, options, members, expansion)
+    return read_zip(source, options, members, expansion)
 
 
 # Any of these asked for means that the data may be packed; by what, its first bytes tell.
@@ -101,12 +101,19 @@ def check_options(options: RowOptions, request: str) -> None:
 def open_decoder(
     options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
 ) -> Decoder:
-    """The decoder of one object. `compression` "none" leaves gzip data as it is."""
+    """The decoder of one object, for who is fed its bytes."""
+    parser = open_parser(options, key=key, format=format, compression=compression)
+    return PushDecoder(parser, fail_on_bad_row=options.fail_on_bad_row)
+
+
+def open_parser(
+    options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
+) -> Parser:
+    """`compression` "none" leaves gzip data as it is. May raise `WantsRanges` while it is fed."""
     format = _known("format", format, known_formats())
     compression = _known("compression", compression, _COMPRESSIONS)
     expansion = Expansion(options)
-    parser = _open(options, format, key, expansion, packed=compression != "none", member=False)
-    return PushDecoder(parser, fail_on_bad_row=options.fail_on_bad_row)
+    return _open(options, format, key, expansion, packed=compression != "none", member=False)
 
 
 def ranged_format(

@@ -1,14 +1,15 @@
-"""All rows of an object that is at hand: what the stages do, for tests and the simulation.
+"""All rows of an object that is at hand: what a decoder does, for tests and the simulation.
 
-Rule: the same readers, asked in the same way, without waiting for anything. Raises what they raise.
+Rule: the same reading, without waiting for anything. Raises what it raises.
 """
 
 from collections.abc import Iterator
 
 from consumers.formats.base import RowOptions, Run
-from consumers.formats.format import Format, WantsRanges
-from consumers.formats.ranged import TAIL_BYTES, Need, RangedDecoder, Wanted
-from consumers.formats.registry import open_decoder, ranged_format
+from consumers.formats.format import Format
+from consumers.formats.ranged import TAIL_BYTES, Need, Ranges
+from consumers.formats.reading import in_pieces, judged, read_object
+from consumers.formats.source import AtHand, Wanted
 
 
 def decoded(
@@ -20,21 +21,11 @@ def decoded(
     format: str | None = None,
     compression: str | None = None,
 ) -> Iterator[list[Run]]:
-    """The runs of each step, fed in such chunks."""
-    ranged = ranged_format(options, key=key, format=format, compression=compression)
-    if ranged is None:
-        decoder = open_decoder(options, key=key, format=format, compression=compression)
-        try:
-            for start in range(0, len(data), chunk_bytes):
-                yield decoder.feed(data[start : start + chunk_bytes])
-                while decoder.pending:
-                    yield decoder.feed(b"")
-            while runs := decoder.close():
-                yield runs
-            return
-        except WantsRanges as wants:
-            ranged = wants.format
-    yield from by_ranges(options, ranged, data)
+    """In pieces, its stream cut into such chunks."""
+    source = AtHand(data, chunk_bytes)
+    yield from in_pieces(
+        read_object(source, options, key=key, format=format, compression=compression)
+    )
 
 
 def by_ranges(
@@ -47,17 +38,13 @@ def by_ranges(
     """Of an object that is read here and there; what was asked for is added to `fetched`."""
     if not data:
         return
+
+    def ask(need: Need) -> bytes:
+        if fetched is not None:
+            fetched.append(need)
+        return data[need.start : need.stop]
+
     assert format.ranged is not None
-    decoder = RangedDecoder(format.ranged, options, len(data), data[-TAIL_BYTES:], wanted)
-    try:
-        found = decoder.advance()
-        while found is not None:
-            if isinstance(found, Need):
-                if fetched is not None:
-                    fetched.append(found)
-                found = decoder.advance(data[found.start : found.stop])
-            else:
-                yield found
-                found = decoder.advance()
-    finally:
-        decoder.abandon()
+    source = Ranges(len(data), data[-TAIL_BYTES:], ask)
+    for run in judged(format.ranged(source, options, wanted), options):
+        yield [run]

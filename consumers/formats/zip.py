@@ -18,7 +18,7 @@ from consumers.formats.compression import PIECE_BYTES, Expansion
 from consumers.formats.magic import no_such
 from consumers.formats.members import Members, of_member
 from consumers.formats.push import Parser
-from consumers.formats.ranged import Ranges, RangesFile
+from consumers.formats.source import Source, SourceFile
 from consumers.formats.tar_header import check_path
 
 MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")
@@ -36,7 +36,7 @@ def looks(head: bytes) -> bool:
     return head.startswith(MAGIC)
 
 
-class _BoundedFile(RangesFile):
+class _BoundedFile(SourceFile):
     """A directory that claims to be as long as the object is not read into memory."""
 
     def read(self, size: int | None = -1) -> bytes:
@@ -49,7 +49,7 @@ class _BoundedFile(RangesFile):
 
 
 def read_zip(
-    ranges: Ranges, options: RowOptions, members: Members, expansion: Expansion
+    ranges: Source, options: RowOptions, members: Members, expansion: Expansion
 ) -> Iterator[Run]:
     """The rows of all members, in the order in which they lie in the archive."""
     try:
@@ -61,7 +61,7 @@ def read_zip(
 
 
 def _rows(
-    ranges: Ranges, options: RowOptions, members: Members, expansion: Expansion
+    ranges: Source, options: RowOptions, members: Members, expansion: Expansion
 ) -> Iterator[Run]:
     try:
         with zipfile.ZipFile(_BoundedFile(ranges)) as archive:

@@ -11,8 +11,8 @@ import soundfile
 from consumers.core.payload import BytesRows, Matrix
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run
-from consumers.formats.ranged import Wanted
 from consumers.formats.registry import formats
+from consumers.formats.source import Wanted
 from consumers.formats.whole import by_ranges
 from tests.formats.pictures import JPEG
 from tests.formats.recordings import RATE, recording, tone

@@ -17,8 +17,9 @@ from consumers.core.payload import Columns
 from consumers.errors import Poison
 from consumers.formats import parquet
 from consumers.formats.base import RowOptions, Run
-from consumers.formats.ranged import Need, RangedDecoder, Wanted
+from consumers.formats.ranged import Need, RangedDecoder
 from consumers.formats.registry import formats
+from consumers.formats.source import Wanted
 from consumers.formats.whole import by_ranges, decoded
 from tests.formats.support import elements, gzipped, matrix, poison_at_most, rows_of, tar_of
 

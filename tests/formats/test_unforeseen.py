@@ -7,7 +7,8 @@ import pytest
 from consumers.errors import ErrorCode, Transient
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.push import PLAIN_STEP_BYTES, PushDecoder
-from consumers.formats.ranged import RangedDecoder, Ranges, Wanted
+from consumers.formats.ranged import RangedDecoder
+from consumers.formats.source import Source, Wanted
 from consumers.formats.unforeseen import Unforeseen
 
 ROW = Run(1, None, "bad")
@@ -45,7 +46,7 @@ def test_an_object_that_a_parser_falls_over_is_bad_format_behind_its_rows(error:
 
 @every_error
 def test_an_object_that_a_reader_of_parts_falls_over_is_bad_format(error: Exception) -> None:
-    def read(ranges: Ranges, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+    def read(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
         yield ROW
         raise error
 

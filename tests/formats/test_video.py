@@ -12,8 +12,8 @@ from consumers.core.payload import BytesRows, Matrix
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.pixels import PixelOptions
-from consumers.formats.ranged import Wanted
 from consumers.formats.registry import formats, sniff_format
+from consumers.formats.source import Wanted
 from consumers.formats.whole import by_ranges
 from tests.formats.recordings import frames_of, video
 

@@ -1,0 +1,152 @@
+"""The rows of one object, whatever its format and however it is packed.
+
+Rule: this is all that decoding an object is; it blocks and is lazy, so it runs where nobody waits
+for it. Rows that were complete before the object broke come first, then its `Poison`; what nobody
+foresaw is made one. Owner: the process that decodes; tests, in their own.
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from consumers.core.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
+from consumers.errors import Poison
+from consumers.formats.base import RowOptions, Run
+from consumers.formats.format import WantsRanges
+from consumers.formats.push import PIECE_BAD_ROWS, PIECE_BYTES, Parser
+from consumers.formats.registry import open_parser, ranged_format
+from consumers.formats.source import Source, Wanted
+from consumers.formats.tar_header import BLOCK_BYTES
+from consumers.formats.unforeseen import foreseen
+
+
+def way_in(
+    options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
+) -> Literal["stream", "ranges"]:
+    """How the bytes of an object are asked for first, by its name; its first bytes may tell
+    otherwise. Raises `Poison` if its rows do not fit the request.
+    """
+    found = ranged_format(options, key=key, format=format, compression=compression)
+    return "stream" if found is None or found.is_streamed else "ranges"
+
+
+def read_object(
+    source: Source,
+    options: RowOptions,
+    *,
+    key: str,
+    format: str | None = None,
+    compression: str | None = None,
+    wanted: Wanted = lambda start, stop: True,
+) -> Iterator[Run]:
+    """Rows that nobody wants may come as runs without payload."""
+    return judged(_read(source, options, key, format, compression, wanted), options)
+
+
+def judged(runs: Iterator[Run], options: RowOptions) -> Iterator[Run]:
+    """The same, to the first bad row if that ends its object."""
+    row = 0
+    try:
+        for run in runs:
+            if run.error is not None and options.fail_on_bad_row:
+                raise Poison("bad_row", _described(run, row))
+            row += run.rows
+            yield run
+    except Exception as error:
+        raise foreseen(error) from None
+
+
+def in_pieces(runs: Iterator[Run]) -> Iterator[list[Run]]:
+    """As many at a time as the byte budget should be asked for; neighbours that are bad for one
+    reason are one run. What was complete before an error comes before it.
+    """
+    piece: list[Run] = []
+    nbytes = bad_rows = 0
+    try:
+        for run in runs:
+            _add(piece, run)
+            bad_rows += run.rows if run.error is not None else 0
+            nbytes += _nbytes(run)
+            if nbytes + len(piece) * BLOCK_COST_BYTES > PIECE_BYTES or bad_rows >= PIECE_BAD_ROWS:
+                yield piece
+                piece, nbytes, bad_rows = [], 0, 0
+    except Poison:
+        if piece:
+            yield piece
+        raise
+    if piece:
+        yield piece
+
+
+def _read(
+    source: Source,
+    options: RowOptions,
+    key: str,
+    format: str | None,
+    compression: str | None,
+    wanted: Wanted,
+) -> Iterator[Run]:
+    named = ranged_format(options, key=key, format=format, compression=compression)
+    if named is None:
+        taken = _Taken(source)
+        parser = open_parser(options, key=key, format=format, compression=compression)
+        try:
+            yield from _pushed(taken.chunks(), parser)
+            return
+        except WantsRanges as wants:
+            named, source = wants.format, taken
+    assert named.ranged is not None
+    if source.size:
+        yield from named.ranged(source, options, wanted)
+
+
+def _pushed(chunks: Iterator[bytes], parser: Parser) -> Iterator[Run]:
+    for chunk in chunks:
+        start = 0
+        while start < len(chunk):
+            # Asked for every time: sniffing may find that the bytes expand.
+            stop = start + parser.step_bytes
+            yield from parser.feed(chunk[start:stop])
+            start = stop
+    yield from parser.close()
+
+
+class _Taken:
+    """A source whose first chunks were looked at, and that begins anew for who reads it then."""
+
+    def __init__(self, source: Source) -> None:
+        self.size = source.size
+        self.read = source.read
+        self._chunks = source.chunks()
+        self._head: list[bytes] = []
+        self._head_bytes = 0
+
+    def chunks(self) -> Iterator[bytes]:
+        yield from self._head
+        for chunk in self._chunks:
+            # More than this is not waited for to tell what it is.
+            if self._head_bytes < BLOCK_BYTES:
+                self._head.append(chunk)
+                self._head_bytes += len(chunk)
+            else:
+                self._head.clear()
+            yield chunk
+
+
+def _add(piece: list[Run], run: Run) -> None:
+    before = piece[-1] if piece and run.error is not None else None
+    if before is not None and (before.error, before.member) == (run.error, run.member):
+        piece[-1] = before._replace(rows=before.rows + run.rows)
+    else:
+        piece.append(run)
+
+
+def _nbytes(run: Run) -> int:
+    if run.payload is None:
+        return 0
+    kept_bytes = run.kept.nbytes if run.kept is not None else 0
+    return run.payload.nbytes + run.rows * ROW_COST_BYTES + kept_bytes
+
+
+def _described(run: Run, row: int) -> str:
+    where = f' of member "{run.member}"' if run.member is not None else ""
+    return f"row {row}{where}: {run.error} (rows.on_bad_row is fail_object)"
