@@ -18,11 +18,9 @@ from consumers.formats.csv_cells import (
     MISSING_CELLS,
     OLD_MAC,
     RETURN,
-    UNDERSCORE,
     OutOfRange,
     TooManyCells,
     check_text,
-    is_number,
     is_old_mac,
     json_cell,
     split_cells,
@@ -30,24 +28,26 @@ from consumers.formats.csv_cells import (
 )
 from consumers.formats.csv_header import index_of, is_header
 from consumers.formats.csv_kept import CsvKept
-from consumers.formats.dialect import COMMON, Dialect, dialect_of, is_decimal_comma
+from consumers.formats.dialect import COMMON, Dialect, Finder, is_common, is_decimal_comma
 from consumers.formats.keeping import with_kept
-from consumers.formats.numbers import parse_columns, parse_table
+from consumers.formats.lines import (
+    RawRows,
+    RowSplitter,
+    count_rows,
+    join_blocks,
+    rows_of,
+    split_first,
+)
+from consumers.formats.numbers import UNDERSCORE, is_number, parse_columns, parse_table
 from consumers.formats.push import PLAIN_STEP_BYTES
 from consumers.formats.rows import (
     EXACT_ROWS,
     BadRow,
-    RawRows,
-    RowSplitter,
     bad_row,
-    count_rows,
-    join_blocks,
     join_floats,
     parse_halving,
     read_rows,
-    rows_of,
     shown,
-    split_first,
     too_long,
 )
 
@@ -60,7 +60,8 @@ class CsvParser:
 
     def __init__(self, options: RowOptions) -> None:
         self._options = options
-        self._dialect: Dialect | None = None  # the first bytes tell
+        self._dialect: Dialect | None = None  # the first row tells
+        self._finder: Finder | None = None
         self._splitter = RowSplitter(options.row_bytes, quotes=True)
         self._waiting: RawRows = (
             b""  # a first line of texts: the second tells whether it is a header
@@ -75,30 +76,39 @@ class CsvParser:
         )
 
     def feed(self, data: bytes) -> Iterator[Run]:
-        dialect = self._settle_dialect(data)
-        if dialect is not COMMON:
-            data = dialect.read(data)
-        return self._read(self._splitter.feed(data), dialect)
+        dialect = self._dialect
+        if dialect is None:
+            dialect, data = self._settle(data, is_all=False)
+            if dialect is None:
+                return iter(())
+        return self._read(self._splitter.feed(dialect.read(data)), dialect)
 
     def whole(self, data: bytes) -> Iterator[Run]:
-        dialect = self._settle_dialect(data)
-        # Of another dialect the end may still bring bytes.
-        if dialect is not COMMON:
-            return self.feed(data)
-        return self._read(self._splitter.whole(data), dialect)
+        dialect, data = self._settle(data, is_all=True)
+        assert dialect is not None
+        return self._read(self._splitter.whole(dialect.read(data)), dialect)
 
-    def _settle_dialect(self, data: bytes) -> Dialect:
+    def _settle(self, data: bytes, *, is_all: bool) -> tuple[Dialect | None, bytes]:
+        """The dialect, if it is known by now, and all text so far."""
+        options = self._options
+        asked = options.delimiter, options.decimal, options.comment
+        if self._finder is None:
+            if is_common(*asked, data):
+                self._dialect = COMMON
+                return COMMON, data
+            self._finder = Finder(*asked)
+        self._dialect = self._finder.find(data, is_all=is_all)
         if self._dialect is None:
-            options = self._options
-            self._dialect = dialect_of(options.delimiter, options.decimal, options.comment, data)
-        return self._dialect
+            return None, b""
+        data, self._finder = bytes(self._finder.held), None
+        return self._dialect, data
 
     def close(self) -> Iterator[Run]:
         dialect = self._dialect
         if dialect is None:
-            return  # of no bytes
-        if dialect is not COMMON:
-            yield from self._read(self._splitter.feed(dialect.close()), dialect)
+            dialect, data = self._settle(b"", is_all=True)
+            assert dialect is not None
+            yield from self._read(self._splitter.feed(dialect.read(data)), dialect)
         yield from self._read(self._splitter.close(), dialect)
         if self._waiting and not self._columns:
             check_text(dialect.back(split_first(self._waiting)[0]))
@@ -194,6 +204,8 @@ class CsvParser:
             chosen = range(self._columns) if self._chosen is None else self._chosen
             nulls = () if missing is None else MISSING
             values = parse_columns(text, self._columns, chosen, nulls)
+            if values is not None and len(values) != count_rows(block):
+                return None  # it takes something else for the end of a row
             if values is not None and missing is not None:
                 values[np.isnan(values)] = missing
         return None if values is None else Run(len(values), Matrix(values))
@@ -227,7 +239,7 @@ class CsvParser:
 
     def _numbers(self, row: bytes) -> list[float]:
         cells = self._cells(row)
-        if UNDERSCORE not in row:  # float() takes "1_000"
+        if UNDERSCORE not in row:
             try:
                 values = list(map(float, cells))
                 if self._options.missing is None or not any(map(isnan, values)):

@@ -9,8 +9,9 @@ from json.encoder import encode_basestring as json_string
 from math import isinf
 
 from consumers.errors import Poison
+from consumers.formats.lines import RawRows
 from consumers.formats.magic import named_by_magic
-from consumers.formats.rows import BadRow, RawRows, shown
+from consumers.formats.rows import BadRow, shown
 
 # Beside nothing at all: what spreadsheets, R and databases write for a value that is not there.
 MISSING = ("", "NA", "N/A", "null", "NULL")
@@ -28,12 +29,14 @@ OLD_MAC = (
     '"CSV", not its "CSV (Macintosh)")'
 )
 # As numbers, which are found without the exception that bytes of one byte cost.
-UNDERSCORE, _QUOTE, RETURN = b'_"\r'
+_QUOTE, RETURN = b'"\r'
 _QUOTED_CELLS = re.compile(rb'(?:"([^"]*+(?:""[^"]*+)*+)"([^,]*+)|([^,]*+)),')
 _QUOTED = re.compile(rb'"[^"]*+"')
 # In no text file, and in every binary one: NUL to BS, vertical feeds, SO to US, DEL.
 _BINARY = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_JSON_NUMBER = re.compile(rb"[ \t\r]*-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?[ \t\r]*")
+_JSON_NUMBER = re.compile(
+    rb"[ \t\r]*+-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?[ \t\r]*+"
+)
 
 
 def check_text(header: bytes) -> None:
@@ -64,14 +67,6 @@ def split_cells(row: bytes, max_cells: int) -> list[bytes]:
             raise BadRow(f"cell {len(cells)} opens a quote that is never closed")
         cells.append(plain or quoted.replace(b'""', b'"') + tail)
     return cells
-
-
-def is_number(cell: bytes) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return UNDERSCORE not in cell
 
 
 def json_cell(cell: bytes, text: Callable[[bytes], bytes]) -> bytes:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions
-from consumers.formats.csv_cells import TEXTS_ONLY, is_number, split_cells
+from consumers.formats.csv_cells import TEXTS_ONLY, split_cells
 from consumers.formats.dialect import Dialect, is_decimal_comma
-from consumers.formats.rows import RawRows, split_first
+from consumers.formats.lines import RawRows, split_first
+from consumers.formats.numbers import is_number
 
 
 def is_header(

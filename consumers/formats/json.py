@@ -13,9 +13,9 @@ import numpy as np
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.json_rows import JsonRowReader
+from consumers.formats.lines import RawRows
 from consumers.formats.magic import no_such
 from consumers.formats.push import PLAIN_STEP_BYTES
-from consumers.formats.rows import RawRows
 
 _SPACE = b" \t\r\n"
 _QUOTE, _COMMA, _END = ord('"'), ord(","), ord("]")

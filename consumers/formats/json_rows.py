@@ -16,17 +16,9 @@ import orjson
 from consumers.core.payload import JsonRows, Matrix
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.keeping import of_json, with_kept
+from consumers.formats.lines import RawRows, rows_of, split_first
 from consumers.formats.numbers import parse_table
-from consumers.formats.rows import (
-    BadRow,
-    RawRows,
-    join_floats,
-    parse_halving,
-    read_rows,
-    rows_of,
-    shown,
-    split_first,
-)
+from consumers.formats.rows import BadRow, join_floats, parse_halving, read_rows, shown
 
 _SPACE = b" \t\r\n"
 _FLAT_ARRAYS = re.compile(rb"(?:[ \t]*+\[[^\[\]\n]*+\][ \t\r]*+\n)*+")

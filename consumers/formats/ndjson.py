@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from consumers.errors import ErrorCode
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.json_rows import JsonRowReader
+from consumers.formats.lines import RawRows, RowSplitter
 from consumers.formats.push import PLAIN_STEP_BYTES
-from consumers.formats.rows import BadRow, RawRows, RowSplitter, bad_row, too_long
+from consumers.formats.rows import BadRow, bad_row, too_long
 
 
 class NdjsonParser:

@@ -11,17 +11,10 @@ import orjson
 from consumers.core.payload import BytesRows, JsonRows, Payload
 from consumers.errors import ErrorCode
 from consumers.formats.base import RowOptions, Run
+from consumers.formats.lines import RawRows, RowSplitter, rows_of
 from consumers.formats.opaque import OneRowParser, opaque
 from consumers.formats.push import PLAIN_STEP_BYTES, Parser
-from consumers.formats.rows import (
-    BadRow,
-    RawRows,
-    RowSplitter,
-    bad_row,
-    read_rows,
-    rows_of,
-    too_long,
-)
+from consumers.formats.rows import BadRow, bad_row, read_rows, too_long
 
 
 def open_text(options: RowOptions) -> Parser:
