@@ -11,7 +11,6 @@ from functools import cache
 from typing import Final, NamedTuple, cast
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
 from consumers.core.payload import BytesRows, Columns, Form, JsonRows, Matrix, Payload
@@ -68,6 +67,7 @@ def find(name: str) -> RequestForm:
 
 _JSON: Final = {"Content-Type": "application/json"}
 JSON_LINES: Final = "application/jsonlines"
+_ON_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
 _OPAQUE: Final = "application/octet-stream"
 # What a body begins with, and what a server that looks at the type wants to read of it.
 _TYPES: Final = (
@@ -95,9 +95,15 @@ def _inputs(payloads: Sequence[Payload]) -> Body:
 
 
 def _ndjson(payloads: Sequence[Payload]) -> Body:
-    """A line for each row. A row's text has no line feed of its own; a comma may be inside it."""
-    rows = orjson.loads(b"[%b]" % _elements(payloads))
-    return Body(b"\n".join(map(orjson.dumps, rows)), {"Content-Type": JSON_LINES})
+    lines = [_lines(payload) for payload in cast("Sequence[JsonRows]", payloads)]
+    return Body(b"\n".join(lines), {"Content-Type": JSON_LINES})
+
+
+def _lines(payload: JsonRows) -> bytes:
+    """A line for each row, as it came; a line feed inside a row stands between two tokens."""
+    lines = bytearray(bytes(payload.body).translate(_ON_ONE_LINE))
+    np.frombuffer(lines, np.uint8)[payload.ends[:-1]] = ord("\n")
+    return bytes(lines)
 
 
 def _elements(payloads: Sequence[Payload]) -> bytes:

@@ -53,7 +53,9 @@ def test_arrow_takes_numbers_without_names_too() -> None:
     assert table.to_pylist() == [{"0": 1, "1": 2}, {"0": 3, "1": 4}]
 
 
-@pytest.mark.parametrize("name", ["json", "instances", "float32", "bytes", "raw", "arrow"])
+@pytest.mark.parametrize(
+    "name", ["json", "instances", "ndjson", "float32", "bytes", "raw", "arrow"]
+)
 def test_every_request_can_be_empty_to_ask_for_health(name: str) -> None:
     body = requests.find(name).encode(())
     assert body.headers["Content-Type"]
@@ -73,6 +75,13 @@ def test_json_rows_are_spliced() -> None:
     assert orjson.loads(requests.find("instances").encode(payloads).data) == {
         "instances": [[1], {}, 2]
     }
+
+
+def test_lines_of_json_are_the_rows_as_they_came() -> None:
+    rows = [b"18446744073709551617", b'{"a": 1, "a": 0.1000}', b'"x, y"', b"[[1],\n [2]]"]
+    payloads = [JsonRows.of(rows[:3]), JsonRows.of([b"0", rows[3]]).cut(1, 2)]
+    body = requests.find("ndjson").encode(payloads).data
+    assert body.split(b"\n") == [*rows[:3], b"[[1],  [2]]"]
 
 
 @pytest.mark.parametrize(

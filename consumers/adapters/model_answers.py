@@ -1,8 +1,8 @@
 """What a model's JSON answer says of each row: its prediction, or why there is none.
 
-Rule: one element for each row, in order. Predictions are cut from the text of the answer, not
-encoded one by one: that costs five times as much, and each result kept would pin 4 KB. Pure
-functions, shared by the adapters of model servers that answer JSON.
+Rule: one element for each row, in order. Predictions are cut from the text of the answer, blanks
+between tokens aside, so that a number keeps its digits. Pure functions, shared by the adapters of
+model servers that answer JSON.
 """
 
 import json
@@ -10,7 +10,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
 import orjson
+from msgspec import Raw
 
 from consumers.adapters.model_refusals import EXCERPT_CHARS, clean, excerpt
 from consumers.core.pointers import resolve
@@ -19,25 +21,30 @@ from consumers.ports import Answers
 
 # orjson encodes no deeper; readers of the output topic need not either.
 MOST_DEPTH: Final = 254
-_WRAPPER: Final = b'{"predictions":['
-_NAME: Final = b'"predictions"'
+_PREDICTIONS: Final = "/predictions"
 _SCALARS: Final = frozenset({int, float, bool, type(None)})
+# What is inside stays text.
+_LEVEL: Final = msgspec.json.Decoder(dict[str, Raw] | list[Raw])
+_ELEMENTS: Final = msgspec.json.Decoder(list[Raw])
 
 
-def parse(raw: bytes, rows: int) -> Answers:
-    """One entry per row. Raises `Rejected` for what is no JSON, `Poison` for a wrong count."""
+def parse(raw: bytes, rows: int, pointer: str = "") -> Answers:
+    """One entry per row, from where the pointer (RFC 6901) says. Raises `Rejected` for what is no
+    JSON, `Poison` for a wrong count.
+    """
     try:
-        document = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        return _lenient(raw, rows, error)
-    wrapped = isinstance(document, dict) and "predictions" in document
+        text = _part(raw, pointer) if pointer else raw
+        document = orjson.loads(text)
+        if isinstance(document, dict) and "predictions" in document:
+            text, document = _part(text, _PREDICTIONS), document["predictions"]
+    except (orjson.JSONDecodeError, msgspec.DecodeError, RecursionError) as error:
+        return _lenient(raw, rows, pointer, error)
     values = _values(document, raw, rows)
     try:
         # Brackets that outnumber the rows may be nested, deeper than a reader can follow.
         if raw.count(b"[") + raw.count(b"{") > len(values) + MOST_DEPTH:
             orjson.dumps(values)
-        text = _inner(raw, document, wrapped) or orjson.dumps(values)[1:-1]
-        texts, nbytes = _cut(text, values)
+        texts, nbytes = _cut(compact(text), values)
     except orjson.JSONEncodeError as error:
         raise Rejected("model_rejected", f"the model's answer is unusable: {error}") from None
     rejected: dict[int, str] = {}
@@ -63,19 +70,6 @@ def parse_single(raw: bytes, rows: int) -> Answers:
     return parse(raw if is_of_batch else b"[%b]" % raw, 1)
 
 
-def found_at(raw: bytes, pointer: str) -> bytes:
-    """The part of an answer that a JSON pointer (RFC 6901) names, as JSON again."""
-    document = loaded(raw)
-    try:
-        found = resolve(document, pointer)
-    except LookupError:
-        raise Rejected(
-            "model_rejected", f"the model's answer has no {pointer} (model.answers): {excerpt(raw)}"
-        ) from None
-    # Python's encoder takes what its decoder took, NaN included: `parse` tells of which rows.
-    return json.dumps(found).encode()
-
-
 def from_lines(raw: bytes) -> bytes:
     """An answer of a line for each row, as an array."""
     return b"[%b]" % b",".join(line for line in raw.splitlines() if line.strip())
@@ -92,17 +86,6 @@ def refused_at(answers: Answers, pointer: str) -> Answers:
         if error:
             values[row], errors[row] = b"null", _message({"error": error})
     return Answers(values, errors)
-
-
-def loaded(raw: bytes) -> Any:
-    """JSON, and the NaN and Infinity that Python's own encoder writes. Raises `Rejected`."""
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        try:
-            return json.loads(raw)
-        except (ValueError, RecursionError):
-            raise Rejected("model_rejected", f"the model's answer is not JSON ({error})") from None
 
 
 def _is_array_of_one(document: Any) -> bool:
@@ -123,14 +106,43 @@ def _values(document: Any, raw: bytes, rows: int) -> list[Any]:
     )
 
 
-def _lenient(raw: bytes, rows: int, complaint: ValueError) -> Answers:
+def _part(raw: bytes, pointer: str) -> bytes:
+    """The text at a pointer, as it stands. Raises `DecodeError` for what is no JSON."""
+    try:
+        return bytes(resolve(Raw(raw), pointer, _opened))
+    except LookupError:
+        raise _nothing_at(pointer, raw) from None
+
+
+def _opened(raw: Raw) -> dict[str, Raw] | list[Raw] | None:
+    try:
+        level: dict[str, Raw] | list[Raw] = _LEVEL.decode(raw)
+    except msgspec.ValidationError:
+        return None
+    return level
+
+
+def _nothing_at(pointer: str, raw: bytes) -> Rejected:
+    return Rejected(
+        "model_rejected", f"the model's answer has no {pointer} (model.answers): {excerpt(raw)}"
+    )
+
+
+def _lenient(raw: bytes, rows: int, pointer: str, complaint: Exception) -> Answers:
     """NaN and Infinity are no JSON, but Python's own encoder writes them: the rows that have one
-    are known from the others.
+    are known from the others. Numbers stay text.
     """
     try:
-        document = json.loads(raw, parse_constant=_NotFinite, parse_float=_finite)
+        document = json.loads(
+            raw, parse_constant=_NotFinite, parse_float=_number, parse_int=_number
+        )
+        document = resolve(document, pointer)
+        if isinstance(document, dict) and "predictions" in document:
+            document = document["predictions"]
         values = _values(document, raw, rows)
         pairs = [_tagged(value) for value in values]
+    except LookupError:
+        raise _nothing_at(pointer, raw) from None
     except (ValueError, RecursionError):
         raise Rejected("model_rejected", f"the model's answer is not JSON ({complaint})") from None
     errors = {row: error for row, (_, error) in enumerate(pairs) if error is not None}
@@ -138,15 +150,16 @@ def _lenient(raw: bytes, rows: int, complaint: ValueError) -> Answers:
 
 
 class _NotFinite:
-    """What stands in a document for a number that JSON does not have; no encoder takes it."""
+    """What stands in a document for a number that JSON or a float64 does not have; no encoder
+    takes it.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
 
 
-def _finite(text: str) -> float | _NotFinite:
-    number = float(text)
-    return number if math.isfinite(number) else _NotFinite(text)
+def _number(text: str) -> orjson.Fragment | _NotFinite:
+    return orjson.Fragment(text) if math.isfinite(float(text)) else _NotFinite(text)
 
 
 def _is_error(value: Any) -> bool:
@@ -159,28 +172,28 @@ def _tagged(value: Any) -> tuple[bytes, str | None]:
     try:
         return orjson.dumps(value), None
     except orjson.JSONEncodeError:
-        return b"null", "the model's answer holds NaN or Infinity, or cannot be encoded"
+        return b"null", (
+            "the model's answer holds NaN, Infinity or a number beyond float64, or is no text"
+        )
 
 
-def _inner(raw: bytes, document: Any, wrapped: bool) -> bytes | None:
-    """The array's text between the brackets; None where white space makes cutting it unsafe."""
-    if b" " in raw or b"\n" in raw or b"\t" in raw or b"\r" in raw:
-        return None
-    if not wrapped:
-        return raw[1:-1]
-    # A name that stands twice (a backslash may hide it) leaves one entry and the text of both.
-    is_twice = raw.count(_NAME) > 1 or b"\\" in raw
-    whole = len(document) == 1 and raw.startswith(_WRAPPER) and not is_twice
-    return raw[len(_WRAPPER) : -2] if whole else None
+def compact(text: bytes) -> bytes:
+    """Without blanks between tokens: what is cut at commas must have none, and a line feed would
+    break the lines of a result object.
+    """
+    if b" " in text or b"\n" in text or b"\t" in text or b"\r" in text:
+        return msgspec.json.format(text, indent=-1)
+    return text
 
 
-def _cut(text: bytes, values: Sequence[Any]) -> tuple[list[bytes], int]:
+def _cut(array: bytes, values: Sequence[Any]) -> tuple[list[bytes], int]:
     """`values` as JSON each, from their compact text, and how many bytes they have at most.
 
     Compact text has the separator between any two elements, and these separators cannot overlap:
     as many parts as elements means that none was found inside an element.
     """
     kinds = set(map(type, values))
+    text = array[1:-1]
     texts: list[bytes] = []
     if kinds == {dict}:
         texts = text.replace(b"},{", b"}\n{").split(b"\n")
@@ -189,9 +202,7 @@ def _cut(text: bytes, values: Sequence[Any]) -> tuple[list[bytes], int]:
     elif kinds <= _SCALARS and values:
         texts = text.split(b",")
     if len(texts) != len(values):
-        # JSON text has no raw line feed. Joining first keeps none of the small results.
-        text = b"\n".join(map(orjson.dumps, values))
-        texts = text.split(b"\n") if values else []
+        texts = list(map(bytes, _ELEMENTS.decode(array)))
     return texts, len(text)
 
 

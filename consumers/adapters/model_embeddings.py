@@ -9,10 +9,12 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
+import msgspec
 import orjson
 from yarl import URL
 
 from consumers import config
+from consumers.adapters.model_answers import compact
 from consumers.adapters.model_http import HttpModel, ModelHttp, Reply, Request
 from consumers.adapters.model_refusals import (
     NOT_FOUND,
@@ -39,6 +41,18 @@ _TOO_MANY: Final = re.compile(
     re.IGNORECASE,
 )
 _JSON: Final = {"Content-Type": "application/json"}
+
+
+class _Vector(msgspec.Struct):
+    index: int
+    embedding: msgspec.Raw
+
+
+class _Vectors(msgspec.Struct):
+    data: list[_Vector]
+
+
+_VECTORS: Final = msgspec.json.Decoder(_Vectors)
 
 
 class EmbeddingsModel(HttpModel):
@@ -120,11 +134,12 @@ def _is_body_too_large(reply: Reply) -> bool:
 
 
 def _vectors(raw: bytes, rows: int) -> Answers:
-    """By `index`. Raises `Poison` where a text has no vector, or two."""
+    """By `index`, each as its text came. Raises `Poison` where a text has no vector, or two."""
     try:
         data = orjson.loads(raw)["data"]
-        found = {int(one["index"]): one["embedding"] for one in data}
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        texts = _VECTORS.decode(raw).data
+        found = {text.index: (one, text) for one, text in zip(data, texts, strict=True)}
+    except (ValueError, KeyError, TypeError) as error:
         raise Rejected(
             "model_rejected", f"the answer is no list of embeddings ({error!r}): {excerpt(raw)}"
         ) from None
@@ -136,8 +151,8 @@ def _vectors(raw: bytes, rows: int) -> Answers:
         )
     values, errors = [], {}
     for row in range(rows):
-        vector = found[row]
+        vector, text = found[row][0]["embedding"], found[row][1].embedding
         if not vector or (isinstance(vector, list) and None in vector):
             errors[row] = "the model answered no vector, or one with NaN"
-        values.append(b"null" if row in errors else orjson.dumps({"embedding": vector}))
+        values.append(b"null" if row in errors else b'{"embedding":%b}' % compact(bytes(text)))
     return Answers(values, errors)

@@ -71,10 +71,9 @@ class EnvelopeModel(HttpModel):
         if self._form.is_single:
             return model_answers.parse_single(raw, rows)
         if self._form.answers == LINES:
-            raw = model_answers.from_lines(raw)
-        elif self._form.answers is not None:
-            raw = model_answers.found_at(raw, self._form.answers)
-        answers = model_answers.parse(raw, rows)
+            answers = model_answers.parse(model_answers.from_lines(raw), rows)
+        else:
+            answers = model_answers.parse(raw, rows, self._form.answers or "")
         if self._row_error is None:
             return answers
         return model_answers.refused_at(answers, self._row_error)

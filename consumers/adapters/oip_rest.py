@@ -4,6 +4,7 @@ Rule: a binary tensor follows the JSON as it lies in memory; in an answer either
 whatever was asked for. Pure functions; owner: the REST adapter.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any, Final
@@ -11,7 +12,6 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from consumers.adapters.model_answers import loaded
 from consumers.adapters.model_http import Reply, Request
 from consumers.adapters.model_refusals import (
     NOT_FOUND,
@@ -23,7 +23,7 @@ from consumers.adapters.model_refusals import (
 )
 from consumers.adapters.oip_columns import Column, Filled
 from consumers.adapters.oip_outputs import Output, from_list, from_raw, unusable
-from consumers.errors import PenstockError, Transient
+from consumers.errors import PenstockError, Rejected, Transient
 
 JSON_LENGTH: Final = "Inference-Header-Content-Length"
 # Servers that have no versions say so with it, of a version as of a method.
@@ -64,7 +64,7 @@ def read(reply: Reply) -> list[Output]:
     length = reply.headers.get(JSON_LENGTH)
     is_cut = length is not None and length.isdecimal()
     end = int(length[:12]) if length is not None and is_cut else len(reply.body)
-    document = loaded(reply.body[:end])
+    document = _loaded(reply.body[:end])
     rest, found = memoryview(reply.body)[end:], []
     try:
         for one in document["outputs"]:
@@ -105,6 +105,17 @@ def _data(column: Column) -> Any:
         return [bytes(text).decode() for text in column.values]
     values = column.values.ravel()
     return orjson.Fragment(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY))
+
+
+def _loaded(raw: bytes) -> Any:
+    """JSON, and the NaN and Infinity that Python's own encoder writes."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        try:
+            return json.loads(raw)
+        except (ValueError, RecursionError):
+            raise Rejected("model_rejected", f"the model's answer is not JSON ({error})") from None
 
 
 def _said(raw: bytes) -> str:

@@ -4,6 +4,7 @@ Rule: "" is the whole document; every other pointer begins with a slash. Owner: 
 who read answers of a configured form: model adapters, and the comparison of two answers.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 
@@ -11,12 +12,13 @@ def is_pointer(text: str) -> bool:
     return not text or text.startswith("/")
 
 
-def resolve(document: Any, pointer: str) -> Any:
-    """Raises `LookupError` where there is nothing."""
+def resolve(document: Any, pointer: str, opened: Callable[[Any], Any] | None = None) -> Any:
+    """Raises `LookupError` where there is nothing. `opened` makes one level of what is text yet."""
     if not pointer:
         return document
     for part in pointer.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
+        document = opened(document) if opened else document
         if isinstance(document, list) and name.isdecimal():
             document = document[int(name[:9])]
         elif isinstance(document, dict):

@@ -45,6 +45,15 @@ async def test_a_vector_belongs_to_the_text_whose_index_it_carries(behind: str) 
         await model.aclose()
 
 
+async def test_the_numbers_of_a_vector_keep_their_digits() -> None:
+    raw = b'{"data": [{"index": 0, "embedding": [0.1000, 18446744073709551617]}]}'
+    async with json_server(PATH, lambda _: raw) as server:
+        model = connect(server)
+        found = await model.predict([TEXTS.cut(0, 1)])
+        assert found.values == [b'{"embedding":[0.1000,18446744073709551617]}']
+        await model.aclose()
+
+
 async def test_opaque_rows_are_texts_and_what_is_none_is_refused_alone() -> None:
     async with json_server(PATH, embedded) as server:
         model = connect(server)

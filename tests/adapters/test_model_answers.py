@@ -82,7 +82,53 @@ def test_anything_but_one_element_for_each_row_is_a_mismatch(raw: bytes) -> None
     assert caught.value.code == "model_mismatch"
 
 
-@pytest.mark.parametrize("raw", [b"", b"[1", b"<html>", b"[" * 100_000, b"[%s]" % (b"1" * 5_000)])
+ODD_NUMBERS = [b"18446744073709551617", b"4006566546179.24230", b"-0", b"1E5", b"0.1" + b"0" * 40]
+ENVELOPES = [
+    (b"[%b]", ""),
+    (b"[ %b ]\n", ""),
+    (b'{"predictions":[%b]}', ""),
+    (b'{"took": 1.50, "predictions": [%b]}', ""),
+    (b'{"model": "a", "out": [{"rows": [%b]}]}', "/out/0/rows"),
+    (b'{"out":{"predictions":[%b]}}', "/out"),
+    (b'{"cost": NaN, "rows": [%b]}', "/rows"),
+]
+
+
+@pytest.mark.parametrize(("envelope", "pointer"), ENVELOPES)
+@pytest.mark.parametrize("inside", [b"%b", b'{"id": %b}', b'[{"n":%b}, "a , \\u00e9"]'])
+def test_a_number_keeps_its_digits_whatever_blanks_or_envelope_are_around_it(
+    envelope: bytes, pointer: str, inside: bytes
+) -> None:
+    raw = envelope % b",".join([inside % number for number in ODD_NUMBERS])
+    answers = parse(raw, len(ODD_NUMBERS), pointer)
+    assert answers.errors == {}
+    for number, text in zip(ODD_NUMBERS, answers.values, strict=True):
+        assert number in text
+        assert json.loads(text) == json.loads(inside % number)
+        assert b"\n" not in text
+
+
+def test_numbers_beside_one_that_is_none_keep_their_digits() -> None:
+    answers = parse(b"[%b, NaN]" % b", ".join(ODD_NUMBERS), len(ODD_NUMBERS) + 1)
+    assert answers.values == [*ODD_NUMBERS, b"null"]
+    assert list(answers.errors) == [len(ODD_NUMBERS)]
+
+
+def test_blanks_between_tokens_are_left_out_and_those_in_texts_stay() -> None:
+    raw = b'[\n {\r\n\t"a b" : [ 1 , 2 ] } , "c  d" ]'
+    assert parse(raw, 2).values == [b'{"a b":[1,2]}', b'"c  d"']
+
+
+@pytest.mark.parametrize("pointer", ["/absent", "/rows/0/x", "/rows/9", "/rows/x"])
+@pytest.mark.parametrize("raw", [b'{"rows": [1]}', b'{"rows": [1], "x": NaN}'])
+def test_an_answer_that_has_nothing_where_the_settings_say_is_rejected(
+    raw: bytes, pointer: str
+) -> None:
+    with pytest.raises(Rejected, match="has no /"):
+        parse(raw, 1, pointer)
+
+
+@pytest.mark.parametrize("raw", [b"", b"[1", b"<html>", b"[" * 100_000])
 def test_an_answer_that_is_no_json_is_rejected(raw: bytes) -> None:
     with pytest.raises(Rejected, match="JSON") as caught:
         parse(raw, 1)
@@ -94,6 +140,12 @@ def test_a_number_that_is_none_rejects_its_row_alone(encode: Any) -> None:
     answers = parse(encode([1.5, float("nan"), 2.5]), 3)
     assert list(answers.errors) == [1]
     assert answers.values == [b"1.5", b"null", b"2.5"]
+
+
+def test_an_integer_that_no_float64_holds_rejects_its_row_alone() -> None:
+    answers = parse(b"[%b,2]" % (b"1" * 5_000), 2)
+    assert list(answers.errors) == [0]
+    assert answers.values[1] == b"2"
 
 
 def test_nan_inside_a_prediction_is_told_from_its_neighbours() -> None:
