@@ -3,7 +3,8 @@
 Rule: never more than one piece of output is held, and a frame that wants more memory than
 `WINDOW_BYTES` is refused. What is packed is cut at the same places however it came, so that damage
 is found at the same row every time. Frames one after the other are one file; zero padding at the
-end is passed over.
+end is passed over, and so are frames of zstd and lz4 that say they are to be skipped: pzstd begins
+with one.
 """
 
 import bz2
@@ -61,7 +62,12 @@ CODECS: Final = (
     Codec("zstd", b"\x28\xb5\x2f\xfd", (".zst", ".zstd"), _zstd),
     Codec("lz4", b"\x04\x22\x4d\x18", (".lz4",), lz4.frame.LZ4FrameDecompressor),
 )
-_MAGICS: Final = tuple(codec.magic for codec in CODECS)
+# Frames of these are passed over by zstd and by lz4; what follows tells which of the two it is.
+_SKIPPABLE: Final = tuple(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60))
+_FRAME_MAGIC_BYTES: Final = 4
+_SKIPPED: Final = Codec("zstd or lz4", b"", (), _zstd)
+_AFTER_SKIPPED: Final = CODECS[2:]
+MAGICS: Final = (*(codec.magic for codec in CODECS), *_SKIPPABLE)
 # Behind bzip2's magic stand the level and the number pi: three letters could be a word.
 _BZ2_BLOCK: Final = b"1AY&SY"
 _BZ2_EMPTY: Final = b"\x17rE8P\x90"
@@ -71,14 +77,14 @@ _DAMAGE: Final = (OSError, EOFError, lzma.LZMAError, zstd.ZstdError, RuntimeErro
 
 
 def codec_of(head: bytes) -> Codec | None:
-    """By the first bytes; zstd and lz4 may begin with a frame to be skipped, which is not read."""
-    if not head.startswith(_MAGICS):
+    """By the first bytes."""
+    if not head.startswith(MAGICS):
         return None
     for codec in CODECS:
         if head.startswith(codec.magic):
             is_bz2 = codec.name != "bz2" or head[4:10] in (_BZ2_BLOCK, _BZ2_EMPTY)
             return codec if is_bz2 else None
-    return None
+    return _SKIPPED
 
 
 class PackedParser:
@@ -112,27 +118,29 @@ class PackedParser:
 
     def close(self) -> Iterator[Run]:
         yield from self._read_slice()
-        if self._frame is not None:
+        if self._frame is not None or self._slice:
             raise self._broken(f"data ends early, after {self._taken_bytes} bytes")
         yield from self._inner.close()
 
     def _read_slice(self) -> Iterator[Run]:
         data = bytes(self._slice)
         self._slice.clear()
+        self._taken_bytes += len(data)
+        self._expansion.add(len(data), 0)
         for piece in self._unpack(data):
             yield from self._inner.feed(piece)
 
     def _unpack(self, data: bytes) -> Iterator[bytes]:
-        self._taken_bytes += len(data)
-        self._expansion.add(len(data), 0)
         while data or (self._frame is not None and not self._frame.needs_input):
             if self._frame is None:
                 if self._frames:
                     data = data.lstrip(b"\0")
                 if not data:
                     return
-                self._frames += 1
-                self._frame = self._codec.new()
+                if self._codec is _SKIPPED and len(data) < _FRAME_MAGIC_BYTES:
+                    self._slice += data  # the next slice begins with it
+                    return
+                self._frame = self._next_frame(data)
             room = PIECE_BYTES - self._made_bytes % PIECE_BYTES
             try:
                 piece = self._frame.decompress(data, room)
@@ -148,6 +156,15 @@ class PackedParser:
                 yield piece
                 if not self._made_bytes % PIECE_BYTES:
                     self._check()
+
+    def _next_frame(self, head: bytes) -> _Unpacker:
+        if self._codec is _SKIPPED and not head.startswith(_SKIPPABLE):
+            found = [codec for codec in _AFTER_SKIPPED if head.startswith(codec.magic)]
+            if not found:
+                raise self._broken("frames to be skipped are followed by neither of the two")
+            self._codec = found[0]
+        self._frames += 1
+        return self._codec.new()
 
     def _broken(self, message: str) -> Poison:
         """The wrapper's damage is what is inside's: a cut tar.zst is a bad archive."""

@@ -29,6 +29,12 @@ _FOREIGN: Final[dict[bytes, str]] = {
     b"\x80\x02": "a Python pickle",
     b"\x80\x04": "a Python pickle",
     b"\x80\x05": "a Python pickle",
+    b"\x1f\x9d": "packed by compress (.Z)",
+    b"LZIP\x01": "packed by lzip",
+    b"\x5d\0\0": "packed by lzma (.lzma), not xz",
+    b"\xff\x06\0\0sNaPpY": "packed by snappy",
+    b"\x02\x21\x4c\x18": "packed by an old lz4",
+    **{bytes([old]) + b"\xb5\x2f\xfd": "packed by an old zstd" for old in range(0x22, 0x28)},
 }
 _OURS: Final[dict[bytes, _Kind]] = {
     b"\x89PNG\r\n\x1a\n": _Kind("a PNG", "image"),
@@ -97,6 +103,15 @@ def _seen(head: bytes) -> str:
         return f'it is text and begins with "{text}"; read it as "csv" or "text" ({_MEND})'
     begin = start[:_SHOWN_BYTES].hex(" ")
     return f"it begins with {begin}; write it again, or correct its format ({_MEND})"
+
+
+def is_text(head: bytes) -> bool:
+    """May it be the beginning of UTF-8? Its last character may be cut."""
+    try:
+        head.decode()
+    except UnicodeDecodeError as error:
+        return error.reason == "unexpected end of data"
+    return b"\0" not in head
 
 
 def _as_text(begin: bytes) -> str | None:

@@ -17,6 +17,7 @@ from consumers.formats.codecs import CODECS, PackedParser, codec_of
 from consumers.formats.compression import GZIP_MAGIC, Expansion, GzipParser
 from consumers.formats.fit import check_fit, misfit
 from consumers.formats.format import Format, WantsRanges
+from consumers.formats.magic import is_text, no_such
 from consumers.formats.members import Members
 from consumers.formats.opaque import UnreadParser
 from consumers.formats.ours import ours
@@ -152,12 +153,15 @@ def _open(
     member: bool,
 ) -> Parser:
     named = format or _format_of(key)
+    is_packed = packed and key.lower().endswith(_PACKED)
 
     def choose(head: bytes) -> Chosen:
         chosen = named or sniff_format(head, options)
         if format is None and chosen == "json":
             chosen = sniff_json(head)  # `.json` is as often one object per line
         if chosen != TAR:
+            if is_packed and formats()[chosen].is_text and not is_text(head):
+                raise no_such(f"data of {', '.join(_CODECS)}, and no text", head)
             try:
                 return _open_rows(formats()[chosen], options, head)
             except WantsRanges:
@@ -181,7 +185,7 @@ def _open(
 
     settled = named is not None and (format is not None or named != "json")
     head_bytes = 0 if settled else BLOCK_BYTES
-    plain = named in formats() and not key.lower().endswith(_PACKED)
+    plain = named in formats() and not is_packed
     return SniffingParser(
         choose,
         head_bytes=head_bytes,

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import Run
-from consumers.formats.codecs import CODECS, LONGEST_MAGIC_BYTES
+from consumers.formats.codecs import LONGEST_MAGIC_BYTES
+from consumers.formats.codecs import MAGICS as PACKED_MAGICS
 from consumers.formats.compression import GZIP_MAGIC
 from consumers.formats.format import WantsRanges
 from consumers.formats.magic import CERTAIN, NO_TEXT, named_by_magic, no_such
@@ -24,7 +25,7 @@ _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 # A text says of itself that it is none of ours, or what it begins with says it.
 _NO_UTF8 = (*_OTHER_BOMS, GZIP_MAGIC, *NO_TEXT)
-_MAGICS = (GZIP_MAGIC, _BOM, *_NO_UTF8, *(codec.magic for codec in CODECS))
+_MAGICS = (GZIP_MAGIC, _BOM, *_NO_UTF8, *PACKED_MAGICS)
 
 
 class Chosen(NamedTuple):

@@ -113,6 +113,8 @@ class TarParser:
         path = self._overrides.get("path", header.path).removeprefix("./")
         size = int(self._overrides.get("size", header.size))
         self._overrides = {}
+        if header.type is TypeFlag.LISTED_FOLDER:
+            self._expect(size)
         if header.type is not TypeFlag.FILE or path.endswith("/"):
             return
         limit_bytes = self._options.member_bytes

@@ -5,6 +5,7 @@ Layout: POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar manual, "Basic Ta
 """
 
 import re
+from contextlib import suppress
 from enum import Enum
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ BLOCK_BYTES = 512
 USTAR_MAGIC, USTAR_AT = b"ustar", 257
 
 _CHECKSUM = slice(148, 156)
+_TYPE = slice(156, 157)
 _GNU_BASE_256 = 0x80  # first byte of a size that does not fit in octal digits
 _OCTAL = re.compile(rb"[0-7]+")  # `int` would take signs and underscores, too
 _DECIMAL = re.compile(rb"[0-9]{1,19}")  # what fits 63 bits; far longer ones cost `int` minutes
@@ -23,7 +25,8 @@ _PATH_CHARS = 4_096
 
 class TypeFlag(Enum):
     FILE = "file"
-    PASSED_OVER = "passed over"  # links, devices, folders, fifos: no data follows
+    PASSED_OVER = "passed over"  # links, devices, folders, fifos, labels: no data follows
+    LISTED_FOLDER = "listed folder"  # of an incremental archive: the names in it follow
     PAX = "pax"
     LONG_NAME = "long name"
     SKIPPED_EXTENSION = "skipped extension"  # about all members, or about a link's target
@@ -33,13 +36,17 @@ _TYPES = {
     b"0": TypeFlag.FILE,
     b"\0": TypeFlag.FILE,  # before POSIX
     b"7": TypeFlag.FILE,  # contiguous: a hint to the file system only
-    **dict.fromkeys((b"1", b"2", b"3", b"4", b"5", b"6"), TypeFlag.PASSED_OVER),
+    **dict.fromkeys((b"1", b"2", b"3", b"4", b"5", b"6", b"V"), TypeFlag.PASSED_OVER),
+    b"D": TypeFlag.LISTED_FOLDER,
     b"x": TypeFlag.PAX,
     b"X": TypeFlag.PAX,  # Solaris
     b"L": TypeFlag.LONG_NAME,
     b"g": TypeFlag.SKIPPED_EXTENSION,
     b"K": TypeFlag.SKIPPED_EXTENSION,
 }
+
+
+_REFUSED = {b"S": "sparse files", b"M": "the rest of a file that another volume begins"}
 
 
 class Header(NamedTuple):
@@ -49,7 +56,11 @@ class Header(NamedTuple):
 
 
 def is_tar(head: bytes) -> bool:
-    """Does an object begin so?"""
+    """Does an object begin so? The label that GNU tar writes in front has no magic."""
+    if head[_TYPE] == b"V" and len(head) >= BLOCK_BYTES:
+        with suppress(Poison):
+            _check_sum(head[:BLOCK_BYTES])
+            return True
     return head[USTAR_AT:BLOCK_BYTES].startswith(USTAR_MAGIC)
 
 
@@ -58,10 +69,10 @@ def parse_header(block: bytes) -> Header | None:
     if not block.strip(b"\0"):
         return None
     _check_sum(block)
-    flag = block[156:157]
+    flag = block[_TYPE]
     kind = _TYPES.get(flag)
     if kind is None:
-        name = "sparse files" if flag == b"S" else f"entries of type {flag.decode('latin-1')!r}"
+        name = _REFUSED.get(flag, f"entries of type {flag.decode('latin-1')!r}")
         raise Poison("bad_archive", f"the tar archive holds {name}, which cannot be read as rows")
     path = path_text(block[0:100])
     # GNU's own format (magic "ustar  ") keeps times where POSIX keeps the prefix.

@@ -18,6 +18,7 @@ from consumers.formats.compression import PIECE_BYTES, Expansion
 from consumers.formats.magic import no_such
 from consumers.formats.members import Members, of_member
 from consumers.formats.push import Parser
+from consumers.formats.rows import bad_row
 from consumers.formats.source import Source, SourceFile
 from consumers.formats.tar_header import check_path
 
@@ -29,6 +30,9 @@ _HEAD_BYTES: Final = 16
 _ENCRYPTED: Final = 0x1
 _UTF8: Final = 0x800
 _UNIX: Final = 3
+_UNIXES: Final = (_UNIX, 19)  # and that of macOS
+# What an entry of the directory begins with.
+_ENTRY: Final = b"PK\x01\x02"
 _DAMAGE: Final = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError)
 
 
@@ -37,7 +41,13 @@ def looks(head: bytes) -> bool:
 
 
 class _BoundedFile(SourceFile):
-    """A directory that claims to be as long as the object is not read into memory."""
+    """A directory that claims to be as long as the object is not read into memory, and one of too
+    many entries is not made into objects.
+    """
+
+    def __init__(self, ranges: Source, members: int) -> None:
+        super().__init__(ranges)
+        self._members = members
 
     def read(self, size: int | None = -1) -> bytes:
         if size is not None and size > MOST_READ_BYTES:
@@ -45,7 +55,13 @@ class _BoundedFile(SourceFile):
                 "too_large",
                 f"the zip's directory has {size} bytes, at most {MOST_READ_BYTES} are read",
             )
-        return super().read(size)
+        data = super().read(size)
+        if data.startswith(_ENTRY) and data.count(_ENTRY) > self._members:
+            raise Poison(
+                "too_large",
+                f"the archive has more than {self._members} members (limits.members)",
+            )
+        return data
 
 
 def read_zip(
@@ -64,14 +80,11 @@ def _rows(
     ranges: Source, options: RowOptions, members: Members, expansion: Expansion
 ) -> Iterator[Run]:
     try:
-        with zipfile.ZipFile(_BoundedFile(ranges)) as archive:
-            entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
-            if len(entries) > options.members:
-                raise Poison(
-                    "too_large",
-                    f"the archive has more than {options.members} members (limits.members)",
-                )
-            for entry in entries:
+        with zipfile.ZipFile(_BoundedFile(ranges, options.members)) as archive:
+            for entry in sorted(archive.infolist(), key=lambda entry: entry.header_offset):
+                if not entry.filename:
+                    yield bad_row("a member of the zip has no name")._replace(member="")
+                    continue
                 parser = _parser_of(entry, options, members)
                 if parser is not None:
                     runs = _read(archive, entry, parser, options, expansion)
@@ -106,8 +119,11 @@ def _parser_of(entry: zipfile.ZipInfo, options: RowOptions, members: Members) ->
 
 def _is_file(entry: zipfile.ZipInfo) -> bool:
     """The data of a link, which looks like a file's, is the name that it leads to."""
-    kind = stat.S_IFMT(entry.external_attr >> 16)  # 0 where the writer says nothing of it
-    return not entry.is_dir() and kind in (0, stat.S_IFREG)
+    if entry.is_dir():
+        return False
+    # Of other systems these bits say something else, or nothing.
+    mode = entry.external_attr >> 16 if entry.create_system in _UNIXES else 0
+    return stat.S_IFMT(mode) in (0, stat.S_IFREG)
 
 
 def _path(entry: zipfile.ZipInfo) -> str:

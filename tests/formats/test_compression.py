@@ -2,6 +2,8 @@
 
 import bz2
 import lzma
+import shutil
+import subprocess
 import zlib
 
 import lz4.frame
@@ -159,3 +161,51 @@ def test_the_few_rows_before_the_damage_are_read_too(key: str) -> None:
     runs, failure = decode_until_failure(gzipped(row)[:-2], key, cuts=range(40))
     assert failure is not None
     assert matrix(runs) == [[1]]
+
+
+SKIPPED = b"\x53\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"hello"
+AFTER_SKIPPED = {"zst": zstd.compress, "lz4": lz4.frame.compress}
+
+
+@pytest.mark.parametrize("name", AFTER_SKIPPED)
+@pytest.mark.parametrize("key", ["x.csv", "x.csv.zst", "x"])
+@pytest.mark.parametrize("skipped_bytes", [0, 5, 16_363, 16_370, 40_000])
+def test_frames_to_be_skipped_may_stand_anywhere(name: str, key: str, skipped_bytes: int) -> None:
+    skipped = SKIPPED[:4] + skipped_bytes.to_bytes(4, "little") + bytes(skipped_bytes)
+    packed = AFTER_SKIPPED[name](ROWS)
+    data = skipped + SKIPPED + packed + SKIPPED + packed + SKIPPED + b"\0" * 9
+    for cuts in (range(0), range(1, len(data), 99)):
+        assert matrix(decode(data, key, cuts=cuts)) == [[1, 2]] * 200
+
+
+def test_frames_to_be_skipped_alone_have_no_rows_and_what_follows_is_known() -> None:
+    assert decode(SKIPPED * 2, "x.csv.zst") == []
+    for behind in (b"abc", b"garbage", gzipped(ROWS)):
+        with pytest.raises(Poison, match="zstd or lz4") as caught:
+            decode(SKIPPED + behind, "x.csv.zst")
+        assert caught.value.code == "bad_format"
+
+
+@pytest.mark.skipif(shutil.which("pzstd") is None, reason="no pzstd")
+def test_what_pzstd_writes_is_read() -> None:
+    rows = b"".join(b"%d,%d\n" % (i, i * i) for i in range(300_000))
+    data = subprocess.run(["pzstd", "-c", "-q"], input=rows, capture_output=True, check=True).stdout
+    assert data[1:4] == SKIPPED[1:4]
+    assert len(matrix(decode(data, "x.csv.zst"))) == 300_000
+
+
+@pytest.mark.parametrize("key", ["x.csv.zst", "x.ndjson.lz4", "x.txt.gz"])
+@pytest.mark.parametrize(
+    "head", [b"\x25\xb5\x2f\xfd", b"\x02\x21\x4c\x18", b"\x1f\x9d\x90", b"\xfe"]
+)
+def test_what_no_codec_reads_is_never_taken_for_text(key: str, head: bytes) -> None:
+    options = RowOptions(form="bytes", format="text") if key == "x.txt.gz" else RowOptions()
+    format = "text" if key == "x.txt.gz" else None
+    with pytest.raises(Poison) as caught:
+        decode(head + bytes(range(256)), key, options, format=format)
+    assert caught.value.code == "bad_format"
+
+
+def test_text_under_the_name_of_a_codec_is_still_text() -> None:
+    assert matrix(decode(b"1,2\n", "x.csv.zst")) == [[1, 2]]
+    assert matrix(decode("gr\u00f6\u00dfe,b\n1,2\n".encode(), "x.csv.gz")) == [[1, 2]]

@@ -100,6 +100,19 @@ def test_a_sparse_member_of_gnu_tar_is_refused(tmp_path: Path) -> None:
     assert caught.value.code == "bad_archive"
 
 
+@pytest.mark.parametrize(
+    "option",
+    [("-V", "a label"), ("--listed-incremental=snapshot", "--exclude=snapshot")],
+    ids=["label", "incremental"],
+)
+def test_labels_and_lists_of_folders_in_gnu_tar_are_passed_over(
+    option: tuple[str, ...], folder: Path
+) -> None:
+    data = run(("tar", "--format=gnu", *option, "-cf", "-", "."), folder)
+    cuts = range(0, len(data), 700)
+    assert found(rows_of(decode(data, "a", RowOptions(header="no"), cuts=cuts))) == ROWS
+
+
 GO = """package main
 
 import ("archive/tar"; "archive/zip"; "os"; "path/filepath"; "time")

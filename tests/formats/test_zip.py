@@ -2,7 +2,9 @@
 
 import io
 import struct
+import tracemalloc
 import zipfile
+import zlib
 from collections.abc import Mapping
 
 import pytest
@@ -128,3 +130,60 @@ def test_an_archive_in_an_archive_is_not_read(data: bytes) -> None:
 
 def test_an_empty_archive_has_no_rows() -> None:
     assert runs_of(zip_of({})) == []
+
+
+def raw_zip(entries: list[tuple[bytes, bytes, int, int]]) -> bytes:
+    """Name, data, system and attributes of each, stored."""
+    files, directory = bytearray(), bytearray()
+    for name, data, system, attributes in entries:
+        at, sizes = len(files), (zlib.crc32(data), len(data), len(data))
+        files += b"PK\3\4" + struct.pack("<HHHHHIIIHH", 20, 0, 0, 0, 33, *sizes, len(name), 0)
+        files += name + data
+        head = struct.pack("<HHHHHHIII", system << 8 | 20, 20, 0, 0, 0, 33, *sizes)
+        rest = struct.pack("<HHHHHII", len(name), 0, 0, 0, 0, attributes, at)
+        directory += b"PK\1\2" + head + rest + name
+    counts = struct.pack(
+        "<HHHHIIH", 0, 0, *[len(entries) % 65536] * 2, len(directory), len(files), 0
+    )
+    return bytes(files + directory + b"PK\5\6" + counts)
+
+
+DOS, UNIX, DARWIN = 0, 3, 19
+
+
+@pytest.mark.parametrize(
+    ("system", "attributes", "is_read"),
+    [
+        (DOS, 0xDEADBEEF, True),
+        (DOS, 0o120777 << 16, True),
+        (UNIX, 0o100644 << 16, True),
+        (UNIX, 0, True),
+        (UNIX, 0o120777 << 16, False),
+        (DARWIN, 0o120777 << 16, False),
+    ],
+)
+def test_a_member_is_no_file_only_where_its_system_says_so(
+    system: int, attributes: int, is_read: bool
+) -> None:
+    data = raw_zip([(b"a.csv", b"1\n", system, attributes), (b"b.csv", b"2\n", UNIX, 0)])
+    assert matrix(runs_of(data)) == ([[1], [2]] if is_read else [[2]])
+
+
+def test_a_member_without_a_name_is_one_bad_row_and_the_others_are_read() -> None:
+    data = raw_zip([(b"a.csv", b"1\n", UNIX, 0), (b"", b"x", UNIX, 0), (b"b.csv", b"2\n", UNIX, 0)])
+    no_name = ("", "a member of the zip has no name")
+    assert rows_of(runs_of(data)) == [("a.csv", [1.0]), no_name, ("b.csv", [2.0])]
+
+
+@pytest.mark.parametrize("said", [100_000, 1])
+def test_entries_are_counted_before_they_are_made_objects(said: int) -> None:
+    entry = raw_zip([(b"a", b"", UNIX, 0)])[31:-22]
+    directory = entry * 100_000
+    end = struct.pack("<HHHHIIH", 0, 0, *[min(said, 65535)] * 2, len(directory), 0, 0)
+    data = directory + b"PK\5\6" + end
+    tracemalloc.start()
+    try:
+        assert code_of(data, RowOptions(members=99_999)) == "too_large"
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(data)
+    finally:
+        tracemalloc.stop()
