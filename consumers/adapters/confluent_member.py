@@ -33,6 +33,8 @@ def member_options(settings: config.Kafka, poll_ms: int) -> dict[str, Any]:
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "auto.offset.reset": "error",  # we say where to go on, and that we do
+        # Its own default leaves out what transactions took back, and waits for open ones.
+        "isolation.level": "read_uncommitted",
         "enable.partition.eof": True,
         "session.timeout.ms": SESSION_TIMEOUT_MS,
         "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,

@@ -157,7 +157,7 @@ async def looking_on(
     topics = {cfg.output.topic: answered, cfg.output.dead_letter_topic: letters}
     async with AsyncExitStack() as cleanup:
         references = await cleanup.enter_async_context(
-            following(cfg.kafka, isolation, {cfg.kafka.input_topic: asked})
+            following(cfg.kafka, "read_uncommitted", {cfg.kafka.input_topic: asked})
         )
         answers = await cleanup.enter_async_context(following(cfg.kafka, isolation, topics))
 

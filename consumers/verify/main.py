@@ -11,7 +11,7 @@ from typing import Literal
 
 from consumers import config
 from consumers.adapters.kafka_partitioner import hashed
-from consumers.adapters.kafka_reader import Reader, Spans, Take, offsets, open_reader
+from consumers.adapters.kafka_reader import Reader, Spans, offsets, open_reader
 from consumers.adapters.objects_local import LOCAL, LocalObjects, local_path
 from consumers.adapters.stores import open_objects, places_of_caller, with_clouds
 from consumers.core.naming import Naming
@@ -42,34 +42,43 @@ async def verify(
     progress: OnRead = lambda _done, _total: None,
 ) -> Report:
     """Judge everything up to `until`: what the input topic holds now, or what the group has
-    committed of it. Where exactly once is promised, it is to readers of committed records.
+    committed of it. Where exactly once is promised, it is to readers of committed records of the
+    outputs.
     """
     if cfg.delivery.guarantee == "exactly_once":
         isolation = "read_committed"
-    async with open_reader(cfg.kafka, isolation) as reader:
-        topics = await reader.inputs()
+    async with (
+        open_reader(cfg.kafka, "read_uncommitted") as inputs,
+        open_reader(cfg.kafka, isolation) as outputs,
+    ):
         reports = [
-            await _of_input(cfg.of_input(topic), reader, until, progress) for topic in topics
+            await _of_input(cfg.of_input(topic), inputs, outputs, until, progress)
+            for topic in await inputs.inputs()
         ]
         return together(reports)
 
 
-async def _of_input(cfg: config.Config, reader: Reader, until: Until, progress: OnRead) -> Report:
-    """One input topic, against the whole of the others: each is judged as if it were alone."""
+async def _of_input(
+    cfg: config.Config, inputs: Reader, outputs: Reader, until: Until, progress: OnRead
+) -> Report:
+    """One input topic, against the whole of the others: each is judged as if it were alone. It is
+    read as workers read it, whatever became of its producers' transactions.
+    """
     topic = cfg.kafka.input_topic
-    asked = await reader.spans(topic)
-    committed = await reader.committed(topic, asked)
-    answers = await reader.spans(cfg.output.topic)
-    letters = await reader.spans(cfg.output.dead_letter_topic)
+    asked = await inputs.spans(topic)
+    committed = await inputs.committed(topic, asked)
+    answers = await outputs.spans(cfg.output.topic)
+    letters = await outputs.spans(cfg.output.dead_letter_topic)
     judge = _judge(cfg, _scope(cfg, asked, committed, until, len(answers)))
-    reading = _Reading(reader, progress)
+    reading = _Reading(progress)
     reading.expect(asked, answers, letters)
-    await reading.each(topic, asked, judge.reference)
-    await reading.each(cfg.output.topic, answers, each(judge.answer))
-    await reading.each(cfg.output.dead_letter_topic, letters, judge.dead_letter)
+    await inputs.read(topic, asked, judge.reference, reading.passed)
+    await outputs.read(cfg.output.topic, answers, each(judge.answer), reading.passed)
+    letters_of = cfg.output.dead_letter_topic
+    await outputs.read(letters_of, letters, judge.dead_letter, reading.passed)
     again = {partition: answers[partition] for partition in judge.repeated}
     reading.expect(again)
-    await reading.each(cfg.output.topic, again, each(judge.compare))
+    await outputs.read(cfg.output.topic, again, each(judge.compare), reading.passed)
     await _follow(cfg, judge.claims, reading)
     return judge.report()
 
@@ -115,18 +124,14 @@ def _judge(cfg: config.Config, scope: Scope) -> Judge | SeveralJudges:
 
 
 class _Reading:
-    """Feeds records and tells how far it is."""
+    """Tells how far it is."""
 
-    def __init__(self, reader: Reader, progress: OnRead) -> None:
-        self._reader = reader
+    def __init__(self, progress: OnRead) -> None:
         self._progress = progress
         self._done = self._total = 0
 
     def expect(self, *spans: Spans) -> None:
         self._total += sum(offsets(one.values()) for one in spans)
-
-    async def each(self, topic: str, spans: Spans, take: Take) -> None:
-        await self._reader.read(topic, spans, take, self.passed)
 
     def expect_more(self, number: int) -> None:
         self._total += number

@@ -8,7 +8,7 @@ from tests.support.broker_stage import CLIENTS, Client
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
-from tests.support.worker import environment, running_worker
+from tests.support.worker import environment, penstock, running_worker
 
 RECORDS = 10
 ROW = list(range(16))
@@ -81,6 +81,36 @@ async def test_a_topic_that_ends_in_a_transaction_is_committed_to_its_end(
         await broker.until_committed(topics.input, topics.input, {0: 4})
         assert await worker.stop() == 0, worker.said
     assert await answered(broker, topics) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_references_of_transactions_are_answered_however_these_end(
+    services: Services, make_topics: MakeTopics, broker: Broker, client: Client
+) -> None:
+    """One is taken back, one stays open; a reference without a transaction follows."""
+    topics = await make_topics(1)
+    names = (f"{topics.input}-{number}" for number in range(2))
+    taken_back, stays_open = (
+        AIOKafkaProducer(bootstrap_servers=services.bootstrap_servers, transactional_id=name)
+        for name in names
+    )
+    environ = environment(
+        services, topics, DELIVERY__GUARANTEE="exactly_once", KAFKA__CLIENT=client
+    )
+    async with taken_back, stays_open:
+        for producer, message in zip((taken_back, stays_open), rows(2), strict=True):
+            await producer.begin_transaction()
+            await producer.send_and_wait(topics.input, message.encoded, partition=0)
+            if producer is taken_back:
+                await producer.abort_transaction()
+        await broker.publish(topics.input, rows(1))
+        async with running_worker(environ) as worker:
+            # The second offset is the mark of what was taken back.
+            await broker.until_committed(topics.input, topics.input, {0: 4})
+            assert await worker.stop() == 0, worker.said
+        judged = await penstock("verify", environ=environ)
+    assert judged.code == 0, judged
+    assert await answered(broker, topics) == [0, 2, 3]
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
