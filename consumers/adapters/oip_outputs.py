@@ -18,13 +18,21 @@ import orjson
 
 from consumers.adapters.model_refusals import clean
 from consumers.adapters.oip_signature import BYTES, DTYPES
-from consumers.errors import Poison, Rejected
+from consumers.errors import Poison
 from consumers.ports import Answers
 
 # The output that rejects rows.
 ERROR: Final = "error"
 _LENGTH: Final = struct.Struct("<I")
 _NUMPY: Final = orjson.OPT_SERIALIZE_NUMPY
+# What stands in JSON and messages for the values of each kind; null is what encoders make of NaN.
+_PYTHON: Final[Mapping[str, frozenset[type]]] = {
+    "b": frozenset({bool}),
+    "i": frozenset({int}),
+    "u": frozenset({int}),
+    "f": frozenset({int, float, type(None)}),
+    "S": frozenset({str, bytes}),
+}
 
 
 class Output(NamedTuple):
@@ -42,19 +50,36 @@ def from_raw(name: str, datatype: str, shape: Sequence[int], raw: bytes | memory
     dtype = _dtype(name, datatype)
     if len(raw) % dtype.itemsize:
         raise unusable(f"output {name} has {len(raw)} bytes, which are no {datatype}")
+    if dtype.kind == "b" and len(raw) and np.frombuffer(raw, np.uint8).max() > 1:
+        raise unusable(f"output {name} holds a byte that is no {datatype}")
     return Output(name, tuple(shape), np.frombuffer(raw, dtype))
 
 
-def from_list(name: str, datatype: str, shape: Sequence[int], data: Iterable[Any]) -> Output:
-    """An output that came as JSON or typed values, flat or nested."""
+def from_list(name: str, datatype: str, shape: Sequence[int], data: Sequence[Any]) -> Output:
+    """An output that came as JSON or typed values, flat or nested as the shape is."""
+    dtype = None if datatype == BYTES else _dtype(name, datatype)
     try:
-        if datatype == BYTES:
-            flat = np.asarray(data, object).ravel().tolist()
-            texts = [one if isinstance(one, bytes) else str(one).encode() for one in flat]
+        flat = _flat(data, tuple(shape))
+        if odd := set(map(type, flat)) - _PYTHON[dtype.kind if dtype else "S"]:
+            raise TypeError(f"it holds {', '.join(sorted(one.__name__ for one in odd))}")
+        if dtype is None:
+            texts = [one if isinstance(one, bytes) else one.encode() for one in flat]
             return Output(name, tuple(shape), texts)
-        return Output(name, tuple(shape), np.asarray(data, _dtype(name, datatype)).ravel())
+        return Output(name, tuple(shape), np.asarray(flat, dtype))
     except (ValueError, TypeError, OverflowError) as error:
         raise unusable(f"output {name} is no {datatype} {list(shape)}: {error}") from None
+
+
+def _flat(data: Sequence[Any], shape: tuple[int, ...]) -> Sequence[Any]:
+    if not isinstance(data, list):
+        raise TypeError(f"its data is no list but {type(data).__name__}")
+    if list not in set(map(type, data)):
+        return data
+    nested = np.asarray(data, object)
+    if nested.shape != shape:
+        raise ValueError(f"its data is nested as {list(nested.shape)}")
+    flat: list[Any] = nested.ravel().tolist()
+    return flat
 
 
 def answers(outputs: Sequence[Output], rows: int, wanted: Sequence[str] = ()) -> Answers:
@@ -83,8 +108,8 @@ def answers(outputs: Sequence[Output], rows: int, wanted: Sequence[str] = ()) ->
     return Answers(values, errors, len(text) + len(b"null") * len(errors))
 
 
-def unusable(why: str) -> Rejected:
-    return Rejected("model_rejected", f"the model's answer is unusable: {why}")
+def unusable(why: str) -> Poison:
+    return Poison("model_mismatch", f"the model's answer contradicts itself: {why}")
 
 
 def spread(answers: Answers, rows: int, refused: Mapping[int, str]) -> Answers:

@@ -18,7 +18,7 @@ from consumers.adapters.model_oip import Description
 from consumers.adapters.model_refusals import NOT_FOUND, OK, of_server
 from consumers.adapters.oip_columns import Filled, fit_for_json
 from consumers.adapters.oip_outputs import Output
-from consumers.errors import Rejected, Unreachable
+from consumers.errors import Poison, Unreachable
 
 # Metadata is answered from memory; a server that is loading a model may need a moment.
 LOOK_S: Final = 5.0
@@ -63,7 +63,7 @@ class RestWire:
             try:
                 binary = oip_rest.as_binary(filled, identity, outputs)
                 found = await self._infer(binary, filled)
-            except (Rejected, Unreachable):
+            except (Poison, Unreachable):
                 # The rows are bad, or the server takes no binary tensors; some hang up on them.
                 pass
             else:

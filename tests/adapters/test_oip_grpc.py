@@ -60,7 +60,7 @@ async def test_outputs_are_taken_raw_and_typed(*, typed: bool) -> None:
         ("one_too_few", Poison),
         ("one_too_many", Poison),
         ("transposed", Poison),
-        ("nonsense", Rejected),
+        ("nonsense", Poison),
     ],
 )
 async def test_a_fault_is_told_by_its_kind_and_the_next_request_is_answered(

@@ -199,9 +199,53 @@ def test_an_answer_without_outputs_is_a_mismatch() -> None:
 @pytest.mark.parametrize(
     ("datatype", "raw"), [("BYTES", b"\x05\0\0\0ab"), ("BYTES", b"\x01"), ("FP32", b"abc")]
 )
-def test_a_binary_tensor_that_is_cut_is_refused(datatype: str, raw: bytes) -> None:
-    with pytest.raises(Rejected):
+def test_a_binary_tensor_that_is_cut_is_a_mismatch(datatype: str, raw: bytes) -> None:
+    with pytest.raises(Poison) as caught:
         from_raw("y", datatype, [1], raw)
+    assert caught.value.code == "model_mismatch"
+
+
+@pytest.mark.parametrize(
+    ("datatype", "shape", "data"),
+    [
+        ("FP32", [2, 3], [[1, 2], [3, 4], [5, 6]]),
+        ("FP32", [3], [[1, 2, 3]]),
+        ("FP32", [2], [[1], 2]),
+        ("FP32", [2], ["1", "2"]),
+        ("FP32", [2], [True, 2]),
+        ("INT64", [2], [1.7, 2]),
+        ("INT64", [2], [1.0, 2]),
+        ("INT64", [2], [True, 2]),
+        ("INT64", [2], [1, None]),
+        ("UINT8", [1], [300]),
+        ("UINT8", [1], [-1]),
+        ("BOOL", [1], ["false"]),
+        ("BOOL", [2], [True, 1]),
+        ("BYTES", [2], ["a", None]),
+        ("BYTES", [1], [7]),
+        ("BYTES", [2], [["a", "b"]]),
+        ("BYTES", [1], "a"),
+        ("FP32", [1], {"0": 1}),
+        ("BF16", [1], [1]),
+    ],
+)
+def test_an_output_that_contradicts_itself_is_a_mismatch(
+    datatype: str, shape: list[int], data: Any
+) -> None:
+    with pytest.raises(Poison, match="output y") as caught:
+        from_list("y", datatype, shape, data)
+    assert caught.value.code == "model_mismatch"
+
+
+def test_a_byte_that_is_neither_true_nor_false_is_a_mismatch() -> None:
+    with pytest.raises(Poison, match="no BOOL"):
+        from_raw("y", "BOOL", [2], b"\x02\x00")
+
+
+@pytest.mark.parametrize("data", [[1, 2, 3, 4], [[1, 2], [3, 4]]])
+def test_values_may_be_flat_or_nested_as_the_shape_is(data: Any) -> None:
+    found = answers([from_list("y", "INT64", [2, 2], data)], 2)
+    assert found.values == [b'{"y":[1,2]}', b'{"y":[3,4]}']
 
 
 def test_rows_that_were_not_sent_keep_their_places() -> None:
