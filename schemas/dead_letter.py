@@ -13,13 +13,14 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from schemas.errors import SchemaError
 from schemas.prediction import ObjectId, Source, encodable, printable
-from schemas.reference import EventTime, OutputTime, Reference, RowRange
+from schemas.reference import Count, EventTime, OutputTime, Reference, RowRange
 
 
 class DeadLetter(Struct, kw_only=True):
     """Rows of one object, or a whole object or message, that were answered by an error.
 
-    `rows`: half-open ranges; None is all that was asked for. `failed_at`: epoch milliseconds.
+    `object_index` counts the objects of the message, from 0. `rows`: half-open ranges; None is all
+    that was asked for. `failed_at`: epoch milliseconds.
     `attempts` counts all tries. `value_b64` is there only without a `reference`: in the first
     letter about the message, if the topic takes it.
     """
@@ -31,6 +32,7 @@ class DeadLetter(Struct, kw_only=True):
     attempts: Annotated[int, Meta(ge=1)]
     stream: str
     source: Source
+    object_index: Count
     object: ObjectId | None
     member: str | None
     rows: tuple[RowRange, ...] | None
@@ -53,6 +55,7 @@ def dead_letter(
     attempts: int,
     stream: str,
     source: Source,
+    object_index: int,
     reference: Reference | None,
     version: str | None,
     member: str | None,
@@ -84,6 +87,7 @@ def dead_letter(
         attempts=attempts,
         stream=stream,
         source=source,
+        object_index=object_index,
         object=about,
         member=None if member is None else encodable(member),
         rows=None if rows is None else tuple(rows),

@@ -154,8 +154,10 @@ class _Asked:
 
     @staticmethod
     def _wanted(letter: DeadLetter) -> Any:
-        about = letter.object
-        return letter.source, (about.bucket, about.key, letter.rows) if about else None
+        """Of a message without an object the message; else the rows of an object, of a model."""
+        if letter.object is None:
+            return letter.source
+        return letter.source, letter.object_index, letter.model, letter.rows
 
 
 class _Sender:

@@ -60,6 +60,7 @@ class Reject:
             "attempts": why.attempts,
             "stream": ticket.stream,
             "source": Source(ticket.owner.topic, ticket.owner.partition, ticket.record.offset),
+            "object_index": ticket.object_index,
             "reference": reference,
             "version": ticket.version,
             "member": failed.member,

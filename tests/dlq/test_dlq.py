@@ -46,6 +46,7 @@ def letter(offset: int, *, key: str | None = "a.csv", partition: int = 2, **more
         "attempts": 1,
         "stream": "site-1/cam",
         "source": Source("refs", partition, offset),
+        "object_index": 0,
         "reference": reference,
         "version": '"1"',
         "member": None,
@@ -215,6 +216,21 @@ def test_what_a_crash_wrote_twice_is_sent_once(cfg: config.Config) -> None:
     file(cfg, letter(5), letter(6), letter(5, failed_at=NOON_MS + 99_000))
     assert "1 ask for what another letter asked for already" in dlq("redrive").stdout
     assert len(asked(cfg)) == 2
+
+
+def test_what_two_objects_or_two_models_failed_at_is_two_letters(cfg: config.Config) -> None:
+    """One message may name an object twice, of two stores for instance; and a row may be refused
+    by each of the models that it is for.
+    """
+    file(
+        cfg,
+        letter(5),
+        letter(5, object_index=1, reference=Reference(bucket="b", key="a.csv", store="other")),
+        letter(5, model="rows-v2", reference=Reference(bucket="b", key="a.csv", model="rows-v2")),
+    )
+    assert "another letter" not in dlq("redrive").stdout
+    found = [(one.get("store"), one.get("model")) for _, _, one in asked(cfg)]
+    assert found == [(None, None), ("other", None), (None, "rows-v2")]
 
 
 def test_messages_without_a_reference_are_named_and_sent_whole_when_asked_for(

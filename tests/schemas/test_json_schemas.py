@@ -157,6 +157,7 @@ def letter(reference: Reference | None) -> bytes:
         attempts=1,
         stream="s",
         source=Source("refs", 0, 1),
+        object_index=0,
         reference=reference,
         version=None,
         member=None,

@@ -150,6 +150,7 @@ class Topics:
             "attempts": 1,
             "stream": STREAM,
             "source": Source("refs", 0, offset),
+            "object_index": 0,
             "reference": reference,
             "version": None,
             "member": None,
