@@ -9,14 +9,15 @@
     │   ├── WorkerDied    the process that did the work died; the same rows again may kill it again
     │   └── Fenced        somebody else has taken over; what we had begun is void
     ├── Poison        this record, object or row can never work: marker, dead letter, go on
-    │   └── Rejected      the model answered that it cannot take these rows
+    │   ├── Rejected      the model answered that it cannot take these rows
+    │   └── Unforeseen    what handled it raised what is none of these: try once more, alone
     └── Fatal         going on would do harm or is pointless: stop the process
 
 Adapters and decoders translate every library error into one of these; any other exception is a
-bug of ours.
+fault: `services/unforeseen.py` says what it costs.
 """
 
-from typing import Literal
+from typing import Literal, Self
 
 ErrorCode = Literal[
     "bad_reference",
@@ -43,6 +44,9 @@ EXIT_CHECK_FAILED = 1
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
 EXIT_FATAL = 4
+
+# Of what a library says of its own fault.
+_SHOWN_CHARS = 200
 
 
 class PenstockError(Exception):
@@ -103,6 +107,27 @@ class Poison(PenstockError):
 
 class Rejected(Poison):
     """The model refused these rows for what they hold. Fewer rows at a time may tell which."""
+
+
+class Unforeseen(Poison):
+    """A fault of ours, of a library or of a plug-in that met this record, object or row. `place` is
+    where a guard told of it (`services/unforeseen.py`).
+    """
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(code, message)
+        self.place: str | None = None
+
+    @classmethod
+    def of(cls, code: ErrorCode, error: BaseException) -> Self:
+        said = f"{type(error).__name__}: {error}".rstrip(": ").partition("\n")[0][:_SHOWN_CHARS]
+        found = cls(
+            code,
+            f"{said}: nobody foresaw this; the worker's log has the trace, which is a fault to "
+            "report",
+        )
+        found.__cause__ = error
+        return found
 
 
 class Fatal(PenstockError):

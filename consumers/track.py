@@ -18,6 +18,7 @@ from consumers.ports import Adapters, Model
 from consumers.readers import Readers
 from consumers.services.model_calls import ModelCalls
 from consumers.services.outage import Outage
+from consumers.services.unforeseen import Guards
 from consumers.stages.download import Download
 from consumers.stages.download_object import ObjectReader
 from consumers.stages.expand import Expand, Offload
@@ -64,6 +65,7 @@ class Shared:
     stores_away: Mapping[str, Outage]
     offload: Offload
     jitter: Callable[[], float]
+    guards: Guards
     _: KW_ONLY
     is_alone: bool
     readers_bytes: int
@@ -104,6 +106,7 @@ class Shared:
             telemetry,
             away,
             self.jitter,
+            self.guards,
             is_alone=self.is_alone,
         )
         predict = Predict(
@@ -115,7 +118,8 @@ class Shared:
             most_bytes=window.max_bytes,
             shadow=shadow,
         )
-        download = self._download(model, Expand(terms.rows, microbatch, self.offload), microbatch)
+        expand = Expand(terms.rows, microbatch, self.guards, self.offload)
+        download = self._download(model, expand, microbatch)
         return Track(name, pace, microbatch, calls, predict, download)
 
     def _download(self, model: str | None, expand: Expand, microbatch: Microbatch) -> Download:
@@ -144,5 +148,6 @@ class Shared:
             self.stores_away,
             self.dedupe,
             self.jitter,
+            self.guards,
             wait_for_object_s=self.wait_for_object_s,
         )

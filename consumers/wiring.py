@@ -27,6 +27,7 @@ from consumers.formats.base import RowOptions
 from consumers.lane import Lane
 from consumers.ports import Adapters, Clock, Commit, Model
 from consumers.services.outage import KAFKA, Outage
+from consumers.services.unforeseen import Guards
 from consumers.stages.assist import Assist
 from consumers.stages.consume import Consume, Intake
 from consumers.stages.expand import Offload, decode_in_thread
@@ -104,7 +105,7 @@ class Settings:
 class Wiring:
     """One per pipeline. `lane` opens a partition's way through the stages; `lanes` are those that
     the pipeline has open. `jitter` is drawn before every retry, from [0, 1); `draw` says which
-    batches a shadow gets.
+    batches a shadow gets. `raises`: what nobody foresaw ends the run, as tests want it.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class Wiring:
         offload: Offload = decode_in_thread,
         jitter: Callable[[], float] = random.random,
         draw: Callable[[], float] = random.random,
+        raises: bool = False,
     ) -> None:
         source, clock = adapters.source, adapters.clock
         self.settings, self.adapters = settings, adapters
@@ -125,6 +127,7 @@ class Wiring:
         self.outages: list[Outage] = []
         self._neighbour: Neighbour = "quiet"
         dedupe = Dedupe(is_on=settings.dedupe)
+        self._guards = guards = Guards(telemetry, clock, raises=raises)
 
         self.intake = Intake(
             stream_from=settings.stream_from,
@@ -134,6 +137,7 @@ class Wiring:
             routes=settings.routes or Routes([settings.labels.model], ()),
             clock=clock,
             telemetry=telemetry,
+            guards=guards,
             near=settings.near,
         )
         self.consume = Consume(source, self.lanes, clock)
@@ -149,6 +153,7 @@ class Wiring:
             dedupe,
             clock,
             telemetry,
+            guards,
             self._results(adapters, offload, telemetry),
             blocks=settings.blocks,
         )
@@ -235,6 +240,7 @@ class Wiring:
             {store: self._outage(_service(store), clock, patience_s) for store in settings.stores},
             offload,
             self.jitter,
+            self._guards,
             is_alone=not settings.models,
             # Two thirds of it are for rows; the rest is shared by the models.
             readers_bytes=max(1, settings.buffer_bytes // (3 * len(names))),
@@ -273,6 +279,7 @@ class Wiring:
             adapters.sink,
             settings.labels,
             adapters.clock,
+            self._guards,
             topic=settings.dead_letter_topic,
             partitions=settings.dead_letter_partitions,
         )

@@ -461,6 +461,6 @@ def test_stage_files_list_the_flow() -> None:
         if file.stem != "__init__"
     )
     assert stages == [
-        "assist", "consume", "download", "download_object", "expand", "microbatch", "predict",
-        "publish", "publish_object", "reject", "settle", "shadow", "shadow_topic",
+        "assist", "consume", "download", "download_object", "encode", "expand", "microbatch",
+        "predict", "publish", "publish_object", "reject", "settle", "shadow", "shadow_topic",
     ]  # fmt: skip

@@ -96,6 +96,11 @@ class Search:
             return None
         return left[0].ticket
 
+    @property
+    def was_refused(self) -> bool:
+        """Was the row that is asked now refused before, be it among others?"""
+        return self._refusals > 0
+
     def add(self, blocks: Sequence[Block]) -> None:
         """More rows that are to be asked."""
         self._untested = [*self._untested, *blocks]
@@ -237,6 +242,11 @@ class Search:
             self._suspects = self._asked + self._suspects
         else:
             self._untested = self._asked + self._untested
+
+    def asked_again(self) -> None:
+        """What was said about the row may not be said twice: it is asked once more."""
+        self._refusals += 1
+        self.again()
 
     def smaller(self) -> None:
         """They were too many at once, though each may be well."""

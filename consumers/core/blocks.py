@@ -168,6 +168,12 @@ class Block:
         self.errors = errors
         self.payload = None
 
+    def retract(self, rejection: Rejection) -> None:
+        """The answer of its only row cannot be published, nor what stays with it."""
+        self.answers, self.errors, self.kept, self.answer_bytes = None, {}, None, 0
+        self.reasons = None
+        self.reject(rejection)
+
     def reject(self, rejection: Rejection) -> None:
         self.charge(_cost_of(rejection))
         self.rejection = rejection

@@ -35,11 +35,11 @@ class Backoff:
 class Tries:
     """All tries at one object. It is given up by the time that the service was there for it and
     brought nothing new: neither the time in which the service was away counts, nor the time in
-    which we kept it waiting ourselves.
+    which we kept it waiting ourselves. `mishaps`: how many ended by what nobody foresaw.
     """
 
     def __init__(self, ill: Backoff, away: Backoff, now_s: float) -> None:
-        self.count = 0
+        self.count = self.mishaps = 0
         self.is_open = False
         self._ill = ill
         self._away = away

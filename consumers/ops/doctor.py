@@ -121,7 +121,7 @@ async def _model(cfg: config.Config) -> str:
     canary = canary_of(cfg.model.canary, form)
     model = open_model(cfg)
     try:
-        await ask_model(model, [canary] if canary is not None else [])
+        await ask_model(model.predict, [canary] if canary is not None else [])
     finally:
         await model.aclose()
     took = "takes the row of model.canary" if canary is not None else "is there"

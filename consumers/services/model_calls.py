@@ -22,6 +22,7 @@ from consumers.errors import (
     Overloaded,
     Poison,
     Transient,
+    Unforeseen,
     Unreachable,
     WorkerDied,
 )
@@ -29,6 +30,7 @@ from consumers.ports import Answers, Clock, Model
 from consumers.services.gate import Gate, Rank
 from consumers.services.outage import Outage
 from consumers.services.startup import ask_model
+from consumers.services.unforeseen import Guards
 from consumers.telemetry.calls import CallsTelemetry
 
 log = logging.getLogger(__name__)
@@ -64,6 +66,7 @@ class ModelCalls:
         telemetry: CallsTelemetry,
         outage: Outage,
         jitter: Callable[[], float],
+        guards: Guards,
         *,
         is_alone: bool = True,
     ) -> None:
@@ -71,6 +74,7 @@ class ModelCalls:
         go on.
         """
         self._is_alone = is_alone
+        self._guard = guards.at("model")
         self._model = model
         self._canary = [canary] if canary is not None else []
         self._gate = Gate(Breaker(most_calls), clock, jitter)
@@ -157,7 +161,7 @@ class ModelCalls:
         """At the start: raises `Transient` for a server that is away or ill, `Fatal` for settings
         that waiting cannot mend.
         """
-        await ask_model(self._model, self._canary)
+        await ask_model(self._guarded, self._canary)
         self._is_known = True
 
     async def _request(
@@ -175,6 +179,10 @@ class ModelCalls:
             if isinstance(error, Unreachable):
                 self._outage.unreachable(error)
             raise
+        except Unforeseen:
+            # It says nothing of the server, which may not even have been asked.
+            self._gate.dropped(call)
+            raise
         except Poison:
             self._telemetry.model_request("refused")
             self._healthy(call)
@@ -191,13 +199,23 @@ class ModelCalls:
 
     async def _predict(self, payloads: Sequence[Payload]) -> Answers:
         try:
-            return await self._model.predict(payloads)
+            return await self._guarded(payloads)
         except Fatal as error:
             if self._is_known and self._clock.now() - self._lost_s < LOADING_S:
                 raise Transient(f"{error} (it may be loading)") from error
             if self._is_alone:
                 raise
             raise Unreachable(str(error)) from error
+
+    async def _guarded(self, payloads: Sequence[Payload]) -> Answers:
+        with self._guard:
+            answers = await self._model.predict(payloads)
+            rows = sum(payload.rows for payload in payloads)
+            if rows and len(answers.values) != rows:
+                raise ValueError(f"{len(answers.values)} answers came for {rows} rows")
+            if answers.nbytes is None:
+                answers = answers._replace(nbytes=sum(map(len, answers.values)))
+            return answers
 
     async def _ask(self, payloads: Sequence[Payload], *, is_canary: bool) -> Answers:
         if not is_canary:

@@ -14,12 +14,13 @@ from urllib.parse import urlsplit
 from consumers.core.payload import Payload
 from consumers.core.retry import Backoff
 from consumers.errors import EXIT_USAGE, Fatal, Poison, Transient, Unreachable
-from consumers.ports import Clock, Location, Model, Objects
+from consumers.ports import Answers, Clock, Location, Objects
 from consumers.services.outage import Outage
 
 log = logging.getLogger(__name__)
 
 Ask = Callable[[], Awaitable[None]]
+Predict = Callable[[Sequence[Payload]], Awaitable[Answers]]
 # A server that is there answers within milliseconds, one that loads its models within seconds.
 CHANCE_S = 5.0
 RETRY = Backoff(first_s=0.2, most_s=3.0)
@@ -77,13 +78,13 @@ async def ask_store(objects: Objects, endpoint_url: str | None) -> None:
     await body.aclose()
 
 
-async def ask_model(model: Model, canary: Sequence[Payload]) -> None:
+async def ask_model(predict: Predict, canary: Sequence[Payload]) -> None:
     """Is the model there, and does it take the canary row, if there is one? Raises `Transient` for
     a server that is away or ill, `Fatal` for settings that waiting cannot mend.
     """
     try:
         async with asyncio.timeout(MODEL_S):
-            answers = await model.predict(canary)
+            answers = await predict(canary)
         complaint = next(iter(answers.errors.values()), None)
     except TimeoutError:
         raise Unreachable(f"no answer within {MODEL_S:.0f} s; check model.url") from None

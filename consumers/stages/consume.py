@@ -15,9 +15,10 @@ from consumers.core.gather import Gather
 from consumers.core.naming import Naming, fallback, key_text
 from consumers.core.places import Places, is_whole
 from consumers.core.routes import Routes, place_of
-from consumers.errors import Poison
+from consumers.errors import Poison, Unforeseen
 from consumers.lane import Lane
 from consumers.ports import Clock, Record, Source
+from consumers.services.unforeseen import Guards
 from consumers.telemetry.worker import Telemetry
 from schemas.codec import Ignored, Inline, SchemaError, decode
 from schemas.prediction import printable
@@ -78,9 +79,11 @@ class Intake:
         routes: Routes,
         clock: Clock,
         telemetry: Telemetry,
+        guards: Guards,
         near: Mapping[str, Places] | None = None,
     ) -> None:
         self._near = near or {}
+        self._guard = guards.at("message")
         self.routes = routes
         self._clock = clock
         self._naming = Naming(stream_from)
@@ -94,13 +97,22 @@ class Intake:
 
     def tickets(self, lane: Lane, record: Record) -> list[Ticket]:
         """One ticket per object that the record names, in its order."""
-        tickets = self._tickets(lane, record)
+        tickets = self._guarded(lane, record)
         if not self._takes_all:
             tickets = self._chosen(tickets)
         received_s = self._clock.now()
         for ticket in tickets:
             ticket.times.received_s = received_s
         return tickets
+
+    def _guarded(self, lane: Lane, record: Record) -> list[Ticket]:
+        for tries in (1, 2):
+            try:
+                with self._guard:
+                    return self._tickets(lane, record)
+            except Unforeseen as error:
+                why = Rejection(error.code, str(error), "consume", tries)
+        return [self._refused(lane, record, why)]
 
     def _chosen(self, tickets: list[Ticket]) -> list[Ticket]:
         """Those of the streams that are answered."""
@@ -115,7 +127,8 @@ class Intake:
             message = decode(record.value)
         except SchemaError as error:
             self._telemetry.record_read(ignored=False)
-            return [self._not_a_reference(lane, record, str(error))]
+            why = Rejection("bad_reference", str(error), "consume")
+            return [self._refused(lane, record, why)]
         self._telemetry.record_read(ignored=isinstance(message, Ignored))
         if isinstance(message, Ignored):
             return []
@@ -190,9 +203,10 @@ class Intake:
             ticket.close(Rejection("bad_reference", message, "consume"))
         return False
 
-    def _not_a_reference(self, lane: Lane, record: Record, message: str) -> Ticket:
+    def _refused(self, lane: Lane, record: Record, why: Rejection) -> Ticket:
+        """For a message of which no object is known."""
         ticket = Ticket(lane, record, 0, fallback(record.key, lane.partition), None)
-        ticket.close(Rejection("bad_reference", message, "consume"))
+        ticket.close(why)
         return self._of_default(ticket)
 
     def _of_default(self, ticket: Ticket) -> Ticket:

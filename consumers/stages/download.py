@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping
 from consumers.core.blocks import Rejection, Ticket
 from consumers.core.retry import Backoff, Tries
 from consumers.dedupe import Dedupe
-from consumers.errors import Poison, Transient
+from consumers.errors import Poison, Transient, Unforeseen
 from consumers.lane import Lane
 from consumers.ports import Clock
 from consumers.services.outage import Outage
+from consumers.services.unforeseen import Guards
 from consumers.stages.download_object import ObjectReader
 from consumers.stages.microbatch import Microbatch
 from consumers.telemetry.worker import Telemetry
@@ -62,6 +63,7 @@ class Download:
         outages: Mapping[str, Outage],
         dedupe: Dedupe,
         jitter: Callable[[], float],
+        guards: Guards,
         *,
         wait_for_object_s: float,
     ) -> None:
@@ -73,6 +75,7 @@ class Download:
         self._outages = outages
         self._dedupe = dedupe
         self._jitter = jitter
+        self._guard = guards.at("store")
         self._wait_for_object_s = wait_for_object_s
         self._pools = {store: _Pool() for store in outages}
 
@@ -126,17 +129,18 @@ class Download:
             tries.begin()
             rows_before = ticket.next_row
             try:
-                await self._reader.read(ticket, tries)
+                with self._guard:
+                    await self._reader.read(ticket, tries)
             except Poison as error:
-                waited_s = self._clock.now() - began_s
-                if error.code != "not_found" or waited_s >= self._wait_for_object_s:
+                delay_s = self._until_next(error, tries, self._clock.now() - began_s)
+                if delay_s is None:
                     stage = error.stage or "download"
                     said = str(error) if stage == "download" else f"{_name(ticket)}{error}"
                     ticket.close(Rejection(error.code, said, stage, tries.count))
                     return
-                await asyncio.sleep(LATE_OBJECT_POLL_S)
+                await asyncio.sleep(delay_s)
             except Transient as error:
-                is_away = not tries.is_open and await self._reader.is_away(ticket, error)
+                is_away = not tries.is_open and await self._is_away(ticket, error)
                 has_new = ticket.next_row > rows_before
                 delay_s = self._after(ticket, error, tries, is_away=is_away, has_new=has_new)
                 if delay_s is None:
@@ -147,6 +151,21 @@ class Download:
                 ticket.close()
                 self._microbatch.read(ticket)
                 return
+
+    def _until_next(self, error: Poison, tries: Tries, waited_s: float) -> float | None:
+        """Seconds before the next try at an object that could not be read, or None: give up."""
+        if isinstance(error, Unforeseen):
+            tries.mishaps += 1
+            return 0.0 if tries.mishaps == 1 else None
+        is_late = error.code == "not_found" and waited_s < self._wait_for_object_s
+        return LATE_OBJECT_POLL_S if is_late else None
+
+    async def _is_away(self, ticket: Ticket, error: Transient) -> bool:
+        try:
+            with self._guard:
+                return await self._reader.is_away(ticket, error)
+        except Unforeseen:
+            return False
 
     def _after(
         self, ticket: Ticket, error: Transient, tries: Tries, *, is_away: bool, has_new: bool

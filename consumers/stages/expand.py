@@ -18,11 +18,11 @@ from consumers.core.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from consumers.core.kept import Kept
 from consumers.core.payload import Payload
 from consumers.core.reasons import ReasonsBuilder
-from consumers.errors import Poison
 from consumers.formats.base import Decoder, RowOptions, Run
 from consumers.formats.format import Format
 from consumers.formats.ranged import Need, RangedDecoder
 from consumers.formats.registry import open_decoder, ranged_format
+from consumers.services.unforeseen import Guard, Guards
 from consumers.stages.microbatch import Microbatch
 from consumers.threads import in_thread
 from schemas.reference import LATEST_MS, epoch_ms
@@ -48,29 +48,21 @@ async def decode_in_thread(decode: Callable[[bytes], T], data: bytes) -> T:
     return await in_thread(lambda: decode(data))
 
 
-class _InThisStage:
-    """What fails here says so. One for all: `contextmanager` makes two objects each time."""
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, Poison):
-            error.stage = "expand"
-
-
-_in_this_stage = _InThisStage()
-
-
 class Expand:
     """`begin` a reading per try, or `begin_ranged` where the object's name or first bytes tell that
     it is read here and there.
     """
 
     def __init__(
-        self, options: RowOptions, microbatch: Microbatch, offload: Offload = decode_in_thread
+        self,
+        options: RowOptions,
+        microbatch: Microbatch,
+        guards: Guards,
+        offload: Offload = decode_in_thread,
     ) -> None:
         self._options = options
+        # What fails at decoding says so, whether anybody foresaw it or not.
+        self._guard = guards.at("decode", stage="expand")
         self._microbatch = microbatch
         self._offload = offload
 
@@ -84,7 +76,7 @@ class Expand:
         reference = ticket.reference
         if reference is None:
             return None
-        with _in_this_stage:
+        with self._guard:
             return ranged_format(
                 self._options,
                 key=reference.key,
@@ -95,7 +87,7 @@ class Expand:
     def begin(self, ticket: Ticket) -> "Reading":
         """May raise `WantsRanges` while it is fed."""
         reference = ticket.reference
-        with _in_this_stage:
+        with self._guard:
             decoder = open_decoder(
                 self._options,
                 key=reference.key if reference else "",
@@ -103,7 +95,7 @@ class Expand:
                 compression=reference.compression if reference else "none",
             )
         rows = _Rows(ticket, self._microbatch)
-        return Reading(decoder, rows, self._offload, is_slow=self._options.is_slow)
+        return Reading(decoder, rows, self._guard, self._offload, is_slow=self._options.is_slow)
 
     def begin_ranged(
         self, ticket: Ticket, format: Format, size: int, tail: bytes
@@ -111,15 +103,19 @@ class Expand:
         """`tail`: the object's last bytes."""
         assert format.ranged is not None
         decoder = RangedDecoder(format.ranged, self._options, size, tail, ticket.wants_any)
-        return RangedReading(decoder, _Rows(ticket, self._microbatch), self._offload)
+        rows = _Rows(ticket, self._microbatch)
+        return RangedReading(decoder, rows, self._guard, self._offload)
 
 
 class RangedReading:
     """One try at one object of which only some parts are read."""
 
-    def __init__(self, decoder: RangedDecoder, rows: "_Rows", offload: Offload) -> None:
+    def __init__(
+        self, decoder: RangedDecoder, rows: "_Rows", guard: Guard, offload: Offload
+    ) -> None:
         self._decoder = decoder
         self._rows = rows
+        self._guard = guard
         self._offload = offload
 
     async def read(self, fetch: Fetch, room: Room) -> None:
@@ -128,8 +124,10 @@ class RangedReading:
             data = b""
             while self._rows.alive:
                 await room()
-                with _in_this_stage:
+                with self._guard:
                     found = await self._offload(self._decoder.advance, data)
+                    if isinstance(found, list):
+                        _checked(found)
                 if found is None:
                     return
                 data = b""
@@ -144,37 +142,40 @@ class RangedReading:
 class Reading:
     """One try at one object: feed it chunks, then close it."""
 
-    def __init__(self, decoder: Decoder, rows: "_Rows", offload: Offload, *, is_slow: bool) -> None:
+    def __init__(
+        self, decoder: Decoder, rows: "_Rows", guard: Guard, offload: Offload, *, is_slow: bool
+    ) -> None:
         self._decoder = decoder
         self._rows = rows
+        self._guard = guard
         self._offload = offload
         self._is_slow = is_slow
 
     async def feed(self, data: bytes, room: Room) -> None:
         """Decode in steps; each waits for `room`, as what a step becomes is only known after it."""
-        with _in_this_stage:
-            start = 0
-            while start < len(data):
-                # Asked for every time: sniffing may find that the bytes expand.
-                step_bytes = self._decoder.step_bytes
-                step = data[start : start + step_bytes] if len(data) > step_bytes else data
-                await room()
-                in_thread = self._decoder.expands and (self._is_slow or len(step) > OFFLOAD_BYTES)
-                await self._feed(step, in_thread=in_thread)
-                await self._rest(room, in_thread=in_thread)
-                start += len(step)
-                if start < len(data):
-                    await asyncio.sleep(0)
+        start = 0
+        while start < len(data):
+            # Asked for every time: sniffing may find that the bytes expand.
+            step_bytes = self._decoder.step_bytes
+            step = data[start : start + step_bytes] if len(data) > step_bytes else data
+            await room()
+            in_thread = self._decoder.expands and (self._is_slow or len(step) > OFFLOAD_BYTES)
+            await self._feed(step, in_thread=in_thread)
+            await self._rest(room, in_thread=in_thread)
+            start += len(step)
+            if start < len(data):
+                await asyncio.sleep(0)
 
     async def whole(self, data: bytes, room: Room) -> None:
         """All of an object, in the place of `feed` and `close`: of a small one in a single step."""
         if self._is_slow or len(data) > OFFLOAD_BYTES:
             await self.feed(data, room)
         else:
-            with _in_this_stage:
-                await room()
-                self._rows.emit(self._decoder.whole(data))
-                await self._rest(room, in_thread=False)
+            await room()
+            with self._guard:
+                runs = _checked(self._decoder.whole(data))
+            self._rows.emit(runs)
+            await self._rest(room, in_thread=False)
         # Of a lane that is over nobody wants the rest, and to decode it may take seconds.
         if self._rows.alive:
             await self.close()
@@ -187,20 +188,31 @@ class Reading:
             await self._feed(b"", in_thread=in_thread)
 
     async def _feed(self, step: bytes, *, in_thread: bool) -> None:
-        if in_thread:
-            self._rows.emit(await self._offload(self._decoder.feed, step))
-        else:
-            self._rows.emit(self._decoder.feed(step))
+        with self._guard:
+            feed = self._decoder.feed
+            runs = _checked(await self._offload(feed, step) if in_thread else feed(step))
+        self._rows.emit(runs)
 
     async def close(self) -> None:
-        with _in_this_stage:
-            while runs := await self._close():
-                self._rows.emit(runs)
+        while runs := await self._close():
+            self._rows.emit(runs)
 
     async def _close(self) -> list[Run]:
-        if self._is_slow:
-            return await self._offload(lambda _: self._decoder.close(), b"")
-        return self._decoder.close()
+        with self._guard:
+            if self._is_slow:
+                return _checked(await self._offload(lambda _: self._decoder.close(), b""))
+            return _checked(self._decoder.close())
+
+
+def _checked(runs: list[Run]) -> list[Run]:
+    """What a decoder gave, as far as the window goes by it: rows that it cannot count or compare
+    would stop all that wait there.
+    """
+    for run in runs:
+        payload = run.payload
+        if payload is not None and (payload.rows != run.rows or not payload.shape[0]):
+            raise ValueError(f"{payload.rows} rows of {payload.shape} came for {run.rows}")
+    return runs
 
 
 class _Bad(NamedTuple):

@@ -64,6 +64,7 @@ class Microbatch:
         self._telemetry = telemetry
         self._callers: deque[asyncio.Future[Batch]] = deque()
         self._crowd: list[tuple[str, asyncio.Future[None]]] = []
+        self._failure: BaseException | None = None
         self._look: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -151,6 +152,8 @@ class Microbatch:
 
     async def take(self) -> Batch:
         """The next batch that is due; waits for one. Say `done` when it is answered."""
+        if self._failure is not None:
+            raise self._failure
         caller: asyncio.Future[Batch] = asyncio.get_running_loop().create_future()
         self._callers.append(caller)
         self._look_soon()
@@ -175,6 +178,19 @@ class Microbatch:
             self._look = asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
+        """Nobody waits for what the event loop calls: what fails here fails the callers, which end
+        the worker, as no row would leave any more.
+        """
+        try:
+            self._hand_out()
+        except BaseException as error:
+            self._failure = error
+            for caller in self._callers:
+                if not caller.done():
+                    caller.set_exception(error)
+            raise
+
+    def _hand_out(self) -> None:
         self._look = None
         now_s = self._clock.now()
         while self._callers and self._busy < self._calls:

@@ -15,7 +15,7 @@ from consumers.core.bisect import Search
 from consumers.core.blocks import Block, Rejection, Ticket
 from consumers.core.deaths import HANG_UPS, KILL_PERIOD_S
 from consumers.core.pace import BatchPlan, Pace
-from consumers.errors import NoAnswer, Poison, Transient, WorkerDied
+from consumers.errors import NoAnswer, Poison, Transient, Unforeseen, WorkerDied
 from consumers.ports import Answers, Clock
 from consumers.services.gate import Rank
 from consumers.services.model_calls import PROBE_ROWS, ModelCalls
@@ -241,6 +241,9 @@ class Predict:
             search.again()
             await self._calls.pause(search.failures)
             return
+        if isinstance(error, Unforeseen) and not search.was_refused:
+            search.asked_again()
+            return
         # Size is a row's own, and says nothing about the next row.
         words = f"{error.code}: {error}" if error.code != "too_large" else None
         attempts = search.refused(words)
@@ -270,9 +273,7 @@ def _is_suspect(block: Block) -> bool:
 
 
 def _distribute(blocks: Sequence[Block], answers: Answers) -> None:
-    nbytes = answers.nbytes
-    if nbytes is None:
-        nbytes = sum(map(len, answers.values))
+    assert answers.nbytes is not None
     start = 0
     for block in blocks:
         stop = start + block.rows
@@ -281,5 +282,5 @@ def _distribute(blocks: Sequence[Block], answers: Answers) -> None:
             for row, message in answers.errors.items()
             if start <= row < stop
         }
-        block.answer(answers.values[start:stop], errors, nbytes)
+        block.answer(answers.values[start:stop], errors, answers.nbytes)
         start = stop

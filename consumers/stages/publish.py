@@ -24,6 +24,8 @@ from consumers.encodings.arrow_records import ArrowRecords
 from consumers.errors import EXIT_UNREACHABLE, Fatal, Transient
 from consumers.lane import Lane
 from consumers.ports import Clock, Outgoing, Outlet, Sink
+from consumers.services.unforeseen import Guards
+from consumers.stages.encode import encoded
 from consumers.stages.publish_object import LaneResults, ObjectResults
 from consumers.stages.reject import Reject
 from consumers.telemetry.worker import Telemetry, TimeSpent
@@ -38,6 +40,7 @@ RELEASE_BYTES = 2 << 20
 class _Leaving(NamedTuple):
     """What goes out for a release."""
 
+    release: Release
     encoded: Encoded
     letters: list[bytes]
 
@@ -66,12 +69,14 @@ class Publish:
         dedupe: Dedupe,
         clock: Clock,
         telemetry: Telemetry,
+        guards: Guards,
         results: ObjectResults | None = None,
         *,
         blocks: Blocks | None = None,
     ) -> None:
         """With `results` answers are written as objects, before anything of them is published."""
         self._results = results
+        self._guard = guards.at("record")
         self._sink = sink
         self._paces = paces
         self._dedupe = dedupe
@@ -138,23 +143,19 @@ class Publish:
     ) -> _Step:
         released_s = self._clock.now()
         leaving, stop = self._encode_all(lane, found)
-        releases = found[: len(leaving)]
+        releases = [one.release for one in leaving]
         if results is not None:
-            self._add_results(releases, leaving, await results.write(releases))
-        return _Step(releases, self._outgoing(releases, leaving), stop, released_s)
+            self._add_results(leaving, await results.write(releases))
+        return _Step(releases, self._outgoing(leaving), stop, released_s)
 
-    def _add_results(
-        self,
-        releases: Sequence[Release],
-        leaving: Sequence[_Leaving],
-        results: Sequence[Result | None],
-    ) -> None:
+    def _add_results(self, leaving: Sequence[_Leaving], results: Sequence[Result | None]) -> None:
         """The record of each object that ends here, behind those of its rows."""
         if self._results is None or not self._results.of_objects:
             return
-        for release, (encoded, _), result in zip(releases, leaving, results, strict=True):
+        for one, result in zip(leaving, results, strict=True):
             if result is not None:
-                encoded.values.append(self._records.object_record(release.ticket, result))
+                record = self._records.object_record(one.release.ticket, result)
+                one.encoded.values.append(record)
 
     def _end(self, lane: Lane, step: _Step) -> None:
         if step.releases:
@@ -186,22 +187,23 @@ class Publish:
     ) -> tuple[list[_Leaving], LineStop | None]:
         """Those before the first that the line refuses, and why it does."""
         passed: list[_Leaving] = []
-        for release in releases:
-            encoded, ticket = self._records.encode(release), release.ticket
-            limit = lane.letters.refuses(
-                ticket.stream,
-                ticket.record.offset,
-                failed=bool(encoded.failed),
-                finished=release.finished,
-            )
-            if limit is not None:
-                return passed, self._stop(ticket, encoded.failed[0], limit)
-            letters: list[bytes] = []
-            if encoded.failed:
-                letters = list(self._reject.letters(ticket, encoded.failed))
-                # Before they leave: a repeated announcement may not point at a failed answer.
-                self._dedupe.rejected(ticket)
-            passed.append(_Leaving(encoded, letters))
+        for whole in releases:
+            for release, made in encoded(self._records, self._guard, whole):
+                ticket = release.ticket
+                limit = lane.letters.refuses(
+                    ticket.stream,
+                    ticket.record.offset,
+                    failed=bool(made.failed),
+                    finished=release.finished,
+                )
+                if limit is not None:
+                    return passed, self._stop(ticket, made.failed[0], limit)
+                letters: list[bytes] = []
+                if made.failed:
+                    letters = list(self._reject.letters(ticket, made.failed))
+                    # Before they leave: a repeated announcement may not point at a failed answer.
+                    self._dedupe.rejected(ticket)
+                passed.append(_Leaving(release, made, letters))
         return passed, None
 
     def _stop(self, ticket: Ticket, failed: Failed, limit: str) -> LineStop:
@@ -217,26 +219,26 @@ class Publish:
             since_ms=self._clock.wall_ms(),
         )
 
-    def _outgoing(self, releases: Sequence[Release], leaving: Sequence[_Leaving]) -> list[Outgoing]:
+    def _outgoing(self, leaving: Sequence[_Leaving]) -> list[Outgoing]:
         outgoing: dict[int, Outgoing] = {}
         letters: list[bytes] = []
-        for release, (encoded, its_letters) in zip(releases, leaving, strict=True):
+        for release, made, its_letters in leaving:
             partition = self._partition_of(release.ticket)
             out = outgoing.get(partition)
             if out is None:
                 out = outgoing[partition] = Outgoing(self._output_topic, partition, [], [])
-            key, values = release.ticket.stream.encode(), encoded.values
+            key, values = release.ticket.stream.encode(), made.values
             if self._array_rows is not None:
                 fits = partial(self._sink.fits, self._output_topic, key)
                 values = list(bundled(values, self._array_rows, fits))
             out.keys += [key] * len(values)
             out.values += values
             letters += its_letters
-            for failed in encoded.failed:
+            for failed in made.failed:
                 self._telemetry.rejected(failed.why.code, failed.rows)
         found = [out for out in outgoing.values() if out.values]
         if letters:
-            found.append(self._reject.outgoing(releases[0].ticket.owner.partition, letters))
+            found.append(self._reject.outgoing(leaving[0].release.ticket.owner.partition, letters))
         return found
 
     def _delivered(self, releases: Sequence[Release], released_s: float) -> None:

@@ -14,7 +14,9 @@ from msgspec import structs
 
 from consumers.core.blocks import Ticket
 from consumers.core.records import Failed, Labels
+from consumers.errors import Unforeseen
 from consumers.ports import Clock, Outgoing, Sink
+from consumers.services.unforeseen import Guards
 from schemas.dead_letter import dead_letter
 from schemas.prediction import Source
 from schemas.reference import RowRange
@@ -28,10 +30,18 @@ class Reject:
     """Encodes letters for the publish stage."""
 
     def __init__(
-        self, sink: Sink, labels: Labels, clock: Clock, *, topic: str, partitions: int
+        self,
+        sink: Sink,
+        labels: Labels,
+        clock: Clock,
+        guards: Guards,
+        *,
+        topic: str,
+        partitions: int,
     ) -> None:
         self._sink = sink
         self._labels = labels
+        self._guard = guards.at("letter")
         self._topic = topic
         self._partitions = partitions
         self._clock = clock
@@ -73,11 +83,15 @@ class Reject:
         ticket.value_kept = True
         bare = {"value": None, "reference": None, "member": None, "rows": None, "event_time": None}
         short = {"stream": ticket.stream[:200], "message": why.message[:200]}
-        for less in (*_LESS, bare | short):
-            letter = dead_letter(**(whole | less))
-            if self._sink.fits(self._topic, None, len(letter)):
-                break
-        return letter
+        for less in _LESS:
+            try:
+                with self._guard:
+                    letter = dead_letter(**(whole | less))
+                    if self._sink.fits(self._topic, None, len(letter)):
+                        return letter
+            except Unforeseen:
+                continue
+        return dead_letter(**(whole | bare | short))
 
 
 def _rest(ticket: Ticket) -> tuple[RowRange, ...] | None:

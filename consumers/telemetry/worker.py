@@ -84,6 +84,12 @@ class Telemetry:
         self._rejected = Counter(
             "penstock_rejected", "Rows and objects answered by an error", ["code"], registry=reg
         )
+        self._unforeseen = TotalBy(
+            "penstock_unforeseen",
+            "Exceptions that nobody foresaw, by what was under way",
+            "place",
+            reg,
+        )
         self._latency = Spread(
             "penstock_latency_seconds",
             "Record's time stamp to its last answer being on the output topic",
@@ -141,6 +147,9 @@ class Telemetry:
 
     def rejected(self, code: str, count: int) -> None:
         self._rejected.labels(code).inc(count)
+
+    def unforeseen(self, place: str) -> None:
+        self._unforeseen.inc(place)
 
     def rows_delivered(self, rows: int) -> None:
         self._rows.inc(rows)

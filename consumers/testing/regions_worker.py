@@ -71,7 +71,14 @@ class RegionWorker:
             neighbours=source,
         )
         settings = _settings(home.name, [one.name for one in others])
-        wiring = Wiring(settings, adapters, telemetry, offload=inline, jitter=world.random.random)
+        wiring = Wiring(
+            settings,
+            adapters,
+            telemetry,
+            offload=inline,
+            jitter=world.random.random,
+            raises=True,
+        )
         self.pipeline = Pipeline(wiring)
         self.task = world.tasks.create_task(self.pipeline.run())
 

@@ -17,9 +17,8 @@ import orjson
 from consumers.core.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from consumers.core.payload import Payload
 from consumers.core.routes import Routes, place_of
-from consumers.errors import Poison
+from consumers.errors import Poison, Unforeseen
 from consumers.formats.base import RowOptions, Run
-from consumers.formats.unforeseen import Unforeseen
 from consumers.formats.whole import decoded
 from consumers.ports import Answers, Record
 from schemas.codec import Ignored, Inline, SchemaError, decode

@@ -223,6 +223,7 @@ class World:
             offload=inline,
             jitter=self._jitter,
             draw=self._of_shadows.random,
+            raises=True,
         )
         pipeline = Pipeline(wiring)
         worker = Worker(pipeline, source, objects, [*models.values()], sink, process, self.group)

@@ -12,10 +12,9 @@ from math import isnan
 import numpy as np
 
 from consumers.core.payload import BytesRows, Columns, JsonRows, Matrix
-from consumers.errors import Poison
+from consumers.errors import Poison, Unforeseen
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.registry import open_decoder
-from consumers.formats.unforeseen import Unforeseen
 
 
 @contextmanager

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from consumers.errors import ErrorCode, Transient
+from consumers.errors import ErrorCode, Transient, Unforeseen
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.push import PLAIN_STEP_BYTES, PushDecoder
 from consumers.formats.ranged import RangedDecoder
 from consumers.formats.source import Source, Wanted
-from consumers.formats.unforeseen import Unforeseen
 
 ROW = Run(1, None, "bad")
 ERRORS: list[Exception] = [

@@ -16,12 +16,11 @@ from consumers.adapters import model_answers, torchserve_refusals
 from consumers.adapters.http_answers import Answer, AnswerReader, TooLong, Unusable, wanting
 from consumers.core import cursor
 from consumers.core.payload import Form
-from consumers.errors import PenstockError, Poison, Transient
+from consumers.errors import PenstockError, Poison, Transient, Unforeseen
 from consumers.formats.base import RowOptions
 from consumers.formats.containers import Boxes, breaks_off
 from consumers.formats.pixels import PixelOptions
 from consumers.formats.registry import formats
-from consumers.formats.unforeseen import Unforeseen
 from consumers.formats.whole import by_ranges
 from schemas.codec import References, decode, encode_reference
 from schemas.dead_letter import decode_dead_letter

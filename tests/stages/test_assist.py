@@ -73,7 +73,8 @@ class Regions:
             self.source, world.objects, world.model, world.sink, world.clock,
             neighbours=self.source,
         )  # fmt: skip
-        return Pipeline(Wiring(world.settings, adapters, world.telemetry, offload=inline))
+        wiring = Wiring(world.settings, adapters, world.telemetry, offload=inline, raises=True)
+        return Pipeline(wiring)
 
     def announce(self, number: int) -> None:
         self.world.objects.put(BUCKET, f"us-{number}.csv", csv(3, start=number))

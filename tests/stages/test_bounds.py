@@ -12,8 +12,10 @@ from consumers.core.payload import Payload
 from consumers.core.window import WindowLimits
 from consumers.formats.base import Run
 from consumers.ports import Answers
+from consumers.services.unforeseen import Guards
 from consumers.stages.expand import Reading, decode_in_thread
-from consumers.testing.virtual_time import virtual_time
+from consumers.telemetry.worker import Telemetry
+from consumers.testing.virtual_time import VirtualClock, virtual_time
 from tests.support.pipelines import World, csv, running, until
 
 
@@ -107,7 +109,8 @@ class Endless:
 async def test_of_a_lane_that_is_over_nothing_more_is_decoded(nbytes: int) -> None:
     decoder, lane = Endless(), SimpleNamespace(alive=True, emit=lambda runs: None)
     rows: Any = lane
-    reading = Reading(decoder, rows, decode_in_thread, is_slow=False)
+    guard = Guards(Telemetry(), VirtualClock(), raises=True).at("decode")
+    reading = Reading(decoder, rows, guard, decode_in_thread, is_slow=False)
 
     async def room() -> None:
         lane.alive = decoder.pieces < 3

@@ -108,7 +108,7 @@ async def _run(kafka: config.Kafka, topics: Topics, is_once: bool) -> None:
         source = open_source(kafka, drain_ms=2_000)
         transactions = Transactions(outlets, source) if is_once else None
         adapters = Adapters(source, MemoryObjects(), MemoryModel(), sink, clock, transactions)
-        pipeline = Pipeline(Wiring(settings, adapters, telemetry, offload=inline))
+        pipeline = Pipeline(Wiring(settings, adapters, telemetry, offload=inline, raises=True))
         await pipeline.run()
 
 

@@ -87,6 +87,7 @@ class World:
     allow: Sequence[str] | None = None
     stream_from: str | None = None
     exactly_once: bool = False
+    forgives: bool = False  # what nobody foresaw is answered, not raised
     offload: Offload = inline
     partition_of: Callable[[Ticket], int] = same_partition
     settings: Settings = SETTINGS
@@ -151,7 +152,14 @@ class World:
             allow=self.allow,
             partition_of=self.partition_of,
         )
-        return Pipeline(Wiring(settings, adapters, self.telemetry, offload=self.offload))
+        wiring = Wiring(
+            settings,
+            adapters,
+            self.telemetry,
+            offload=self.offload,
+            raises=not self.forgives,
+        )
+        return Pipeline(wiring)
 
     def announce(
         self,

@@ -1,0 +1,80 @@
+"""Records of what leaves a lane; a release that cannot be encoded is cut until the fault is alone.
+
+Rule: what nobody foresaw at encoding costs the one row whose record cannot be made: it is tried
+once more alone, then answered by `unavailable`. Its letter, too, says less rather than nothing.
+Owner: the publish stage.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from consumers.core.blocks import Block, Rejection
+from consumers.core.order import Release
+from consumers.core.records import Encoded, Records, ends_alone
+from consumers.errors import Unforeseen
+from consumers.services.unforeseen import Guard
+
+
+class Leaving(NamedTuple):
+    """A release, or a part of one, and its records."""
+
+    release: Release
+    encoded: Encoded
+
+
+def encoded(records: Records, guard: Guard, release: Release) -> Iterator[Leaving]:
+    """In order: the release as it is, unless a part of it cannot be encoded."""
+    try:
+        with guard:
+            made = records.encode(release)
+    except Unforeseen as error:
+        parts = _cut(release)
+        if parts is None:
+            yield Leaving(release, _alone(records, guard, release, error))
+            return
+    else:
+        yield Leaving(release, made)
+        return
+    for part in parts:
+        yield from encoded(records, guard, part)
+
+
+def _alone(records: Records, guard: Guard, release: Release, error: Unforeseen) -> Encoded:
+    """Of one row, or of the end of an object: tried once more, then refused. If not even that can
+    be said, the process ends.
+    """
+    try:
+        with guard:
+            return records.encode(release)
+    except Unforeseen:
+        why = Rejection(error.code, str(error), "publish", 2)
+        if release.blocks:
+            release.blocks[0].retract(why)
+        else:
+            release.ticket.failure = why
+        return records.encode(release)
+
+
+def _cut(release: Release) -> tuple[Release, Release] | None:
+    """Two parts with half of the rows each, or a row and the end of its object; None: it is one
+    thing already.
+    """
+    rows = release.rows
+    if rows > 1:
+        first, rest = _at(release.blocks, rows // 2)
+    elif rows and ends_alone(release):
+        first, rest = release.blocks, []
+    else:
+        return None
+    ticket = release.ticket
+    return Release(ticket, first, finished=False), Release(ticket, rest, release.finished)
+
+
+def _at(blocks: list[Block], rows: int) -> tuple[list[Block], list[Block]]:
+    """The first `rows` rows, and the others; a block on both sides is cut."""
+    for number, block in enumerate(blocks):
+        if rows < block.rows:
+            rest = [block.split(rows)] if rows else [block]
+            return blocks[: number + bool(rows)], rest + blocks[number + 1 :]
+        rows -= block.rows
+    return blocks, []

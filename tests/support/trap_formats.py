@@ -1,0 +1,67 @@
+"""Formats of a user's package that do to their worker what the object says.
+
+Rule: an object is a word: the call that fails, or the kind of rows that no window can take. Those
+of the extension `.shut` cannot even be opened.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from consumers.core.payload import Matrix
+from consumers.errors import ErrorCode
+from consumers.formats.base import RowOptions, Run
+from consumers.formats.format import Format, makes
+from consumers.formats.push import PLAIN_STEP_BYTES
+from consumers.formats.source import Source, Wanted
+
+ROWS = np.arange(4, dtype=np.float32).reshape(2, 2)
+_ODD: dict[bytes, Any] = {b"flat": ROWS.reshape(-1), b"none": None, b"list": ROWS.tolist()}
+
+
+class Trap(Exception):
+    """Of no family of ours."""
+
+
+class _Parser:
+    step_bytes = PLAIN_STEP_BYTES
+    damage: ErrorCode = "bad_format"
+
+    def __init__(self) -> None:
+        self._word = b""
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        self._word = data
+        yield Run(2, Matrix(ROWS), None)
+        if data == b"feed":
+            raise Trap("feed")
+        if data in _ODD:
+            yield Run(4, Matrix(_ODD[data]), None)
+
+    def close(self) -> Iterator[Run]:
+        if self._word == b"close":
+            raise Trap("close")
+        if self._word == b"memory":
+            raise MemoryError("8,192,000,000 bytes")
+        yield from ()
+
+
+def _shut(_options: RowOptions) -> _Parser:
+    raise Trap("open")
+
+
+def _ranged(_source: Source, _options: RowOptions, _wanted: Wanted) -> Iterator[Run]:
+    yield Run(2, Matrix(ROWS), None)
+    raise Trap("ranged")
+
+
+TRAP = Format("trap", makes("matrix"), lambda _: _Parser(), extensions=(".trap",))
+SHUT = Format("shut", makes("matrix"), _shut, extensions=(".shut",))
+RANGED = Format("ranged", makes("matrix"), ranged=_ranged, extensions=(".ranged",))
+
+ENTRY_POINTS = f"""[penstock.formats]
+trap = {__name__}:TRAP
+shut = {__name__}:SHUT
+ranged = {__name__}:RANGED
+"""
