@@ -1,7 +1,8 @@
 """A JSON array of rows, split at its top level without holding the array.
 
 Rule: brackets and commas count only outside strings; what lies between two top-level commas is one
-row and must be JSON by itself, or the array is `bad_format`. At most one unfinished row is held.
+row and must be JSON by itself, or the array is `bad_format`. JSON that no reader of ours can hold
+is one bad row, as in NDJSON. At most one unfinished row is held.
 """
 
 import re
@@ -38,7 +39,7 @@ class JsonArrayParser:
     def __init__(self, options: RowOptions) -> None:
         self._limit_bytes = options.row_bytes
         self._reader = JsonRowReader(options, broken=lambda why: Poison("bad_format", why))
-        self._cutter = _Cutter()
+        self._cutter = Cutter()
         self._row = bytearray()
         self._rows = 0
         self._begun = self._ended = False
@@ -112,7 +113,7 @@ class JsonArrayParser:
             raise Poison("bad_format", "something follows the JSON array")
 
 
-class _Cutter:
+class Cutter:
     """Finds the commas between rows, and the array's end; knows nothing but depth and strings."""
 
     def __init__(self) -> None:
@@ -151,6 +152,17 @@ class _Cutter:
         data = _ESCAPE.sub(b"__", data)
         self._escaped = data.endswith(b"\\")
         return data
+
+
+def is_array(text: bytes | bytearray) -> bool:
+    """Is it one array from its first byte to the last, as far as brackets tell?"""
+    cutter = Cutter()
+    for start in range(1, len(text), PLAIN_STEP_BYTES):
+        piece = bytes(text[start : start + PLAIN_STEP_BYTES])
+        cuts, ended = cutter.cut(piece)
+        if ended:
+            return not (piece[cuts[-1] + 1 :] + text[start + len(piece) :]).strip(_SPACE)
+    return False
 
 
 def _block_of(rows: list[bytes]) -> RawRows:

@@ -5,6 +5,7 @@ Rule: a matrix row is an array of numbers, or an object whose values are taken i
 they came, once they proved to be valid (NaN and Infinity are not; nor is nesting above 1024).
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -78,8 +79,24 @@ class JsonRowReader:
             raise BadRow(f"row has more than {self._max_values} values (limits.columns)")
         try:
             return orjson.loads(row)
+        except orjson.JSONDecodeError:
+            raise self._why_unread(row.strip(_SPACE)) from None
+
+    def _why_unread(self, row: bytes) -> Exception:
+        """A number beyond float64 or half a surrogate is JSON, and no reader's value."""
+        try:
+            orjson.loads(row)  # its words count from the row's first byte
         except orjson.JSONDecodeError as error:
-            raise self._broken(f"row is not JSON: {error}") from None
+            why = str(error)
+        try:
+            is_json = _is_json(row)
+        except RecursionError:
+            return BadRow(f"row is not JSON: {why}")
+        return (
+            BadRow(f"row is JSON that cannot be read: {why}")
+            if is_json
+            else self._broken(f"row is not JSON: {why}")
+        )
 
     def _numbers(self, row: bytes) -> list[float]:
         value = self._loads(row)
@@ -118,6 +135,21 @@ class JsonRowReader:
             return [row[key] for key in self._keys]
         except KeyError as missing:
             raise BadRow(f"row has no {shown(orjson.dumps(missing.args[0]))}") from None
+
+
+def _is_json(row: bytes) -> bool:
+    """By its grammar alone; bytes that are no UTF-8 count as text. Called for rows that are bad."""
+    try:
+        json.loads(
+            row.decode(errors="replace"), parse_int=str, parse_float=str, parse_constant=_refuse
+        )
+    except ValueError:
+        return False
+    return True
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)  # NaN and its like
 
 
 def _most_values(row: bytes) -> int:

@@ -8,7 +8,7 @@ request, unless the `member` glob selects others.
 
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Final
 
 from consumers.errors import EXIT_USAGE, Fatal, Poison
@@ -17,6 +17,7 @@ from consumers.formats.codecs import CODECS, PackedParser, codec_of
 from consumers.formats.compression import GZIP_MAGIC, Expansion, GzipParser
 from consumers.formats.fit import check_fit, misfit
 from consumers.formats.format import Format, WantsRanges
+from consumers.formats.json_either import JsonParser
 from consumers.formats.magic import is_text, no_such
 from consumers.formats.members import Members
 from consumers.formats.opaque import UnreadParser
@@ -33,7 +34,6 @@ from consumers.formats.sniff import (
     SniffingParser,
     check_text,
     not_as_stream,
-    sniff_json,
     sniff_text,
 )
 from consumers.formats.source import Source, Wanted
@@ -44,6 +44,7 @@ from consumers.plugins import plugins
 
 GROUP: Final = "penstock.formats"
 TAR: Final = "tar"
+JSON: Final = "json"
 
 
 def _read_zip(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
@@ -155,15 +156,15 @@ def _open(
     named = format or _format_of(key)
     is_packed = packed and key.lower().endswith(_PACKED)
 
+    open_json = None if format is not None else partial(JsonParser, is_named=named is not None)
+
     def choose(head: bytes) -> Chosen:
         chosen = named or sniff_format(head, options)
-        if format is None and chosen == "json":
-            chosen = sniff_json(head)  # `.json` is as often one object per line
         if chosen != TAR:
             if is_packed and formats()[chosen].is_text and not is_text(head):
                 raise no_such(f"data of {', '.join(_CODECS)}, and no text", head)
             try:
-                return _open_rows(formats()[chosen], options, head)
+                return _open_rows(formats()[chosen], options, head, open_json)
             except WantsRanges:
                 if member:
                     return Chosen(UnreadParser(str(not_as_stream(chosen))))
@@ -183,12 +184,10 @@ def _open(
             return None
         return lambda inside: PackedParser(codec, inside, expansion, limit_bytes=limit_bytes)
 
-    settled = named is not None and (format is not None or named != "json")
-    head_bytes = 0 if settled else BLOCK_BYTES
     plain = named in formats() and not is_packed
     return SniffingParser(
         choose,
-        head_bytes=head_bytes,
+        head_bytes=0 if named is not None else BLOCK_BYTES,
         unpack=unpack if packed else None,
         step_bytes=PLAIN_STEP_BYTES if plain else EXPANDING_STEP_BYTES,
         damage="bad_archive" if named == TAR else "bad_format",
@@ -196,11 +195,18 @@ def _open(
     )
 
 
-def _open_rows(format: Format, options: RowOptions, head: bytes) -> Chosen:
+def _open_rows(
+    format: Format,
+    options: RowOptions,
+    head: bytes,
+    open_json: Callable[[RowOptions], Parser] | None,
+) -> Chosen:
+    """`open_json`: of JSON that nobody asked for by its name."""
     check_fit(format, options)
     if format.is_text:
         check_text(format.name, head)
-    parser = format.open(options) if format.open is not None else None
+    opened = open_json if open_json is not None and format.name == JSON else format.open
+    parser = opened(options) if opened is not None else None
     if parser is None:
         raise WantsRanges(format)
     return Chosen(parser, is_text=format.is_text)

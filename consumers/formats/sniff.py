@@ -4,20 +4,18 @@ Rule: the content wins over the name for compression (some clients inflate on th
 comes from the caller, else from the content. Until it is settled at most one tar block is held.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import Run
-from consumers.formats.codecs import LONGEST_MAGIC_BYTES
+from consumers.formats.codecs import LONGEST_MAGIC_BYTES, codec_of
 from consumers.formats.codecs import MAGICS as PACKED_MAGICS
 from consumers.formats.compression import GZIP_MAGIC
 from consumers.formats.format import WantsRanges
 from consumers.formats.magic import CERTAIN, NO_TEXT, named_by_magic, no_such
 from consumers.formats.push import Parser, feed_whole
 
-_ARRAY_OF_SCALARS = re.compile(rb"\[[ \t]*+[^\[\]{\r\n \t]")
 _BOM = b"\xef\xbb\xbf"
 # UTF-16, and UTF-32 with its low byte first. No UTF-8 text has these bytes.
 _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")
@@ -142,7 +140,7 @@ def not_as_stream(format: str) -> Poison:
 
 def check_text(format: str, head: bytes) -> None:
     """Raises `Poison` for what cannot be UTF-8 by its first bytes."""
-    if head.startswith(_NO_UTF8):
+    if head.startswith(_NO_UTF8) or codec_of(head) is not None:
         if head.startswith(_OTHER_BOMS):
             raise Poison("bad_format", "the text is UTF-16 or UTF-32; write it as UTF-8")
         raise no_such(f"text, as {format} is", head)
@@ -153,12 +151,4 @@ def sniff_text(head: bytes) -> str:
     if b"\0" in head or head.startswith(CERTAIN):
         unknown = "binary data of an unknown format; known: csv, ndjson, json, tar"
         raise Poison("bad_format", named_by_magic(head) or unknown)
-    return sniff_json(head) if head.lstrip()[:1] in (b"[", b"{") else "csv"
-
-
-def sniff_json(head: bytes) -> str:
-    """One array, or a row per line? `[1,2` is a row; `[[`, `[{`, `[\\n` begin an array."""
-    head = head.lstrip()
-    if head.startswith(b"{"):
-        return "ndjson"
-    return "ndjson" if _ARRAY_OF_SCALARS.match(head) else "json"
+    return "json" if head.lstrip()[:1] in (b"[", b"{") else "csv"

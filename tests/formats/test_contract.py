@@ -56,7 +56,7 @@ OBJECTS: dict[str, tuple[str, bytes]] = {
     "ndjson of objects": ("x.ndjson", _OBJECTS),
     "json": ("x.json", _SPACES + _ARRAY),
     "json in bulk": ("x.json", b"[" + b"[1.5, 2],\n" * 90 + b"[3,4]]"),
-    "json, one row broken": ("x.json", _SPACES + b"[[1,2],[3,,4],[5,6]]"),
+    "json, one row broken": ("x.json", _SPACES + b"[[1,2],\n[3,,4],[5,6]]"),
     "json that never ends": ("x.json", _SPACES + b"[[1,2],[3,4],[5"),
     "json with more behind": ("x.json", _SPACES + b"[[1,2],[3,4]]]"),
     "gzip": ("x.csv.gz", gzipped(_LONG_CSV)),

@@ -128,3 +128,66 @@ def test_a_line_above_the_limit_is_a_bad_row_but_in_an_array_too_large() -> None
     with pytest.raises(Poison, match="row 1 is longer") as failure:
         decode(b"[[1,2]," + long + b",[3,4]]", "x", options, format="json")
     assert failure.value.code == "too_large"
+
+
+BEYOND = [
+    b"1e309",
+    b"1" + b"0" * 400,
+    b'"\\ud83d"',
+    b'"\\ude00x"',
+    b'"\xff"',
+    b"[" * 1100 + b"]" * 1100,
+]
+
+
+@pytest.mark.parametrize("options", [RowOptions(), JSON])
+@pytest.mark.parametrize("value", BEYOND)
+def test_json_that_no_reader_holds_is_the_same_bad_row_in_both_forms(
+    value: bytes, options: RowOptions
+) -> None:
+    rows = [b"[1,2]", b"[%b, 2]" % value, b"[3,4]"]
+    lines = rows_of(decode(b"\n".join(rows), "x.ndjson", options))
+    assert [isinstance(row, str) for _, row in lines] == [False, True, False]
+    for separator in (b",", b" ,\n  "):
+        array = b"[" + separator.join(rows) + b"]"
+        for cuts in ((), range(len(array))):
+            assert rows_of(decode(array, "x.json", options, cuts=cuts)) == lines
+
+
+def test_a_number_that_is_no_json_breaks_an_array() -> None:
+    for value in (b"NaN", b"-Infinity", b"01", b"1.", b".5", b"'a'", b"[1,]"):
+        with pytest.raises(Poison, match="row is not JSON") as failure:
+            decode(b"[[1,2],[%b,2],[3,4]]" % value, "x.json")
+        assert failure.value.code == "bad_format"
+
+
+TEXTS = ["a", "b,]", 'c"[', "", "\u2028"]
+NESTED = [[[1, 2], [3, 4]], [[5, 6]], [], [{"a": "]"}]]
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n\r\n "])
+@pytest.mark.parametrize("key", ["x.json", "x"])
+@pytest.mark.parametrize("pieces", [1, 7, 10_000])
+def test_the_grammar_tells_an_array_from_rows_in_lines(key: str, end: str, pieces: int) -> None:
+    def read(text: str) -> list[object]:
+        data = text.encode()
+        return elements(decode(data, key, JSON, cuts=range(pieces, len(data), pieces)))
+
+    if key == "x.json":
+        assert read(json.dumps(TEXTS) + end) == TEXTS
+        assert read("[1]" + end) == [1]
+    assert read(json.dumps(TEXTS, indent=1) + end) == TEXTS
+    assert read(json.dumps(TEXTS).replace(", ", ",\n", 1) + end) == TEXTS
+    assert read("\n ".join(map(json.dumps, NESTED)) + end) == NESTED
+    assert read("\n".join(map(json.dumps, [TEXTS, 5, None])) + end) == [TEXTS, 5, None]
+    assert read(json.dumps(NESTED) + end) == NESTED
+    assert read("[]" + end) == []
+
+
+def test_a_first_line_too_long_for_a_row_is_not_held() -> None:
+    options = RowOptions(form="json", row_bytes=100)
+    data = json.dumps([[number] for number in range(500)]).encode()
+    cuts = range(50, len(data), 50)
+    runs = decode(data, "x.json", options, cuts=cuts)
+    assert elements(runs) == [[number] for number in range(500)]
+    assert len(runs) > 10

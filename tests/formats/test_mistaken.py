@@ -137,3 +137,23 @@ def test_numbers_with_a_decimal_comma_are_no_header(text: bytes) -> None:
     rows = rows_of(decode(text, "a.csv"))
     assert len(rows) == 2
     assert all("(see rows.decimal)" in str(row) for _, row in rows)
+
+
+@pytest.mark.parametrize("key", ["a.csv", "a.ndjson", "a.json"])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"\x50\x2a\x4d\x18\4\0\0\0abcd",
+        b"\x5f\x2a\x4d\x18\0\0\0\0",
+        b"\x28\xb5\x2f\xfd\x24\0",
+        b"\x04\x22\x4d\x18\x64\x40",
+        b"\xfd7zXZ\0\0\4",
+        b"BZh91AY&SY\0\0",
+        b"\x1f\x8b\x08\0",
+    ],
+)
+def test_packed_data_that_is_not_to_be_unpacked_is_no_text(key: str, frame: bytes) -> None:
+    for cuts in ((), range(1, 12)):
+        with pytest.raises(Poison, match="no text") as caught:
+            decode(frame + CSV * 20, key, cuts=cuts, compression="none")
+        assert caught.value.code == "bad_format"
