@@ -155,13 +155,14 @@ def _open(
 ) -> Parser:
     named = format or _format_of(key)
     is_packed = packed and key.lower().endswith(_PACKED)
+    is_bare = is_packed  # it is named so, and nothing was unpacked yet
 
     open_json = None if format is not None else partial(JsonParser, is_named=named is not None)
 
     def choose(head: bytes) -> Chosen:
         chosen = named or sniff_format(head, options)
         if chosen != TAR:
-            if is_packed and formats()[chosen].is_text and not is_text(head):
+            if is_bare and formats()[chosen].is_text and not is_text(head):
                 raise no_such(f"data of {', '.join(_CODECS)}, and no text", head)
             try:
                 return _open_rows(formats()[chosen], options, head, open_json)
@@ -177,9 +178,12 @@ def _open(
     limit_bytes = options.member_bytes if member else None
 
     def unpack(head: bytes) -> _Unpacked:
-        if head.startswith(GZIP_MAGIC):
-            return lambda inside: GzipParser(inside, expansion, limit_bytes=limit_bytes)
+        nonlocal is_bare
         codec = codec_of(head)
+        is_gzip = head.startswith(GZIP_MAGIC)
+        is_bare = is_bare and codec is None and not is_gzip
+        if is_gzip:
+            return lambda inside: GzipParser(inside, expansion, limit_bytes=limit_bytes)
         if codec is None:
             return None
         return lambda inside: PackedParser(codec, inside, expansion, limit_bytes=limit_bytes)
@@ -187,7 +191,7 @@ def _open(
     plain = named in formats() and not is_packed
     return SniffingParser(
         choose,
-        head_bytes=0 if named is not None else BLOCK_BYTES,
+        head_bytes=BLOCK_BYTES if named is None or is_packed else 0,
         unpack=unpack if packed else None,
         step_bytes=PLAIN_STEP_BYTES if plain else EXPANDING_STEP_BYTES,
         damage="bad_archive" if named == TAR else "bad_format",

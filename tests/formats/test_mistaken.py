@@ -157,3 +157,11 @@ def test_packed_data_that_is_not_to_be_unpacked_is_no_text(key: str, frame: byte
         with pytest.raises(Poison, match="no text") as caught:
             decode(frame + CSV * 20, key, cuts=cuts, compression="none")
         assert caught.value.code == "bad_format"
+
+
+def test_text_of_another_encoding_is_read_the_same_packed_and_bare() -> None:
+    data = "Größe,b\n1,2\n3,4\n".encode("latin-1")
+    rows = rows_of(decode(data, "a.csv"))
+    assert rows == [(None, [1, 2]), (None, [3, 4])]
+    for cuts in ((), range(1, 30)):
+        assert rows_of(decode(gzipped(data), "a.csv.gz", cuts=cuts)) == rows
