@@ -192,6 +192,7 @@ def _open(
     return SniffingParser(
         choose,
         head_bytes=BLOCK_BYTES if named is None or is_packed else 0,
+        inside_bytes=BLOCK_BYTES if named is None else 0,
         unpack=unpack if packed else None,
         step_bytes=PLAIN_STEP_BYTES if plain else EXPANDING_STEP_BYTES,
         damage="bad_archive" if named == TAR else "bad_format",

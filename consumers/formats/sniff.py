@@ -46,6 +46,7 @@ class SniffingParser:
         choose: Callable[[bytes], Chosen],
         *,
         head_bytes: int,
+        inside_bytes: int,
         unpack: Unpack | None,
         step_bytes: int,
         damage: ErrorCode,
@@ -53,15 +54,16 @@ class SniffingParser:
         inside_packed: bool = False,
     ) -> None:
         """`step_bytes` and `damage` hold until the content is known. `unpack` tells packed
-        data; None leaves such data as it is. `head_bytes` are waited for; with 0 of them no more
-        than can tell whether the data is packed. `empty_is_settled`: even no bytes at all are shown
-        to a parser.
+        data; None leaves such data as it is. `head_bytes` are waited for, of what is unpacked
+        `inside_bytes`; with 0 of them no more than can tell whether the data is packed.
+        `empty_is_settled`: even no bytes at all are shown to a parser.
         """
         self.step_bytes = step_bytes
         self.damage: ErrorCode = damage
         self._choose = choose
         self._head_bytes = max(head_bytes, LONGEST_MAGIC_BYTES)
         self._needs_head = head_bytes > 0
+        self._inside_bytes = inside_bytes
         self._unpack = unpack
         self._empty_is_settled = empty_is_settled
         self._inside_packed = inside_packed
@@ -100,7 +102,8 @@ class SniffingParser:
                 raise Poison(self.damage, "packed data in packed data is not read; pack it once")
             inside = SniffingParser(
                 self._choose,
-                head_bytes=self._head_bytes if self._needs_head else 0,
+                head_bytes=self._inside_bytes,
+                inside_bytes=self._inside_bytes,
                 unpack=self._unpack,
                 step_bytes=self.step_bytes,
                 damage=self.damage,
