@@ -1,12 +1,14 @@
 """Recordings: windows of `rows.window_ms` every `rows.hop_ms` as rows of float32 samples.
 
-Rule: runs in the child process alone. Every sample is in a row if the hop is no longer than the
-window: the last row is filled up with zeros. A recording that is shorter than its header says is
-`bad_format` after the rows that are there.
+Rule: every sample is in a row if the hop is no longer than the window: a window is as long as the
+longest hop, at least, and the last row is filled up with zeros. Recordings of one file (Ogg) follow
+each other, each with windows of its own. One that is shorter than its header says is `bad_format`
+after the rows that are there.
 """
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -14,19 +16,25 @@ import numpy.typing as npt
 
 from consumers.core.payload import Matrix
 from consumers.errors import Poison
+from consumers.formats.base import RowOptions, Run
 from consumers.formats.containers import breaks_off
 from consumers.formats.gathered import Gathered
 from consumers.formats.magic import no_such
-from consumers.formats.media_wire import Batch, Task
+from consumers.formats.ogg import Links, links_of
+from consumers.formats.source import Source, SourceFile, Wanted
 
 EXTENSIONS: Final = (".wav", ".flac", ".ogg", ".oga", ".opus")
 
 # Samples read at a time: 1.4 s at 48 kHz.
 BLOCK_FRAMES: Final = 65_536
+_BUFFER_BYTES: Final = 256 << 10
 _FORMATS: Final = frozenset({"WAV", "WAVEX", "RF64", "FLAC", "OGG"})
-# What libsndfile says for an unknown length.
+# What libsndfile says for an unknown length, as of a FLAC that was written to a pipe.
 _UNKNOWN_FRAMES: Final = 2**62
+# How it says then that there is no more: it cannot go to the place behind the last sample.
+_NO_SUCH_PLACE: Final = 39
 _NUMBER_BYTES: Final = 4
+_HEAD_BYTES: Final = 16
 
 # Samples of all channels, in time order: shape (frames, channels).
 Samples = npt.NDArray[np.float32]
@@ -38,101 +46,136 @@ def looks(head: bytes) -> bool:
     return head.startswith((b"fLaC", b"OggS"))
 
 
-def audio_rows(task: Task, file: io.RawIOBase) -> Iterator[Batch]:
-    """The rows of one recording. Raises `Poison`."""
+def read_audio(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+    """The rows of one object. Raises `Poison`."""
     import soundfile  # noqa: PLC0415 (an extra, loaded when it is asked for)
 
-    gathered = Gathered(task.skip_rows)
+    head = source.read(0, _HEAD_BYTES)
+    links = links_of(source) if head.startswith(b"OggS") else Links([0], source.size, None)
+    gathered = Gathered(options, wanted)
+    ms = 0.0
     try:
-        with soundfile.SoundFile(io.BufferedReader(file, 1 << 18)) as sound:
-            if sound.format not in _FORMATS:
-                raise Poison("bad_format", f"{sound.format} is not read; write WAV, FLAC or OGG")
-            yield from _windows(task, sound, gathered)
+        for begin, stop in zip(links.begins, [*links.begins[1:], links.stop], strict=True):
+            file = io.BufferedReader(_Part(source, begin, stop), _BUFFER_BYTES)
+            with soundfile.SoundFile(file) as sound:
+                if sound.format not in _FORMATS:
+                    said = f"{sound.format} is not read; write WAV, FLAC or OGG"
+                    raise Poison("bad_format", said)
+                blocks = _Blocks(sound)
+                yield from _rows(blocks, options, gathered, ms)
+                ms += blocks.frames * 1000 / sound.samplerate
     except Poison:
         yield from gathered.rest()
         raise
     except (soundfile.SoundFileError, RuntimeError, ValueError, EOFError) as error:
         yield from gathered.rest()
-        head = _head(file)
         if not looks(head):
             raise no_such("WAV, FLAC or OGG", head) from error
         said = str(error).strip() or type(error).__name__
         raise Poison("bad_format", f"the recording cannot be read: {said}") from error
-    broken = breaks_off(file, task.size)
+    broken = links.broken or breaks_off(source)
     if broken is not None:
         raise Poison("bad_format", f"the recording breaks off: {broken}")
 
 
-def _head(file: io.RawIOBase) -> bytes:
-    file.seek(0)
-    return file.read(16) or b""
+class _Part(SourceFile):
+    """Of a file, as a file."""
+
+    def __init__(self, source: Source, begin: int, stop: int) -> None:
+        super().__init__(source)
+        self._begin, self._stop = begin, stop
+        self.seek(0)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self._stop - self._begin}
+        return super().seek(self._begin + max(0, base[whence] + offset)) - self._begin
+
+    def tell(self) -> int:
+        return super().tell() - self._begin
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        return super().readinto(buffer[: max(0, self._stop - super().tell())])
 
 
-def _windows(task: Task, sound: Any, gathered: Gathered) -> Iterator[Batch]:
-    rate, channels = sound.samplerate, sound.channels
-    frames = task.window_ms * rate // 1000
+class _Blocks:
+    """The samples of one recording, as far as they can be read; `failure`: why no further."""
+
+    def __init__(self, sound: Any) -> None:
+        self.sound = sound
+        self.frames = 0
+        self.failure: Exception | None = None
+
+    def __iter__(self) -> Iterator[Samples]:
+        while self.failure is None:
+            block = self._next()
+            if not len(block):
+                return
+            self.frames += len(block)
+            yield block
+
+    def _next(self) -> Samples:
+        # Filled up with what no FLAC holds, so that a damaged one tells where the damage begins.
+        block: Samples = np.full((BLOCK_FRAMES, self.sound.channels), np.nan, np.float32)
+        try:
+            found: Samples = self.sound.read(out=block)
+        except RuntimeError as error:
+            is_end = getattr(error, "code", 0) == _NO_SUCH_PLACE
+            if not (is_end and self.sound.frames >= _UNKNOWN_FRAMES):
+                self.failure = error
+            is_flac = self.sound.format == "FLAC"
+            return block[: int((~np.isnan(block).any(axis=1)).sum()) if is_flac else 0]
+        return found
+
+    def check(self) -> None:
+        """All that there should be?"""
+        if self.failure is not None:
+            raise self.failure
+        if self.frames < self.sound.frames < _UNKNOWN_FRAMES:
+            said = f"after {self.frames} of {self.sound.frames} samples"
+            raise Poison("bad_format", f"the recording breaks off {said}")
+
+
+def _rows(blocks: _Blocks, options: RowOptions, gathered: Gathered, ms: float) -> Iterator[Run]:
+    """`ms`: where the recording begins."""
+    rate, channels = blocks.sound.samplerate, blocks.sound.channels
+    hop_ms = options.hop_ms or options.window_ms
+    frames = options.window_ms * rate // 1000
+    if hop_ms <= options.window_ms:
+        frames = max(frames, -(-hop_ms * rate // 1000))
     if not frames:
         raise Poison("bad_format", f"at {rate} samples a second a window has none")
-    if frames * channels * _NUMBER_BYTES > task.row_bytes:
+    if frames * channels * _NUMBER_BYTES > options.row_bytes:
         raise Poison(
             "too_large",
-            f"a window has {frames} samples of {channels} channels, more than {task.row_bytes} "
+            f"a window has {frames} samples of {channels} channels, more than {options.row_bytes} "
             "bytes (limits.row_bytes)",
         )
-    source = _Source(lambda: sound.read(BLOCK_FRAMES, dtype="float32", always_2d=True))
-    for number, start in enumerate(_starts(source, frames, task.hop_ms, rate)):
-        if gathered.skips:
-            yield from gathered.skip()
-        else:
-            row = np.zeros((channels, frames), np.float32)
-            found = source.held(start, frames)
-            row[:, : len(found)] = found.T
-            yield from gathered.add(Matrix(row.reshape(1, -1)), number * task.hop_ms)
+
+    def row(samples: Samples) -> Matrix:
+        values = np.zeros((channels, frames), np.float32)
+        values[:, : len(samples)] = samples.T
+        return Matrix(values.reshape(1, -1))
+
+    for number, samples in enumerate(_windows(blocks, frames, lambda n: n * hop_ms * rate // 1000)):
+        yield from gathered.add(partial(row, samples), int(ms) + number * hop_ms)
     yield from gathered.rest()
-    if source.frames < sound.frames < _UNKNOWN_FRAMES:
-        raise Poison(
-            "bad_format",
-            f"the recording breaks off after {source.frames} of {sound.frames} samples",
-        )
+    blocks.check()
 
 
-class _Source:
-    """Samples from some place on, read as far as they are needed."""
-
-    def __init__(self, read: Callable[[], Samples]) -> None:
-        self._read = read
-        self._held: Samples | None = None
-        self._at = 0
-        self.frames = 0
-        self.ended = False
-
-    def reach(self, start: int, stop: int) -> None:
-        """Have what lies between; nobody asks for what is before `start` any more."""
-        while not self.ended and self.frames < stop:
-            block = self._read()
-            self.frames += len(block)
-            self.ended = not len(block)
-            held = block if self._held is None else np.concatenate([self._held, block])
-            gone = min(len(held), max(0, start - self._at))
-            self._held, self._at = held[gone:], self._at + gone
-
-    def held(self, start: int, frames: int) -> Samples:
-        assert self._held is not None
-        begin = start - self._at
-        return self._held[begin : begin + frames]
-
-
-def _starts(source: _Source, frames: int, hop_ms: int, rate: int) -> Iterator[int]:
-    """Where each window begins, until one holds the last sample."""
-    number = start = 0
-    while True:
-        source.reach(start, start + frames)
-        if start >= source.frames:
-            return
-        yield start
-        # One more, to know whether there is anything behind this window.
-        source.reach(start, start + frames + 1)
-        if source.frames <= start + frames:
-            return
-        number += 1
-        start = number * hop_ms * rate // 1000
+def _windows(
+    blocks: Iterable[Samples], frames: int, start_of: Callable[[int], int]
+) -> Iterator[Samples]:
+    """To the one that holds the last sample, which may be shorter."""
+    held: Samples | None = None
+    at = number = 0  # where what is held begins
+    for block in blocks:
+        held = block if held is None else np.concatenate([held, block])
+        # One sample more than the window: so that it is known not to be the last one.
+        while at + len(held) > start_of(number) + frames:
+            begin = start_of(number) - at
+            yield held[begin : begin + frames]
+            number += 1
+        gone = min(len(held), start_of(number) - at)
+        held, at = held[gone:], at + gone
+    if held is not None and start_of(number) < at + len(held):
+        yield held[start_of(number) - at :]

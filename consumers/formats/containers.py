@@ -2,22 +2,20 @@
 
 Rule: the libraries that decode pass over a missing end in silence; here it is found by the lengths
 that stand at the beginning. None where the container does not tell. Reads a few bytes here and
-there. Layouts: RIFF (Microsoft), Ogg (RFC 3533), ISO 14496-12, Matroska (RFC 9559), MPEG-TS (ISO
-13818-1).
+there. Layouts: RIFF (Microsoft), ISO 14496-12, Matroska (RFC 9559), MPEG-TS (ISO 13818-1).
 """
 
-import io
 import struct
 from typing import Final
 
-_TAIL_BYTES: Final = 64 << 10
+from consumers.formats.source import Source
+
 # Headers of boxes that are read on their own; those that came by while frames were read are free.
 _MOST_BOXES: Final = 1_000
 _BOX_HEAD_BYTES: Final = 16
 _TS_PACKET_BYTES: Final = 188
 _EBML: Final = b"\x1a\x45\xdf\xa3"
 _SEGMENT: Final = b"\x18\x53\x80\x67"
-_LAST_PAGE: Final = 4  # the flag of a page that ends its stream
 _BOXES: Final = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"styp", b"moof", b"sidx")
 
 
@@ -51,21 +49,19 @@ class Boxes:
         self.at += nbytes
 
 
-def breaks_off(file: io.RawIOBase, size: int, boxes: Boxes | None = None) -> str | None:
+def breaks_off(source: Source, boxes: Boxes | None = None) -> str | None:
     """For people: what is missing. `boxes` followed the file so far."""
-    head = _at(file, 0, 64)
+    head, size = source.read(0, 64), source.size
     try:
         if head.startswith((b"RIFF", b"RF64")) and head[8:12] == b"WAVE":
-            return _wave(file, size)
-        if head.startswith(b"OggS"):
-            return _ogg(file, size)
+            return _wave(source)
         if head.startswith(_EBML):
             return _matroska(head, size)
         if head[4:8] in _BOXES:
-            return _boxes(file, size, boxes or Boxes())
+            return _boxes(source, boxes or Boxes())
     except struct.error:
         return "its header is not all there"
-    if is_transport_stream(_at(file, 0, 512)) and size % _TS_PACKET_BYTES:
+    if is_transport_stream(source.read(0, 512)) and size % _TS_PACKET_BYTES:
         return f"{size} bytes are no whole number of packets of {_TS_PACKET_BYTES}"
     return None
 
@@ -75,56 +71,38 @@ def is_transport_stream(head: bytes) -> bool:
     return bool(head) and set(head[:512:_TS_PACKET_BYTES]) == {ord("G")} and b"\0" in head
 
 
-def _at(file: io.RawIOBase, start: int, nbytes: int) -> bytes:
-    file.seek(start)
-    return file.read(nbytes) or b""
-
-
 def _short(promised: int, size: int) -> str | None:
     return f"it should have {promised} bytes and has {size}" if promised > size else None
 
 
-def _wave(file: io.RawIOBase, size: int) -> str | None:
+def _wave(source: Source) -> str | None:
     """To the chunk `data`; a writer that could not go back left 0 or all ones as its length. Of all
     ones the samples are read to the end of the file, of 0 none are.
     """
-    at = 12
+    at, size = 12, source.size
     while at + 8 <= size:
-        name, nbytes = struct.unpack("<4sI", _at(file, at, 8))
+        name, nbytes = struct.unpack("<4sI", source.read(at, at + 8))
         if name == b"data" and not nbytes:
-            return _after_nothing(file, at + 8, size)
+            return _after_nothing(source, at + 8)
         if name == b"data":
             return None if nbytes == 0xFFFFFFFF else _short(at + 8 + nbytes, size)
         at += 8 + nbytes + nbytes % 2
     return "it has no samples"
 
 
-def _after_nothing(file: io.RawIOBase, begin: int, size: int) -> str | None:
+def _after_nothing(source: Source, begin: int) -> str | None:
     """Behind no samples other chunks may follow, to the end; all else are samples."""
-    at = begin
+    at, size = begin, source.size
     for _ in range(_MOST_BOXES):
         if at + 8 > size:
             break
-        name, nbytes = struct.unpack("<4sI", _at(file, at, 8))
+        name, nbytes = struct.unpack("<4sI", source.read(at, at + 8))
         if not name.strip().isalnum():
             break
         at += 8 + nbytes + nbytes % 2
     if at in (size, size + 1):
         return None
     return f"its header says 0 bytes of samples, and {size - begin} follow: write it to no pipe"
-
-
-def _ogg(file: io.RawIOBase, size: int) -> str | None:
-    start = max(0, size - _TAIL_BYTES)
-    tail = _at(file, start, size - start)
-    page = tail.rfind(b"OggS")
-    if page < 0 or len(tail) < page + 27:
-        return "its last page is not there"
-    (segments,) = struct.unpack_from("B", tail, page + 26)
-    lengths = tail[page + 27 : page + 27 + segments]
-    if len(lengths) < segments or page + 27 + segments + sum(lengths) > len(tail):
-        return "its last page is not all there"
-    return None if tail[page + 5] & _LAST_PAGE else "its last page is not there"
 
 
 def _matroska(head: bytes, size: int) -> str | None:
@@ -148,11 +126,12 @@ def _vint(data: bytes, at: int) -> tuple[int, int]:
     return value & (1 << 7 * nbytes) - 1, at + nbytes
 
 
-def _boxes(file: io.RawIOBase, size: int, boxes: Boxes) -> str | None:
+def _boxes(source: Source, boxes: Boxes) -> str | None:
+    size = source.size
     for _ in range(_MOST_BOXES):
         if not boxes.is_open or boxes.at + 8 > size:
             break
-        boxes.step(_at(file, boxes.at, _BOX_HEAD_BYTES))
+        boxes.step(source.read(boxes.at, boxes.at + _BOX_HEAD_BYTES))
     if boxes.is_broken:
         return "a box has no length"
     return _short(boxes.at, size) or (

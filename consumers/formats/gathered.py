@@ -1,64 +1,73 @@
-"""Rows that a decoder of media makes one by one, gathered into batches.
+"""Rows that a library of media makes one by one, gathered into runs.
 
-Rule: a batch is sent when it holds `BATCH_BYTES`; rows that are only counted never wait beside
-others. Pure. Owner: one decoding of one object.
+Rule: a run is given when it holds `RUN_BYTES`; rows that nobody wants are counted, not made. Pure.
+Owner: one decoding of one object.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
 
 from consumers.core.payload import BytesRows, Matrix, Payload
-from consumers.formats.media_wire import Batch
+from consumers.errors import Poison
+from consumers.formats.base import RowOptions, Run
+from consumers.formats.rows import too_long
+from consumers.formats.source import Wanted
 
-# A message of this size costs nothing beside its rows.
-BATCH_BYTES: Final = 256 << 10
-# Skipped rows that one block stands for.
+# So many rows are few, and cost nothing beside what they hold.
+RUN_BYTES: Final = 256 << 10
+# Skipped rows that one run stands for.
 SKIPPED_ROWS: Final = 1_000
+# A row of a video is one byte a number, with its size in front where it is a JPEG.
+_HEAD_BYTES: Final = 64
 
 
 class Gathered:
-    """`add` each row; what comes back is to be sent. The first `skip_rows` are only counted."""
+    """`add` each row; what comes back goes on."""
 
-    def __init__(self, skip_rows: int) -> None:
-        self._skip_rows = skip_rows
-        self._skipped = 0
+    def __init__(self, options: RowOptions, wanted: Wanted) -> None:
+        self._most_bytes = options.row_bytes + _HEAD_BYTES
+        self._options = options
+        self._wanted = wanted
+        self._row = self._skipped = 0
         self._rows: list[Payload] = []
         self._times: list[int] = []
         self._nbytes = 0
 
-    @property
-    def skips(self) -> bool:
-        """Is the next row only counted? Then it need not be made."""
-        return self._skip_rows > 0
-
-    def skip(self) -> Iterator[Batch]:
-        self._skip_rows -= 1
-        self._skipped += 1
-        if self._skipped == SKIPPED_ROWS or not self._skip_rows:
+    def add(self, make: Callable[[], Payload], time_ms: int) -> Iterator[Run]:
+        """The next row, which may not be made; `time_ms`: since the first."""
+        self._row += 1
+        if not self._wanted(self._row - 1, self._row):
+            if self._rows or self._skipped == SKIPPED_ROWS:
+                yield from self.rest()
+            self._skipped += 1
+            return
+        if self._skipped:
             yield from self.rest()
-
-    def add(self, row: Payload, time_ms: int) -> Iterator[Batch]:
+        row = make()
+        if row.nbytes > self._most_bytes:
+            said = too_long(self._options.row_bytes)
+            raise Poison("too_large", f"{said}; a smaller rows.image_size or fewer")
         self._rows.append(row)
         self._times.append(time_ms)
         self._nbytes += row.nbytes
-        if self._nbytes >= BATCH_BYTES:
+        if self._nbytes >= RUN_BYTES:
             yield from self.rest()
 
-    def rest(self) -> Iterator[Batch]:
-        """What has not been sent yet."""
+    def rest(self) -> Iterator[Run]:
+        """What has not gone on yet."""
         if self._skipped:
-            yield Batch(self._skipped, None, None)
-            self._skipped = 0
+            skipped, self._skipped = self._skipped, 0
+            yield Run(skipped, None)
         if self._rows:
             rows, times = self._rows, np.array(self._times, np.int64)
             self._rows, self._times, self._nbytes = [], [], 0
-            yield Batch(len(rows), _joined(rows), times)
+            yield Run(len(rows), _joined(rows), since_ms=times)
 
 
 def _joined(rows: list[Payload]) -> Payload:
-    """Rows of one object are all of one kind and width."""
+    """Rows next to each other are all of one kind; of another width they are runs of their own."""
     matrices = [row for row in rows if isinstance(row, Matrix)]
     if matrices:
         return Matrix(np.concatenate([row.values for row in matrices]))

@@ -5,7 +5,6 @@ bytes and says rows. It ends with the worker, or when the worker hangs up. Owner
 starts it and ends it.
 """
 
-import io
 import resource
 import socket
 import sys
@@ -15,8 +14,8 @@ from typing import Final
 import msgspec
 
 from consumers.errors import Poison
-from consumers.formats.audio import audio_rows
-from consumers.formats.containers import Boxes
+from consumers.formats.audio import read_audio
+from consumers.formats.base import RowOptions
 from consumers.formats.media_wire import (
     DATA,
     DONE,
@@ -32,48 +31,32 @@ from consumers.formats.media_wire import (
     packed_batch,
     packed_range,
 )
-from consumers.formats.video import video_rows
+from consumers.formats.video import read_video
 from consumers.process.parent import end_with_parent
 
 # A 4K frame and its references take 300 MB; address space of the libraries comes on top.
 MOST_MEMORY_BYTES: Final = 4 << 30
 
 
-class Asked(io.RawIOBase):
+class Asked:
     """The object: what is read of it is asked for."""
 
     def __init__(self, channel: Channel, size: int) -> None:
         self._channel = channel
-        self._size = size
-        self._at = 0
-        self.boxes = Boxes()
+        self.size = size
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        stop = min(self._size, self._at + len(buffer))
-        if stop <= self._at:
-            return 0
-        self._channel.send(NEED, packed_range(self._at, stop))
+    def read(self, start: int, stop: int) -> bytes:
+        stop = min(self.size, stop)
+        if stop <= start:
+            return b""
+        self._channel.send(NEED, packed_range(start, stop))
         letter, data = self._channel.receive()
-        if letter != DATA or len(data) > len(buffer):
+        if letter != DATA or len(data) > stop - start:
             raise HungUp(f"{len(data)} bytes of {letter!r} where data was asked for")
-        buffer[: len(data)] = data
-        self.boxes.saw(self._at, data)
-        self._at += len(data)
-        return len(data)
+        return data
+
+    def chunks(self) -> Iterator[bytes]:
+        yield self.read(0, self.size)
 
 
 def main() -> None:
@@ -104,8 +87,19 @@ def _serve(channel: Channel, task: Task) -> None:
     channel.send(FAILED, msgspec.json.encode(failure))
 
 
-def _rows(task: Task, file: Asked) -> Iterator[Batch]:
-    return audio_rows(task, file) if task.kind == "audio" else video_rows(task, file, file.boxes)
+def _rows(task: Task, source: Asked) -> Iterator[Batch]:
+    options = RowOptions(
+        form=task.form,
+        pixels=task.pixels,
+        row_bytes=task.row_bytes,
+        image=task.image,
+        fps=task.fps,
+        window_ms=task.window_ms,
+        hop_ms=task.hop_ms,
+    )
+    read = read_audio if task.kind == "audio" else read_video
+    for run in read(source, options, lambda start, stop: stop > task.skip_rows):
+        yield Batch(run.rows, run.payload, run.since_ms)
 
 
 if __name__ == "__main__":

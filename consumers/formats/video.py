@@ -1,28 +1,31 @@
 """Videos: a row a frame, or as many a second as `rows.fps` wants.
 
-Rule: runs in the child process alone. The container is the one that the first bytes tell, never a
-list of other files. Time counts from the first frame. Whatever cannot be decoded ends the object,
-after the frames before it.
+Rule: the container is the one that the first bytes tell, never a list of other files. Time counts
+from the first frame and never goes back: where the clock of a file begins again, because others
+were joined to it, it goes on. Whatever cannot be decoded ends the object, after the frames before
+it.
 """
 
-import io
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from consumers.core.payload import BytesRows, Payload
 from consumers.errors import Poison
 from consumers.formats import pictures
+from consumers.formats.base import RowOptions, Run
 from consumers.formats.containers import Boxes, breaks_off, is_transport_stream
 from consumers.formats.gathered import Gathered
 from consumers.formats.magic import no_such
-from consumers.formats.media_wire import Batch, Task
 from consumers.formats.pixels import Rgb
+from consumers.formats.source import Source, SourceFile, Wanted
 
 if TYPE_CHECKING:
     from av.container import InputContainer
+    from av.packet import Packet
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
@@ -31,6 +34,10 @@ EXTENSIONS: Final = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".ts")
 # What libav reads at a time.
 BUFFER_BYTES: Final = 256 << 10
 _BOXES: Final = (b"ftyp", b"moov", b"moof", b"styp", b"mdat", b"wide", b"free")
+_HEAD_BYTES: Final = 512
+# libav marks the packet that it reads when it meets the beginning of the next file.
+_END_PACKETS: Final = 3
+_NO_TURN: Final = np.array([1, 0, 0, 0, 1], "<i4")
 # Frames whose clock says nonsense have this time at most: 30 years.
 _MOST_MS: Final = 10**12
 
@@ -48,22 +55,35 @@ def container_of(head: bytes) -> str | None:
     return "mpegts" if is_transport_stream(head) else None
 
 
-def video_rows(task: Task, file: io.RawIOBase, boxes: Boxes) -> Iterator[Batch]:
-    """The rows of one video; `boxes` follows what is read of it. Raises `Poison`."""
+class _Followed(SourceFile):
+    """What is read of it comes by `boxes`."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self.boxes = Boxes()
+
+    def read(self, size: int | None = -1) -> bytes:
+        start = self.tell()
+        data = super().read(size)
+        self.boxes.saw(start, data)
+        return data
+
+
+def read_video(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+    """The rows of one object. Raises `Poison`."""
     import av  # noqa: PLC0415 (an extra, loaded when it is asked for)
     import av.error  # noqa: PLC0415
 
-    head = file.read(512) or b""
+    head = source.read(0, _HEAD_BYTES)
     container = container_of(head)
     if container is None:
         raise no_such("MP4, MKV, WebM or MPEG-TS", head)
-    file.seek(0)
-    gathered = Gathered(task.skip_rows)
+    file, gathered = _Followed(source), Gathered(options, wanted)
     try:
         with av.open(
             file, "r", format=container, buffer_size=BUFFER_BYTES, metadata_errors="replace"
         ) as opened:
-            yield from _frames(task, opened, gathered)
+            yield from _frames(options, opened, gathered)
     except Poison:
         yield from gathered.rest()
         raise
@@ -71,32 +91,27 @@ def video_rows(task: Task, file: io.RawIOBase, boxes: Boxes) -> Iterator[Batch]:
     except (av.error.FFmpegError, ValueError, ZeroDivisionError, OverflowError) as error:
         yield from gathered.rest()
         raise Poison("bad_format", f"the video cannot be decoded: {error}") from error
-    broken = breaks_off(file, task.size, boxes)
+    broken = breaks_off(source, file.boxes)
     if broken is not None:
         raise Poison("bad_format", f"the video breaks off: {broken}")
 
 
-def _frames(task: Task, opened: "InputContainer", gathered: Gathered) -> Iterator[Batch]:
+def _frames(options: RowOptions, opened: "InputContainer", gathered: Gathered) -> Iterator[Run]:
     stream = _stream(opened)
     stream.codec_context.thread_count = 1
-    size = (stream.codec_context.width, stream.codec_context.height)
-    _check_pixels(task, *size)
-    due, clock = _Due(task.fps), _Clock(stream)
-    is_damaged = False
+    _check_pixels(options, stream.codec_context.width, stream.codec_context.height)
+    due, clock, damage = _Due(options.fps), _Clock(stream), _Damage()
     for packet in opened.demux(stream):
-        is_damaged = is_damaged or packet.is_corrupt
+        damage.saw(packet)
         for frame in packet.decode():
             since = clock.since_first(frame)
             if not due.wants(since):
                 continue
-            if gathered.skips:
-                yield from gathered.skip()
-                continue
-            _check_pixels(task, frame.width, frame.height)
+            _check_pixels(options, frame.width, frame.height)
             time_ms = int(min(_MOST_MS, max(0, round(since * 1000))))
-            yield from gathered.add(_row(task, frame), time_ms)
+            yield from gathered.add(partial(_row, options, frame), time_ms)
     yield from gathered.rest()
-    if is_damaged:
+    if damage.is_there:
         raise Poison("bad_format", "the video has packets that are damaged or not all there")
 
 
@@ -108,44 +123,87 @@ def _stream(opened: "InputContainer") -> "VideoStream":
     raise Poison("bad_format", "there is no video in it")
 
 
-def _check_pixels(task: Task, width: int, height: int) -> None:
-    if width * height > task.pixels:
+def _check_pixels(options: RowOptions, width: int, height: int) -> None:
+    if width * height > options.pixels:
         raise Poison(
             "too_large",
-            f"the video has {width} x {height} pixels, more than {task.pixels} (limits.pixels)",
+            f"the video has {width} x {height} pixels, more than {options.pixels} (limits.pixels)",
         )
 
 
-def _row(task: Task, frame: "VideoFrame") -> Payload:
+def _row(options: RowOptions, frame: "VideoFrame") -> Payload:
     rgb: Rgb = frame.to_ndarray(format="rgb24").astype(np.uint8, copy=False)
-    turns = round(frame.rotation / 90) % 4
-    if turns:
-        rgb = np.ascontiguousarray(np.rot90(rgb, turns))
-    if task.image is None:
+    rgb = _upright(rgb, _matrix(frame))
+    if options.image is None:
         return BytesRows.of([pictures.jpeg(rgb)])
-    return task.image.row(
-        pictures.scaled_frame(rgb, (task.image.width, task.image.height)), task.form
-    )
+    size = (options.image.width, options.image.height)
+    return options.image.row(pictures.scaled_frame(rgb, size), options.form)
+
+
+def _matrix(frame: "VideoFrame") -> tuple[int, int, int, int]:
+    """What turns it: of the matrix that says how it is shown (ISO 14496-12, 8.2.2)."""
+    found: Any = frame.side_data.get("DISPLAYMATRIX")
+    numbers = np.frombuffer(bytes(found), "<i4") if found is not None else _NO_TURN
+    return int(numbers[0]), int(numbers[1]), int(numbers[3]), int(numbers[4])
+
+
+def _upright(rgb: Rgb, matrix: tuple[int, int, int, int]) -> Rgb:
+    """Turned by the nearest right angle, and mirrored."""
+    across_x, across_y, down_x, down_y = matrix
+    if abs(across_y) > abs(across_x):
+        rgb, flips_x, flips_y = rgb.transpose(1, 0, 2), down_x < 0, across_y < 0
+    else:
+        flips_x, flips_y = across_x < 0, down_y < 0
+    rgb = rgb[:: -1 if flips_y else 1, :: -1 if flips_x else 1]
+    return np.ascontiguousarray(rgb)
 
 
 class _Clock:
-    """Seconds since the first frame; one without a time stamp follows at the usual distance."""
+    """Seconds since the first frame; one without a time stamp follows at the usual distance, and so
+    does one whose stamp is before the last one's.
+    """
 
     def __init__(self, stream: "VideoStream") -> None:
         rate = stream.average_rate
         self._step = 1 / Fraction(rate) if rate else Fraction(0)
         self._first: Fraction | None = None
         self._last = Fraction(0)
+        self._ahead = Fraction(0)
 
     def since_first(self, frame: "VideoFrame") -> Fraction:
         if frame.pts is None or frame.time_base is None:
             now = self._last + self._step
         else:
-            now = frame.pts * Fraction(frame.time_base)
+            now = frame.pts * Fraction(frame.time_base) + self._ahead
         if self._first is None:
             self._first = now
+        elif now < self._last:
+            self._ahead += self._last + self._step - now
+            now = self._last + self._step
         self._last = now
         return now - self._first
+
+
+class _Damage:
+    """Packets that are damaged, but for those at the end of a file that another was joined to:
+    soon after them the clock begins again.
+    """
+
+    def __init__(self) -> None:
+        self.is_there = False
+        self._doubtful = 0  # packets since the first one that is damaged or at such an end
+        self._last = 0
+
+    def saw(self, packet: "Packet[VideoStream]") -> None:
+        if packet.dts is not None and packet.dts < self._last:
+            self._doubtful = 0
+        elif self._doubtful or packet.is_corrupt:
+            self._doubtful += 1
+        # None: there are no more.
+        self.is_there |= self._doubtful > _END_PACKETS or (
+            packet.dts is None and self._doubtful > 1
+        )
+        self._last = self._last if packet.dts is None else packet.dts
 
 
 class _Due:

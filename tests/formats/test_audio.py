@@ -189,3 +189,79 @@ def test_a_recording_without_samples_has_no_rows_whatever_follows() -> None:
     at = data.index(b"data") + 4
     for behind in (b"", b"LIST\4\0\0\0abcd"):
         assert runs_of(data[:at] + bytes(4) + behind) == ([], None)
+
+
+@pytest.mark.parametrize("window_ms", [5, 25, 33])
+@pytest.mark.parametrize("rate", [11_025, 22_050, 44_100])
+@pytest.mark.parametrize("hops", [1, 2, 3])
+def test_no_sample_falls_between_windows(rate: int, window_ms: int, hops: int) -> None:
+    options = RowOptions(window_ms=window_ms, hop_ms=max(1, window_ms // hops))
+    samples = np.arange(1, rate + 1, dtype=np.float32)[:, None] / np.float32(2**16)
+    runs, failure = runs_of(recording(samples, "WAV", "FLOAT", rate), options)
+    assert failure is None
+    assert {sample for row in values(runs) for sample in row} - {0.0} == set(samples[:, 0].tolist())
+
+
+CHAINS = {
+    "Vorbis": [("VORBIS", 2 * RATE, RATE), ("VORBIS", RATE // 2, RATE)],
+    "Opus": [("OPUS", 48_000, 48_000), ("OPUS", 24_000, 48_000)],
+    "two rates": [("VORBIS", RATE, RATE), ("VORBIS", 16_000, 16_000), ("VORBIS", RATE, RATE)],
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_recordings_that_follow_one_another_in_ogg_are_all_read(name: str) -> None:
+    parts = [recording(tone(frames), "OGG", kind, rate) for kind, frames, rate in CHAINS[name]]
+    runs, failure = runs_of(b"".join(parts))
+    assert failure is None
+    alone = [runs_of(part)[0] for part in parts]
+    assert values(runs) == [row for part in alone for row in values(part)]
+    assert times(runs) == [500 * number for number in range(len(times(runs)))]
+
+
+def test_the_same_recording_twice_is_twice_its_rows() -> None:
+    data = recording(tone(RATE), "OGG", "VORBIS")
+    assert values(runs_of(data + data)[0]) == 2 * values(runs_of(data)[0])
+
+
+@pytest.mark.parametrize("behind", [b"TAG" + bytes(125), bytes(70_000)])
+def test_what_programs_write_behind_ogg_is_passed_over(behind: bytes) -> None:
+    data = recording(tone(RATE), "OGG", "VORBIS")
+    assert runs_of(data + behind)[1] is None
+    assert values(runs_of(data + behind)[0]) == values(runs_of(data)[0])
+
+
+def test_a_chain_with_a_hole_is_told_after_its_rows() -> None:
+    data = recording(tone(4 * RATE), "OGG", "VORBIS")
+    holed = data + data[: len(data) // 2] + data[len(data) // 2 + 10 :]
+    runs, failure = runs_of(holed)
+    assert failure is not None
+    assert len(values(runs)) >= 8
+
+
+@pytest.mark.parametrize("cut_bytes", [1, 5_000])
+@pytest.mark.parametrize("is_length_known", [True, False])
+def test_a_cut_flac_has_every_sample_before_the_cut(cut_bytes: int, is_length_known: bool) -> None:
+    samples = tone(10 * RATE)
+    data = recording(samples, "FLAC", "PCM_16")
+    if not is_length_known:
+        data = without_length(data)
+    runs, failure = runs_of(data[:-cut_bytes], RowOptions(window_ms=100))
+    assert failure is not None
+    found = [sample for row in values(runs) for sample in row]
+    whole = len(found) - 800  # the last window may be filled up
+    assert found[:whole] == samples[:whole, 0].tolist()
+    # libFLAC writes frames of 4,096 samples: all but those that are damaged.
+    assert whole >= len(samples) - 4_096 * (1 + cut_bytes // 4_096) - 2 * 800 - 4_096
+
+
+def test_a_flac_that_does_not_know_its_length_is_read() -> None:
+    samples = tone(10 * RATE)
+    runs, failure = runs_of(without_length(recording(samples, "FLAC", "PCM_16")))
+    assert failure is None
+    assert [sample for row in values(runs) for sample in row] == samples[:, 0].tolist()
+
+
+def without_length(flac: bytes) -> bytes:
+    """As written to a pipe: of STREAMINFO the number of samples and the checksum are 0."""
+    return flac[:21] + bytes([flac[21] & 0xF0]) + bytes(20) + flac[42:]

@@ -1,7 +1,8 @@
 """Videos as rows: every container, thinning, times, damage; each frame as decoded beside us."""
 
 import io
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from itertools import accumulate, cycle, islice
 
 import numpy as np
@@ -11,7 +12,7 @@ from PIL import Image
 from consumers.core.payload import BytesRows, Matrix
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run
-from consumers.formats.pixels import PixelOptions
+from consumers.formats.pixels import PixelOptions, Rgb
 from consumers.formats.registry import formats, sniff_format
 from consumers.formats.source import Wanted
 from consumers.formats.whole import by_ranges
@@ -52,12 +53,13 @@ def jpegs(runs: Sequence[Run]) -> list[bytes]:
 
 
 def expected(data: bytes) -> list[bytes]:
-    found = []
-    for frame in frames_of(data):
-        out = io.BytesIO()
-        Image.fromarray(frame).save(out, "JPEG", quality=95)
-        found.append(out.getvalue())
-    return found
+    return [jpeg(frame) for frame in frames_of(data)]
+
+
+def jpeg(frame: Rgb) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(frame).save(out, "JPEG", quality=95)
+    return out.getvalue()
 
 
 def times(runs: Sequence[Run]) -> list[int]:
@@ -170,3 +172,56 @@ def test_a_video_of_no_frames_has_no_rows() -> None:
     runs, failure = runs_of(video(0, "matroska"))
     assert not runs
     assert failure is None or failure.code == "bad_format"
+
+
+def shown_by(data: bytes, *matrix: int) -> bytes:
+    """The same MP4, to be shown by this matrix: a, b, c, d (ISO 14496-12, 8.3.2)."""
+    a, b, c, d = matrix
+    at = data.index(b"tkhd") + 44
+    numbers = [a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30]
+    return data[:at] + struct.pack(">9i", *numbers) + data[at + 36 :]
+
+
+@pytest.mark.parametrize(
+    ("matrix", "turned"),
+    [
+        ((1, 0, 0, 1), lambda picture: picture),
+        ((0, 1, -1, 0), lambda picture: np.rot90(picture, -1)),
+        ((-1, 0, 0, -1), lambda picture: np.rot90(picture, 2)),
+        ((0, -1, 1, 0), lambda picture: np.rot90(picture, 1)),
+        ((-1, 0, 0, 1), np.fliplr),
+        ((1, 0, 0, -1), np.flipud),
+        ((0, 1, 1, 0), lambda picture: np.swapaxes(picture, 0, 1)),
+        ((0, -1, -1, 0), lambda picture: np.rot90(np.swapaxes(picture, 0, 1), 2)),
+    ],
+)
+def test_frames_are_turned_and_mirrored_as_the_file_says(
+    matrix: tuple[int, ...], turned: Callable[[Rgb], Rgb]
+) -> None:
+    plain = KINDS["MP4, moov at the end"]
+    runs, failure = runs_of(shown_by(plain, *matrix))
+    assert failure is None
+    assert jpegs(runs) == [jpeg(turned(frame)) for frame in frames_of(plain)]
+
+
+@pytest.mark.parametrize("fps", [None, 1.0, 5.0])
+def test_joined_transport_streams_go_on(fps: float | None) -> None:
+    """As `cat` joins them: the clock of the second one begins again."""
+    once, twice = KINDS["MPEG-TS"], KINDS["MPEG-TS"] * 2
+    runs, failure = runs_of(twice, RowOptions(form="bytes", fps=fps))
+    assert failure is None
+    assert times(runs) == sorted(set(times(runs)))
+    if fps is None:
+        assert times(runs) == [number * 100 for number in range(50)]
+        assert jpegs(runs) == expected(once) * 2
+    else:
+        assert len(times(runs)) == 5 * fps
+
+
+def test_a_packet_that_is_lost_is_told_after_the_frames() -> None:
+    data = KINDS["MPEG-TS"]
+    packets = [data[at : at + 188] for at in range(0, len(data), 188)]
+    lost = next(at for at in range(len(packets) // 2, len(packets)) if packets[at][1:3] == b"\1\0")
+    runs, failure = runs_of(b"".join(packets[:lost] + packets[lost + 1 :]))
+    assert failure is not None
+    assert jpegs(runs)

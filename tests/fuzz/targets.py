@@ -6,7 +6,6 @@ that a fuzzer can. Owner: a new format or codec brings its target.
 """
 
 import gzip
-import io
 from collections.abc import Callable
 from functools import partial
 
@@ -19,8 +18,10 @@ from consumers.core.payload import Form
 from consumers.errors import PenstockError, Poison, Transient, Unforeseen
 from consumers.formats.base import RowOptions
 from consumers.formats.containers import Boxes, breaks_off
+from consumers.formats.ogg import links_of
 from consumers.formats.pixels import PixelOptions
 from consumers.formats.registry import formats
+from consumers.formats.source import AtHand
 from consumers.formats.whole import by_ranges
 from schemas.codec import References, decode, encode_reference
 from schemas.dead_letter import decode_dead_letter
@@ -133,24 +134,9 @@ def _container(data: bytes) -> None:
     boxes = Boxes()
     boxes.saw(0, data[:half])
     boxes.saw(half, data[half:])
-    said = breaks_off(_Raw(data), len(data), boxes)
-    assert (said is None) == (breaks_off(_Raw(data), len(data)) is None)
-
-
-class _Raw(io.RawIOBase):
-    """Bytes as a file without a buffer."""
-
-    def __init__(self, data: bytes) -> None:
-        self._inner = io.BytesIO(data)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._inner.seek(offset, whence)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        return self._inner.readinto(buffer)
+    links_of(AtHand(data))
+    said = breaks_off(AtHand(data), boxes)
+    assert (said is None) == (breaks_off(AtHand(data)) is None)
 
 
 def _message(data: bytes) -> None:
