@@ -7,19 +7,20 @@ same object" takes the long way. Owner: the judge, which feeds records in offset
 
 from collections.abc import Callable, Iterator, Mapping
 
-from msgspec import Raw
-
 from consumers.core.ranges import END
 from consumers.verify.asked import Asked, Want
 from consumers.verify.done import Done
 from consumers.verify.duplicates import Duplicates
+from consumers.verify.fields import AskedFields, Fields
 from consumers.verify.findings import Findings, Kind
-from consumers.verify.letters import About, Letters, Name
+from consumers.verify.letters import Letters
 from consumers.verify.records import (
     NOT_JSON,
+    NULL,
     Answer,
     Open,
     Sequence,
+    constant_of,
     decode_answer,
     identify,
     wrong_end,
@@ -37,6 +38,7 @@ class Answers:
         input_topic: str,
         topic: str,
         asked: Mapping[int, Asked],
+        fields: Mapping[int, AskedFields],
         partition_of: Callable[[int, str], int],
         by_stream: bool,
         exactly_once: bool,
@@ -56,6 +58,7 @@ class Answers:
         self._input_topic = input_topic
         self._topic = topic
         self._asked = asked
+        self._fields = fields
         self._partition_of = partition_of
         self._by_stream = by_stream
         self._exactly_once = exactly_once
@@ -83,8 +86,13 @@ class Answers:
             and not answer.last
             and answer.rows is None
             and answer.error is None
-            and answer.source == current.source
-            and answer.stream == current.stream
+            and answer.prediction != NULL
+            and answer.source == current.like.source
+            and answer.object == current.like.object
+            and answer.stream == current.like.stream
+            and answer.model == current.like.model
+            and answer.event_time == current.like.event_time
+            and answer.attributes == current.like.attributes
             and key == current.key
             and answer.id == f"{current.prefix}{row}"
         ):
@@ -99,7 +107,7 @@ class Answers:
         self._current.pop(partition, None)
         try:
             identity = identify(answer)
-            name = answer.name
+            about, said = answer.about, answer.fields
         except NOT_JSON as error:
             self._tell("malformed", partition, offset, f"not a prediction: {error}")
             return
@@ -118,7 +126,33 @@ class Answers:
             return
         if key != answer.stream.encode():
             self._tell("bad_key", partition, offset, f"the key is not its stream {answer.stream!r}")
-        self._note(partition, offset, key, answer, at, name, wants[at.object_index])
+        self._compare_fields(partition, offset, at, answer, said)
+        name = f"{about.bucket}/{about.key}" if about else "the message"
+        version = about.version if about else None
+        self._note(partition, offset, key, answer, at, name, version, wants[at.object_index])
+
+    def _compare_fields(
+        self, partition: int, offset: int, at: ObjectAt, answer: Answer, said: Fields
+    ) -> None:
+        less = answer.error is not None or answer.row is None
+        wrong = self._fields[at.partition].wrong(at, said, less=less, row=answer.row)
+        if wrong:
+            self._tell("wrong_field", partition, offset, f"{answer.id} was not asked for {wrong}")
+        if answer.contradiction:
+            self._tell("wrong_field", partition, offset, f"{answer.id}: {answer.contradiction}")
+
+    def _compare_with_first(
+        self, partition: int, offset: int, known: Open, answer: Answer, version: str | None
+    ) -> None:
+        """Rows of one run are of one version and one model."""
+        said = (version, answer.model)
+        if answer.row == known.want.rows.starts[0]:
+            known.firsts.add(said)
+        elif known.firsts and said not in known.firsts:
+            is_less = version is None and answer.error is not None
+            if not is_less or answer.model not in {model for _, model in known.firsts}:
+                text = f"{answer.id} is of version {version} by {answer.model}, no first row is"
+                self._tell("wrong_field", partition, offset, text)
 
     def _note(
         self,
@@ -127,40 +161,37 @@ class Answers:
         key: bytes | None,
         answer: Answer,
         at: ObjectAt,
-        name: Name,
+        about: str,
+        version: str | None,
         want: Want,
     ) -> None:
         self.streams.add(answer.stream)
-        about = About(at.partition, at.offset, name)
         sequence = self._sequences.setdefault(
             (at.partition, answer.stream if self._by_stream else ""), Sequence()
         )
         if answer.error is not None:
             if answer.row is not None:
-                self._letters.rejected(about, answer.row)
+                self._letters.rejected(at, about, answer.row, (answer.error.code, answer.model))
             else:
-                self._letters.failed(about, want, answer.rows or 0)
+                why = (answer.error.code, answer.model)
+                self._letters.failed(at, about, want, answer.rows or 0, why)
         row = END if answer.row is None else answer.row
         known = self._open.get(at)
         if answer.result is not None:
-            self._claim(
-                partition,
-                offset,
-                Claim(at, about, want, answer.rows or 0, answer.result, partition, offset),
-            )
+            said = answer.rows or 0, answer.result, answer.model
+            self._claim(partition, offset, Claim(at, about, want, *said, partition, offset))
             # The rows' own records have ended the object; an end that failed is said here alone.
             if self._of_rows and answer.error is None and answer.result.rows:
                 self._check_behind(partition, offset, at)
                 return
+        if known is not None:
+            self._compare_with_first(partition, offset, known, answer, version)
         if at in self.done or (
             known and (row in known.seen or (row == END and known.end is not None))
         ):
             ends = answer.last or answer.row is None
             self._repeated(partition, offset, sequence, Again(at, row, ends))
             return
-        if known and known.stream != answer.stream:
-            text = f"{answer.id} is of stream {answer.stream!r}, rows before of {known.stream!r}"
-            self._tell("stream_changed", partition, offset, text)
         home = self._partition_of(at.partition, answer.stream)
         in_order = home == partition and self._in_order(partition, offset, sequence, at, row)
         if home != partition:
@@ -168,9 +199,9 @@ class Answers:
             self._tell("foreign_partition", partition, offset, text)
         if known is None:
             prefix = answer.id[: answer.id.rindex("/") + 1]
-            source = Raw(bytes(answer.source))
-            known = Open(at, about, want, prefix, source, answer.stream, key, sequence)
+            known = Open(at, about, want, prefix, constant_of(answer), key, sequence)
             self._open[at] = known
+            self._compare_with_first(partition, offset, known, answer, version)
         self._add(partition, offset, known, answer)
         if in_order and known.end is None:
             self._current[partition] = known

@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from consumers.core.ranges import Ranges
-from schemas.codec import Ignored, Inline, SchemaError, decode
+from consumers.verify.fields import Message
+from schemas.codec import Ignored, Inline
 from schemas.reference import RowRange
 
 
@@ -45,11 +46,9 @@ def _inline(rows: int) -> Wants:
     return (Want(inline_rows=rows),)
 
 
-def wants(value: bytes | None) -> Wants:
+def wants(message: Message) -> Wants:
     """Objects a message asks for; none if it asks for nothing."""
-    try:
-        message = decode(value)
-    except SchemaError:
+    if message is None:
         return NO_REFERENCE
     if isinstance(message, Ignored):
         return ()

@@ -22,7 +22,7 @@ Kind = Literal[
     "bad_id",
     "bad_key",
     "foreign_partition",
-    "stream_changed",
+    "wrong_field",
     "not_asked",
     "disorder",
     "repeated",

@@ -6,20 +6,22 @@ once more by `compare`. Memory grows with open objects, gaps, rejections and rep
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from consumers.core.cursor import START, Progress, decode, without_stop
+from consumers.core.naming import Naming
 from consumers.core.ranges import END
 from consumers.ports import Commit
 from consumers.verify.answers import Answers
 from consumers.verify.asked import NO_REFERENCE, Asked, Want, Wants, wants
+from consumers.verify.fields import AskedFields, Fields, asked_of, message_of, named
 from consumers.verify.findings import Findings, Report
-from consumers.verify.letters import About, Letters
+from consumers.verify.letters import Letters
 from consumers.verify.records import Open
 from consumers.verify.repeats import ObjectAt
 from consumers.verify.results import Claim, Found, wrong_with
 from schemas.codec import SchemaError
-from schemas.dead_letter import decode_dead_letter
+from schemas.dead_letter import DeadLetter, decode_dead_letter
 from schemas.prediction import Source
 
 
@@ -41,8 +43,19 @@ class Scope:
     markers: bool
     of_rows: bool = True
     of_objects: bool = False
+    # Where a row may have a time of its own, and which models a reference may name.
+    times_of_rows: bool = False
+    models: frozenset[str] = frozenset()
+    naming: Naming = field(default_factory=lambda: Naming(None))
     # Where in the ledger an object of a message is, by its number.
     place_of: Callable[[int], int] = int
+
+    def fields(self) -> dict[int, AskedFields]:
+        """By input partition, to be filled."""
+        return {
+            partition: AskedFields(times_of_rows=self.times_of_rows, models=self.models)
+            for partition in self.spans
+        }
 
 
 class Judge:
@@ -50,17 +63,25 @@ class Judge:
     then `report` once.
     """
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, fields: Mapping[int, AskedFields] | None = None) -> None:
+        """`fields` of another judge, who sees to them."""
         self._scope = scope
+        self._fields = scope.fields() if fields is None else fields
         self._findings = Findings()
         self._asked = {
             partition: Asked(begin, end) for partition, (begin, end) in scope.spans.items()
         }
-        self._letters = Letters(scope.input_topic, scope.dead_letter_topic, self._findings)
+        self._letters = Letters(
+            scope.input_topic,
+            scope.dead_letter_topic,
+            self._findings,
+            exactly_once=scope.exactly_once,
+        )
         self._answers = Answers(
             scope.input_topic,
             scope.output_topic,
             self._asked,
+            self._fields,
             scope.partition_of,
             scope.by_stream,
             scope.exactly_once,
@@ -88,16 +109,16 @@ class Judge:
         return self._answers.repeats.count
 
     def reference(
-        self, partition: int, offset: int, _key: bytes | None, value: bytes | None
+        self, partition: int, offset: int, key: bytes | None, value: bytes | None
     ) -> None:
-        self.ask(partition, offset, wants(value))
+        message = message_of(value)
+        self._fields[partition].add(offset, asked_of(message, key, partition, self._scope.naming))
+        self.ask(partition, offset, wants(message))
 
-    def asks_at(self, source: Source, object_index: int | None) -> bool:
-        """Is this object asked for here; None: is any of the message?"""
+    def asks_at(self, source: Source, object_index: int) -> bool:
+        """Is this object asked for here?"""
         asked = self._asked.get(source.partition)
         wanted = asked.at(source.offset) if asked else ()
-        if object_index is None:
-            return bool(wanted)
         return object_index < len(wanted) and wanted[object_index].is_ours
 
     def ask(self, partition: int, offset: int, wanted: Wants) -> None:
@@ -122,12 +143,27 @@ class Judge:
             asked and not asked.begin <= source.offset < asked.end
         ):
             self._answers.outside += 1
-        elif asked is None or not asked.at(source.offset):
+        elif not self.asks_at(source, letter.object_index):
             text = f"nothing was asked for at {source.topic}/{source.partition}/{source.offset}"
             self._findings.tell("stray_dead_letter", topic, partition, offset, text)
         else:
             self._dead_letters += 1
-            self._letters.take(partition, offset, letter)
+            at = ObjectAt(source.partition, source.offset, letter.object_index)
+            if wrong := self._wrong_in(at, letter):
+                text = f"it is about {at}, which was not asked for {wrong}"
+                self._findings.tell("wrong_field", topic, partition, offset, text)
+            self._letters.take(partition, offset, at, letter)
+
+    def _wrong_in(self, at: ObjectAt, letter: DeadLetter) -> str:
+        again = letter.reference
+        said = Fields(
+            named(letter.object),
+            letter.stream,
+            letter.event_time,
+            again.attributes if again else None,
+            letter.model,
+        )
+        return self._fields[at.partition].wrong(at, said, less=again is None)
 
     @property
     def claims(self) -> list[tuple["Judge", list[Claim]]]:
@@ -141,13 +177,13 @@ class Judge:
         if wrong is not None:
             place = (self._scope.output_topic, claim.partition, claim.offset)
             self._findings.tell("bad_result", *place, f"{claim.about}: {wrong}")
-        failed = None if isinstance(found, str) else found.failed
-        if self._scope.of_rows or failed is None:
+        if self._scope.of_rows or isinstance(found, str):
             return
-        self._answers.rejected += sum(stop - start for start, stop in failed)
-        for start, stop in failed:
-            for row in range(start, stop):
-                self._letters.rejected(claim.about, row)
+        for code, failed in found.failed.items():
+            self._answers.rejected += sum(stop - start for start, stop in failed)
+            for start, stop in failed:
+                for row in range(start, stop):
+                    self._letters.rejected(claim.at, claim.about, row, (code, claim.model))
 
     def report(self) -> Report:
         for partition in self._asked:
@@ -211,7 +247,7 @@ class Judge:
             return True
         if known.end is not None:
             return False
-        return not known.missing and self._letters.ends_at(known.about, known.want, known.seen.stop)
+        return not known.missing and self._letters.ends_at(known.at, known.want, known.seen.stop)
 
     def _tell_late_rows(self) -> None:
         for at, rows in self._answers.repeats.once():
@@ -240,13 +276,11 @@ class Judge:
     def _is_settled(self, at: ObjectAt) -> bool:
         return at.offset >= self._scope.until[at.partition] or at in self._answers.done
 
-    def _is_judged(self, about: About) -> bool:
-        return about.offset < self._scope.until[about.partition]
+    def _is_judged(self, at: ObjectAt) -> bool:
+        return at.offset < self._scope.until[at.partition]
 
-    def _may_be_silent(self, about: About) -> bool:
-        return not self._scope.markers and not self._answers.done.has_message(
-            about.partition, about.offset
-        )
+    def _may_be_silent(self, at: ObjectAt) -> bool:
+        return not self._scope.markers and at not in self._answers.done
 
 
 def _progress(commit: Commit | None) -> Progress:

@@ -1,110 +1,131 @@
 """Rejections of the output topic against letters of the dead-letter topic.
 
 Rule: what was answered by an error has a letter that asks for it again, and every letter stands for
-such an answer. Owner: the judge; memory grows with the rejections only.
+such an answer, of the same code and model. Owner: the judge; memory grows with the rejections only.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from consumers.core.ranges import END, Ranges
 from consumers.verify.asked import Want
-from consumers.verify.findings import Findings
+from consumers.verify.fields import named
+from consumers.verify.findings import Findings, Kind
 from consumers.verify.repeats import ObjectAt
 from schemas.dead_letter import DeadLetter
 
-# (bucket, key) of an object; None for inline rows and for what is no reference.
-Name = tuple[str, str] | None
+# Code and model.
+_Why = tuple[str, str]
 
 
-class About(NamedTuple):
-    """An object of a message, as a dead letter names it."""
+@dataclass(slots=True, eq=False)
+class _Account:
+    """Of one object: what needs letters, what has them, and where the first of these is."""
 
-    partition: int
-    offset: int
-    name: Name
-
-    def __str__(self) -> str:
-        return "the message" if self.name is None else "/".join(self.name)
+    about: str = ""
+    owed: dict[_Why, Ranges] = field(default_factory=dict)
+    sent: dict[_Why, Ranges] = field(default_factory=dict)
+    place: tuple[int, int] = (0, 0)
 
 
 class Letters:
     """`rejected` and `failed` say what needs a letter, `take` what has one, `settle` compares."""
 
-    def __init__(self, input_topic: str, topic: str, findings: Findings) -> None:
+    def __init__(
+        self, input_topic: str, topic: str, findings: Findings, *, exactly_once: bool
+    ) -> None:
         self._input_topic = input_topic
         self._topic = topic
         self._findings = findings
-        self._owed: dict[About, Ranges] = {}
-        self._sent: dict[About, Ranges] = {}
-        self._places: dict[About, tuple[int, int]] = {}
+        self._exactly_once = exactly_once
+        self._accounts: dict[ObjectAt, _Account] = {}
         self._messages: set[tuple[int, int]] = set()
 
-    def rejected(self, about: About, row: int) -> None:
-        self._owed.setdefault(about, Ranges()).add(row, row + 1)
+    def rejected(self, at: ObjectAt, about: str, row: int, why: _Why) -> None:
+        self._owed(at, about, why).add(row, row + 1)
 
-    def failed(self, about: About, want: Want, row: int) -> None:
+    def failed(self, at: ObjectAt, about: str, want: Want, row: int, why: _Why) -> None:
         """The object could not be read from `row` on."""
-        owed = self._owed.setdefault(about, Ranges())
+        owed = self._owed(at, about, why)
         for start, stop in want.rest_from(row):
             owed.add(start, stop)
 
-    def take(self, partition: int, offset: int, letter: DeadLetter) -> None:
-        name = (letter.object.bucket, letter.object.key) if letter.object else None
-        about = About(letter.source.partition, letter.source.offset, name)
-        again = letter.reference
+    def _owed(self, at: ObjectAt, about: str, why: _Why) -> Ranges:
+        account = self._accounts.setdefault(at, _Account())
+        account.about = about
+        return account.owed.setdefault(why, Ranges())
+
+    def take(self, partition: int, offset: int, at: ObjectAt, letter: DeadLetter) -> None:
+        name, again = named(letter.object), letter.reference
         # Only a letter that its topic would not have taken leaves the reference out.
         is_whole = again is not None or isinstance(letter.value_b64, str)
         if is_whole and (again is None) != (name is None):
-            self._bad(partition, offset, "a letter about an object, and only that, has a reference")
-        elif again is not None and ((again.bucket, again.key), again.rows) != (name, letter.rows):
-            self._bad(partition, offset, "its reference does not ask for the rows that failed")
-        sent = self._sent.setdefault(about, Ranges())
-        for start, stop in Ranges.of(letter.rows):
+            text = "a letter about an object, and only that, has a reference"
+            self._tell("bad_dead_letter", partition, offset, text)
+        elif again is not None:
+            asks_for = (again.bucket, again.key, again.store)
+            if (asks_for, again.rows) != (name, letter.rows):
+                text = "its reference does not ask for the rows that failed"
+                self._tell("bad_dead_letter", partition, offset, text)
+        account = self._accounts.setdefault(at, _Account(place=(partition, offset)))
+        if not account.sent:
+            account.place = partition, offset
+        rows = Ranges.of(letter.rows)
+        left = rows.minus(_all(account.sent.values()))
+        if self._exactly_once and left != rows:
+            self._tell("repeated", partition, offset, f"a letter about {at} came before")
+        sent = account.sent.setdefault((letter.code, letter.model), Ranges())
+        for start, stop in rows:
             sent.add(start, stop)
-        self._places.setdefault(about, (partition, offset))
-        self._messages.add(about[:2])
+        self._messages.add(at[:2])
 
-    def _bad(self, partition: int, offset: int, text: str) -> None:
-        self._findings.tell("bad_dead_letter", self._topic, partition, offset, text)
+    def _tell(self, kind: Kind, partition: int, offset: int, text: str) -> None:
+        self._findings.tell(kind, self._topic, partition, offset, text)
 
     def any_about(self, at: ObjectAt) -> bool:
         """Is there a letter about any object of this message?"""
         return (at.partition, at.offset) in self._messages
 
-    def ends_at(self, about: About, want: Want, row: int) -> bool:
+    def ends_at(self, at: ObjectAt, want: Want, row: int) -> bool:
         """Does a letter ask for all that is wanted from `row` on?"""
-        sent = self._sent.get(about)
-        return sent is not None and not want.rest_from(row).minus(sent)
+        account = self._accounts.get(at)
+        return account is not None and not want.rest_from(row).minus(_all(account.sent.values()))
 
     def settle(
-        self, is_judged: Callable[[About], bool], may_be_silent: Callable[[About], bool]
+        self, is_judged: Callable[[ObjectAt], bool], may_be_silent: Callable[[ObjectAt], bool]
     ) -> None:
         """Tell what does not match, of the messages that are judged. A letter alone is right where
         the failure itself is not said: `may_be_silent`.
         """
-        nothing = Ranges()
-        for about, owed in self._owed.items():
-            missing = owed.minus(self._sent.get(about, nothing))
-            if missing and is_judged(about):
-                self._findings.tell(
-                    "missing_dead_letter",
-                    self._input_topic,
-                    about.partition,
-                    about.offset,
-                    f"{about}: {_rows(missing)} answered by an error, and no letter in "
-                    f"{self._topic} asks for it again",
-                )
-        for about, sent in self._sent.items():
-            stray = sent.minus(self._owed.get(about, nothing))
-            if stray and is_judged(about) and not may_be_silent(about):
-                self._findings.tell(
-                    "stray_dead_letter",
-                    self._topic,
-                    *self._places[about],
-                    f"{about} of {self._input_topic}/{about.partition}/{about.offset}: "
-                    f"{_rows(stray)} has a letter, but no error in the output",
-                )
+        for at, account in self._accounts.items():
+            if is_judged(at):
+                self._settle(at, account, may_be_silent=may_be_silent(at))
+
+    def _settle(self, at: ObjectAt, account: _Account, *, may_be_silent: bool) -> None:
+        owed, sent = _all(account.owed.values()), _all(account.sent.values())
+        if missing := owed.minus(sent):
+            self._findings.tell(
+                "missing_dead_letter",
+                self._input_topic,
+                at.partition,
+                at.offset,
+                f"{account.about}: {_rows(missing)} answered by an error, and no letter in "
+                f"{self._topic} asks for it again",
+            )
+        stray = sent.minus(owed)
+        if stray and not may_be_silent:
+            text = f"object {at.object_index} of {self._input_topic}/{at.partition}/{at.offset}"
+            text += f": {_rows(stray)} has a letter, but no error in the output"
+            self._tell("stray_dead_letter", *account.place, text)
+        for (code, model), rows in account.sent.items():
+            same = account.owed.get((code, model), Ranges())
+            if other := rows.minus(stray).minus(same):
+                text = f"{_rows(other)} has a letter of {code} by {model}, and another error"
+                self._tell("bad_dead_letter", *account.place, text)
+
+
+def _all(parts: Iterable[Ranges]) -> Ranges:
+    return Ranges(pair for part in parts for pair in part)
 
 
 def _rows(rows: Ranges) -> str:

@@ -120,7 +120,7 @@ def _judge(cfg: config.Config, scope: Scope) -> Judge | SeveralJudges:
     routes = routes_of(cfg)
     if not routes.fans_out:
         return Judge(scope)
-    return SeveralJudges(scope, routes, Naming(cfg.kafka.stream_from))
+    return SeveralJudges(scope, routes)
 
 
 class _Reading:
@@ -174,6 +174,9 @@ def scope_of(
         markers=cfg.output.markers,
         of_rows=cfg.output.records != "objects",
         of_objects=cfg.output.records != "rows",
+        times_of_rows=cfg.rows.time is not None,
+        models=frozenset(routes_of(cfg).models),
+        naming=Naming(cfg.kafka.stream_from),
     )
 
 

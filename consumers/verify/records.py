@@ -6,6 +6,7 @@ text. Of an object that is not complete its rows are kept as ranges. Owner: `ver
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw, Struct
@@ -13,21 +14,26 @@ from msgspec import Raw, Struct
 from consumers.core.ranges import Ranges
 from consumers.encodings.blocks import records_of
 from consumers.verify.asked import Want
-from consumers.verify.letters import About, Name
+from consumers.verify.fields import Fields, named
 from consumers.verify.repeats import Content, ObjectAt
 from consumers.verify.runs import Runs
 from schemas.prediction import Failure, ObjectId, Result, Source
+from schemas.reference import EventTime
 
 
 class Answer(Struct, gc=False):
     """A prediction as far as it is judged; what is the same for a whole object stays unread."""
 
+    v: Literal[1]
     id: str
     stream: str
     source: Raw
     object: Raw
     row: int | None
     prediction: Raw
+    model: str
+    event_time: Raw = Raw(b"null")
+    attributes: Raw = Raw(b"null")
     last: bool = False
     rows: int | None = None
     duplicate_of: str | None = None
@@ -35,9 +41,27 @@ class Answer(Struct, gc=False):
     result: Result | None = None
 
     @property
-    def name(self) -> Name:
-        named = _decode_object(self.object)
-        return (named.bucket, named.key) if named else None
+    def about(self) -> ObjectId | None:
+        about: ObjectId | None = _decode_object(self.object)
+        return about
+
+    @property
+    def fields(self) -> Fields:
+        return Fields(
+            named(self.about),
+            self.stream,
+            _decode_time(self.event_time),
+            _decode_attributes(self.attributes),
+            self.model,
+        )
+
+    @property
+    def contradiction(self) -> str | None:
+        """Every row has a prediction or an error; nothing else has a prediction."""
+        is_null = self.prediction == NULL
+        if self.row is None or self.error is not None:
+            return None if is_null else "a prediction beside what says that there is none"
+        return "neither a prediction nor an error" if is_null else None
 
     def content(self) -> Content:
         return Content(
@@ -48,9 +72,19 @@ class Answer(Struct, gc=False):
         )
 
 
+def constant_of(answer: Answer) -> Answer:
+    """What the rows of an object have in common, and nothing else of the record."""
+    names = ("source", "object", "event_time", "attributes")
+    kept = {name: Raw(bytes(getattr(answer, name))) for name in names}
+    return msgspec.structs.replace(answer, prediction=NULL, error=None, result=None, **kept)
+
+
 decode_answer = msgspec.json.Decoder(Answer).decode
 _decode_source = msgspec.json.Decoder(Source).decode
 _decode_object = msgspec.json.Decoder(ObjectId | None).decode
+_decode_time = msgspec.json.Decoder(EventTime | None).decode
+_decode_attributes = msgspec.json.Decoder(dict[str, Any] | None).decode
+NULL = Raw(b"null")
 
 # Partition, offset, key and value of a record.
 Take = Callable[[int, int, bytes | None, bytes | None], None]
@@ -100,14 +134,15 @@ class Open:
     """An object that is not complete. `limit`: up to where rows may follow without a gap."""
 
     at: ObjectAt
-    about: About
+    about: str
     want: Want
     prefix: str
-    source: Raw
-    stream: str
+    like: Answer
     key: bytes | None
     sequence: Sequence
     limit: int = 0
+    # Versions and models, of the records of its first row: a run that begins there may have others.
+    firsts: set[tuple[str | None, str]] = field(default_factory=set)
     seen: Ranges = field(default_factory=Ranges)
     end: int | None = None
 

@@ -11,7 +11,7 @@ import gzip
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any, Final, NamedTuple
 
 import msgspec
@@ -21,7 +21,6 @@ from consumers.core.ranges import Ranges
 from consumers.errors import Poison, Transient
 from consumers.ports import Location, Objects
 from consumers.verify.asked import Want
-from consumers.verify.letters import About
 from consumers.verify.repeats import ObjectAt
 from schemas.prediction import Failure, Result
 
@@ -29,18 +28,19 @@ from schemas.prediction import Failure, Result
 AT_A_TIME: Final = 8
 PARQUET_ROWS: Final = 65_536
 
-# A row's number, and whether it has no prediction.
-Row = tuple[int, bool]
+# A row's number, and the code of the error that it has instead of a prediction.
+Row = tuple[int, str | None]
 
 
 class Claim(NamedTuple):
     """What a record says: of which object, where in the output topic, how many rows it has."""
 
     at: ObjectAt
-    about: About
+    about: str
     want: Want
     rows: int
     result: Result
+    model: str
     partition: int
     offset: int
 
@@ -53,7 +53,7 @@ class Found:
     checksum: str = ""
     rows: int = 0
     seen: Ranges | None = None
-    failed: Ranges | None = None
+    failed: dict[str, Ranges] = field(default_factory=dict)
     wrong: str | None = None
 
 
@@ -84,18 +84,18 @@ async def look(objects: Objects, location: Location, url: str) -> Found | str:
 
 
 def _count(found: Found, file: IO[bytes], url: str) -> None:
-    found.seen, found.failed = Ranges(), Ranges()
+    found.seen = Ranges()
     last = -1
     try:
-        for row, is_failed in _reader_of(url)(file):
+        for row, code in _reader_of(url)(file):
             if row <= last:
                 found.wrong = f"row {row} comes after row {last}"
                 return
             last = row
             found.rows += 1
             found.seen.add(row, row + 1)
-            if is_failed:
-                found.failed.add(row, row + 1)
+            if code is not None:
+                found.failed.setdefault(code, Ranges()).add(row, row + 1)
     except (msgspec.MsgspecError, OSError, EOFError, ValueError, KeyError) as error:
         found.wrong = f"it cannot be read: {error}"
 
@@ -112,7 +112,7 @@ def _lines(file: IO[bytes]) -> Iterator[Row]:
     decode = msgspec.json.Decoder(_Line).decode
     for text in file:
         line = decode(text)
-        yield line.row, line.error is not None
+        yield line.row, line.error.code if line.error else None
 
 
 def _packed(file: IO[bytes]) -> Iterator[Row]:
@@ -123,7 +123,7 @@ def _packed(file: IO[bytes]) -> Iterator[Row]:
 def _csv(file: IO[bytes]) -> Iterator[Row]:
     csv.field_size_limit(1 << 30)
     for line in csv.DictReader(text.decode() for text in file):
-        yield int(line["row"]), bool(line["error_code"])
+        yield int(line["row"]), line["error_code"] or None
 
 
 def _parquet(file: IO[bytes]) -> Iterator[Row]:
@@ -131,7 +131,7 @@ def _parquet(file: IO[bytes]) -> Iterator[Row]:
 
     table: Any = parquet.ParquetFile(file)
     for batch in table.iter_batches(PARQUET_ROWS, columns=["row", "error_code"]):
-        codes = batch.column("error_code").is_valid().to_pylist()
+        codes = batch.column("error_code").to_pylist()
         yield from zip(batch.column("row").to_pylist(), codes, strict=True)
 
 
@@ -153,8 +153,7 @@ def wrong_with(claims: list[Claim], found: Found | str) -> tuple[str | None, Cla
     if found.wrong is not None:
         return f"its result {said.url}: {found.wrong}", claim
     assert found.seen is not None
-    assert found.failed is not None
-    errors = sum(stop - start for start, stop in found.failed)
+    errors = sum(stop - start for rows in found.failed.values() for start, stop in rows)
     if (found.nbytes, found.rows, errors) != (said.bytes, said.rows, said.errors):
         return (
             f"its result {said.url} has {found.nbytes} bytes, {found.rows} rows and {errors} "

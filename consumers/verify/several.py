@@ -12,27 +12,30 @@ from functools import partial
 import msgspec
 from msgspec import Struct
 
-from consumers.core.naming import Naming, fallback, key_text
+from consumers.core.naming import fallback, key_text
 from consumers.core.routes import Routes, place_of
 from consumers.verify.asked import NOT_OURS, Wants, wants
+from consumers.verify.fields import Message, asked_of, message_of
 from consumers.verify.findings import Report
 from consumers.verify.judge import Judge, Scope
 from consumers.verify.results import Claim
-from schemas.codec import Ignored, Inline, SchemaError, decode
+from schemas.codec import Ignored, Inline
 from schemas.prediction import Source
 
 
 class _Said(Struct, gc=False):
-    """Of a record or a letter, who answers what. A letter has no id, and is of any object."""
+    """Of a record or a letter, who answers what. A letter has no id, a record no index."""
 
     model: str = ""
     id: str = ""
     source: Source | None = None
+    object_index: int = 0
 
     @property
-    def object_index(self) -> int | None:
+    def index(self) -> int:
         parts = self.id.split("/")
-        return int(parts[-2]) if len(parts) > 1 and parts[-2].isdecimal() else None
+        is_record = len(parts) > 1 and parts[-2].isdecimal()
+        return int(parts[-2]) if is_record else self.object_index
 
 
 _said = msgspec.json.Decoder(_Said).decode
@@ -41,14 +44,15 @@ _said = msgspec.json.Decoder(_Said).decode
 class SeveralJudges:
     """As `Judge`, for all models together."""
 
-    def __init__(self, scope: Scope, routes: Routes, naming: Naming) -> None:
+    def __init__(self, scope: Scope, routes: Routes) -> None:
         self._routes = routes
-        self._naming = naming
+        self._naming = scope.naming
+        self._fields = scope.fields()
         self._references = self._ignored = 0
         names = [model for one in routes.routes if len(one.models) > 1 for model in one.models]
-        self._alone = Judge(scope)
+        self._alone = Judge(scope, self._fields)
         self._of = {
-            name: Judge(replace(scope, place_of=partial(place_of, model=name)))
+            name: Judge(replace(scope, place_of=partial(place_of, model=name)), self._fields)
             for name in dict.fromkeys(names)
         }
 
@@ -59,21 +63,19 @@ class SeveralJudges:
     def reference(
         self, partition: int, offset: int, key: bytes | None, value: bytes | None
     ) -> None:
-        wanted = wants(value)
+        message = message_of(value)
+        wanted = wants(message)
         self._references += bool(wanted)
         self._ignored += not wanted
-        asked = self._models(partition, key, value) if wanted else []
+        self._fields[partition].add(offset, asked_of(message, key, partition, self._naming))
+        asked = self._models(partition, key, message) if wanted else []
         for name, judge in self._of.items():
             judge.ask(partition, offset, _ours(wanted, [name in models for models in asked]))
         self._alone.ask(partition, offset, _ours(wanted, [not models for models in asked]))
 
-    def _models(
-        self, partition: int, key: bytes | None, value: bytes | None
-    ) -> list[tuple[str, ...]]:
+    def _models(self, partition: int, key: bytes | None, message: Message) -> list[tuple[str, ...]]:
         """Of each object the models, where there are several; else none."""
-        try:
-            message = decode(value)
-        except SchemaError:
+        if message is None:
             return [()]
         if isinstance(message, Ignored):
             return []
@@ -110,7 +112,7 @@ class SeveralJudges:
         judge = self._of.get(said.model)
         if judge is None:
             return self._alone
-        if said.source is not None and not judge.asks_at(said.source, said.object_index):
+        if said.source is not None and not judge.asks_at(said.source, said.index):
             return self._alone
         return judge
 

@@ -59,7 +59,7 @@ def test_an_object_that_broke_off_is_answered_up_to_there() -> None:
     topics.letter(0, [(3, None)])
     topics.answer(topics.ask(rows=[(0, 2), (5, 8)]), [0, 1, 5])
     topics.mark(1, 6, UNREADABLE)
-    topics.letter(1, [(6, 8)])
+    topics.letter(1, [(6, 8)], code=UNREADABLE[0])
     topics.answer(topics.ask(rows=[(0, 2)]), [0, 1])
     topics.mark(2, 6, UNREADABLE)
     topics.letter(2, [(6, None)])
@@ -81,7 +81,7 @@ def test_what_is_no_reference_has_a_marker_and_a_letter() -> None:
     for value in (b"junk", None):
         offset = topics.ask_raw(value)
         topics.mark(offset, 0, ("bad_reference", "not JSON"), name=None)
-        topics.letter(offset, None, name=None)
+        topics.letter(offset, None, name=None, code="bad_reference")
     assert_clean(topics.report())
 
 
@@ -99,9 +99,9 @@ def test_objects_of_one_message_are_answered_one_after_the_other() -> None:
     topics.answer(offset, range(2), 2, name="a", index=0)
     topics.mark(offset, name="b", index=1)
     topics.mark(offset, 0, UNREADABLE, name="c", index=2)
-    topics.letter(offset, None, name="c")
+    topics.letter(offset, None, name="c", object_index=2)
     topics.answer(offset, range(3), 3, name="d", index=3, rejected=[0])
-    topics.letter(offset, [(0, 1)], name="d")
+    topics.letter(offset, [(0, 1)], name="d", object_index=3)
     topics.answer(offset, [1], 9, name="e", index=4)
     report = topics.report()
     assert_clean(report)
@@ -191,8 +191,8 @@ def test_partitions_are_judged_each_for_itself() -> None:
 
 def test_streams_may_overtake_each_other_where_order_is_by_stream() -> None:
     topics = Topics(by_stream=True)
-    topics.ask()
-    topics.ask()
+    topics.ask(stream="slow")
+    topics.ask(stream="quick")
     topics.answer(1, range(2), stream="quick")
     topics.answer(0, range(3), stream="slow")
     topics.answer(1, [2], 3, stream="quick")
@@ -204,7 +204,7 @@ def test_streams_may_overtake_each_other_where_order_is_by_stream() -> None:
 
 def test_streams_may_have_partitions_of_their_own() -> None:
     topics = Topics(partitions=2, by_stream=True, partition_of=lambda _, stream: int(stream))
-    topics.ask()
+    topics.ask(stream="1")
     frame = topics.frame(0, stream="1")
     topics.put(frame.last_row(0, b"1", None, 1), partition=1, stream="1")
     assert_clean(topics.report())

@@ -87,7 +87,7 @@ def test_a_repeat_that_leaves_out_an_object_of_its_message() -> None:
 def test_a_repeat_that_leaves_out_rows_of_a_stream() -> None:
     topics = Topics(by_stream=True)
     for stream in ("one", "two", "one"):
-        topics.answer(topics.ask(), range(3), 3, stream=stream)
+        topics.answer(topics.ask(stream=stream), range(3), 3, stream=stream)
     out = topics.out
     out += [out[2], out[6], out[3]]  # where the order is by stream, each goes on for itself
     assert topics.report().ok

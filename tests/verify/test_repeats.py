@@ -23,7 +23,7 @@ def test_a_repeat_with_another_prediction() -> None:
         (b"[1,2]", b"[1]"),
         (b"true", b"1"),
         (b'"1"', b"1"),
-        (b"null", b"0"),
+        (b"false", b"0"),
         (b"1.0", b"1.1"),
     ],
 )

@@ -6,7 +6,6 @@ from typing import Any
 import orjson
 import pytest
 
-from consumers.core.naming import Naming
 from consumers.core.routes import Route
 from consumers.ports import Commit
 from consumers.testing.virtual_time import run
@@ -59,7 +58,7 @@ def judge_of(world: World, committed: Commit | None = None, **changes: Any) -> S
         exactly_once=False,
         markers=True,
     )
-    judge = SeveralJudges(replace(scope, **changes), routes, Naming(None))
+    judge = SeveralJudges(replace(scope, **changes), routes)
     for record in world.source.records[0]:
         judge.reference(0, record.offset, record.key, record.value)
     for offset, (key, value) in enumerate(topic["predictions"][0]):

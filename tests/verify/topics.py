@@ -65,16 +65,21 @@ class Topics:
         return self.predictions[0]
 
     def ask(
-        self, name: str = "a", rows: Sequence[RowRange] | None = None, partition: int = 0
+        self,
+        name: str = "a",
+        rows: Sequence[RowRange] | None = None,
+        partition: int = 0,
+        **more: Any,
     ) -> int:
         """A reference; its offset."""
         selected = None if rows is None else tuple(rows)
-        reference = Reference(bucket=BUCKET, key=name, stream=STREAM, rows=selected)
+        fields = {"stream": STREAM, **more}
+        reference = Reference(bucket=BUCKET, key=name, rows=selected, **fields)
         return self.ask_raw(encode_reference(reference), partition)
 
     def ask_raw(self, value: Any, partition: int = 0) -> int:
         text = value if isinstance(value, bytes | None) else orjson.dumps(value)
-        self.refs[partition].append((None, text))
+        self.refs[partition].append((STREAM.encode(), text))
         return len(self.refs[partition]) - 1
 
     def frame(
@@ -142,9 +147,11 @@ class Topics:
     def letter(
         self, offset: int, rows: Sequence[RowRange] | None, name: str | None = "a", **more: Any
     ) -> None:
+        """About rows that were refused, or about what could not be read."""
         reference = None if name is None else Reference(bucket=BUCKET, key=name)
+        is_rest = rows is None or rows[-1][1] is None
         fields: dict[str, Any] = {
-            "code": "model_rejected",
+            "code": (UNREADABLE if is_rest else REFUSED)[0],
             "stage": "predict",
             "message": "refused",
             "attempts": 1,

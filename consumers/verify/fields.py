@@ -1,0 +1,135 @@
+"""What a record or a letter says of itself, against what was asked: object, stream, time and the
+rest.
+
+Rule: of what was asked a checksum of each field is kept, and its time as it is: 32 bytes an object.
+A record whose topic would not have taken all of it says less, never something else. Owner: the
+judge.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from consumers.core.naming import Naming, fallback, key_text
+from consumers.verify.repeats import ObjectAt
+from schemas.codec import Ignored, Inline, References, SchemaError, decode
+from schemas.prediction import ObjectId, encodable
+from schemas.reference import LATEST_MS, EventTime, Reference, output_time
+
+# None: it is no reference.
+Message = References | Inline | Ignored | None
+
+_NO_TIME: Final = LATEST_MS + 1
+# What of a stream's name is left where a record would be too large.
+_SHORT_CHARS: Final = 200
+_SUMS: Final = 4
+
+
+class Fields(NamedTuple):
+    """`model`: whom the reference names, or who answers."""
+
+    object: tuple[str, str, str | None] | None
+    stream: str
+    event_time: EventTime | None
+    attributes: dict[str, Any] | None
+    model: str | None
+
+
+def message_of(value: bytes | None) -> Message:
+    try:
+        return decode(value)
+    except SchemaError:
+        return None
+
+
+def named(about: ObjectId | None) -> tuple[str, str, str | None] | None:
+    return (about.bucket, about.key, about.store) if about else None
+
+
+def asked_of(
+    message: Message, key: bytes | None, partition: int, naming: Naming
+) -> Iterator[Fields]:
+    """What each answer to a message is to say."""
+    if message is None:
+        yield Fields(None, fallback(key, partition), None, None, None)
+    elif isinstance(message, Inline):
+        stream = encodable(message.stream or fallback(key, partition))
+        yield Fields(None, stream, message.event_time, message.attributes, message.model)
+    elif isinstance(message, References):
+        name = "" if message.announced else key_text(key)
+        for one in message.items:
+            yield _of_reference(one, naming.of(one, name))
+
+
+def _of_reference(reference: Reference, stream: str) -> Fields:
+    name = (encodable(reference.bucket), encodable(reference.key), reference.store)
+    return Fields(
+        name, encodable(stream), reference.event_time, reference.attributes, reference.model
+    )
+
+
+class AskedFields:
+    """Of one input partition. `times_of_rows`: a row may have a time of its own, by `rows.time`."""
+
+    def __init__(self, *, times_of_rows: bool, models: frozenset[str]) -> None:
+        self._times_of_rows = times_of_rows
+        self._models = models
+        self._offsets = array("q")
+        self._times = array("q")
+        self._sums = array("I")
+
+    def add(self, offset: int, asked: Iterator[Fields]) -> None:
+        """In offset order."""
+        for one in asked:
+            self._offsets.append(offset)
+            self._times.append(_time(one.event_time))
+            model = one.model if one.model in self._models else None
+            self._sums.extend(map(_sum, (one.object, one.stream, one.attributes, model)))
+
+    def wrong(self, at: ObjectAt, said: Fields, *, less: bool, row: int | None = None) -> str:
+        """The fields that are not as asked, for people; `less`: it may leave some out."""
+        place = bisect_left(self._offsets, at.offset) + at.object_index
+        about, stream, attributes, model = self._sums[_SUMS * place : _SUMS * (place + 1)]
+        is_short = less and said.object is None
+        is_cut = is_short and len(said.stream) == _SHORT_CHARS
+        found = {
+            "object": is_short or _sum(said.object) == about,
+            "stream": _sum(said.stream) == stream or is_cut,
+            "attributes": _sum(said.attributes) == attributes or (less and said.attributes is None),
+            "model": model in (_NO_SUM, _sum(said.model)),
+            "event_time": self._is_time(self._times[place], said.event_time, less=less, row=row),
+        }
+        return ", ".join(
+            f"{name} {getattr(said, name)!r}" for name, is_right in found.items() if not is_right
+        )
+
+    def _is_time(
+        self, asked_ms: int, said: EventTime | None, *, less: bool, row: int | None
+    ) -> bool:
+        """Frames and windows have the reference's time and what passed since; which objects are
+        media no record says.
+        """
+        if (less and said is None) or (self._times_of_rows and row is not None):
+            return True
+        said_ms = _time(said)
+        is_later = row is not None and asked_ms != _NO_TIME and asked_ms <= said_ms <= LATEST_MS
+        return said_ms == asked_ms or is_later
+
+
+def _time(event_time: EventTime | None) -> int:
+    """Of a text that is no time a number that no time has: none was asked for."""
+    said = None if event_time is None else output_time(event_time)
+    if said is None:
+        return _NO_TIME
+    return said if isinstance(said, int) and abs(said) < _NO_TIME else _NO_TIME + 1
+
+
+def _sum(field: Any) -> int:
+    return crc32(msgspec.json.encode(field, order="deterministic"))
+
+
+_NO_SUM: Final = _sum(None)
