@@ -1,7 +1,8 @@
 """What the statuses of gRPC mean, as servers of the Open Inference Protocol use them.
 
 Rule: UNAVAILABLE is said by the library of a server that is away, and by servers that are too busy;
-the words tell. Pure functions; owner: the gRPC wire.
+the words tell. A refusal is what the server says of rows; a stream that ends without its status is
+no answer, whatever code the library gives that. Pure functions; owner: the gRPC wire.
 """
 
 import re
@@ -32,6 +33,15 @@ _NO_CONNECTION: Final = re.compile(
 _BROKEN: Final = re.compile(
     r"socket closed|reset by peer|goaway|broken pipe|eof|recvmsg", re.IGNORECASE
 )
+# Of a stream that ended before the server's own status.
+_NO_STATUS: Final = re.compile(
+    r"stream removed|rst_stream|received http2 header|compression bit|trailers", re.IGNORECASE
+)
+_LIBRARYS: Final = (_CODE.INTERNAL, _CODE.UNKNOWN, _CODE.CANCELLED)
+# C core and Go; Java; .NET; Rust. Each has its own.
+_TOO_LARGE: Final = re.compile(
+    r"larger than max|exceeds (?:the )?(?:configured )?max|too large|message size", re.IGNORECASE
+)
 _BY_MODEL: Final = (
     # Triton and MLServer: what the model raised; KServe: what nobody caught.
     _CODE.INTERNAL,
@@ -46,6 +56,9 @@ def refusal(code: grpc.StatusCode, said: str, where: str) -> PenstockError:
     message = f"{where}: {code.name}: {clean(raised(said))}"
     if untrusting := untrusted(said, "model.ssl_cafile"):
         return Fatal(f"{where}: {untrusting}", exit_code=EXIT_USAGE)
+    if code in _LIBRARYS and (not said.strip() or _NO_STATUS.search(said)):
+        # Nor is it a refusal where nothing is said of the rows.
+        return NoAnswer(message)
     if code is _CODE.UNAVAILABLE:
         if _NO_CONNECTION.search(said):
             return Unreachable(f"{message}; check model.url and that the model server runs")
@@ -53,7 +66,7 @@ def refusal(code: grpc.StatusCode, said: str, where: str) -> PenstockError:
     if code is _CODE.DEADLINE_EXCEEDED:
         return NoAnswer(f"{message} (model.timeout_ms)")
     if code is _CODE.RESOURCE_EXHAUSTED:
-        is_size = "larger than max" in said
+        is_size = _TOO_LARGE.search(said)
         return Poison("too_large", message) if is_size else Overloaded(message)
     if code in (_CODE.UNAUTHENTICATED, _CODE.PERMISSION_DENIED):
         return denied(message)

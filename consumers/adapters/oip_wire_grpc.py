@@ -1,8 +1,8 @@
 """The Open Inference Protocol over gRPC.
 
 Rule: tensors go as they lie in memory; in an answer typed values are taken, too. Every call has a
-deadline, and nothing is repeated except once with a fresh token. Owner of one channel, made at
-first use: the model's adapter.
+deadline, and nothing is repeated except with a fresh token, or for an answer that cannot be read.
+Owner of one channel, made at first use: the model's adapter.
 """
 
 import asyncio
@@ -35,6 +35,8 @@ from consumers.errors import EXIT_USAGE, Fatal, PenstockError, Poison
 LOOK_S: Final = 5.0
 # As over REST, both ways.
 MOST_BYTES: Final = 64 << 20
+# An answer that cannot be read may be a proxy's doing; one that comes three times is the server's.
+READING_TRIES: Final = 3
 _PLAIN: Final = ("http", "grpc")
 _SECURE: Final = ("https", "grpcs")
 _OPTIONS: Final = (
@@ -80,6 +82,8 @@ class GrpcWire:
             if not self._settings.inputs:
                 raise
             return Description({}, await self._limits())
+        except Poison as error:
+            raise of_server(error) from None
         inputs = [
             {"name": one.name, "datatype": one.datatype, "shape": list(one.shape)}
             for one in metadata.inputs
@@ -149,6 +153,13 @@ class GrpcWire:
 
     async def _call(self, method: str, fields: dict[str, Any], timeout_s: float) -> Any:
         """Raises what the status means."""
+        for _ in range(READING_TRIES):
+            if (answer := await self._call_once(method, fields, timeout_s)) is not None:
+                return answer
+        raise unusable(f"{self._target} {method}: OK, but without a message that can be read")
+
+    async def _call_once(self, method: str, fields: dict[str, Any], timeout_s: float) -> Any:
+        """None, as the library has it, for an answer that is empty or cannot be read."""
         request = MESSAGES[f"{method}Request"](**fields)
         call = self._open().unary_unary(
             f"/{SERVICE}/{method}",

@@ -26,6 +26,8 @@ from consumers.core.suspects import LOT, suspicion_of, trial_of
 RARE = 4
 # Each of these may cost one request more than a cut in the middle would.
 BORDER_CUTS = 3
+# So often a request is asked whole of a server that says that it has too much to do.
+WHOLE_TRIES = 3
 
 
 class Search:
@@ -44,6 +46,7 @@ class Search:
         "_lot",
         "_most_bytes",
         "_most_rows",
+        "_overloads",
         "_refusals",
         "_settled_rows",
         "_suspects",
@@ -71,7 +74,7 @@ class Search:
         self._group_rows: int | None = None
         self._settled_rows = self._found = self._refusals = 0
         # Of the rows that were asked last: their number, and how often in a row the server was ill.
-        self.rows = self.failures = 0
+        self.rows = self.failures = self._overloads = 0
         self.deaths = Deaths()
 
     @property
@@ -247,6 +250,17 @@ class Search:
         """What was said about the row may not be said twice: it is asked once more."""
         self._refusals += 1
         self.again()
+
+    def overloaded(self) -> None:
+        """The server said that it has too much to do; some say that of a request above their limit,
+        and of each part of it that is.
+        """
+        self.failures += 1
+        self._overloads += 1
+        if self._overloads >= WHOLE_TRIES and self.rows > 1:
+            self.smaller()
+        else:
+            self.again()
 
     def smaller(self) -> None:
         """They were too many at once, though each may be well."""

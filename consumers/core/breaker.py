@@ -2,9 +2,11 @@
 
 Rule: fewer at once when the server is ill (halved once for all calls that were under way), more
 when it answers. Every failure spends one of a small budget, every answer earns a tenth: what is
-sent again stays a share of what is answered. With the budget spent the breaker is open: one small
-probe, later each time it fails, until anything is answered. Pure: time and jitter are arguments.
-Owner: the gate, for all callers.
+sent again stays a share of what is answered. With the budget spent the breaker is open: one probe
+at a time, later each time it fails and small from the second on, until anything is answered. A
+server that answers every second call is not left alone ever longer: each probe that is answered
+halves the count of those that failed. Pure: time and jitter are arguments. Owner: the gate, for all
+callers.
 """
 
 import math
@@ -29,13 +31,15 @@ GROW_AFTER_CALLS = 50
 
 class Call(NamedTuple):
     """A call under way: `round` tells which failures are of one and the same illness, `place` how
-    many were under way when it began, itself included, `turn` who makes it.
+    many were under way when it began, itself included, `turn` who makes it. `is_small`: the server
+    failed the probe before this one, so that few rows are enough.
     """
 
     round: int
     place: int
     is_probe: bool
     turn: Turn
+    is_small: bool = False
 
 
 @dataclass(slots=True)
@@ -72,7 +76,8 @@ class Breaker:
     def begin(self, turn: Turn = "rows") -> Call:
         self._in_flight += 1
         self._is_probing = self.is_open
-        return Call(self._round, self._in_flight, self.is_open, turn)
+        is_small = self.is_open and self._failed_probes > 1
+        return Call(self._round, self._in_flight, self.is_open, turn, is_small)
 
     def dropped(self, call: Call) -> None:
         """Nobody knows how it ended."""
@@ -86,6 +91,7 @@ class Breaker:
         if self.is_open:
             self.is_open = self._is_probing = False
             self._not_before_s = -math.inf
+            self._failed_probes //= 2
             self._calls = 1.0
             # The next failure opens it again.
             self._budget = 1.0

@@ -15,7 +15,7 @@ from consumers.core.bisect import Search
 from consumers.core.blocks import Block, Rejection, Ticket
 from consumers.core.deaths import HANG_UPS, KILL_PERIOD_S
 from consumers.core.pace import BatchPlan, Pace
-from consumers.errors import NoAnswer, Poison, Transient, Unforeseen, WorkerDied
+from consumers.errors import NoAnswer, Overloaded, Poison, Transient, Unforeseen, WorkerDied
 from consumers.ports import Answers, Clock
 from consumers.services.gate import Rank
 from consumers.services.model_calls import PROBE_ROWS, ModelCalls
@@ -125,13 +125,9 @@ class Predict:
             await self._ask(search, (0 if search.sole_ticket is None else 1, number))
 
     async def _ask(self, search: Search, rank: Rank | None = None) -> None:
-        """One request, for the next rows of the search; a probe may be the canary instead."""
+        """One request, for the next rows of the search: where rows wait they are the probe."""
         call = await self._calls.enter(rank)
-        if call.is_probe and self._calls.has_canary:
-            await self._calls.probe(call)
-            self._follow()
-            return
-        limits = [self._calls.most_rows, PROBE_ROWS if call.is_probe else None]
+        limits = [self._calls.most_rows, PROBE_ROWS if call.is_small else None]
         part = search.ask(min((one for one in limits if one is not None), default=None))
         if not part:
             self._calls.leave(call)
@@ -144,8 +140,11 @@ class Predict:
             if isinstance(error, WorkerDied | NoAnswer):
                 await self._lost(search, part, error, self._clock.now() - began_s, rank)
             else:
-                search.failures += 1
-                search.again()
+                if isinstance(error, Overloaded):
+                    search.overloaded()
+                else:
+                    search.failures += 1
+                    search.again()
                 await self._calls.pause(search.failures)
         except Poison as error:
             self._follow()

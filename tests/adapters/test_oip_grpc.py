@@ -209,6 +209,12 @@ CODE = grpc.StatusCode
         (CODE.UNAVAILABLE, "recvmsg:Connection reset by peer", NoAnswer),
         (CODE.UNAVAILABLE, "Request for model is not ready", Overloaded),
         (CODE.RESOURCE_EXHAUSTED, "SERVER: Received message larger than max (6 vs. 4)", Poison),
+        (CODE.RESOURCE_EXHAUSTED, "gRPC message exceeds maximum size 800: 5000", Poison),
+        (
+            CODE.RESOURCE_EXHAUSTED,
+            "Received message exceeds the maximum configured message size.",
+            Poison,
+        ),
         (CODE.RESOURCE_EXHAUSTED, "too many", Overloaded),
         (CODE.INVALID_ARGUMENT, "unexpected shape", Rejected),
         (CODE.UNKNOWN, "Unexpected <class 'ValueError'>", Rejected),

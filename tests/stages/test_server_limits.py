@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from consumers.adapters.memory_model import MemoryModel
 from consumers.core.payload import Payload
-from consumers.errors import Poison
+from consumers.errors import Overloaded, Poison
 from consumers.ports import Answers
 from consumers.testing.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end
@@ -38,4 +38,20 @@ async def test_a_limit_that_is_learned_from_a_refusal_holds_from_then_on() -> No
     world.announce("a.csv", csv(640))
     await run_to_end(world, 1)
     assert [size for size in sizes(world) if size > 10] == [64]
+    assert all(record["prediction"] is not None for record in world.records())
+
+
+@virtual_time
+async def test_a_limit_that_is_told_as_too_much_to_do_is_met_by_smaller_requests() -> None:
+    model = MemoryModel()
+
+    async def refuse(payloads: Sequence[Payload]) -> Answers | None:
+        if sum(payload.rows for payload in payloads) > 10:
+            raise Overloaded("RESOURCE_EXHAUSTED: that is more than I take")
+        return None
+
+    model.script = refuse
+    world = World(model=model)
+    world.announce("a.csv", csv(640))
+    await run_to_end(world, 1)
     assert all(record["prediction"] is not None for record in world.records())

@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from random import Random
 
 import pytest
 
@@ -429,3 +430,34 @@ async def test_a_canary_that_the_model_refuses_is_a_wrong_setting() -> None:
     with pytest.raises(Fatal, match=r"model\.canary") as caught:
         await world.pipeline().wiring.main.calls.check()
     assert caught.value.exit_code == EXIT_USAGE
+
+
+@pytest.mark.parametrize("error", [Transient, Overloaded, Unreachable])
+@pytest.mark.parametrize("has_canary", [True, False])
+def test_a_server_that_serves_every_second_call_takes_no_longer_than_one_that_fails_at_random(
+    error: type[Transient], *, has_canary: bool
+) -> None:
+    @virtual_time
+    async def took_s(fails: Callable[[int], bool]) -> float:
+        world = World().with_settings(
+            window=WindowLimits(64, 1 << 20, 0.010), canary=row(1.0) if has_canary else None
+        )
+        calls = 0
+
+        async def now_and_then(_: Sequence[Payload]) -> Answers | None:
+            nonlocal calls
+            calls += 1
+            if fails(calls):
+                raise error("ill")
+            return None
+
+        world.model.script = now_and_then
+        world.announce("a.csv", csv(600))
+        await run_to_end(world, 1)
+        assert rejected_rows(world) == []
+        assert calls < 60
+        return world.clock.now()
+
+    random = Random(1)
+    at_random = took_s(lambda _: random.random() < 0.5)
+    assert took_s(lambda number: number % 2 == 0) < 2.0 * at_random
