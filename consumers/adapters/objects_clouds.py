@@ -13,6 +13,7 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore
 
 from consumers import config
+from consumers.adapters.cloud_hosts import hosts_of
 from consumers.adapters.objects_cloud_errors import translated
 from consumers.adapters.objects_common import (
     READ_TIMEOUT_S,
@@ -23,7 +24,7 @@ from consumers.adapters.objects_common import (
     quoted,
 )
 from consumers.adapters.objects_obstore import ByObstore
-from consumers.adapters.objects_obstore_reach import Buckets, client_options
+from consumers.adapters.objects_obstore_reach import Buckets, client_options, confined
 from consumers.core.places import DEFAULT
 from consumers.errors import EXIT_USAGE, Fatal, PenstockError, Poison
 from consumers.ports import Body, Listed, Location, Part
@@ -83,9 +84,10 @@ def cloud_buckets(
     """How to reach a bucket of `gs`, or a container of `az`. Reads are repeated by the caller,
     writes by `retries`.
     """
-    of_client = client_options(settings, section, read_timeout_s)
     maker: Any = GCSStore if scheme == "gs" else AzureStore
     options = _google(settings) if scheme == "gs" else _azure(settings, section)
+    of_client = client_options(settings, section, read_timeout_s)
+    of_client = confined(of_client, hosts_of(settings, scheme))
 
     def bucket(named: str) -> Any:
         try:

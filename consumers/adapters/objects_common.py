@@ -63,6 +63,7 @@ _LOCKED_OUT = frozenset(
 _PASSING = frozenset({"RequestTimeout", "OperationAborted", "ConditionalRequestConflict"})
 _PASSING_STATUS = frozenset({408, 409, 421, 425, 429, 499})
 # Stores say what is wrong with a name in many words.
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NAMELESS_STATUS = frozenset({400, 405})
 
 
@@ -165,8 +166,12 @@ def refusal(
         )
     if status in _PASSING_STATUS or status >= 500 or code in _PASSING:
         return Transient(said, retry_after_s=retry_after_s)
-    if status in (301, 307, 308) or code in _WRONG_REGION:
-        return Poison("forbidden", f"{said}: another region; set {section}.region to the bucket's")
+    if status in REDIRECTS:
+        return led_away(location, said)
+    if code in _WRONG_REGION:
+        return Elsewhere(
+            "forbidden", f"{said}: another region; set {section}.region to the bucket's"
+        )
     pinned = location.version_id is not None
     if (
         status in (412, NO_SUCH_RANGE)
@@ -186,6 +191,20 @@ def refusal(
     if status in (404, 410) or (code and status in _NAMELESS_STATUS):
         return Poison("not_found", f"{said}; upload it first, or correct the reference")
     return no_sense(location, f"{status} {code}".strip())
+
+
+class Elsewhere(Poison):
+    """The store does not have the bucket, but says where it is."""
+
+
+def led_away(location: Location, said: str | None = None) -> Elsewhere:
+    """A redirect, which is followed neither to another host nor from https to http."""
+    section = section_of(location)
+    return Elsewhere(
+        "forbidden",
+        f"{said or name(location)}: the store leads to another address, which is not followed; set "
+        f"{section}.region to the bucket's, or {section}.endpoint_url to the store's own address",
+    )
 
 
 class Renewal:

@@ -1,7 +1,8 @@
 """Objects through obstore (Rust): the default, for a third of aiobotocore's CPU per small object.
 
 Rule: keys that its path type would rewrite, empty objects and listings go to the exact client
-behind it; all else is one GET here. Owner of one obstore store per bucket. Cut bodies are resumed
+behind it, and so do buckets of AWS that are in another region, which that client finds under AWS's
+own address; all else is one GET here. Owner of one obstore store per bucket. Cut bodies are resumed
 here, requests are the caller's to repeat. `ByObstore` is any cloud's, `ObstoreObjects` S3's.
 """
 
@@ -20,6 +21,7 @@ from consumers.adapters.objects_common import (
     CHUNK_BYTES,
     READ_TIMEOUT_S,
     WHOLE_BYTES,
+    Elsewhere,
     Renewal,
     check_bucket,
     is_odd,
@@ -63,7 +65,12 @@ class ByObstore:
         exact: Objects,
         meaning: Callable[[Exception, Location], PenstockError],
         read_timeout_s: float,
+        *,
+        has_regions: bool = False,
     ) -> None:
+        self._has_regions = has_regions
+        # Buckets in another region than ours, as far as they were met.
+        self._elsewhere: set[str] = set()
         self._reach = reach
         self._exact = exact
         self._meaning = meaning
@@ -72,7 +79,7 @@ class ByObstore:
         self._store = lru_cache(MAX_STORES)(reach())
 
     async def open(self, location: Location) -> Body:
-        if is_odd(location.key):
+        if self._is_for_exact(location):
             return await self._exact.open(location)
         check_bucket(location)
         options = _pinned(location)
@@ -83,6 +90,8 @@ class ByObstore:
             meant = self._meaning(error, location)
             if self._renewal.is_due(meant):
                 self._renew()
+            if self._is_in_other_region(location, meant):
+                return await self._exact.open(location)
             raise meant from None
         check_pin(location, result.meta["e_tag"])
         if not result.meta["size"]:
@@ -98,10 +107,25 @@ class ByObstore:
             self._store = lru_cache(MAX_STORES)(self._reach())
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
-        if is_odd(location.key):
+        if self._is_for_exact(location):
             return await self._exact.part(location, start, stop)
         check_bucket(location)
-        return await repeated(lambda: self._part(location, start, stop))
+        try:
+            return await repeated(lambda: self._part(location, start, stop))
+        except Elsewhere as error:
+            if self._is_in_other_region(location, error):
+                return await self._exact.part(location, start, stop)
+            raise
+
+    def _is_for_exact(self, location: Location) -> bool:
+        return is_odd(location.key) or location.bucket in self._elsewhere
+
+    def _is_in_other_region(self, location: Location, error: PenstockError) -> bool:
+        """Then the exact client asks there. Of more buckets than this each is met again."""
+        is_elsewhere = self._has_regions and isinstance(error, Elsewhere)
+        if is_elsewhere and len(self._elsewhere) < MAX_STORES:
+            self._elsewhere.add(location.bucket)
+        return is_elsewhere
 
     async def _part(self, location: Location, start: int, stop: int | None) -> Part:
         options = _pinned(location)
@@ -144,6 +168,7 @@ class ObstoreObjects(ByObstore):
             S3fsObjects(settings, section=section, read_timeout_s=read_timeout_s),
             translated,
             read_timeout_s,
+            has_regions=settings.endpoint_url is None,
         )
 
 

@@ -11,17 +11,21 @@ from obstore.exceptions import PermissionDeniedError, PreconditionError, Unauthe
 from consumers.adapters.certificates import untrusted
 from consumers.adapters.objects_common import (
     NO_SUCH_RANGE,
+    led_away,
     no_answer,
     no_sense,
     refusal,
     section_of,
 )
+from consumers.adapters.objects_obstore_reach import NOWHERE
 from consumers.errors import PenstockError
 from consumers.ports import Location
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _EMPTY_RANGE = re.compile(r'CONTENT_RANGE header: "bytes [^"]*/0"')
 _CODE = re.compile(r"<Code>(\w+)</Code>")
+# To another host, or from https to http.
+_LED_AWAY = re.compile(rf"\b{re.escape(NOWHERE)}|BadScheme|URL scheme is not allowed")
 # An answer came, but its head makes no sense, or it leads in circles.
 _NO_SENSE = re.compile(
     r"source: Header \{|\bParse\(|kind: Redirect\b|non-partial response|(?i:content.range) header"
@@ -44,6 +48,8 @@ def translated(error: Exception, location: Location) -> PenstockError:
     text = str(error)
     said, code = _STATUS.search(text), _CODE.search(text)
     status = int(said[1]) if said else _status_without_answer(error, text)
+    if status is None and _LED_AWAY.search(text):
+        return led_away(location)
     if status is None and _NO_SENSE.search(text):
         return no_sense(location, text.partition("\n")[0])
     if status is None:

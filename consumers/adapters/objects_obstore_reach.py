@@ -1,12 +1,16 @@
 """How obstore reaches a bucket: addresses, certificates, credentials.
 
 Rule: reads are repeated by the caller and writes here; credentials are asked for when none are
-fresh. Owner: the clients that read and write through obstore.
+fresh. obstore follows a redirect wherever it leads, with the session token in its head, and has no
+setting against it: so all hosts but the store's own are behind a proxy that cannot be. Owner: the
+clients that read and write through obstore.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from botocore.exceptions import BotoCoreError
 from botocore.session import Session
@@ -30,12 +34,31 @@ WHOLE_TRANSFER: Final = timedelta(days=1)
 # botocore renews credentials that have less left, so whatever it hands out lasts as long.
 CREDENTIALS_LAST: Final = timedelta(minutes=10)
 
+# No host can have this address: to connect to it fails at once. By it a redirect to another host is
+# known in what obstore says.
+NOWHERE: Final = "255.255.255.255:1"
+
 # From a bucket's name to its store.
 Buckets = Callable[[str], "ObjectStore"]
 
 
+def is_proxied(host_url: str) -> bool:
+    """Does the environment name a proxy for it? Then that decides which hosts are reached."""
+    parts, proxies = urlsplit(host_url), getproxies()
+    is_named = parts.scheme in proxies or "all" in proxies
+    return is_named and not proxy_bypass(parts.hostname or "")
+
+
+def confined(options: "ClientConfig", urls: Sequence[str]) -> "ClientConfig":
+    """To the hosts of these addresses, the store's first."""
+    if is_proxied(urls[0]):
+        return options
+    hosts = ",".join(urlsplit(url).hostname or "" for url in urls)
+    return {**options, "proxy_url": f"http://{NOWHERE}", "proxy_excludes": hosts}
+
+
 def client_options(settings: config.Access, section: str, read_timeout_s: float) -> "ClientConfig":
-    """Of every cloud's client."""
+    """Of every cloud's client. From https to http it follows nobody."""
     options: ClientConfig = {
         "allow_http": (settings.endpoint_url or "").startswith("http:"),
         "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
@@ -68,15 +91,15 @@ def s3_buckets(
 
     def reach(bucket: str) -> S3Store:
         in_host = is_virtual(settings, bucket)
+        host_url, path = address_of(settings, region, bucket)
         more: Any = {"virtual_hosted_style_request": in_host}
         if settings.endpoint_url:
-            host_url, path = address_of(settings, region, bucket)
             more["endpoint"] = host_url + path if in_host else settings.endpoint_url
         return S3Store(
             bucket,
             config=options | more,
             credential_provider=credentials,
-            client_options=of_client,
+            client_options=confined(of_client, [host_url]),
             retry_config=retries or {"max_retries": 0},
         )
 

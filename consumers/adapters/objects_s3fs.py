@@ -35,6 +35,7 @@ from consumers.adapters.objects_s3fs_answers import (
     status_of,
     translated,
 )
+from consumers.adapters.objects_s3fs_session import UnledSession
 from consumers.adapters.objects_transfer import (
     SLOW_CHUNK_BYTES,
     SLOW_SILENCES,
@@ -241,6 +242,7 @@ def _files(settings: config.Access, section: str, read_timeout_s: float) -> S3Fi
         token=settings.token,
         client_kwargs=_client_options(settings, section),
         config_kwargs={
+            "http_session_cls": UnledSession,
             "connect_timeout": CONNECT_TIMEOUT_S,
             "read_timeout": read_timeout_s,
             "retries": {"total_max_attempts": 1},

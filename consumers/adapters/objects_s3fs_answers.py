@@ -20,6 +20,7 @@ from botocore.exceptions import (
 
 from consumers.adapters.certificates import untrusted
 from consumers.adapters.objects_common import (
+    led_away,
     name,
     no_answer,
     no_credentials,
@@ -27,18 +28,17 @@ from consumers.adapters.objects_common import (
     refusal,
     section_of,
 )
+from consumers.adapters.objects_s3fs_session import LedAway
 from consumers.errors import PenstockError, Poison
 from consumers.ports import Location
 
-# ValueError: a time in the answer that is none. RecursionError: botocore follows a redirect by
-# asking for the bucket's region, whose answer it follows by asking for the bucket's region.
+# ValueError: a time in the answer that is none.
 CLIENT_ERRORS = (
     ClientError,
     BotoCoreError,
     aiohttp.ClientError,
     OSError,
     ValueError,
-    RecursionError,
 )
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(?:\d{1,18}|\*)")
 
@@ -79,8 +79,8 @@ def translated(error: Exception, location: Location) -> PenstockError:
         return Poison("not_found", f"{name(location)}: S3 allows no such name")
     if isinstance(error, NoCredentialsError | ProfileNotFound | CredentialRetrievalError):
         return no_credentials(error, section_of(location))
-    if isinstance(error, RecursionError):
-        return refusal(location, 301, "")
+    if isinstance(error, HTTPClientError) and isinstance(error.kwargs.get("error"), LedAway):
+        return led_away(location)
     if isinstance(error, ValueError) or type(error) is HTTPClientError:
         return no_sense(location, error)
     return untrusted(str(error), f"{section_of(location)}.ssl_cafile") or no_answer(location, error)

@@ -19,6 +19,7 @@ from consumers.adapters.objects_direct import DirectObjects
 from consumers.adapters.objects_folder import FolderObjects
 from consumers.adapters.objects_fsspec import FsspecObjects
 from consumers.adapters.objects_obstore import ObstoreObjects
+from consumers.adapters.objects_obstore_reach import is_proxied
 from consumers.adapters.objects_replicas import Copy, ReplicatedObjects, Watcher
 from consumers.adapters.objects_s3fs import S3fsObjects
 from consumers.core.places import DEFAULT, Place
@@ -29,6 +30,7 @@ from schemas.urls import S3, split_place
 
 # Reached without any setting, by the cloud's own chain of credentials.
 CLOUDS: Final = ("gs", "az")
+AWS_URL: Final = "https://s3.amazonaws.com"
 
 
 def open_objects(
@@ -81,7 +83,8 @@ def _open_default(settings: config.Objects) -> Objects:
 
 
 def _open_s3(settings: config.Access, section: str) -> Objects:
-    if settings.client == "s3fs":
+    # What obstore follows behind a proxy of the environment cannot be bounded.
+    if settings.client == "s3fs" or is_proxied(settings.endpoint_url or AWS_URL):
         return S3fsObjects(settings, section=section)
     objects = ObstoreObjects(settings, section=section)
     if DirectObjects.is_for(settings):

@@ -80,9 +80,6 @@ class FaultyStore:
 
     async def _answer(self, head: str, writer: asyncio.StreamWriter) -> bool:
         """Whether the connection may be used again."""
-        if head.startswith("HEAD"):  # s3fs looks for the bucket's region after a redirect
-            writer.write(b"HTTP/1.1 301 Said\r\n\r\n")
-            return False
         asked = re.search(r"\r\nrange: bytes=(\d+)-", head, re.IGNORECASE)
         start = int(asked[1]) if asked else 0
         found = re.match(r"GET /\w+/(\d+)", head)

@@ -22,6 +22,8 @@ MEANINGS: Final = {
 
 TENTHS = range(10)
 PASSING = (409, 429, 500, 501, 503, 504)
+REDIRECTS = (301, 302, 303, 307, 308)
+ELSEWHERE = {"Location": "http://localhost:1/bucket/key"}
 SENSELESS = (304, 400, 405, 411)
 
 
@@ -117,7 +119,12 @@ TABLE: Final = (
         *_said("first", 400, "RequestTimeout"),
         outcome=AGAIN,
     ),
-    _first("301, 307", *_statuses("first", 301, 307), outcome="forbidden"),
+    _first(
+        "301, 302, 303, 307, 308, with and without a `Location` on another host",
+        *_statuses("first", *REDIRECTS),
+        *(Fault(status=status, headers=ELSEWHERE) for status in REDIRECTS),
+        outcome="forbidden",
+    ),
     _first(
         "401, 403, with and without a code",
         *_statuses("first", 401, 403),
@@ -173,7 +180,11 @@ TABLE: Final = (
         *_locked_out("rest"),
         outcome=AGAIN,
     ),
-    _rest("301, 307, 401, 403", *_statuses("rest", 301, 307, 401, 403), outcome="forbidden"),
+    _rest(
+        "301, 302, 303, 307, 308, 401, 403",
+        *_statuses("rest", *REDIRECTS, 401, 403),
+        outcome="forbidden",
+    ),
     _rest("404", *_statuses("rest", 404), outcome="not_found"),
     _rest("412, 416", *_statuses("rest", 412, 416), outcome="changed"),
 )
