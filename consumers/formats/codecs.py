@@ -18,7 +18,7 @@ from backports import zstd
 
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import Run
-from consumers.formats.compression import PIECE_BYTES, Expansion
+from consumers.formats.compression import GZIP_MAGIC, PIECE_BYTES, Expansion
 from consumers.formats.push import EXPANDING_STEP_BYTES, Parser
 
 # What `zstd` and `xz` themselves take at most by default: 128 MiB.
@@ -85,6 +85,11 @@ def codec_of(head: bytes) -> Codec | None:
             is_bz2 = codec.name != "bz2" or head[4:10] in (_BZ2_BLOCK, _BZ2_EMPTY)
             return codec if is_bz2 else None
     return _SKIPPED
+
+
+def is_begun(data: bytes) -> bool:
+    """Is that all there is of packed data that breaks off?"""
+    return bool(data) and any(magic.startswith(data) for magic in (GZIP_MAGIC, *MAGICS))
 
 
 class PackedParser:

@@ -13,7 +13,7 @@ from typing import Final
 
 from consumers.errors import EXIT_USAGE, Fatal, Poison
 from consumers.formats.base import Decoder, RowOptions, Run
-from consumers.formats.codecs import CODECS, PackedParser, codec_of
+from consumers.formats.codecs import CODECS, PackedParser, codec_of, is_begun
 from consumers.formats.compression import GZIP_MAGIC, Expansion, GzipParser
 from consumers.formats.fit import check_fit, misfit
 from consumers.formats.format import Format, WantsRanges
@@ -162,7 +162,7 @@ def _open(
     def choose(head: bytes) -> Chosen:
         chosen = named or sniff_format(head, options)
         if chosen != TAR:
-            if is_bare and formats()[chosen].is_text and not is_text(head):
+            if is_bare and formats()[chosen].is_text and (is_begun(head) or not is_text(head)):
                 raise no_such(f"data of {', '.join(_CODECS)}, and no text", head)
             try:
                 return _open_rows(formats()[chosen], options, head, open_json)

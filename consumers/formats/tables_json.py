@@ -37,10 +37,19 @@ def plain(column: Any) -> Any:
     if isinstance(column, pa.ExtensionArray):
         return plain(column.storage)
     if pa.types.is_dictionary(column.type):
-        return plain(column.dictionary_decode())
+        return plain(_decoded(column))
     if pa.types.is_run_end_encoded(column.type):
         return plain(pc.run_end_decode(column))
     return column
+
+
+def _decoded(column: Any) -> Any:
+    """Arrow takes no values from views, which polars' dictionaries hold."""
+    kind = column.type.value_type
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        simple = pa.string() if pa.types.is_string_view(kind) else pa.binary()
+        column = pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(simple))
+    return column.dictionary_decode()
 
 
 def _object_text(names: Sequence[str], columns: Sequence[Any], rows: int) -> Any:
