@@ -6,7 +6,8 @@ says is held against the object's size and the rows that come; a lie is `bad_for
 Layout: apache/parquet-format, README.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -98,14 +99,12 @@ def _rows(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
         if rows and not wanted(first_row, first_row + rows):
             yield Run(rows, None)
         elif rows:
-            file = _open(
-                ranges,
-                metadata=footer.metadata,
-                buffer_size=buffer_bytes,
-                read_dictionary=texts if _repeats(group, table, len(texts)) else None,
-            )
+            open_file = partial(_open, ranges, metadata=footer.metadata, buffer_size=buffer_bytes)
+            batch_rows = _batch_rows(table, group)
+            batches = partial(_batches, open_file, number, table, batch_rows)
             try:
-                yield from _of_group(file, number, rows, _batch_rows(table, group), table)
+                by_dictionary = texts if _repeats(group, table, len(texts)) else []
+                yield from _of_group(batches, number, rows, table, by_dictionary)
             except _UNREADABLE as error:
                 where = f"row group {number} of the Parquet file, from row {first_row} on,"
                 raise _unreadable(where, error) from error
@@ -140,16 +139,43 @@ def _check_expansion(groups: list[Any], size: int, options: RowOptions) -> None:
 
 
 def _of_group(
-    file: Any, number: int, rows: int, batch_rows: int, table: TableReader
+    batches: Callable[[list[str]], Iterator[Any]],
+    number: int,
+    rows: int,
+    table: TableReader,
+    by_dictionary: list[str],
 ) -> Iterator[Run]:
     found = 0
-    for batch in file.iter_batches(
-        batch_size=batch_rows, row_groups=[number], columns=table.names, use_threads=False
-    ):
-        found += batch.num_rows
-        yield from table.runs(batch)
+    try:
+        for batch in batches(by_dictionary):
+            found += batch.num_rows
+            yield from table.runs(batch)
+    except _UNREADABLE:
+        # The library reads some encodings of texts to texts alone: the rest is read so. What is
+        # damaged fails again.
+        if not by_dictionary:
+            raise
+        at = 0
+        for batch in batches([]):
+            fresh = batch.slice(max(0, found - at))
+            at += batch.num_rows
+            yield from table.runs(fresh)
+        found = at
     if found != rows:
         raise Poison("bad_format", f"row group {number} has {found} rows, its footer says {rows}")
+
+
+def _batches(
+    open_file: Callable[..., Any],
+    number: int,
+    table: TableReader,
+    batch_rows: int,
+    by_dictionary: list[str],
+) -> Iterator[Any]:
+    found: Iterator[Any] = open_file(read_dictionary=by_dictionary).iter_batches(
+        batch_size=batch_rows, row_groups=[number], columns=table.names, use_threads=False
+    )
+    return found
 
 
 def _batch_rows(table: TableReader, group: Any) -> int:

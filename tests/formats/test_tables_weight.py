@@ -14,6 +14,7 @@ from consumers.errors import Poison
 from consumers.formats.base import RowOptions
 from consumers.formats.tables_weight import weights_of
 from consumers.formats.whole import decoded
+from tests.formats.support import elements
 
 LONG = "x" * 100_000
 MIB = 1 << 20
@@ -149,3 +150,14 @@ def test_weights_follow_the_values_wherever_a_slice_begins(column: Any, expected
     for start in range(len(column)):
         weights = np.broadcast_to(weights_of(column.slice(start)), len(column) - start)
         assert weights.tolist() == expected[start:]
+
+
+def test_texts_in_an_encoding_that_is_read_to_texts_alone_are_read() -> None:
+    """Few bytes a text, so that they look like places in a dictionary."""
+    table = pa.table({"v": ["", "a"] * 5_000, "w": ["same"] * 10_000})
+    out = io.BytesIO()
+    encodings = {"v": "DELTA_LENGTH_BYTE_ARRAY"}
+    pq.write_table(table, out, use_dictionary=["w"], column_encoding=encodings)
+    options = RowOptions(form="json")
+    found = [run for some in decoded(options, out.getvalue(), MIB, key="x.parquet") for run in some]
+    assert elements(found) == table.to_pylist()
