@@ -62,7 +62,7 @@ _PASSING = (
     kafka_errors.ConcurrentTransactions,
 )
 CHECK_RIGHTS = "Check kafka.security_protocol, the kafka.sasl_* keys and the ACLs."
-_NAMED = re.compile(r"(\w+)\(")
+_NAMED = re.compile(r"\b(\w++)\(")
 
 
 def connection(settings: config.Kafka) -> dict[str, Any]:

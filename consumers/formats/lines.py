@@ -27,7 +27,7 @@ _QUOTED_TEXT: Final = rb'[^"]*+(?:""[^"]*+)*+'
 _IN_QUOTES: Final = re.compile(_QUOTED_TEXT)
 
 
-class _Patterns(NamedTuple):
+class Patterns(NamedTuple):
     """For one set of separators. The first three: the rest of a row up to its newline, seen from
     inside quotes, from inside a cell, and from the start of a cell.
     """
@@ -40,11 +40,11 @@ class _Patterns(NamedTuple):
 
 
 @cache
-def _patterns(separators: bytes) -> _Patterns:
+def patterns(separators: bytes) -> Patterns:
     end = rb"[^%b\n]*+" % separators
     cell = rb'(?:"%b"|(?!"))%b' % (_QUOTED_TEXT, end)
     rest = rb"%b(?:[%b]%b)*+\n" % (end, separators, cell)
-    return _Patterns(
+    return Patterns(
         quoted=re.compile(rb'%b"%b' % (_QUOTED_TEXT, rest)),
         within=re.compile(rest),
         start=re.compile(rb'(?:"%b"|(?!"))%b' % (_QUOTED_TEXT, rest)),
@@ -57,7 +57,7 @@ class RowEnds:
     """Finds the ends of rows in text that grows, and looks at each byte once."""
 
     def __init__(self, separators: bytes = b",") -> None:
-        self._of = _patterns(separators)
+        self._of = patterns(separators)
         self._rest = self._of.start
         self._at = 0
 
