@@ -5,7 +5,7 @@ leaves for another host.
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
 import pytest
@@ -50,26 +50,41 @@ async def servers(status: int) -> AsyncIterator[Servers]:
     led: list[bytes] = []
 
     async def other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(await reader.readuntil(b"\r\n\r\n"))
-        head = b'Content-Length: 4\r\nETag: "e"\r\nLast-Modified: Mon, 01 Jan 2024 00:00:00 GMT'
-        writer.write(b"HTTP/1.1 200 OK\r\n%b\r\n\r\n1,2\n" % head)
-        writer.close()
+        async for head in _requests(reader, writer, tasks):
+            asked.append(head)
+            fields = b'ETag: "e"\r\nLast-Modified: Mon, 01 Jan 2024 00:00:00 GMT'
+            writer.write(b"HTTP/1.1 200 OK\r\n%b\r\nContent-Length: 4\r\n\r\n1,2\n" % fields)
 
     async def leading(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        if length := re.search(rb"content-length: (\d+)", head, re.IGNORECASE):
-            await reader.readexactly(int(length[1]))
-        led.append(head)
-        where = f"Location: http://localhost:{port}/latest/meta-data/\r\nConnection: close"
-        writer.write(f"HTTP/1.1 {status} Led\r\n{where}\r\nContent-Length: 0\r\n\r\n".encode())
-        await writer.drain()
-        writer.close()
+        async for head in _requests(reader, writer, tasks):
+            led.append(head)
+            where = f"Location: http://localhost:{port}/latest/meta-data/"
+            writer.write(f"HTTP/1.1 {status} Led\r\n{where}\r\nContent-Length: 0\r\n\r\n".encode())
 
+    tasks: set[asyncio.Task[None]] = set()
     one = await asyncio.start_server(other, "localhost", 0)
     port = one.sockets[0].getsockname()[1]
     two = await asyncio.start_server(leading, "127.0.0.1", 0)
     async with one, two:
         yield Servers(f"http://127.0.0.1:{two.sockets[0].getsockname()[1]}", asked, led)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _requests(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tasks: set[asyncio.Task[None]]
+) -> AsyncIterator[bytes]:
+    """The heads of all requests of a connection, which ends with its client or its test."""
+    task = asyncio.current_task()
+    assert task is not None
+    tasks.add(task)
+    with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            if length := re.search(rb"content-length: (\d+)", head, re.IGNORECASE):
+                await reader.readexactly(int(length[1]))
+            yield head
+    writer.close()
 
 
 def configured(kind: str, url: str) -> config.Config:
