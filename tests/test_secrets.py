@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from consumers import logs
-from consumers.config import MASK, load, shown_url
+from consumers.config import MASK, Config, Store, load, shown_url
 
 ENDS_S = 60.0
 SECRETS = {
@@ -204,6 +204,52 @@ def test_the_net_catches_a_secret_however_it_is_written() -> None:
             line = formatter.format(record)
             assert "password" not in line
             assert "secret" not in line
+    finally:
+        logs.hide(())
+
+
+OPTIONS = {
+    "host": "files.example",
+    "port": 22,
+    "username": "me",
+    "use_ssl": True,
+    "pin": 12345678,
+    "client_kwargs": {
+        "password": "nested-password",
+        "timeout": 30,
+        "headers": {"x-api-key": "key-in-header", "Authorization": "Bearer bearer-in-header"},
+        "connection_string": "AccountName=acme;AccountKey=key-in-connection==;EndpointSuffix=x",
+    },
+    "dsn": "postgresql://me:password-in-dsn@db/x",
+    "auth": ["me", "second-of-two"],
+    "base_url": "https://me:password-in-base@files.example/x",
+    "proxies": {"https": "http://me:password-in-proxy@proxy"},
+}
+OF_OPTIONS = [
+    "12345678", "nested-password", "key-in-header", "bearer-in-header", "key-in-connection==",
+    "password-in-dsn", "second-of-two", "password-in-base", "password-in-proxy",
+]  # fmt: skip
+
+
+def with_options() -> Config:
+    return Config(stores={"x": Store(url="sftp://files", options=OPTIONS)})
+
+
+def test_of_the_options_of_a_store_only_the_harmless_are_shown() -> None:
+    shown = with_options().masked()["stores"]["x"]["options"]
+    assert [secret for secret in OF_OPTIONS if secret in str(shown)] == []
+    assert (shown["host"], shown["port"], shown["username"]) == ("files.example", 22, "me")
+    assert shown["use_ssl"] is True
+    assert shown["base_url"] == f"https://me:{MASK}@files.example/x"
+    assert shown["client_kwargs"]["timeout"] == 30
+    assert shown["client_kwargs"]["connection_string"] == MASK
+
+
+def test_what_a_library_repeats_of_its_options_is_hidden_in_logs() -> None:
+    logs.hide(with_options().secrets())
+    try:
+        for secret in OF_OPTIONS:
+            assert secret not in logs.redacted(f"refused: {secret!r} is wrong")
     finally:
         logs.hide(())
 

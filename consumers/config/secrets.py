@@ -1,11 +1,13 @@
 """What no line may show: which keys are secret, and the credentials in addresses.
 
-Rule: a key is secret by its name, an option of another library by what its name contains. Owner:
-the configuration, which hides them where it is printed.
+Rule: a key is secret by its name; an option of another library is, unless it is known to be
+harmless, however deep it stands. Owner: the configuration, which hides them where it is printed.
 """
 
 import re
 from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 SECRET_KEYS = frozenset({"sasl_password", "key", "secret", "token"})
@@ -14,12 +16,58 @@ URL_KEYS = frozenset({"url", "endpoint_url", "management_url"})
 # Of a model addresses, of a store names, which hold none.
 URL_LIST_KEYS = frozenset({"replicas", "models"})
 MASK = "********"
-# Options of other people's libraries are secret by their names.
-_SECRET_OPTION = re.compile(r"pass|secret|token|key|cred|auth|sas", re.IGNORECASE)
+# Of the options of fsspec's packages, those that say where and how and never who may. What
+# addresses among them carry is hidden in them.
+HARMLESS_OPTIONS: Final = frozenset(
+    {
+        "account", "account_host", "account_name", "anon", "base_url", "block_size", "bucket",
+        "connect_timeout", "default_block_size", "drive_name",
+        "encoding", "endpoint", "endpoint_url", "host", "hostname", "location",
+        "max_concurrency", "mode", "namespace", "org", "path", "port", "project", "protocol",
+        "read_timeout", "ref", "region", "region_name", "repo", "repo_type", "requester_pays",
+        "retries", "root", "scheme", "server", "sha", "site_name", "skip_instance_cache",
+        "ssl_verify", "target_protocol", "temppath", "timeout", "url", "use_ssl", "user",
+        "username", "verify", "workspace",
+    }
+)  # fmt: skip
+# `AccountKey=...;`, `Bearer ...`: what a library may repeat without the rest.
+_PART: Final = re.compile(r"[^\s;=&]{8,}=*")
 
 
-def is_secret_option(name: str) -> bool:
-    return _SECRET_OPTION.search(name) is not None
+def shown_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What may be shown of options of another library."""
+    return {name: _shown(name, value) for name, value in options.items()}
+
+
+def _shown(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return shown_options(value)
+    if isinstance(value, list):
+        return [_shown(name, one) for one in value]
+    if value is None or isinstance(value, bool):
+        return value
+    if name.lower() not in HARMLESS_OPTIONS:
+        return MASK
+    return shown_url(value) if isinstance(value, str) else value
+
+
+def option_secrets(options: Mapping[str, Any]) -> set[str]:
+    """What is hidden of them, whole and in the parts in which it may be repeated."""
+    return {secret for name, value in options.items() for secret in _secrets_in(name, value)}
+
+
+def _secrets_in(name: str, value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        yield from option_secrets(value)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _secrets_in(name, one)
+    elif value is not None and not isinstance(value, bool):
+        text = str(value)
+        yield from url_secrets(text)
+        if name.lower() not in HARMLESS_OPTIONS:
+            yield text
+            yield from _PART.findall(text)
 
 
 def shown_url(url: str) -> str:

@@ -12,7 +12,8 @@ from consumers.config.secrets import (
     SECRET_KEYS,
     URL_KEYS,
     URL_LIST_KEYS,
-    is_secret_option,
+    option_secrets,
+    shown_options,
     shown_url,
     url_secrets,
 )
@@ -128,8 +129,8 @@ class Config(Section, frozen=True):
             for key in URL_LIST_KEYS & section.keys():
                 if section[key] is not None:
                     section[key] = list(map(shown_url, section[key]))
-            options = section.get("options", {})
-            options.update({key: MASK for key in options if is_secret_option(key)})
+            if "options" in section:
+                section["options"] = shown_options(section["options"])
         return plain
 
     def secrets(self) -> set[str]:
@@ -144,8 +145,7 @@ class Config(Section, frozen=True):
                 found |= url_secrets(section[key] or "")
             for key in URL_LIST_KEYS & section.keys():
                 found.update(*map(url_secrets, section[key] or ()))
-            options = section.get("options", {})
-            found.update(str(options[key]) for key in options if is_secret_option(key))
+            found |= option_secrets(section.get("options", {}))
         return found
 
     def sections(self) -> dict[str, dict[str, Any]]:
