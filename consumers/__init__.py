@@ -26,6 +26,7 @@ Where to look, from what a person starts down to what everything rests on:
     dedupe          an object that is announced again
     services/       calling a service that may be ill: gate, outage, start, canary
     formats/        bytes to rows, push parsers, one file a format
+    decoders/       processes with nothing to lose, in which objects become rows
     encodings/      answers to bytes of a result object, one file a format
     requests        what a batch looks like to a model
     plugins         formats and requests of users' packages
@@ -34,7 +35,6 @@ Where to look, from what a person starts down to what everything rests on:
     core/           decisions without waiting: blocks, ledger, cursor, order, window, pace, retry
     errors          the three families: transient, poison, fatal; the exit codes
     budget, clock   the bytes that may be held; the time
-    readers         what readers of objects hold of them besides rows
     threads         work off the event loop
     telemetry/      metrics: of every worker; of several models, a shadow, regions
     logs            log lines, without secrets

@@ -22,6 +22,7 @@ from consumers.adapters.results_stores import open_results
 from consumers.adapters.sources import PlacedSource, open_source
 from consumers.adapters.stores import open_objects
 from consumers.clock import SystemClock
+from consumers.decoders.pool import Pool
 from consumers.errors import Fatal, PenstockError
 from consumers.ops.health import serve_health
 from consumers.ops.topics import check_topics
@@ -90,6 +91,8 @@ async def open_worker(cfg: config.Config, part: Part) -> AsyncIterator[Pipeline]
         for name, one in cfg.with_each_live_model().items()
     }
     sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
+    limits = cfg.limits
+    decoders = Pool(limits.decoders, limits.decode_ms_per_mib, telemetry.decoder_died)
     regions: KafkaRegions | None = None
     _say_where(cfg, telemetry)
     guest = _guest(cfg, clock)
@@ -107,12 +110,13 @@ async def open_worker(cfg: config.Config, part: Part) -> AsyncIterator[Pipeline]
             )
             settings = part.settings(await _settings(cfg, adapters))
             _calm_garbage_collector()
-            yield Pipeline(Wiring(settings, adapters, telemetry))
+            yield Pipeline(Wiring(settings, adapters, telemetry, decoders=decoders))
     finally:
         for one in (model, *models.values()):
             await one.aclose()
         if guest is not None:
             await _dismiss(guest)
+        await decoders.aclose()
         await objects.aclose()
         if results is not None:
             await results.aclose()

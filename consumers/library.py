@@ -21,6 +21,7 @@ from consumers.adapters.results_stores import open_results
 from consumers.adapters.stores import open_objects, with_clouds
 from consumers.adapters.urls import ResultSink, UrlSource, references
 from consumers.clock import SystemClock
+from consumers.decoders.pool import Pool
 from consumers.errors import EXIT_USAGE, Fatal, first_cause
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters
@@ -153,6 +154,9 @@ async def predict_lines(
     objects, model = LocalObjects(partial(open_objects, cfg, lazily=True)), open_model(cfg)
     sink, clock = ResultSink(cfg.output.topic), SystemClock()
     results = None if output is None else open_results(cfg, output)
+    telemetry = Telemetry()
+    limits = cfg.limits
+    decoders = Pool(limits.decoders, limits.decode_ms_per_mib, telemetry.decoder_died)
     try:
         ended = asyncio.Event()
         settings = for_call(cfg, model_name, model.version, results=plan)
@@ -168,7 +172,7 @@ async def predict_lines(
             clock,
             results=results,
         )
-        pipeline = Pipeline(Wiring(settings, adapters, Telemetry()))
+        pipeline = Pipeline(Wiring(settings, adapters, telemetry, decoders=decoders))
         start_s = cfg.limits.start_ms / 1000
         if any(url.startswith("s3") and local_path(url) is None for url in urls):
             ask = partial(ask_store, objects, cfg.objects.endpoint_url)
@@ -187,6 +191,7 @@ async def predict_lines(
             running.cancel()
             await asyncio.wait([running])
     finally:
+        await decoders.aclose()
         await model.aclose()
         await objects.aclose()
         if results is not None:

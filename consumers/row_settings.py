@@ -49,6 +49,7 @@ def row_options(cfg: config.Config) -> RowOptions:
         fail_on_bad_row=cfg.rows.on_bad_row == "fail_object",
         row_bytes=cfg.limits.row_bytes,
         max_columns=cfg.limits.columns,
+        rows=cfg.limits.rows,
         expansion_ratio=cfg.limits.expansion_ratio,
         expanded_bytes=cfg.limits.expanded_bytes,
         members=cfg.limits.members,

@@ -107,6 +107,7 @@ def _settings(cfg: config.Config, labels: Labels, places: Places) -> Settings:
         buffer_bytes=cfg.limits.buffer_bytes,
         in_flight_objects=cfg.limits.in_flight_objects,
         object_bytes=cfg.limits.object_bytes,
+        inline_bytes=cfg.limits.inline_bytes,
         pin=cfg.objects.pin,
         wait_for_object_s=cfg.objects.wait_for_object_ms / 1000,
         commit_interval_s=CALL_INTERVAL_S,

@@ -12,16 +12,16 @@ from consumers.budget import Budget
 from consumers.core.pace import BatchPlan, Pace
 from consumers.core.payload import Payload
 from consumers.core.window import Window, WindowLimits
+from consumers.decoders.task import Decoders
 from consumers.dedupe import Dedupe
 from consumers.formats.base import RowOptions
 from consumers.ports import Adapters, Model
-from consumers.readers import Readers
 from consumers.services.model_calls import ModelCalls
 from consumers.services.outage import Outage
 from consumers.services.unforeseen import Guards
 from consumers.stages.download import Download
 from consumers.stages.download_object import ObjectReader
-from consumers.stages.expand import Expand, Offload
+from consumers.stages.expand import Expand
 from consumers.stages.microbatch import Microbatch
 from consumers.stages.predict import Predict
 from consumers.stages.shadow import Shadow
@@ -54,22 +54,19 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all models of a worker have together. `is_alone`: there is only one. `readers_bytes`: of
-    the budget, for what the readers of each hold besides rows.
-    """
+    """What all models of a worker have together. `is_alone`: there is only one."""
 
     adapters: Adapters
     budget: Budget
     telemetry: Telemetry
     dedupe: Dedupe
     stores_away: Mapping[str, Outage]
-    offload: Offload
+    decoders: Decoders
     jitter: Callable[[], float]
     guards: Guards
     _: KW_ONLY
     is_alone: bool
-    readers_bytes: int
-    by_stream: bool
+    inline_bytes: int
     pin: bool
     object_bytes: int | None
     wait_for_object_s: float
@@ -118,7 +115,7 @@ class Shared:
             most_bytes=window.max_bytes,
             shadow=shadow,
         )
-        expand = Expand(terms.rows, microbatch, self.guards, self.offload)
+        expand = Expand(terms.rows, microbatch, self.guards, self.decoders, self.inline_bytes)
         download = self._download(model, expand, microbatch)
         return Track(name, pace, microbatch, calls, predict, download)
 
@@ -129,7 +126,7 @@ class Shared:
             expand,
             microbatch,
             self.budget,
-            Readers(self.budget, self.readers_bytes, heads_first=self.by_stream),
+            self.decoders,
             clock,
             self.telemetry,
             self.stores_away,

@@ -22,6 +22,7 @@ from consumers.core.records import Labels
 from consumers.core.regions import HelpTerms
 from consumers.core.routes import Routes
 from consumers.core.window import WindowLimits
+from consumers.decoders.task import Decoders
 from consumers.dedupe import Dedupe
 from consumers.formats.base import RowOptions
 from consumers.lane import Lane
@@ -30,10 +31,14 @@ from consumers.services.outage import KAFKA, Outage
 from consumers.services.unforeseen import Guards
 from consumers.stages.assist import Assist
 from consumers.stages.consume import Consume, Intake
-from consumers.stages.expand import Offload, decode_in_thread
 from consumers.stages.microbatch import Waiting
 from consumers.stages.publish import Publish
-from consumers.stages.publish_object import ObjectResults, ResultPlan
+from consumers.stages.publish_object import (
+    ObjectResults,
+    Offload,
+    ResultPlan,
+    call_in_thread,
+)
 from consumers.stages.reject import Reject
 from consumers.stages.settle import Settle
 from consumers.stages.shadow import Shadow, ShadowPlan
@@ -62,6 +67,7 @@ class Settings:
     buffer_bytes: int
     in_flight_objects: int
     object_bytes: int | None
+    inline_bytes: int
     pin: bool
     wait_for_object_s: float
     commit_interval_s: float
@@ -114,7 +120,8 @@ class Wiring:
         adapters: Adapters,
         telemetry: Telemetry,
         *,
-        offload: Offload = decode_in_thread,
+        decoders: Decoders,
+        offload: Offload = call_in_thread,
         jitter: Callable[[], float] = random.random,
         draw: Callable[[], float] = random.random,
         raises: bool = False,
@@ -142,7 +149,7 @@ class Wiring:
         )
         self.consume = Consume(source, self.lanes, clock)
         self.shadow = self._shadow(draw)
-        self.tracks = self._tracks(offload, dedupe)
+        self.tracks = self._tracks(decoders, dedupe)
         self._offers = {model: track.download.offer for model, track in self.tracks.items()}
         self.publish = Publish(
             adapters.sink,
@@ -224,7 +231,7 @@ class Wiring:
             for track in self.tracks.values():
                 track.microbatch.give_way(neighbour)
 
-    def _tracks(self, offload: Offload, dedupe: Dedupe) -> dict[str | None, Track]:
+    def _tracks(self, decoders: Decoders, dedupe: Dedupe) -> dict[str | None, Track]:
         """Of the default model (None) and of all others."""
         settings, adapters = self.settings, self.adapters
         patience_s, clock = settings.patience_s, adapters.clock
@@ -238,13 +245,11 @@ class Wiring:
             self.telemetry,
             dedupe,
             {store: self._outage(_service(store), clock, patience_s) for store in settings.stores},
-            offload,
+            decoders,
             self.jitter,
             self._guards,
             is_alone=not settings.models,
-            # Two thirds of it are for rows; the rest is shared by the models.
-            readers_bytes=max(1, settings.buffer_bytes // (3 * len(names))),
-            by_stream=settings.order_by_stream,
+            inline_bytes=settings.inline_bytes,
             pin=settings.pin,
             object_bytes=settings.object_bytes,
             wait_for_object_s=settings.wait_for_object_s,

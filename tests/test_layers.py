@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.plugins",
         "consumers.process",
     },
+    "consumers.decoders": {"consumers.core", "consumers.errors", "consumers.formats"},
     "consumers.encodings": {"consumers.core", "schemas"},
     "consumers.ports": {"consumers.core"},
     "consumers.services": {
@@ -42,7 +43,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "consumers.process": {"consumers.errors"},
     "consumers.dedupe": {"consumers.core", "schemas"},
-    "consumers.readers": {"consumers.budget"},
     "consumers.watchdog": {
         "consumers.core",
         "consumers.errors",
@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.ports",
     },
     "consumers.stages": {
-        "consumers.readers",
+        "consumers.decoders",
         "consumers.core",
         "consumers.encodings",
         "consumers.formats",
@@ -79,7 +79,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.telemetry",
     },
     "consumers.track": {
-        "consumers.readers",
+        "consumers.decoders",
         "consumers.budget",
         "consumers.core",
         "consumers.dedupe",
@@ -90,6 +90,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.telemetry",
     },
     "consumers.wiring": {
+        "consumers.decoders",
         "consumers.budget",
         "consumers.core",
         "consumers.dedupe",
@@ -124,6 +125,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "schemas",
     },
     "consumers.testing": {
+        "consumers.decoders",
         "consumers.encodings",
         "consumers.adapters",
         "consumers.core",
@@ -221,6 +223,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "schemas",
     },
     "consumers.app": {
+        "consumers.decoders",
         "consumers.routing",
         "consumers.stages",
         "consumers.adapters",
@@ -254,6 +257,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "schemas",
     },
     "consumers.library": {
+        "consumers.decoders",
         "consumers.variables",
         "consumers.adapters",
         "consumers.clock",

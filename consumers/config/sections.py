@@ -180,6 +180,8 @@ class Limits(Section, frozen=True):
     object_bytes: Positive | None = None
     expansion_ratio: Positive = 200
     expanded_bytes: Positive | None = None
+    # A table may hold a row in less than a bit: of these it takes seconds.
+    rows: Positive = 100_000_000
     members: Positive = 100_000
     member_bytes: Positive | None = None
     row_bytes: Positive = 6_000_000
@@ -187,6 +189,12 @@ class Limits(Section, frozen=True):
     columns: Positive = 250_000
     # Pillow's own bound: a quarter of a gigabyte at three bytes a pixel.
     pixels: Positive = 89_478_485
+    # Processes that decode; None: as many as there are cores, two at least and four at most.
+    decoders: Positive | None = None
+    # The slowest that is known, video of still scenes, takes half of it.
+    decode_ms_per_mib: Positive = 4_000
+    # 8 ms of the event loop at most, in turns.
+    inline_bytes: Positive = 256 << 10
     # Above these a stream stops rather than empty its topic into the dead letters; 0: never.
     dlq_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.5
     dlq_consecutive: NonNegative = 100

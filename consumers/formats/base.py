@@ -76,7 +76,7 @@ class Decoder(Protocol):
 # Whether a bad row ends its object, and how much is too much: under other values of these, reading
 # stops elsewhere, but the rows before have the same numbers.
 _LIMITS = frozenset(
-    {"fail_on_bad_row", "expansion_ratio", "expanded_bytes", "members", "member_bytes"}
+    {"fail_on_bad_row", "rows", "expansion_ratio", "expanded_bytes", "members", "member_bytes"}
 )
 
 
@@ -115,6 +115,7 @@ class RowOptions:
     fail_on_bad_row: bool = False
     row_bytes: int = 6_000_000
     max_columns: int = 250_000
+    rows: int = 100_000_000
     expansion_ratio: int = 200
     expanded_bytes: int | None = None
     members: int = 100_000

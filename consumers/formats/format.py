@@ -25,9 +25,9 @@ class Format:
     """Read either as a stream, by what `open` returns (None: not these rows), or here and there, by
     `ranged`.
     `extensions` in lower case, with the dot. `looks` is shown at most the first 512 bytes.
-    `is_streamed`: `ranged` asks for `chunks`, so that the object is fetched from its first byte on.
+    `is_streamed`: `ranged` asks for `chunks`: the object is fetched from its first byte on.
+    `is_plain`: linear code in which nothing unfolds: small ones are decoded in the worker.
     `is_text`: UTF-8, so that a byte order mark is taken off and UTF-16 refused.
-    `reader_bytes`: what a ranged reader holds of a large object besides its rows.
     """
 
     name: str
@@ -37,14 +37,8 @@ class Format:
     extensions: tuple[str, ...] = ()
     looks: Callable[[bytes], bool] = never
     is_streamed: bool = False
+    is_plain: bool = False
     is_text: bool = False
-    reader_bytes: int = 16 << 20
-
-    def held_bytes(self, size: int) -> int:
-        """By the ranged reader of an object of this size: of Parquet of 3 to 16 MB three times the
-        object (measured); one that is large is read by pages.
-        """
-        return min(3 * size, self.reader_bytes)
 
     def fits(self, options: RowOptions) -> bool:
         """Can it make the rows that the request takes?"""

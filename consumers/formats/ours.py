@@ -25,16 +25,34 @@ _NUMBERS_OR_JSON = makes("matrix", "json", "columns")
 def ours(read_zip: Read) -> tuple[Format, ...]:
     """`read_zip` needs the registry itself: what is in a zip is read by all the others."""
     return (
-        Format("csv", _NUMBERS_OR_JSON, CsvParser, extensions=(".csv", ".tsv"), is_text=True),
         Format(
-            "ndjson", _NUMBERS_OR_JSON, NdjsonParser, extensions=(".ndjson", ".jsonl"), is_text=True
+            "csv",
+            _NUMBERS_OR_JSON,
+            CsvParser,
+            extensions=(".csv", ".tsv"),
+            is_plain=True,
+            is_text=True,
         ),
-        Format("json", _NUMBERS_OR_JSON, JsonArrayParser, extensions=(".json",), is_text=True),
+        Format(
+            "ndjson",
+            _NUMBERS_OR_JSON,
+            NdjsonParser,
+            extensions=(".ndjson", ".jsonl"),
+            is_plain=True,
+            is_text=True,
+        ),
+        Format(
+            "json",
+            _NUMBERS_OR_JSON,
+            JsonArrayParser,
+            extensions=(".json",),
+            is_plain=True,
+            is_text=True,
+        ),
         Format(
             "parquet",
             _NUMBERS_OR_JSON,
             ranged=read_parquet,
-            reader_bytes=parquet.READER_BYTES,
             extensions=(".parquet", ".pq"),
             looks=parquet.looks,
         ),
@@ -65,6 +83,7 @@ def ours(read_zip: Read) -> tuple[Format, ...]:
             "image",
             image.makes_pixels,
             ImageParser,
+            is_plain=True,  # as long as nobody decodes it
             extensions=image.EXTENSIONS,
             looks=image.looks,
         ),
@@ -83,6 +102,6 @@ def ours(read_zip: Read) -> tuple[Format, ...]:
             extensions=video.EXTENSIONS,
             looks=video.looks,
         ),
-        Format("text", makes("bytes", "json"), open_text, is_text=True),
-        Format("bytes", makes("bytes"), BytesParser),
+        Format("text", makes("bytes", "json"), open_text, is_plain=True, is_text=True),
+        Format("bytes", makes("bytes"), BytesParser, is_plain=True),
     )

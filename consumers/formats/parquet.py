@@ -30,8 +30,6 @@ MOST_FOOTER_BYTES: Final = 64 << 20
 # Read at a time, of all columns together: a chunk that is longer is read by pages.
 BUFFER_BYTES: Final = 8 << 20
 LEAST_BUFFER_BYTES: Final = 64 << 10
-# Of each column a buffer, a page as it came and unpacked, and a dictionary, 1 MiB each by default.
-READER_BYTES: Final = 64 << 20
 # Of the times that Spark and Impala write as INT96. Read as nanoseconds, which is how they are
 # stored, those before 1677 and after 2262 would silently become others.
 INT96_UNIT: Final = "us"

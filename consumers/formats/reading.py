@@ -5,18 +5,21 @@ for it. Rows that were complete before the object broke come first, then its `Po
 foresaw is made one. Owner: the process that decodes; tests, in their own.
 """
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Callable, Iterator
+from typing import Final, Literal
 
 from consumers.core.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
-from consumers.errors import Poison
+from consumers.errors import PenstockError, Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.format import WantsRanges
-from consumers.formats.push import PIECE_BAD_ROWS, PIECE_BYTES, Parser
+from consumers.formats.push import PIECE_BAD_ROWS, Parser
 from consumers.formats.registry import open_parser, ranged_format
 from consumers.formats.source import Source, Wanted
 from consumers.formats.tar_header import BLOCK_BYTES
 from consumers.formats.unforeseen import foreseen
+
+# Some batches of Arrow; to hand one over costs a tenth of a millisecond.
+PIECE_BYTES: Final = 2 << 20
 
 
 def way_in(
@@ -43,38 +46,63 @@ def read_object(
 
 
 def judged(runs: Iterator[Run], options: RowOptions) -> Iterator[Run]:
-    """The same, to the first bad row if that ends its object."""
+    """The same, to the first bad row if that ends its object, and to the last that it may have."""
     row = 0
     try:
         for run in runs:
             if run.error is not None and options.fail_on_bad_row:
                 raise Poison("bad_row", _described(run, row))
             row += run.rows
-            yield run
-    except Exception as error:
-        raise foreseen(error) from None
-
-
-def in_pieces(runs: Iterator[Run]) -> Iterator[list[Run]]:
-    """As many at a time as the byte budget should be asked for; neighbours that are bad for one
-    reason are one run. What was complete before an error comes before it.
-    """
-    piece: list[Run] = []
-    nbytes = bad_rows = 0
-    try:
-        for run in runs:
-            _add(piece, run)
-            bad_rows += run.rows if run.error is not None else 0
-            nbytes += _nbytes(run)
-            if nbytes + len(piece) * BLOCK_COST_BYTES > PIECE_BYTES or bad_rows >= PIECE_BAD_ROWS:
-                yield piece
-                piece, nbytes, bad_rows = [], 0, 0
-    except Poison:
-        if piece:
-            yield piece
+            if row > options.rows:
+                raise Poison("too_large", f"it has more than {options.rows} rows (limits.rows)")
+            yield checked(run)
+    except PenstockError:
         raise
-    if piece:
-        yield piece
+    except Exception as error:
+        raise foreseen(error) from error
+
+
+def checked(run: Run) -> Run:
+    """What a format gave, as far as the window goes by it: rows that it cannot count or compare
+    would stop all that wait there.
+    """
+    payload = run.payload
+    if payload is not None and (payload.rows != run.rows or not payload.shape[0]):
+        raise ValueError(f"{payload.rows} rows of {payload.shape} came for {run.rows}")
+    return run
+
+
+class Pieces:
+    """As many rows at a time as the byte budget should be asked for, and before more bytes are
+    waited for those that are there. Neighbours that are bad for one reason are one run.
+    """
+
+    def __init__(self, give: Callable[[list[Run]], object]) -> None:
+        self._give = give
+        self._runs: list[Run] = []
+        self._nbytes = self._bad_rows = 0
+
+    def take(self, runs: Iterator[Run]) -> None:
+        """All of them. What was complete before an error is given before it."""
+        try:
+            for run in runs:
+                self.add(run)
+        finally:
+            self.flush()
+
+    def add(self, run: Run) -> None:
+        _add(self._runs, run)
+        self._bad_rows += run.rows if run.error is not None else 0
+        self._nbytes += _nbytes(run)
+        nbytes = self._nbytes + len(self._runs) * BLOCK_COST_BYTES
+        if nbytes > PIECE_BYTES or self._bad_rows >= PIECE_BAD_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._runs:
+            runs, self._runs = self._runs, []
+            self._nbytes = self._bad_rows = 0
+            self._give(runs)
 
 
 def _read(

@@ -30,6 +30,7 @@ from consumers.formats.push import (
 )
 from consumers.formats.samples import Samples
 from consumers.formats.sniff import (
+    BOM,
     Chosen,
     SniffingParser,
     check_text,
@@ -130,6 +131,14 @@ def ranged_format(
         return None
     check_fit(found, options)
     return found
+
+
+def told_format(
+    options: RowOptions, head: bytes, *, key: str, format: str | None = None
+) -> Format | None:
+    """The format of an object that is not packed, by its name or first bytes; None: an archive."""
+    named = _known("format", format, known_formats()) or _format_of(key)
+    return formats().get(named or sniff_format(head.removeprefix(BOM), options))
 
 
 def _known(what: str, asked: str | None, known: tuple[str, ...]) -> str | None:

@@ -16,14 +16,14 @@ from consumers.formats.format import WantsRanges
 from consumers.formats.magic import CERTAIN, NO_TEXT, named_by_magic, no_such
 from consumers.formats.push import Parser, feed_whole
 
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 # UTF-16, and UTF-32 with its low byte first. No UTF-8 text has these bytes.
 _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
 # A text says of itself that it is none of ours, or what it begins with says it.
 _NO_UTF8 = (*_OTHER_BOMS, GZIP_MAGIC, *NO_TEXT)
-_MAGICS = (GZIP_MAGIC, _BOM, *_NO_UTF8, *PACKED_MAGICS)
+_MAGICS = (GZIP_MAGIC, BOM, *_NO_UTF8, *PACKED_MAGICS)
 
 
 class Chosen(NamedTuple):
@@ -114,13 +114,13 @@ class SniffingParser:
         else:
             # Never by more than was waited for: how much more came is chance.
             try:
-                self._parser, is_text = self._choose(head[: self._head_bytes].removeprefix(_BOM))
+                self._parser, is_text = self._choose(head[: self._head_bytes].removeprefix(BOM))
             except WantsRanges as wants:
                 if self._inside_packed:
                     raise not_as_stream(wants.format.name) from None
                 raise
             if is_text:
-                head = head.removeprefix(_BOM)
+                head = head.removeprefix(BOM)
         self.step_bytes, self.damage = self._parser.step_bytes, self._parser.damage
         return head
 

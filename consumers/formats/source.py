@@ -35,25 +35,25 @@ Read = Callable[[Source, RowOptions, Wanted], Iterator[Run]]
 
 
 class AtHand:
-    """All bytes are here; those that are fetched are told to `fetched`."""
+    """All bytes are here; `asked` is called before each chunk."""
 
     def __init__(
         self,
         data: bytes,
         chunk_bytes: int = 1 << 20,
-        fetched: Callable[[int, int], object] = lambda start, stop: None,
+        asked: Callable[[], object] = lambda: None,
     ) -> None:
         self.size = len(data)
         self._data = data
         self._chunk_bytes = chunk_bytes
-        self._fetched = fetched
+        self._asked = asked
 
     def read(self, start: int, stop: int) -> bytes:
-        self._fetched(start, min(stop, self.size))
         return self._data[start:stop]
 
     def chunks(self) -> Iterator[bytes]:
         for start in range(0, self.size, self._chunk_bytes):
+            self._asked()
             yield self._data[start : start + self._chunk_bytes]
 
 

@@ -5,10 +5,11 @@ Rule: the same reading, without waiting for anything. Raises what it raises.
 
 from collections.abc import Iterator
 
+from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.format import Format
 from consumers.formats.ranged import TAIL_BYTES, Need, Ranges
-from consumers.formats.reading import in_pieces, judged, read_object
+from consumers.formats.reading import Pieces, judged, read_object
 from consumers.formats.source import AtHand, Wanted
 
 
@@ -22,10 +23,22 @@ def decoded(
     compression: str | None = None,
 ) -> Iterator[list[Run]]:
     """In pieces, its stream cut into such chunks."""
-    source = AtHand(data, chunk_bytes)
-    yield from in_pieces(
-        read_object(source, options, key=key, format=format, compression=compression)
-    )
+    ready: list[list[Run]] = []
+    pieces = Pieces(ready.append)
+    source = AtHand(data, chunk_bytes, pieces.flush)
+    runs = read_object(source, options, key=key, format=format, compression=compression)
+    failure: Poison | None = None
+    try:
+        for run in runs:
+            pieces.add(run)
+            yield from ready
+            ready.clear()
+    except Poison as poison:
+        failure = poison
+    pieces.flush()
+    yield from ready
+    if failure is not None:
+        raise failure
 
 
 def by_ranges(

@@ -6,20 +6,20 @@ has room, so a spent budget stops the transfer itself. Owner: the fetchers.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
 
 from consumers.budget import Budget
 from consumers.core.blocks import Ticket
 from consumers.core.cursor import START
 from consumers.core.retry import Tries
+from consumers.decoders.task import Decoders, Died
 from consumers.dedupe import Dedupe
 from consumers.errors import LockedOut, Poison, Transient, Unreachable
-from consumers.formats.format import Format, WantsRanges
 from consumers.formats.ranged import TAIL_BYTES
-from consumers.ports import Body, Clock, Location, Objects, Part, WholeBody
-from consumers.readers import Readers
+from consumers.ports import Body, Clock, Location, Objects, Part
 from consumers.services.outage import Outage
-from consumers.stages.expand import Expand, Reading, Room
+from consumers.stages.expand import Expand, Room
 from consumers.stages.microbatch import Microbatch
 from consumers.telemetry.worker import Telemetry
 
@@ -38,7 +38,7 @@ class ObjectReader:
         expand: Expand,
         microbatch: Microbatch,
         budget: Budget,
-        readers: Readers,
+        decoders: Decoders,
         clock: Clock,
         telemetry: Telemetry,
         outages: Mapping[str, Outage],
@@ -52,11 +52,11 @@ class ObjectReader:
         """`row_rules`: what a cursor is bound to besides the rules of the rows."""
         self._from_first_row = from_first_row
         self._row_rules = row_rules
-        self._objects = objects
+        self.objects = objects
         self._expand = expand
         self._microbatch = microbatch
         self._budget = budget
-        self._readers = readers
+        self._decoders = decoders
         self._clock = clock
         self._telemetry = telemetry
         self._outages = outages
@@ -66,45 +66,54 @@ class ObjectReader:
 
     async def read(self, ticket: Ticket, tries: Tries) -> None:
         """Returns at the end, or when the lane is over. Raises `Poison` and `Transient`."""
-        room = self._room(ticket, tries)
         ticket.row_rules = self._expand.rules + self._row_rules
-        format = self._expand.ranged(ticket)
-        if format is None:
+        is_new = False
+        while True:
+            await self._room(ticket, tries)()
+            supply = _Supply(self, ticket, tries)
             try:
-                await self._read_stream(ticket, tries, room)
+                await self._read(ticket, tries, supply, new=is_new)
                 return
-            except WantsRanges as wants:
-                format = wants.format
-        await self._read_ranges(ticket, format, tries, room)
+            except _GaveWay:
+                continue
+            except Died as died:
+                if died.was_alone:
+                    died.poison.stage = "expand"
+                    raise died.poison from died
+                # The object before may have worn it out: once more, by one that served nobody.
+                is_new = True
+            finally:
+                await supply.aclose()
 
-    async def _read_stream(self, ticket: Ticket, tries: Tries, room: Room) -> None:
-        reading = self._expand.begin(ticket)
+    async def _read(self, ticket: Ticket, tries: Tries, supply: "_Supply", *, new: bool) -> None:
+        if not await self._begin(ticket, supply):
+            return
+        whole = await supply.whole(self._expand.inline_bytes)
+        reading = None if whole is None else self._expand.begin_inline(ticket, whole)
+        if reading is not None:
+            await reading.read(self._room(ticket, tries))
+        else:
+            began_s = self._clock.now()
+            head = partial(ticket.owner.may_overdraw, ticket)
+            async with self._decoders.lent(head, self._budget.review, new=new) as decoder:
+                tries.kept_waiting(self._clock.now() - began_s)
+                by_decoder = self._expand.begin(ticket, supply.size)
+                await by_decoder.read(decoder, supply, self._room(ticket, tries, lent=True))
+        if ticket.owner.alive and ticket.inline is None:
+            self._telemetry.object_read(supply.read_bytes)
+
+    async def _begin(self, ticket: Ticket, supply: "_Supply") -> bool:
+        """False: there is nothing to read."""
         if ticket.inline is not None:
             ticket.times.fetched_s = self._clock.now()
             ticket.resumes(from_first_row=self._from_first_row)
-            await reading.whole(ticket.inline.body(), room)
-            return
-        body = await self._objects.open(self._location(ticket))
-        tries.is_open = True
-        self._outages[ticket.store].answered()
-        if isinstance(body, WholeBody):
-            await self._read_whole(ticket, reading, body, room)
-            return
-        try:
-            await self._read_body(ticket, reading, body, room)
-        finally:
-            await body.aclose()
+        elif self._expand.is_streamed(ticket):
+            await supply.open()
+        else:
+            await supply.tail()
+        return bool(supply.size) and not supply.is_answered
 
-    async def _read_whole(
-        self, ticket: Ticket, reading: Reading, body: WholeBody, room: Room
-    ) -> None:
-        if self._begin_version(ticket, body):
-            ticket.read_bytes += body.size
-            await reading.whole(body.data, room)
-            if ticket.owner.alive:
-                self._telemetry.object_read(body.size)
-
-    def _location(self, ticket: Ticket) -> Location:
+    def location(self, ticket: Ticket) -> Location:
         """The version that an earlier try began with, else the one the reference names. Without
         `objects.pin` an earlier try binds as soon as it brought rows: two versions never mix.
         """
@@ -116,46 +125,11 @@ class ObjectReader:
         version_id, etag = ticket.pin or (reference.version_id, reference.etag)
         return location._replace(version_id=version_id, etag=etag)
 
-    async def _read_body(self, ticket: Ticket, reading: Reading, body: Body, room: Room) -> None:
-        if not self._begin_version(ticket, body):
-            return
-        nbytes = 0
-        await room()
-        async for chunk in body:
-            nbytes += len(chunk)
-            ticket.read_bytes += len(chunk)
-            await reading.feed(chunk, room)
-            if not ticket.owner.alive:
-                return
-            await room()
-        await reading.close()
-        self._telemetry.object_read(nbytes)
-
-    async def _read_ranges(self, ticket: Ticket, format: Format, tries: Tries, room: Room) -> None:
-        await room()
-        tail = await self._objects.part(self._location(ticket), -TAIL_BYTES)
-        tries.is_open = True
+    def answered(self, ticket: Ticket) -> None:
+        """The store did."""
         self._outages[ticket.store].answered()
-        if not self._begin_version(ticket, tail) or not tail.size:
-            return
-        location = self._pinned(ticket)
-        nbytes = len(tail.data)
 
-        async def fetch(start: int, stop: int) -> bytes:
-            nonlocal nbytes
-            part = await self._objects.part(location, start, stop)
-            nbytes += len(part.data)
-            ticket.read_bytes += len(part.data)
-            return part.data
-
-        began_s, held_bytes = self._clock.now(), format.held_bytes(tail.size)
-        async with self._readers.reading(held_bytes, lambda: ticket.owner.may_overdraw(ticket)):
-            tries.kept_waiting(self._clock.now() - began_s)
-            reading = self._expand.begin_ranged(ticket, format, tail.size, tail.data)
-            await reading.read(fetch, room)
-        self._telemetry.object_read(nbytes)
-
-    def _pinned(self, ticket: Ticket) -> Location:
+    def pinned(self, ticket: Ticket) -> Location:
         """The version of which a part is here already, whatever `objects.pin` says: parts of two
         versions never mix.
         """
@@ -170,7 +144,7 @@ class ObjectReader:
         etag = None if version_id else etag
         return Location(reference.bucket, reference.key, version_id, etag, ticket.store)
 
-    def _begin_version(self, ticket: Ticket, body: Body | Part) -> bool:
+    def begin_version(self, ticket: Ticket, body: Body | Part) -> bool:
         """From here on the ticket is bound to the version that is read. False: it
         is answered already.
         """
@@ -203,7 +177,7 @@ class ObjectReader:
             return True
         probe = Location(ticket.reference.bucket, PROBE_KEY, store=ticket.store)
         try:
-            body = await self._objects.open(probe)
+            body = await self.objects.open(probe)
         except Unreachable:
             return True
         except (Poison, Transient):
@@ -211,9 +185,12 @@ class ObjectReader:
         await body.aclose()
         return False
 
-    def _room(self, ticket: Ticket, tries: Tries) -> Room:
-        """Waits for room in the window, and in the byte budget unless this object must go on."""
+    def _room(self, ticket: Ticket, tries: Tries, *, lent: bool = False) -> Room:
+        """Waits for room in the window, and in the byte budget unless this object must go on. While
+        it has a decoder, it gives way to one that must.
+        """
         lane, budget, microbatch, clock = ticket.owner, self._budget, self._microbatch, self._clock
+        decoders = self._decoders
 
         async def room() -> None:
             if budget.has_room and not microbatch.is_crowded(ticket.stream):
@@ -221,7 +198,87 @@ class ObjectReader:
             began_s = clock.now()
             await microbatch.room(ticket.stream)
             if not budget.has_room:
-                await budget.room(lambda: lane.may_overdraw(ticket))
+                may_go_on = partial(lane.may_overdraw, ticket)
+                await budget.room(lambda: may_go_on() or (lent and decoders.is_wanted))
+                if lent and decoders.is_wanted and not may_go_on():
+                    raise _GaveWay
             tries.kept_waiting(clock.now() - began_s)
 
         return room
+
+
+class _GaveWay(Exception):
+    """The decoder is needed for an object that everything waits for; this one begins again."""
+
+
+class _Supply:
+    """The bytes of one object, during one try: first as a stream, then by its parts."""
+
+    def __init__(self, reader: ObjectReader, ticket: Ticket, tries: Tries) -> None:
+        self.size = -1
+        self.read_bytes = 0
+        self.is_answered = False
+        self._reader = reader
+        self._ticket = ticket
+        self._tries = tries
+        self._body: Body | None = None
+        self._chunks: AsyncIterator[bytes] | None = None
+        self._first: list[bytes] = []
+        self._tail: tuple[int, bytes] | None = None
+
+    async def open(self) -> None:
+        reader, ticket = self._reader, self._ticket
+        self._body = await reader.objects.open(reader.location(ticket))
+        self._has_begun(self._body)
+        self._chunks = aiter(self._body)
+
+    async def whole(self, most_bytes: int) -> bytes | None:
+        """All of the stream if it is at most so much, else nothing of it, for now."""
+        if self._ticket.inline is not None:
+            return self._ticket.inline.body()
+        if self._chunks is None or self.size > most_bytes:
+            return None
+        while chunk := await self._fetched():
+            self._first.append(chunk)
+        return self._first[0] if len(self._first) == 1 else b"".join(self._first)
+
+    async def chunk(self) -> bytes:
+        if self._first:
+            return self._first.pop(0)
+        return await self._fetched()
+
+    async def _fetched(self) -> bytes:
+        assert self._chunks is not None
+        chunk = await anext(self._chunks, b"")
+        self._count(chunk)
+        return chunk
+
+    async def tail(self) -> tuple[int, bytes]:
+        if self._tail is None:
+            await self.aclose()
+            reader, ticket = self._reader, self._ticket
+            part = await reader.objects.part(reader.location(ticket), -TAIL_BYTES)
+            self._has_begun(part)
+            self._count(part.data)
+            self._tail = (part.size, part.data)
+        return self._tail
+
+    async def part(self, start: int, stop: int) -> bytes:
+        location = self._reader.pinned(self._ticket)
+        part = await self._reader.objects.part(location, start, stop)
+        self._count(part.data)
+        return part.data
+
+    async def aclose(self) -> None:
+        if self._body is not None:
+            await self._body.aclose()
+
+    def _has_begun(self, what: Body | Part) -> None:
+        self._tries.is_open = True
+        self._reader.answered(self._ticket)
+        self.size = what.size
+        self.is_answered = not self._reader.begin_version(self._ticket, what)
+
+    def _count(self, data: bytes) -> None:
+        self.read_bytes += len(data)
+        self._ticket.read_bytes += len(data)

@@ -1,14 +1,14 @@
 """Bytes become blocks of rows, on their ticket's chain and in the window.
 
-Rule: this is the last place that may look at rows one by one, and only at bad ones. Inflating
-leaves the event loop; parsing text holds the interpreter wherever it runs, so it stays and pauses
-between steps of less than a millisecond. Rows that a former try or assignment already has are
-decoded and skipped, never predicted again.
+Rule: this is the last place that may look at rows one by one, and only at bad ones. Small objects
+of plain text are decoded here, in turns of a few milliseconds; all others by a decoder, which is a
+process with nothing to lose. Rows that a former try or assignment already has are skipped, never
+predicted again.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,201 +18,172 @@ from consumers.core.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from consumers.core.kept import Kept
 from consumers.core.payload import Payload
 from consumers.core.reasons import ReasonsBuilder
-from consumers.formats.base import Decoder, RowOptions, Run
-from consumers.formats.format import Format
-from consumers.formats.ranged import Need, RangedDecoder
-from consumers.formats.registry import open_decoder, ranged_format
+from consumers.decoders.task import NEXT, TAIL, Decoder, Decoders, Task, tail_of
+from consumers.formats.base import Decoder as FormatDecoder
+from consumers.formats.base import RowOptions, Run
+from consumers.formats.inline import open_inline
+from consumers.formats.reading import checked, way_in
 from consumers.services.unforeseen import Guard, Guards
 from consumers.stages.microbatch import Microbatch
-from consumers.threads import in_thread
 from schemas.reference import LATEST_MS, epoch_ms
 
-# Below this a thread costs more (about 0.1 ms) than to inflate and decode.
-OFFLOAD_BYTES = 8 * 1024
+# Text of the worst kind, rows that are bad, is read at 10 MB/s: 3 ms of the event loop.
+TURN_BYTES = 32 * 1024
 
 _BAD_ROW = Rejection("bad_row", "", "expand")
 
-T = TypeVar("T")
 Room = Callable[[], Awaitable[None]]
-# Bytes `start` to `stop` of the object that is read.
-Fetch = Callable[[int, int], Awaitable[bytes]]
 
 
-class Offload(Protocol):
-    """Calls a decoder where it may take its time."""
+class Supply(Protocol):
+    """The bytes of one object, during one try."""
 
-    async def __call__(self, decode: Callable[[bytes], T], data: bytes) -> T: ...
+    @property
+    def size(self) -> int:
+        """-1: it is not known yet."""
+        ...
+
+    async def chunk(self) -> bytes:
+        """The next of the stream; empty: there are no more."""
+        ...
+
+    async def tail(self) -> tuple[int, bytes]:
+        """The object's size, and its last bytes; from here on it is read here and there."""
+        ...
+
+    async def part(self, start: int, stop: int) -> bytes: ...
 
 
-async def decode_in_thread(decode: Callable[[bytes], T], data: bytes) -> T:
-    return await in_thread(lambda: decode(data))
+class _Asked(NamedTuple):
+    """How an object is to be read."""
+
+    key: str
+    format: str
+    compression: str | None
 
 
 class Expand:
-    """`begin` a reading per try, or `begin_ranged` where the object's name or first bytes tell that
-    it is read here and there.
-    """
+    """One reading per try: in this process (`begin_inline`) or by a decoder (`begin`)."""
 
     def __init__(
         self,
         options: RowOptions,
         microbatch: Microbatch,
         guards: Guards,
-        offload: Offload = decode_in_thread,
+        decoders: Decoders,
+        inline_bytes: int,
     ) -> None:
         self._options = options
         # What fails at decoding says so, whether anybody foresaw it or not.
         self._guard = guards.at("decode", stage="expand")
         self._microbatch = microbatch
-        self._offload = offload
+        self._decoders = decoders
+        self.inline_bytes = inline_bytes
 
     @property
     def rules(self) -> str:
         """What the numbers of an object's rows depend on."""
         return self._options.rules
 
-    def ranged(self, ticket: Ticket) -> Format | None:
-        """The format, if the name tells that the object is read here and there."""
+    def is_streamed(self, ticket: Ticket) -> bool:
+        """By its name: is it read from its first byte on?"""
+        with self._guard:
+            return way_in(self._options, **self._asked(ticket)._asdict()) == "stream"
+
+    def begin_inline(self, ticket: Ticket, data: bytes) -> "Reading | None":
+        """Of a whole object. None: it is for a decoder."""
+        asked = self._asked(ticket)
+        most_bytes = self.inline_bytes if ticket.reference is not None else len(data)
+        with self._guard:
+            found = open_inline(self._options, data, most_bytes, **asked._asdict())
+        if found is None:
+            return None
+        return Reading(*found, _Rows(ticket, self._microbatch), self._guard)
+
+    def begin(self, ticket: Ticket, size: int) -> "DecoderReading":
+        task = Task(
+            self._options,
+            *self._asked(ticket),
+            size=size,
+            next_row=ticket.next_row,
+            rows=ticket.reference.rows if ticket.reference is not None else None,
+        )
+        return DecoderReading(task, _Rows(ticket, self._microbatch), self._guard)
+
+    def _asked(self, ticket: Ticket) -> _Asked:
         reference = ticket.reference
         if reference is None:
-            return None
-        with self._guard:
-            return ranged_format(
-                self._options,
-                key=reference.key,
-                format=reference.format or self._options.format,
-                compression=reference.compression,
-            )
-
-    def begin(self, ticket: Ticket) -> "Reading":
-        """May raise `WantsRanges` while it is fed."""
-        reference = ticket.reference
-        with self._guard:
-            decoder = open_decoder(
-                self._options,
-                key=reference.key if reference else "",
-                format="json" if reference is None else reference.format or self._options.format,
-                compression=reference.compression if reference else "none",
-            )
-        rows = _Rows(ticket, self._microbatch)
-        return Reading(decoder, rows, self._guard, self._offload, is_slow=self._options.is_slow)
-
-    def begin_ranged(
-        self, ticket: Ticket, format: Format, size: int, tail: bytes
-    ) -> "RangedReading":
-        """`tail`: the object's last bytes."""
-        assert format.ranged is not None
-        decoder = RangedDecoder(format.ranged, self._options, size, tail, ticket.wants_any)
-        rows = _Rows(ticket, self._microbatch)
-        return RangedReading(decoder, rows, self._guard, self._offload)
+            return _Asked("", "json", "none")
+        format = reference.format or self._options.format
+        return _Asked(reference.key, format, reference.compression)
 
 
-class RangedReading:
-    """One try at one object of which only some parts are read."""
+class DecoderReading:
+    """One try at one object by a process of its own."""
 
-    def __init__(
-        self, decoder: RangedDecoder, rows: "_Rows", guard: Guard, offload: Offload
-    ) -> None:
-        self._decoder = decoder
+    def __init__(self, task: Task, rows: "_Rows", guard: Guard) -> None:
+        self._task = task
         self._rows = rows
         self._guard = guard
-        self._offload = offload
 
-    async def read(self, fetch: Fetch, room: Room) -> None:
-        """To the end, or until the lane is over. Each step waits for `room`."""
-        try:
-            data = b""
-            while self._rows.alive:
-                await room()
-                with self._guard:
-                    found = await self._offload(self._decoder.advance, data)
-                    if isinstance(found, list):
-                        _checked(found)
-                if found is None:
-                    return
-                data = b""
-                if isinstance(found, Need):
-                    data = await fetch(found.start, found.stop)
-                else:
-                    self._rows.emit(found)
-        finally:
-            self._decoder.abandon()
+    async def read(self, decoder: Decoder, supply: Supply, room: Room) -> None:
+        """To the end, or until the lane is over. Each turn waits for `room`. Raises `Died`."""
+        answer: Task | bytes = self._task
+        while self._rows.alive:
+            with self._guard:
+                said = await decoder.turn(answer)
+            if said is None:
+                return
+            if isinstance(said, list):
+                self._rows.emit(said)
+                answer = b""
+            elif said == NEXT:
+                answer = await supply.chunk()
+            elif said == TAIL:
+                answer = tail_of(*await supply.tail())
+            else:
+                answer = await supply.part(*said)
+            await room()
 
 
 class Reading:
-    """One try at one object: feed it chunks, then close it."""
+    """One try at a whole object that is plain."""
 
-    def __init__(
-        self, decoder: Decoder, rows: "_Rows", guard: Guard, offload: Offload, *, is_slow: bool
-    ) -> None:
+    def __init__(self, decoder: FormatDecoder, data: bytes, rows: "_Rows", guard: Guard) -> None:
         self._decoder = decoder
+        self._data = data
         self._rows = rows
         self._guard = guard
-        self._offload = offload
-        self._is_slow = is_slow
 
-    async def feed(self, data: bytes, room: Room) -> None:
-        """Decode in steps; each waits for `room`, as what a step becomes is only known after it."""
-        start = 0
-        while start < len(data):
-            # Asked for every time: sniffing may find that the bytes expand.
-            step_bytes = self._decoder.step_bytes
-            step = data[start : start + step_bytes] if len(data) > step_bytes else data
-            await room()
-            in_thread = self._decoder.expands and (self._is_slow or len(step) > OFFLOAD_BYTES)
-            await self._feed(step, in_thread=in_thread)
-            await self._rest(room, in_thread=in_thread)
-            start += len(step)
-            if start < len(data):
-                await asyncio.sleep(0)
-
-    async def whole(self, data: bytes, room: Room) -> None:
-        """All of an object, in the place of `feed` and `close`: of a small one in a single step."""
-        if self._is_slow or len(data) > OFFLOAD_BYTES:
-            await self.feed(data, room)
+    async def read(self, room: Room) -> None:
+        """In turns, each of which waits for `room`; a small object is one."""
+        data, decoder = self._data, self._decoder
+        if len(data) <= TURN_BYTES:
+            await self._step(decoder.whole, data, room)
         else:
+            for start in range(0, len(data), TURN_BYTES):
+                await self._step(decoder.feed, data[start : start + TURN_BYTES], room)
+                await asyncio.sleep(0)
+        # Of a lane that is over nobody wants the rest.
+        while self._rows.alive:
+            with self._guard:
+                runs = [checked(run) for run in decoder.close()]
+            if not runs:
+                return
+            self._rows.emit(runs)
+
+    async def _step(self, take: Callable[[bytes], list[Run]], data: bytes, room: Room) -> None:
+        """And what it had too much of."""
+        is_first = True
+        while self._rows.alive and (is_first or self._decoder.pending):
+            if not is_first:
+                await asyncio.sleep(0)
             await room()
             with self._guard:
-                runs = _checked(self._decoder.whole(data))
+                found = take(data) if is_first else self._decoder.feed(b"")
+                runs = [checked(run) for run in found]
             self._rows.emit(runs)
-            await self._rest(room, in_thread=False)
-        # Of a lane that is over nobody wants the rest, and to decode it may take seconds.
-        if self._rows.alive:
-            await self.close()
-
-    async def _rest(self, room: Room, *, in_thread: bool) -> None:
-        """What the last step had too much of."""
-        while self._decoder.pending and self._rows.alive:
-            await asyncio.sleep(0)
-            await room()
-            await self._feed(b"", in_thread=in_thread)
-
-    async def _feed(self, step: bytes, *, in_thread: bool) -> None:
-        with self._guard:
-            feed = self._decoder.feed
-            runs = _checked(await self._offload(feed, step) if in_thread else feed(step))
-        self._rows.emit(runs)
-
-    async def close(self) -> None:
-        while runs := await self._close():
-            self._rows.emit(runs)
-
-    async def _close(self) -> list[Run]:
-        with self._guard:
-            if self._is_slow:
-                return _checked(await self._offload(lambda _: self._decoder.close(), b""))
-            return _checked(self._decoder.close())
-
-
-def _checked(runs: list[Run]) -> list[Run]:
-    """What a decoder gave, as far as the window goes by it: rows that it cannot count or compare
-    would stop all that wait there.
-    """
-    for run in runs:
-        payload = run.payload
-        if payload is not None and (payload.rows != run.rows or not payload.shape[0]):
-            raise ValueError(f"{payload.rows} rows of {payload.shape} came for {run.rows}")
-    return runs
+            is_first = False
 
 
 class _Bad(NamedTuple):

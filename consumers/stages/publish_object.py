@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from consumers.core.blocks import Block, Ticket
 from consumers.core.order import Release
@@ -19,14 +20,27 @@ from consumers.core.result_names import ResultNames
 from consumers.encodings.base import Encoding, rows_of
 from consumers.errors import first_cause
 from consumers.ports import Location, Results
-from consumers.stages.expand import Offload
 from consumers.telemetry.worker import Telemetry
+from consumers.threads import in_thread
 from schemas.prediction import Result
 
 # Below this a step of the encoding costs less than the way to a thread.
 IN_THREAD_BYTES = 64 * 1024
 # Small objects that end together are written together: so many requests at a time.
 AT_A_TIME = 16
+
+
+T = TypeVar("T")
+
+
+class Offload(Protocol):
+    """Makes a call where it may take its time."""
+
+    async def __call__(self, decode: Callable[[bytes], T], data: bytes) -> T: ...
+
+
+async def call_in_thread(decode: Callable[[bytes], T], data: bytes) -> T:
+    return await in_thread(lambda: decode(data))
 
 
 @dataclass(frozen=True, slots=True)

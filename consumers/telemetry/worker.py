@@ -62,6 +62,12 @@ class Telemetry:
         self._retries = Counter(
             "penstock_retries", "Requests that will be made again", ["stage"], registry=reg
         )
+        self._decoder_deaths = TotalBy(
+            "penstock_decoder_deaths",
+            "Decoders that came to a bad end, by the signal that ended them",
+            "signal",
+            reg,
+        )
         self._requests = TotalBy(
             "penstock_model_requests",
             "Requests to the model by how they ended",
@@ -135,6 +141,9 @@ class Telemetry:
     def model_health(self, *, is_open: bool, calls: int) -> None:
         self._breaker.set(is_open)
         self._allowed.set(calls)
+
+    def decoder_died(self, signal: str) -> None:
+        self._decoder_deaths.inc(signal)
 
     def retried(self, stage: str, *, is_away: bool = True) -> None:
         """`is_away`: the service is ill or away, and waited for without an end of its own."""

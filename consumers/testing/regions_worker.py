@@ -19,6 +19,7 @@ from consumers.core.places import Place, Places
 from consumers.core.records import Labels, same_partition
 from consumers.core.regions import HelpTerms, Standing
 from consumers.core.window import WindowLimits
+from consumers.decoders.at_hand import DecodersAtHand
 from consumers.errors import Unreachable
 from consumers.formats.base import RowOptions
 from consumers.pipeline import Pipeline
@@ -75,6 +76,7 @@ class RegionWorker:
             settings,
             adapters,
             telemetry,
+            decoders=DecodersAtHand(),
             offload=inline,
             jitter=world.random.random,
             raises=True,
@@ -136,6 +138,7 @@ def _settings(home: str, others: list[str]) -> Settings:
         buffer_bytes=1 << 20,
         in_flight_objects=16,
         object_bytes=None,
+        inline_bytes=500,
         pin=True,
         wait_for_object_s=0.0,
         commit_interval_s=0.2,

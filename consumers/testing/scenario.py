@@ -67,6 +67,7 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
         buffer_bytes=pick((1, 4_000, 30_000, 1 << 20)),
         in_flight_objects=pick((1, 3, 16)),
         object_bytes=None,
+        inline_bytes=500,
         pin=True,
         wait_for_object_s=0.0,
         commit_interval_s=pick((0.02, 0.2)),

@@ -12,6 +12,7 @@ from random import Random
 from consumers.adapters.memory_objects import MemoryObjects
 from consumers.adapters.memory_results import MemoryResults
 from consumers.core.payload import Payload
+from consumers.decoders.at_hand import DecodersAtHand
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Answers, Guest, Record, Transactions
 from consumers.telemetry.worker import Telemetry
@@ -220,6 +221,7 @@ class World:
                 shadow=guest,
             ),
             self._telemetry,
+            decoders=DecodersAtHand(),
             offload=inline,
             jitter=self._jitter,
             draw=self._of_shadows.random,

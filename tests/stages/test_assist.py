@@ -11,6 +11,7 @@ from consumers.adapters.memory_kafka import MemorySource
 from consumers.adapters.regions import RegionalSource
 from consumers.core.places import Place, Places
 from consumers.core.regions import HelpTerms, Standing
+from consumers.decoders.at_hand import DecodersAtHand
 from consumers.errors import Fatal, Unreachable
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Location, Where
@@ -73,7 +74,14 @@ class Regions:
             self.source, world.objects, world.model, world.sink, world.clock,
             neighbours=self.source,
         )  # fmt: skip
-        wiring = Wiring(world.settings, adapters, world.telemetry, offload=inline, raises=True)
+        wiring = Wiring(
+            world.settings,
+            adapters,
+            world.telemetry,
+            decoders=DecodersAtHand(),
+            offload=inline,
+            raises=True,
+        )
         return Pipeline(wiring)
 
     def announce(self, number: int) -> None:

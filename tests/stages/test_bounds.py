@@ -13,7 +13,7 @@ from consumers.core.window import WindowLimits
 from consumers.formats.base import Run
 from consumers.ports import Answers
 from consumers.services.unforeseen import Guards
-from consumers.stages.expand import Reading, decode_in_thread
+from consumers.stages.expand import Reading
 from consumers.telemetry.worker import Telemetry
 from consumers.testing.virtual_time import VirtualClock, virtual_time
 from tests.support.pipelines import World, csv, running, until
@@ -105,17 +105,17 @@ class Endless:
 
 
 @virtual_time
-@pytest.mark.parametrize("nbytes", [100, 20_000])
+@pytest.mark.parametrize("nbytes", [100, 100_000])
 async def test_of_a_lane_that_is_over_nothing_more_is_decoded(nbytes: int) -> None:
     decoder, lane = Endless(), SimpleNamespace(alive=True, emit=lambda runs: None)
     rows: Any = lane
     guard = Guards(Telemetry(), VirtualClock(), raises=True).at("decode")
-    reading = Reading(decoder, rows, guard, decode_in_thread, is_slow=False)
+    reading = Reading(decoder, b"x" * nbytes, rows, guard)
 
     async def room() -> None:
         lane.alive = decoder.pieces < 3
 
-    await reading.whole(b"x" * nbytes, room)
+    await reading.read(room)
     assert decoder.pieces <= 4
 
 

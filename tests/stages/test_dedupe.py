@@ -84,7 +84,7 @@ async def test_one_that_could_not_be_read_is_no_first() -> None:
     for _ in range(3):
         world.announce("a.csv")
     await run_to_end(world, 3)
-    assert world.records()[3]["error"]["code"] == "bad_format"
+    assert [one["error"]["code"] for one in world.records() if "error" in one] == ["bad_format"]
     assert rows_of(world, 1) == [0, 1, 2]
     assert pointers(world) == {2: "refs/0/1/0/0"}
 

@@ -153,18 +153,6 @@ def of_columns(columns: int) -> bytes:
     return out.getvalue()
 
 
-@virtual_time
-async def test_what_a_reader_holds_is_charged() -> None:
-    data = of_columns(8)
-    world = World().with_settings(buffer_bytes=1 << 30)
-    world.announce("0.parquet", data)
-    async with running(world) as pipeline:
-        await until(lambda: world.next_offset() == 1)
-        budget = pipeline.wiring.budget
-        assert budget.peak_bytes >= 3 * len(data)
-        assert not budget.spent_bytes
-
-
 def test_readers_that_wait_for_rows_of_the_head_let_it_begin() -> None:
     """A budget that one reader nearly spends, and two partitions."""
     data = of_columns(4)

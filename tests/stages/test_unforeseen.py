@@ -173,7 +173,7 @@ def of_letter(world: TrapWorld) -> None:
 CASES: dict[str, Case] = {
     "message": (of_message, "unavailable", 0),
     "store.open": (of_store("open"), "unavailable", 0),
-    "store.read": (of_store("read"), "unavailable", 1),
+    "store.read": (of_store("read"), "unavailable", 0),
     "store.aclose": (of_store("aclose"), "unavailable", 1),
     "store.part": (of_store("part"), "unavailable", 0),
     "format.open": (of_format("bad.shut"), "bad_format", 0),
@@ -181,7 +181,7 @@ CASES: dict[str, Case] = {
     "format.close": (of_format("bad.trap", b"close"), "bad_format", 2),
     "format.memory": (of_format("bad.trap", b"memory"), "bad_format", 2),
     "format.ranged": (of_format("bad.ranged"), "bad_format", 2),
-    "format.flat": (of_format("bad.trap", b"flat"), "bad_format", 0),
+    "format.flat": (of_format("bad.trap", b"flat"), "bad_format", 2),
     "format.none": (of_format("bad.trap", b"none"), "bad_format", 2),
     "format.list": (of_format("bad.trap", b"list"), "bad_format", 2),
     "model.predict": (of_model, "model_mismatch", 40),

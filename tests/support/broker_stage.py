@@ -18,6 +18,7 @@ from consumers.adapters.memory_objects import MemoryObjects
 from consumers.adapters.sources import open_source
 from consumers.clock import SystemClock
 from consumers.core.records import Labels
+from consumers.decoders.at_hand import DecodersAtHand
 from consumers.errors import Fatal
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Transactions
@@ -108,7 +109,16 @@ async def _run(kafka: config.Kafka, topics: Topics, is_once: bool) -> None:
         source = open_source(kafka, drain_ms=2_000)
         transactions = Transactions(outlets, source) if is_once else None
         adapters = Adapters(source, MemoryObjects(), MemoryModel(), sink, clock, transactions)
-        pipeline = Pipeline(Wiring(settings, adapters, telemetry, offload=inline, raises=True))
+        pipeline = Pipeline(
+            Wiring(
+                settings,
+                adapters,
+                telemetry,
+                decoders=DecodersAtHand(),
+                offload=inline,
+                raises=True,
+            )
+        )
         await pipeline.run()
 
 

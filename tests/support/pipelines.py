@@ -22,10 +22,11 @@ from consumers.core.line_stop import LineLimits
 from consumers.core.records import Labels, same_partition
 from consumers.core.routes import Route, Routes
 from consumers.core.window import WindowLimits
+from consumers.decoders.at_hand import DecodersAtHand
 from consumers.formats.base import RowOptions
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Guest, Transactions, Where
-from consumers.stages.expand import Offload
+from consumers.stages.publish_object import Offload
 from consumers.stages.shadow import ShadowPlan
 from consumers.stages.shadow_topic import Terms
 from consumers.telemetry.worker import Telemetry
@@ -60,6 +61,7 @@ SETTINGS = Settings(
     buffer_bytes=1 << 20,
     in_flight_objects=64,
     object_bytes=None,
+    inline_bytes=500,
     pin=True,
     wait_for_object_s=0.0,
     commit_interval_s=0.5,
@@ -156,6 +158,7 @@ class World:
             settings,
             adapters,
             self.telemetry,
+            decoders=DecodersAtHand(),
             offload=self.offload,
             raises=not self.forgives,
         )

@@ -1,0 +1,78 @@
+"""Decoders within this process, for the simulation, and where the system has no walls.
+
+Rule: each works on a thread of its own and takes turns with who lent it, so of both only one runs
+at a time, and what happens is decided by the order of the turns alone.
+"""
+
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from queue import SimpleQueue
+
+from consumers.decoders.task import Decoder, Said, Task, decode
+from consumers.formats.base import Run
+from consumers.formats.ranged import Need
+
+
+class _Abandoned(BaseException):
+    """Raised inside a reading whose rows nobody waits for any more."""
+
+
+class _Threaded:
+    def __init__(self) -> None:
+        self._answers: SimpleQueue[bytes | None] = SimpleQueue()
+        self._said: SimpleQueue[Said | BaseException] = SimpleQueue()
+
+    async def turn(self, said: Task | bytes) -> Said:
+        if isinstance(said, Task):
+            threading.Thread(target=self._work, args=(said,), name="decoder", daemon=True).start()
+        else:
+            self._answers.put(said)
+        found = self._said.get()
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def abandon(self) -> None:
+        """Returns at once; the thread ends when it next asks."""
+        self._answers.put(None)
+
+    def _work(self, task: Task) -> None:
+        end: BaseException | None = None
+        try:
+            decode(task, self._ask, self._ask)
+        except _Abandoned:
+            pass
+        except BaseException as error:  # raised where the reading goes on
+            end = error
+        self._said.put(end)
+
+    def _ask(self, said: Need | list[Run]) -> bytes:
+        self._said.put(said)
+        answer = self._answers.get()
+        if answer is None:
+            raise _Abandoned
+        return answer
+
+
+class DecodersAtHand:
+    """As many as are asked for."""
+
+    is_wanted = False
+
+    @asynccontextmanager
+    async def lent(
+        self,
+        is_head: Callable[[], bool],
+        review: Callable[[], object],
+        *,
+        new: bool = False,
+    ) -> AsyncIterator[Decoder]:
+        decoder = _Threaded()
+        try:
+            yield decoder
+        finally:
+            decoder.abandon()
+
+    async def aclose(self) -> None:
+        return

@@ -1,0 +1,57 @@
+"""Objects that are decoded where they arrive: small, of plain text or opaque, by linear code.
+
+Rule: all else is decoded by a process with nothing to lose; so is whatever is not sure to be plain.
+Gzip data counts by what it unfolds to. Owner: the stage that expands objects.
+"""
+
+import zlib
+from typing import Final
+
+from consumers.formats.base import Decoder, RowOptions
+from consumers.formats.codecs import codec_of
+from consumers.formats.compression import GZIP_MAGIC
+from consumers.formats.registry import open_decoder, told_format
+
+# What a format may look at of an object to know it.
+_HEAD_BYTES: Final = 512
+_GZIP_WBITS: Final = 31  # zlib: 16 for the gzip wrapper + the largest window, 15
+
+
+def open_inline(
+    options: RowOptions,
+    data: bytes,
+    most_bytes: int,
+    *,
+    key: str,
+    format: str | None = None,
+    compression: str | None = None,
+) -> tuple[Decoder, bytes] | None:
+    """The decoder of a whole object, and the bytes to feed it. None: it is not for this process.
+    Raises `Poison` where its name or first bytes tell that it cannot be read.
+    """
+    if len(data) > most_bytes or options.image is not None:
+        return None
+    if compression != "none" and data.startswith(GZIP_MAGIC):
+        limit_bytes = min(most_bytes, options.expanded_bytes or most_bytes)
+        unfolded = _unfolded(data, limit_bytes)
+        if unfolded is None or unfolded.startswith(GZIP_MAGIC):
+            return None
+        data = unfolded
+    if compression != "none" and codec_of(data) is not None:
+        return None
+    found = told_format(options, data[:_HEAD_BYTES], key=key, format=format)
+    if found is None or not found.is_plain:
+        return None
+    return open_decoder(options, key=key, format=format, compression="none"), data
+
+
+def _unfolded(data: bytes, most_bytes: int) -> bytes | None:
+    """None: it is more than that, or something is wrong with it."""
+    unpacker = zlib.decompressobj(_GZIP_WBITS)
+    try:
+        found = unpacker.decompress(data, most_bytes + 1)
+    except zlib.error:
+        return None
+    if len(found) > most_bytes or not unpacker.eof or unpacker.unused_data:
+        return None
+    return found

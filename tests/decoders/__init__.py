@@ -1,0 +1,1 @@
+"""Decoders as processes, and what they do to nobody else."""

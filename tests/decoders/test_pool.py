@@ -1,0 +1,214 @@
+"""Decoders as processes: rows as in this process, and what becomes of those that die."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from consumers.core.payload import Form, Matrix
+from consumers.decoders.at_hand import DecodersAtHand
+from consumers.decoders.pool import Pool
+from consumers.decoders.task import NEXT, TAIL, Decoder, Decoders, Died, Task, tail_of
+from consumers.errors import Poison, Unforeseen
+from consumers.formats.base import RowOptions, Run
+from tests.formats.support import rows_of
+from tests.support import deadly_formats
+
+DEATHS: list[str] = []
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadly format is installed, for processes that are started from here."""
+    info = tmp_path / "deadly-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: deadly\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(deadly_formats.ENTRY_POINTS)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), str(Path.cwd())])
+
+
+@asynccontextmanager
+async def pool(most: int = 2, least_s: float = 10.0) -> AsyncIterator[Pool]:
+    DEATHS.clear()
+    decoders = Pool(most, 4_000, DEATHS.append, least_s=least_s)
+    try:
+        yield decoders
+    finally:
+        await decoders.aclose()
+
+
+async def lent_read(decoder: Decoder, data: bytes, key: str, options: RowOptions) -> list[Run]:
+    """The runs of an object at hand, in chunks of 1,000 bytes."""
+    runs: list[Run] = []
+    chunks = [data[at : at + 1_000_000] for at in range(0, len(data), 1_000_000)]
+    said = await decoder.turn(Task(options, key, None, None, len(data), 0, None))
+    while said is not None:
+        answer = b""
+        if isinstance(said, list):
+            runs += said
+        elif said == NEXT:
+            answer = chunks.pop(0) if chunks else b""
+        elif said == TAIL:
+            answer = tail_of(len(data), data[-100:])
+        else:
+            answer = data[said.start : said.stop]
+        said = await decoder.turn(answer)
+    return runs
+
+
+async def read(
+    decoders: Decoders,
+    data: bytes,
+    key: str,
+    options: RowOptions | None = None,
+    *,
+    new: bool = False,
+) -> list[Run]:
+    async with decoders.lent(lambda: False, lambda: None, new=new) as decoder:
+        return await lent_read(decoder, data, key, options or RowOptions())
+
+
+def values(runs: list[Run]) -> list[list[float]]:
+    found: list[list[float]] = []
+    for run in runs:
+        assert isinstance(run.payload, Matrix)
+        found += run.payload.values.tolist()
+    return found
+
+
+LONG = b"".join(b"%d,%d\n" % (row, -row) for row in range(400_000))
+
+
+@pytest.mark.parametrize("form", ["matrix", "json", "columns"])
+async def test_rows_are_those_of_this_process(form: Form) -> None:
+    options, data = RowOptions(form=form), b"a,b\n1,2\n3,x\n5,6\n"
+    here = await read(DecodersAtHand(), data, "a.csv", options)
+    async with pool() as decoders:
+        there = await read(decoders, data, "a.csv", options)
+    assert rows_of(there) == rows_of(here)
+
+
+async def test_what_is_long_travels_both_ways() -> None:
+    async with pool() as decoders:
+        runs = await read(decoders, LONG, "a.csv")
+    assert values(runs) == [[row, -row] for row in range(400_000)]
+
+
+async def test_an_object_that_cannot_be_read_leaves_its_decoder_for_the_next() -> None:
+    async with pool(most=1) as decoders:
+        for _ in range(3):
+            with pytest.raises(Poison, match="no Parquet file"):
+                await read(decoders, b"1,2\n", "a.parquet")
+        assert values(await read(decoders, b"1,2\n", "a.csv")) == [[1, 2]]
+    assert not DEATHS
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize(
+    ("word", "code", "words", "death"),
+    [
+        ("segfault", "bad_format", r"killed by signal 11 \(SIGSEGV\)", "SIGSEGV"),
+        ("exit", "bad_format", "ended with exit code 7", "none"),
+        ("loop", "too_large", "took too long", "SIGKILL"),
+        ("sleep", "too_large", "took too long", "SIGKILL"),
+    ],
+)
+async def test_a_decoder_that_dies_takes_only_its_object_along(
+    word: str, code: str, words: str, death: str
+) -> None:
+    async with pool(most=2, least_s=0.5) as decoders:
+        assert values(await read(decoders, b"1,2\n", "a.csv")) == [[1, 2]]
+        with pytest.raises(Died, match=words) as first:
+            await read(decoders, word.encode(), "a.deadly")
+        assert not first.value.was_alone
+        with pytest.raises(Died, match=words) as second:
+            await read(decoders, word.encode(), "a.deadly", new=True)
+        assert second.value.was_alone
+        assert second.value.poison.code == code
+        assert [death, death] == DEATHS
+        assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
+
+
+@pytest.mark.usefixtures("planted")
+async def test_beside_one_that_hangs_another_object_is_read() -> None:
+    async with pool(most=2) as decoders:
+        hanging = asyncio.create_task(read(decoders, b"loop", "a.deadly"))
+        await read(decoders, b"1,2\n", "a.csv")
+        assert values(await read(decoders, b"1,2\n", "a.csv")) == [[1, 2]]
+        assert not hanging.done()
+        hanging.cancel()
+        await asyncio.wait([hanging])
+
+
+@pytest.mark.usefixtures("planted")
+async def test_memory_is_bounded_and_what_nobody_foresaw_has_its_trace() -> None:
+    async with pool() as decoders:
+        with pytest.raises(Poison, match="needs more than 2048 MiB") as caught:
+            await read(decoders, b"memory", "a.deadly")
+        assert caught.value.code == "too_large"
+        with pytest.raises(Unforeseen, match="KeyError") as unforeseen:
+            await read(decoders, b"raise", "a.deadly")
+        assert "deadly_formats.py" in str(unforeseen.value.__cause__)
+    assert not DEATHS
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize(
+    ("what", "answer"),
+    [
+        ("socket", "PermissionError"),
+        ("write", "PermissionError"),
+        ("program", "PermissionError"),
+        ("fork", "PermissionError"),
+        ("secrets", "False"),
+    ],
+)
+async def test_a_decoder_comes_to_nothing(
+    what: str, answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    async with pool() as decoders:
+        with pytest.raises(Poison, match=answer):
+            await read(decoders, b"try " + what.encode(), "a.deadly")
+
+
+async def test_all_decoders_end_with_the_zygote_and_another_one_is_started() -> None:
+    async with pool() as decoders:
+        await read(decoders, b"1,2\n", "a.csv")
+        zygote = decoders._zygote
+        assert zygote is not None
+        os.kill(zygote._process.pid, signal.SIGKILL)
+        zygote._process.wait()
+        with pytest.raises(Died) as died:
+            await read(decoders, b"1,2\n", "a.csv")
+        assert not died.value.was_alone
+        assert values(await read(decoders, b"1,2\n", "a.csv")) == [[1, 2]]
+
+
+async def test_who_waits_for_a_decoder_gets_one_in_turn_and_heads_before_others() -> None:
+    order: list[str] = []
+
+    async def one(decoders: Pool, name: str, *, is_head: bool) -> None:
+        async with decoders.lent(lambda: is_head, lambda: None) as decoder:
+            order.append(name)
+            await lent_read(decoder, b"1,2\n", "a.csv", RowOptions())
+
+    async with (
+        pool(most=1) as decoders,
+        asyncio.TaskGroup() as tasks,
+        decoders.lent(lambda: False, lambda: None),
+    ):
+        for name in ("a", "b"):
+            tasks.create_task(one(decoders, name, is_head=False))
+        await asyncio.sleep(0)
+        assert not decoders.is_wanted
+        tasks.create_task(one(decoders, "head", is_head=True))
+        await asyncio.sleep(0)
+        assert decoders.is_wanted
+        order.append("free")
+    assert order == ["free", "head", "a", "b"]
