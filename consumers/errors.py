@@ -4,6 +4,7 @@
     ├── Transient     the other side is ill or away: the same request may work later
     │   ├── Unreachable   nobody answered at all (refused, reset, timed out)
     │   │   ├── NoAnswer      the request was sent; the same rows again may get none again
+    │   │   │   └── HungUp        the connection broke under it, before the time was up
     │   │   └── LockedOut     it answers nobody with our clock, or with our credentials of before
     │   ├── Overloaded    it answered that it has too much to do: send less at a time
     │   ├── WorkerDied    the process that did the work died; the same rows again may kill it again
@@ -74,6 +75,12 @@ class NoAnswer(Unreachable):
     def __init__(self, message: str, *, is_oversize: bool = False) -> None:
         super().__init__(message)
         self.is_oversize = is_oversize
+
+
+class HungUp(NoAnswer):
+    """The connection broke under the request: the other side is gone, or cannot stand these rows,
+    which shows at once and costs no more than a refusal.
+    """
 
 
 class LockedOut(Unreachable):

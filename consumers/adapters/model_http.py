@@ -20,7 +20,7 @@ from consumers.adapters.certificates import trusting
 from consumers.adapters.http_answers import Answer, TooLong, Unusable
 from consumers.adapters.model_exchange import HEADERS, MOST_ANSWER_BYTES, Exchange, NotConnected
 from consumers.adapters.model_refusals import OK, TOO_LARGE
-from consumers.errors import EXIT_USAGE, Fatal, NoAnswer, Poison, Transient, Unreachable
+from consumers.errors import EXIT_USAGE, Fatal, HungUp, NoAnswer, Poison, Transient, Unreachable
 
 # Of a request that was answered by 413: two or three of these reach any limit below it.
 LEARNED_SHARE: Final = 0.75
@@ -148,7 +148,7 @@ class ModelHttp:
         is_oversize = len(request.body) > self._most_bytes
         if is_oversize:
             reason = f"{reason} under a request of {len(request.body)} bytes"
-        raise NoAnswer(self._said(url, reason), is_oversize=is_oversize)
+        raise HungUp(self._said(url, reason), is_oversize=is_oversize)
 
     def _make_start(self, method: str, url: URL) -> bytes:
         """Of a request's head, what all requests to this address have."""

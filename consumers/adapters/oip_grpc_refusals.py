@@ -16,6 +16,7 @@ from consumers.adapters.oip_rest import LOADING, raised
 from consumers.errors import (
     EXIT_USAGE,
     Fatal,
+    HungUp,
     NoAnswer,
     Overloaded,
     PenstockError,
@@ -58,11 +59,11 @@ def refusal(code: grpc.StatusCode, said: str, where: str) -> PenstockError:
         return Fatal(f"{where}: {untrusting}", exit_code=EXIT_USAGE)
     if code in _LIBRARYS and (not said.strip() or _NO_STATUS.search(said)):
         # Nor is it a refusal where nothing is said of the rows.
-        return NoAnswer(message)
+        return HungUp(message)
     if code is _CODE.UNAVAILABLE:
         if _NO_CONNECTION.search(said):
             return Unreachable(f"{message}; check model.url and that the model server runs")
-        return NoAnswer(message) if _BROKEN.search(said) else Overloaded(message)
+        return HungUp(message) if _BROKEN.search(said) else Overloaded(message)
     if code is _CODE.DEADLINE_EXCEEDED:
         return NoAnswer(f"{message} (model.timeout_ms)")
     if code is _CODE.RESOURCE_EXHAUSTED:

@@ -54,6 +54,7 @@ class Search:
         "condemned",
         "deaths",
         "failures",
+        "hang_ups",
         "rows",
     )
 
@@ -73,6 +74,8 @@ class Search:
         self._is_halving = False
         self._group_rows: int | None = None
         self._settled_rows = self._found = self._refusals = 0
+        # How often the server hung up on rows of this search since one was found that explains it.
+        self.hang_ups = 0
         # Of the rows that were asked last: their number, and how often in a row the server was ill.
         self.rows = self.failures = self._overloads = 0
         self.deaths = Deaths()
@@ -84,7 +87,17 @@ class Search:
     @property
     def is_easy(self) -> bool:
         """Has nothing been held against any of its rows?"""
-        return not self._suspects and not self._found and not self.deaths.is_deadly
+        return (
+            not self._suspects
+            and not self._found
+            and not self.deaths.is_deadly
+            and not self.deaths.is_touchy
+        )
+
+    @property
+    def has_suspects(self) -> bool:
+        """Is one of the rows that were asked known to be bad?"""
+        return bool(self._suspects)
 
     @property
     def clears_small(self) -> bool:

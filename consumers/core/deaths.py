@@ -1,4 +1,5 @@
-"""The server's worker died of these rows, or of something else: when is that taken for a refusal?
+"""The server's worker died of these rows, or hung up on them, or of something else: when is that
+taken for a refusal?
 
 Rule: a death is held against rows only after others in a row, and alone against one row only when
 chance would explain them one time in a million. Any answer or refusal forgives all of it,
@@ -23,13 +24,14 @@ LEAST_PROOF = 0.5
 class Deaths:
     """Of the rows that are asked now. `count`: how often in a row the worker died of them;
     `hang_ups`: how often the connection broke under a row that may be too large. `is_deadly`: the
-    worker died twice of rows of this search, so that all are tried one part at a time.
+    worker died twice of rows of this search, so that all are tried one part at a time; `is_touchy`:
+    the server hung up on them twice, which harms no others.
     """
 
-    __slots__ = ("_doubt", "_heard", "count", "hang_ups", "is_deadly")
+    __slots__ = ("_doubt", "_heard", "count", "hang_ups", "is_deadly", "is_touchy")
 
     def __init__(self) -> None:
-        self.is_deadly = False
+        self.is_deadly = self.is_touchy = False
         self.forgive()
 
     def forgive(self) -> None:
@@ -49,6 +51,16 @@ class Deaths:
             return self.is_deadly
         return self.count >= LONE_DEATHS and self._doubt <= MOST_DOUBT
 
+    def hung_up(self, rows: int, chance: float) -> bool:
+        """As a death, of a server that answered others since the last time; `chance` is that of any
+        request to end so.
+        """
+        self.count += 1
+        self.is_touchy = self.is_touchy or self.count >= SPLIT_DEATHS
+        if rows > 1:
+            return self.is_touchy
+        return self.count >= LONE_DEATHS and chance**self.count <= MOST_DOUBT
+
     def unanswered(self, rows: int, heard: int, after_s: float) -> bool:
         """No answer came to the rows; `heard` tells how many requests the server has answered so
         far, `after_s` when one came at the latest so far. As a death, but only if it answered
@@ -56,3 +68,28 @@ class Deaths:
         """
         before, self._heard = self._heard, heard
         return heard > before and self.died(rows, after_s)
+
+
+# What was answered longer ago tells little of how the server is now.
+REMEMBERED = 200
+
+
+class Mishaps:
+    """How often connections break under rows that are well, as far as known: what a row that is
+    blamed must differ from. `heard` is how many requests were answered in all. Owner: the calls of
+    one model.
+    """
+
+    __slots__ = ("_count", "_since")
+
+    def __init__(self) -> None:
+        self._count = self._since = 0
+
+    def happened(self, times: int, heard: int) -> None:
+        self._count += times
+        if heard - self._since > REMEMBERED:
+            self._since, self._count = heard - REMEMBERED // 2, self._count // 2
+
+    def chance(self, heard: int) -> float:
+        """As if the next request would break: nothing is known of a server that is new."""
+        return (self._count + 1) / (heard - self._since + self._count + 1)

@@ -1,8 +1,9 @@
 """Requests to the model server, and what their ends say about its health.
 
 Rule: every request passes the gate, and the gate, the outage and the metrics learn its end,
-here and nowhere else. Health is proven by the canary row where one is configured; else an empty
-batch proves at least that the worker process is there. Owner: predict.
+here and nowhere else. Health is proven by the canary row where one is configured; else by a row
+that was answered since the server last hung up; else an empty batch proves at least that the worker
+process is there. Owner: predict.
 """
 
 import asyncio
@@ -13,11 +14,13 @@ from typing import Final
 
 from consumers.core.blocks import Block
 from consumers.core.breaker import Breaker, Call
+from consumers.core.deaths import Mishaps
 from consumers.core.payload import Payload
 from consumers.core.retry import Backoff
 from consumers.errors import (
     EXIT_FATAL,
     Fatal,
+    HungUp,
     NoAnswer,
     Overloaded,
     Poison,
@@ -39,6 +42,8 @@ log = logging.getLogger(__name__)
 RETRY: Final = Backoff(first_s=0.05, most_s=5.0)
 # So few rows cost a recovering server next to nothing, and take hardly longer than one.
 PROBE_ROWS: Final = 32
+# In a row, of a server that is well: then it must answer something.
+WELL_HANG_UPS: Final = 3
 # A server that is ill now and then is logged once a minute.
 QUIET_S: Final = 60.0
 
@@ -50,6 +55,7 @@ _OUTCOMES: Final[dict[type[Transient], str]] = {
     Overloaded: "overloaded",
     Unreachable: "unreachable",
     NoAnswer: "unreachable",
+    HungUp: "unreachable",
     WorkerDied: "worker_died",
 }
 
@@ -85,6 +91,11 @@ class ModelCalls:
         self._is_known = self._was_open = self._was_logged = False
         self._quiet_until_s = 0.0
         self._lost_s = -math.inf
+        # A row that was answered since the server last hung up: what a server that lives answers.
+        self._witness: list[Payload] = []
+        self._wants_witness = False
+        self._broken_in_a_row = 0
+        self.mishaps = Mishaps()
         self.allowed = most_calls
         # How many requests were answered, if by a refusal, and the longest that took with rows.
         self.heard = 0
@@ -105,6 +116,16 @@ class ModelCalls:
     def has_canary(self) -> bool:
         return bool(self._canary)
 
+    @property
+    def is_silent(self) -> bool:
+        """Did it hang up as often as a server that is well may, and answered nobody in between?"""
+        return self._broken_in_a_row >= WELL_HANG_UPS
+
+    @property
+    def has_witness(self) -> bool:
+        """Is there a row that the server is known to answer?"""
+        return bool(self._canary or self._witness)
+
     async def enter(self, rank: Rank | None = None) -> Call:
         """Wait for the right to make one request, which `send`, `probe` or `leave` uses up. With a
         rank for a search.
@@ -122,6 +143,8 @@ class ModelCalls:
         now_s = self._clock.now()
         self._telemetry.call_answered(now_s - started_s, len(answers.values))
         self.slowest_s = max(self.slowest_s or 0.0, now_s - started_s)
+        if self._wants_witness:
+            self._witness, self._wants_witness = [payloads[0].cut(0, 1).owned()], False
         for block in blocks:
             block.called_s, block.answered_s = started_s, now_s
         return answers
@@ -129,8 +152,10 @@ class ModelCalls:
     async def probe(self, call: Call) -> bool:
         """Is the server healthy, as far as can be seen without a row of a stream?"""
         try:
-            await self._request(call, self._canary, is_canary=self.has_canary)
-        except Transient:
+            await self._request(call, self._canary or self._witness, is_canary=self.has_canary)
+        except Transient as error:
+            if isinstance(error, HungUp):
+                self.mishaps.happened(1, self.heard)
             return False
         except Poison:
             # A handler that complains of an empty batch has a worker that lives.
@@ -172,10 +197,13 @@ class ModelCalls:
         except Transient as error:
             self._telemetry.model_request(_OUTCOMES.get(type(error), "ill"))
             self._telemetry.retried("predict")
+            if isinstance(error, Unreachable):
+                self._lost_s = self._clock.now()
+            if isinstance(error, HungUp) and self._hung_up():
+                self._gate.dropped(call)
+                raise
             self._gate.failed(call, error)
             self._look(error)
-            if isinstance(error, Unreachable | NoAnswer):
-                self._lost_s = self._clock.now()
             if isinstance(error, Unreachable):
                 self._outage.unreachable(error)
             raise
@@ -228,7 +256,14 @@ class ModelCalls:
             raise Transient(f"the row of model.canary is refused: {message}")
         return answers
 
+    def _hung_up(self) -> bool:
+        """Does the server answer others, so that it is not ill?"""
+        self._wants_witness = True
+        self._broken_in_a_row += 1
+        return self._broken_in_a_row <= WELL_HANG_UPS
+
     def _healthy(self, call: Call) -> None:
+        self._broken_in_a_row = 0
         self._is_known = True
         self._lost_s = -math.inf
         self.heard += 1

@@ -10,7 +10,7 @@ from typing import Final
 
 from consumers.core.blocks import Block, Rejection, Ticket
 from consumers.core.suspects import LOT, SENTENCE, Trial, trial_of
-from consumers.errors import NoAnswer, WorkerDied
+from consumers.errors import HungUp, NoAnswer, WorkerDied
 from consumers.ports import Clock
 
 log = logging.getLogger(__name__)
@@ -66,6 +66,12 @@ def lost(error: WorkerDied | NoAnswer, tries: int, attempts: int) -> Rejection:
             f"sent alone, and was well just before: {error}"
         )
         return Rejection("model_rejected", message, "predict", attempts)
+    if isinstance(error, HungUp):
+        message = (
+            f"the model server hung up each of the {tries} times that this row was sent alone, and "
+            f"answered others in between: {error}"
+        )
+        return Rejection("unavailable", message, "predict", attempts)
     message = (
         f"the model server left this row without an answer each of the {tries} times that it was "
         f"sent alone, and answered others just before: {error}"

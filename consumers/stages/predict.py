@@ -15,7 +15,7 @@ from consumers.core.bisect import Search
 from consumers.core.blocks import Block, Rejection, Ticket
 from consumers.core.deaths import HANG_UPS, KILL_PERIOD_S
 from consumers.core.pace import BatchPlan, Pace
-from consumers.errors import NoAnswer, Overloaded, Poison, Transient, Unforeseen, WorkerDied
+from consumers.errors import HungUp, NoAnswer, Overloaded, Poison, Transient, Unforeseen, WorkerDied
 from consumers.ports import Answers, Clock
 from consumers.services.gate import Rank
 from consumers.services.model_calls import PROBE_ROWS, ModelCalls
@@ -151,6 +151,9 @@ class Predict:
             await self._refused(search, part, error, rank)
         else:
             search.answered()
+            if search.hang_ups and not search.has_suspects:
+                self._calls.mishaps.happened(search.hang_ups, self._calls.heard)
+                search.hang_ups = 0
             copied = None if self._shadow is None else self._shadow.wants(part)
             _distribute(part, answers)
             if self._pace is not None:
@@ -177,6 +180,9 @@ class Predict:
         if isinstance(error, NoAnswer) and error.is_oversize and search.rows == 1:
             await self._hung_up(search, part[0], error, rank)
             return
+        if isinstance(error, HungUp) and (search.rows > 1 or self._calls.has_witness):
+            await self._broken(search, part, error, rank)
+            return
         if isinstance(error, WorkerDied):
             is_refusal = search.deaths.died(search.rows, after_s)
         else:
@@ -195,6 +201,36 @@ class Predict:
             self._follow()
         else:
             await self._calls.pause(search.failures)
+
+    async def _broken(
+        self, search: Search, part: Sequence[Block], error: HungUp, rank: Rank | None
+    ) -> None:
+        """The connection, by these rows or by chance: it counts against them while others are
+        answered. Nothing is waited for.
+        """
+        calls, deaths = self._calls, search.deaths
+        tries = deaths.count + 1
+        if calls.is_silent and not await calls.is_healthy(rank):
+            search.again()
+            await calls.pause(search.failures)
+            return
+        search.hang_ups += 1
+        if not deaths.hung_up(search.rows, calls.mishaps.chance(calls.heard)):
+            search.again()
+            if search.rows == 1:
+                await self._between_trials(search, rank)
+        elif attempts := search.refused(str(error)):
+            search.hang_ups = 0
+            self._rejections.asked(part[0], search.condemned, lost(error, tries, attempts))
+
+    async def _between_trials(self, search: Search, rank: Rank | None) -> None:
+        """A row that is known to be answered must be, or what was held against this one is void.
+        Twice at first, then once: no server that breaks every so many connections is in step.
+        """
+        for _ in range(2 if search.deaths.count == 1 else 1):
+            if not await self._calls.is_healthy(rank):
+                search.deaths.forgive()
+                return
 
     async def _until_trial(self, rank: Rank | None) -> None:
         """A loss counts against a row only if the server was well just before; and the trial begins

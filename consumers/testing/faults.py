@@ -18,6 +18,7 @@ class Faults:
     body_breaks: float = 0.0
     model_away: float = 0.0
     model_ill: float = 0.0
+    model_hangs_up: float = 0.0
     answer_lost: float = 0.0
     worker_dies: float = 0.0
     commit_fails: float = 0.0
@@ -46,6 +47,7 @@ def drawn(random: Random) -> Faults:
         body_breaks=chance(0.05),
         model_away=chance(0.2),
         model_ill=chance(0.3),
+        model_hangs_up=chance(0.2),
         answer_lost=chance(0.2),
         worker_dies=chance(0.1),
         commit_fails=chance(0.5),

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from consumers.core.payload import BytesRows, JsonRows, Matrix, Payload
-from consumers.errors import Rejected
+from consumers.errors import ErrorCode, HungUp, Poison, Rejected, Transient, WorkerDied
 from consumers.ports import Answers
 
 BUCKET = "b"
-FINE, REFUSED_ALONE, REFUSED_WITH_ALL, KILLS, HANGS, LARGE = 0, 1, 2, 3, 4, 5
+FINE, REFUSED_ALONE, REFUSED_WITH_ALL, KILLS, HANGS, LARGE, HUNG_UP_ON = 0, 1, 2, 3, 4, 5, 6
 # More than the output topic takes where records have to be small.
 LARGE_BYTES = 8_000
 # A server gives a stuck process up after some time.
@@ -33,22 +33,27 @@ PADDING_BYTES = 70_000
 TINY, SMALL, HUGE = (1, 2), (1, 30), (200, 500)
 
 
-class Deadly(Rejected):
-    """A row among these ends the process that serves the model, after so long; what is true of it
-    alone is that it is rejected.
+class Deadly(Poison):
+    """A row among these costs all of them their answer: the process that serves the model ends
+    after so long, or the server hangs up. What is true of the row alone is `code`.
     """
 
-    def __init__(self, after_s: float) -> None:
-        super().__init__("model_rejected", "a row ended the model's process")
+    def __init__(self, code: ErrorCode, loss: Transient, after_s: float = 0.0) -> None:
+        super().__init__(code, str(loss))
+        self.loss = loss
         self.after_s = after_s
 
 
 def echo(payload: Payload) -> Answers:
     """The model: answers each row by its number, in whatever form the rows come."""
     pairs = _pairs(payload)
-    if any(flag in (KILLS, HANGS) for _, flag in pairs):
-        raise Deadly(0.0 if any(flag == KILLS for _, flag in pairs) else HANGS_S)
-    if any(flag == REFUSED_WITH_ALL for _, flag in pairs):
+    flags = {flag for _, flag in pairs}
+    if flags & {KILLS, HANGS}:
+        died = WorkerDied("Worker died.")
+        raise Deadly("model_rejected", died, 0.0 if KILLS in flags else HANGS_S)
+    if HUNG_UP_ON in flags:
+        raise Deadly("unavailable", HungUp("the server hung up"))
+    if REFUSED_WITH_ALL in flags:
         raise Rejected("model_rejected", "a row made the handler raise")
     errors = {index: "no" for index, (_, flag) in enumerate(pairs) if flag == REFUSED_ALONE}
     values = [

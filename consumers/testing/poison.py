@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from consumers.testing import load
-from consumers.testing.load import BUCKET, FINE, HANGS, KILLS, LARGE, REFUSED_ALONE
+from consumers.testing.load import BUCKET, FINE, HANGS, HUNG_UP_ON, KILLS, LARGE, REFUSED_ALONE
 
 UNPARSABLE = (
     b"nonsense",
@@ -52,7 +52,7 @@ class PoisonMessages:
             self._many_ranges, self._many_reasons, self._unparsable, self._attributes, self._cut,
             self._all_refused, self._deadly, self._large, self._bad_rows,
         )  # fmt: skip
-        (kind,) = self._random.choices(kinds, weights=(3, 3, 3, 3, 2, 3, 1, 2, 2))
+        (kind,) = self._random.choices(kinds, weights=(3, 3, 3, 3, 2, 3, 2, 2, 2))
         return kind()
 
     def _key(self, suffix: str = ".csv") -> str:
@@ -109,7 +109,7 @@ class PoisonMessages:
 
     def _deadly(self) -> bytes:
         flags = [FINE] * self._random.randint(0, 20)
-        deadly = self._random.choice((KILLS, KILLS, HANGS))
+        deadly = self._random.choice((KILLS, KILLS, HANGS, HUNG_UP_ON, HUNG_UP_ON))
         flags.insert(self._random.randint(0, len(flags)), deadly)
         self.slow += 1
         return self._named(self._lines(*flags))

@@ -14,7 +14,7 @@ from zlib import crc32
 from consumers.adapters.memory_objects import MemoryObjects
 from consumers.core.payload import Payload
 from consumers.core.places import DEFAULT
-from consumers.errors import Overloaded, Transient, Unreachable, WorkerDied
+from consumers.errors import HungUp, Overloaded, Transient, Unreachable, WorkerDied
 from consumers.ports import Answers, Body, Listed, Location, Part, WholeBody
 from consumers.testing.faults import Weather
 from consumers.testing.load import Deadly
@@ -172,13 +172,15 @@ class SimulatedModel:
                 raise Unreachable("the model server is away")
             if weather.happens(faults.model_ill):
                 raise Overloaded("the model server has too much to do")
+            if weather.happens(faults.model_hangs_up):
+                raise HungUp("the server hung up, whatever the rows")
             if weather.worker_dies():
                 raise WorkerDied("Worker died.")
             try:
                 answers = self._ask(payloads)
             except Deadly as error:
                 await asyncio.sleep(error.after_s)
-                raise WorkerDied("Worker died.") from error
+                raise error.loss from error
             if weather.happens(faults.answer_lost):
                 raise Transient("the answer was lost on its way")
             await self._process.gate()

@@ -15,7 +15,7 @@ from consumers.adapters.oip_outputs import Output
 from consumers.adapters.oip_signature import Signature, Tensor
 from consumers.adapters.oip_wire_grpc import READING_TRIES, GrpcWire
 from consumers.core.payload import Matrix
-from consumers.errors import NoAnswer, Poison, Rejected
+from consumers.errors import HungUp, Poison, Rejected
 from tests.support import raw_grpc_server as raw
 from tests.support.raw_grpc_server import RawGrpcServer
 
@@ -57,7 +57,7 @@ async def infer(server: RawGrpcServer) -> tuple[list[Output], Filled]:
 )
 async def test_a_stream_without_the_servers_own_word_is_no_answer(broken: Answer) -> None:
     async with RawGrpcServer(broken) as server:
-        with pytest.raises(NoAnswer):
+        with pytest.raises(HungUp):
             await infer(server)
         assert server.calls == 1
 

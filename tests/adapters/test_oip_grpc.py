@@ -17,6 +17,7 @@ from consumers.core.payload import JsonRows, Matrix
 from consumers.errors import (
     EXIT_USAGE,
     Fatal,
+    HungUp,
     NoAnswer,
     Overloaded,
     PenstockError,
@@ -56,7 +57,7 @@ async def test_outputs_are_taken_raw_and_typed(*, typed: bool) -> None:
         ("no_model", Fatal),
         ("denied", Fatal),
         ("too_large", Poison),
-        ("disconnected", NoAnswer),
+        ("disconnected", HungUp),
         ("one_too_few", Poison),
         ("one_too_many", Poison),
         ("transposed", Poison),
@@ -206,7 +207,7 @@ CODE = grpc.StatusCode
     ("code", "said", "expected"),
     [
         (CODE.UNAVAILABLE, "failed to connect to all addresses; last error: x", Unreachable),
-        (CODE.UNAVAILABLE, "recvmsg:Connection reset by peer", NoAnswer),
+        (CODE.UNAVAILABLE, "recvmsg:connection reset by peer", HungUp),
         (CODE.UNAVAILABLE, "Request for model is not ready", Overloaded),
         (CODE.RESOURCE_EXHAUSTED, "SERVER: Received message larger than max (6 vs. 4)", Poison),
         (CODE.RESOURCE_EXHAUSTED, "gRPC message exceeds maximum size 800: 5000", Poison),

@@ -18,6 +18,7 @@ from consumers.core.payload import JsonRows
 from consumers.core.retry import MOST_ASKED_S, Backoff
 from consumers.errors import (
     Fatal,
+    HungUp,
     NoAnswer,
     Overloaded,
     PenstockError,
@@ -36,6 +37,7 @@ DOES: Final[dict[str, type[PenstockError]]] = {
     "again": Transient,
     "again, fewer at a time": Overloaded,
     "again, searched if it goes on": NoAnswer,
+    "again at once, searched if it goes on": HungUp,
     "again, searched if it dies twice": WorkerDied,
     "searched, model_rejected": Rejected,
     "searched, model_mismatch": Poison,
@@ -122,18 +124,19 @@ FOREIGN = [
 ]
 
 LOST = "again, searched if it goes on"
+BROKEN = "again at once, searched if it goes on"
 WHOLE = said(200, GOOD)
 TRANSPORT = [
-    *(Case(f"cut at {part}/10", WHOLE[: len(WHOLE) * part // 10], LOST) for part in range(10)),
+    *(Case(f"cut at {part}/10", WHOLE[: len(WHOLE) * part // 10], BROKEN) for part in range(10)),
     Case("silent", b"", LOST, stays=True),
     Case("drips", said(200, GOOD, b"Content-Length: 99999999", length=False), LOST, drips=True),
-    Case("no HTTP", b"220 smtp ready\r\n", LOST),
-    Case("two lengths that differ", said(200, GOOD, b"Content-Length: 4"), LOST),
-    Case("a negative length", said(200, GOOD, b"Content-Length: -1", length=False), LOST),
-    Case("a length that is a word", said(200, GOOD, b"Content-Length: all", length=False), LOST),
-    Case("a length beyond the body", said(200, GOOD, b"Content-Length: 99", length=False), LOST),
-    Case("a length before the end", said(200, GOOD, b"Content-Length: 4", length=False), LOST),
-    Case("an endless head", b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000, LOST),
+    Case("no HTTP", b"220 smtp ready\r\n", BROKEN),
+    Case("two lengths that differ", said(200, GOOD, b"Content-Length: 4"), BROKEN),
+    Case("a negative length", said(200, GOOD, b"Content-Length: -1", length=False), BROKEN),
+    Case("a length that is a word", said(200, GOOD, b"Content-Length: all", length=False), BROKEN),
+    Case("a length beyond the body", said(200, GOOD, b"Content-Length: 99", length=False), BROKEN),
+    Case("a length before the end", said(200, GOOD, b"Content-Length: 4", length=False), BROKEN),
+    Case("an endless head", b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000, BROKEN),
 ]  # fmt: skip
 
 NONSENSE = [
@@ -273,7 +276,7 @@ async def test_a_server_that_closes_after_accepting_gave_no_answer() -> None:
     listening = await asyncio.start_server(hang_up, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     model = TorchServeModel(msgspec.convert({"url": url}, config.Model))
-    with pytest.raises(NoAnswer):
+    with pytest.raises(HungUp):
         await model.predict([ROWS])
     await model.aclose()
     listening.close()
