@@ -239,6 +239,7 @@ class Http(Section, frozen=True):
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8900
     token: str | None = None
+    hosts: list[str] | None = None
 
 
 class Log(Section, frozen=True):

@@ -1,6 +1,7 @@
 """A small HTTP page: where it listens, and who may ask.
 
-Rule: light to import, because a supervisor serves such a page and does nothing else. With a token
+Rule: light to import, because a supervisor serves such a page and does nothing else. Who asks for
+another host, or brings no whole request, is sent away (doorkeeper.py). With a token
 every path but `/healthz` asks for it; `/`, which tells nothing of a worker by itself, asks in a
 form. Owner of the server: the block that entered the context.
 """
@@ -20,6 +21,7 @@ from prometheus_client.registry import Collector
 
 from consumers import config
 from consumers.errors import EXIT_USAGE, Fatal
+from consumers.ops.doorkeeper import REQUEST_S, Patience, host_check
 
 # Names a socket that listens already and was inherited; without `__` it is no configuration key.
 HTTP_FD: Final = "PENSTOCK_HTTP_FD"
@@ -67,24 +69,31 @@ def paths(
 
 @asynccontextmanager
 async def serving(
-    settings: config.Http, pages: Mapping[str, Handler], listener: socket.socket | None = None
+    settings: config.Http,
+    pages: Mapping[str, Handler],
+    listener: socket.socket | None = None,
+    *,
+    request_s: float = REQUEST_S,
 ) -> AsyncIterator[str]:
     """Serve while the body runs, on `listener` if there is one; yields the URL. Port 0 takes
     a free one.
     """
-    app = web.Application(middlewares=[_token_check(settings.token)])
+    host = settings.host if listener is None else listener.getsockname()[0]
+    patience = Patience(request_s)
+    checks = (patience.check, host_check(host, settings.hosts or ()), _token_check(settings.token))
+    app = web.Application(middlewares=checks)
     for path, page in pages.items():
         app.router.add_get(path, page)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=request_s)
     await runner.setup()
     try:
-        host = settings.host
         if listener is not None:
-            host = listener.getsockname()[0]
             await web.SockSite(runner, listener).start()
         else:
             await _bind(web.TCPSite(runner, host, settings.port), settings)
-        yield f"http://{host}:{runner.addresses[0][1]}"
+        assert runner.server is not None
+        with patience.watching(runner.server):
+            yield f"http://{host}:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
 

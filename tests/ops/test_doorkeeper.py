@@ -1,0 +1,84 @@
+"""Who may ask a page: by which name, and in what time."""
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from consumers import config
+from consumers.ops.listening import serving
+
+LOCAL = ["localhost", "LOCALHOST:8900", "127.0.0.1:1", "127.8.9.1", "[::1]:8900", "localhost."]
+STRANGE = [
+    "evil.example", "evil.example:8900", "localhost.evil.example", "127.0.0.1.evil.example", "",
+    "x@localhost.evil", "[::1", "penstock",
+]  # fmt: skip
+NUMBERS = ["10.1.2.3:8900", "[2001:db8::1]:8900"]
+
+
+async def hello(_: web.Request) -> web.Response:
+    return web.Response(text="hello")
+
+
+async def asked(url: str, head: str, version: str = "1.1") -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+    writer.write(f"GET / HTTP/{version}\r\n{head}Connection: close\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def statuses(settings: config.Http, hosts: list[str]) -> list[int]:
+    async with serving(settings, {"/": hello}) as url:
+        answers = [await asked(url, f"Host: {host}\r\n") for host in hosts]
+    return [int(answer.split()[1]) for answer in answers]
+
+
+async def test_on_this_machine_only_its_own_names_are_answered() -> None:
+    settings = config.Http(port=0)
+    assert await statuses(settings, LOCAL) == [200] * len(LOCAL)
+    strange = [*STRANGE, *NUMBERS]
+    assert await statuses(settings, strange) == [421] * len(strange)
+
+
+async def test_where_all_may_come_an_address_as_a_number_is_answered_and_no_name() -> None:
+    settings = config.Http(port=0, host="0.0.0.0")
+    assert await statuses(settings, LOCAL + NUMBERS) == [200] * len(LOCAL + NUMBERS)
+    assert await statuses(settings, STRANGE) == [421] * len(STRANGE)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+async def test_names_that_are_configured_are_answered(host: str) -> None:
+    settings = config.Http(port=0, host=host, hosts=["penstock", "*.svc.cluster.local"])
+    names = ["penstock:8900", "Penstock", "a.b.svc.cluster.local", "evil.example"]
+    assert await statuses(settings, names) == [200, 200, 200, 421]
+
+
+async def test_a_program_that_names_no_host_is_answered() -> None:
+    async with serving(config.Http(port=0), {"/": hello}) as url:
+        assert b" 200 " in await asked(url, "", "1.0")
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nHost: x\r\nX-"])
+async def test_a_connection_that_brings_no_whole_request_is_closed(begun: bytes) -> None:
+    async with serving(config.Http(port=0), {"/": hello}, request_s=0.2) as url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        writer.write(begun)
+        assert await asyncio.wait_for(reader.read(), 10.0) == b""
+        writer.close()
+
+
+async def test_one_that_waits_for_its_answer_is_not() -> None:
+    other_is_closed = asyncio.Event()
+
+    async def slow(_: web.Request) -> web.Response:
+        await other_is_closed.wait()
+        return web.Response(text="late")
+
+    async with serving(config.Http(port=0), {"/": slow}, request_s=0.2) as url:
+        asking = asyncio.create_task(asked(url, "Host: localhost\r\n"))
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        assert await reader.read() == b""
+        writer.close()
+        other_is_closed.set()
+        assert (await asking).endswith(b"late")
