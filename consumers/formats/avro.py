@@ -9,19 +9,22 @@ import base64
 import io
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
+from operator import itemgetter
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import orjson
 
 from consumers.core.kept import Kept
-from consumers.core.payload import JsonRows
+from consumers.core.payload import JsonRows, Matrix
 from consumers.errors import ErrorCode, Poison, missing_extra
 from consumers.formats.avro_codecs import CODECS, MOST_UNPACKED_BYTES, UNPACKING
 from consumers.formats.avro_schema import check_schema
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.keeping import moment_ms
 from consumers.formats.magic import no_such
+from consumers.formats.numbers import to_float32
 from consumers.formats.push import EXPANDING_STEP_BYTES
 from consumers.formats.rows import BadRow, join_floats, read_rows, too_long
 
@@ -32,6 +35,8 @@ MOST_HEADER_BYTES: Final = 4 << 20
 # Writers make blocks of 16 kB to some MB.
 MOST_BLOCK_BYTES: Final = 16 << 20
 _RUN_ROWS: Final = 4_096
+# What is a number in each record, never null.
+_PLAIN: Final = frozenset({"int", "long", "float", "double", "boolean"})
 _AS_JSON: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z
 
 
@@ -73,6 +78,7 @@ class AvroParser:
         self._given: list[str] = []
         self._blocks = self._read_records = 0
         self._width = 0  # numbers in a row; 0 until the first good one came
+        self._get: Callable[[Any], Any] | None = None  # of a record, where all are numbers
 
     def feed(self, data: bytes) -> Iterator[Run]:
         self._held += data
@@ -114,22 +120,30 @@ class AvroParser:
         return True
 
     def _settle(self, metadata: dict[str, bytes]) -> None:
+        options = self._options
         codec = metadata.get("avro.codec", b"null").decode(errors="replace")
         if codec not in CODECS:
             raise Poison("bad_format", f"Avro of the codec {codec!r} is not read")
         self._unpack = CODECS[codec]
         try:
-            schema = orjson.loads(metadata.get("avro.schema", b""))
-            check_schema(schema, frozenset())
-            self._schema = self._avro.parse_schema(schema)
+            text = metadata.get("avro.schema", b"")
+            schema = self._schema = self._avro.parse_schema(orjson.loads(text))
+            check_schema(schema)
         except Poison:
             raise
         # A schema comes from outside, and the library raises many kinds of errors for a wrong one.
         except Exception as error:
             raise Poison("bad_format", f"the Avro schema cannot be read: {error!r}") from None
+        kinds: dict[str, Any] = {}
         if isinstance(schema, dict) and schema.get("type") == "record":
-            self._fields = [field["name"] for field in schema["fields"]]
+            kinds = {field["name"]: field["type"] for field in schema["fields"]}
+        self._fields = list(kinds)
         self._given = self._chosen()
+        is_plain = all(
+            isinstance(kinds[name], str) and kinds[name] in _PLAIN for name in self._given
+        )
+        if options.as_numbers and is_plain and 0 < len(self._given) <= options.max_columns:
+            self._get = itemgetter(*self._given)
 
     def _chosen(self) -> list[str]:
         options, fields = self._options, self._fields
@@ -189,7 +203,11 @@ class AvroParser:
             raise self._damaged(f"has a record that cannot be read: {error!r}") from None
 
     def _runs(self, records: list[Any]) -> Iterator[Run]:
-        if self._options.as_numbers:
+        if self._get is not None and records:
+            values = np.array([self._get(record) for record in records], np.float64)
+            numbers = to_float32(values.reshape(len(records), -1))
+            runs = iter((Run(len(records), Matrix(numbers)),))
+        elif self._options.as_numbers:
             runs = read_rows(records, self._numbers, join_floats)
         else:
             runs = read_rows(records, self._element, JsonRows.of)

@@ -151,9 +151,30 @@ def field(kind: Any) -> Any:
     return {"type": "record", "name": "r", "fields": [{"name": "f", "type": kind}]}
 
 
+def inner(name: str, kind: Any) -> Any:
+    """A record within one of the namespace `ns`."""
+    fields = [{"name": "f", "type": kind}]
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def outer(*kinds: Any) -> Any:
+    fields = [{"name": f"f{number}", "type": kind} for number, kind in enumerate(kinds)]
+    return {"type": "record", "name": "O", "namespace": "ns", "fields": fields}
+
+
+EMPTY = inner("E", "null")
+
+
 @pytest.mark.parametrize(
     ("data", "code"),
     [
+        (with_schema(outer(inner("R", "ns.R")), block=block_of(1, b"\2")), "bad_format"),
+        (with_schema(outer(inner("R", ["null", "R"]))), "bad_format"),
+        (with_schema(outer({"type": "array", "items": "ns.O"})), "bad_format"),
+        (with_schema(outer(EMPTY, {"type": "array", "items": "E"})), "bad_format"),
+        (with_schema(outer(EMPTY, {"type": "array", "items": "ns.E"})), "bad_format"),
+        (with_schema(outer({"type": "array", "items": EMPTY})), "bad_format"),
+        (with_schema(outer(inner("R", "int"), "ns.R", {"type": "array", "items": "R"})), "ok"),
         (with_schema(field(["null", "r"]), block=block_of(1, b"\2" * 5_000_000)), "bad_format"),
         (with_schema(field({"type": "array", "items": "null"})), "bad_format"),
         (with_schema(field({"type": "array", "items": {"type": "fixed", "name": "z", "size": 0}})),
