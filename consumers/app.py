@@ -19,7 +19,7 @@ from consumers.adapters.kafka_sink import KafkaSink
 from consumers.adapters.kafka_transactions import KafkaOutlets
 from consumers.adapters.models import fitted_to_server, open_model
 from consumers.adapters.results_stores import open_results
-from consumers.adapters.sources import PlacedSource, open_source
+from consumers.adapters.sources import open_source
 from consumers.adapters.stores import open_objects
 from consumers.clock import SystemClock
 from consumers.decoders.pool import Pool
@@ -27,7 +27,7 @@ from consumers.errors import Fatal, PenstockError
 from consumers.ops.health import serve_health
 from consumers.ops.topics import check_topics
 from consumers.pipeline import Pipeline
-from consumers.ports import Adapters, Clock, Guest, Results, Transactions
+from consumers.ports import Adapters, Clock, Guest, Results, Source, Transactions
 from consumers.process.deadline import end_within
 from consumers.process.stopping import stopped_after
 from consumers.routing import routes_of, shadow_of
@@ -73,7 +73,7 @@ class Part(NamedTuple):
     changes of the settings.
     """
 
-    source: Callable[[PlacedSource], PlacedSource]
+    source: Callable[[Source], Source]
     settings: Callable[[Settings], Settings]
 
 
@@ -198,7 +198,7 @@ def take_routes(intake: Intake, read_again: Callable[[], config.Config]) -> None
 
 def _transactions(
     cfg: config.Config,
-    source: PlacedSource,
+    source: Source,
     sink: KafkaSink,
     clock: Clock,
     groups: Mapping[str, str],

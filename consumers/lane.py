@@ -8,7 +8,7 @@ the event loop; stages reach it through their tickets.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from consumers.budget import Budget
 from consumers.core import position
@@ -19,6 +19,7 @@ from consumers.core.jobs import Jobs, JobsByStream, JobsInOrder, Share
 from consumers.core.ledger import Ledger
 from consumers.core.line_stop import LetterAccount, LineLimits, LineStop
 from consumers.core.order import Order, PartitionOrder, Release, Room, StreamOrder
+from consumers.core.owner import Over
 from consumers.core.stall import Snapshot, holder
 from consumers.ports import Commit, Record, Where
 
@@ -42,13 +43,15 @@ class Lane:
         budget: Budget,
         make_tickets: MakeTickets,
         on_jobs: Mapping[str | None, Callable[["Lane"], None]],
-        on_stopped: Callable[["Lane"], None],
+        on_stopped: Callable[["Lane", LineStop], None],
         max_objects: int,
         line: LineLimits,
+        passing: Collection[tuple[str, int]] = (),
         stream_share: Share | None = None,
     ) -> None:
         """`number` is what the source calls it. With a `stream_share`, order is kept per stream
-        only. `on_jobs`: there are jobs again, for each model.
+        only. `on_jobs`: there are jobs again, for each model. `passing`: of streams what stops no
+        line.
         """
         self.number = number
         self.topic, self.partition = where
@@ -63,10 +66,10 @@ class Lane:
                 start.metadata,
             )
         self.ledger = Ledger(begin.progress)
-        self.letters = LetterAccount(line, begin.stopped_at)
-        self.stopped: LineStop | None = None
-        self._by_stream = stream_share is not None
-        self._order: Order = StreamOrder() if self._by_stream else PartitionOrder()
+        self.letters = LetterAccount(line, begin.stopped_at, passing)
+        self._stops: dict[str, LineStop] = {}
+        self._streams = None if stream_share is None else StreamOrder()
+        self._order: Order = PartitionOrder() if self._streams is None else self._streams
         # Each model has its own fetchers, so that one that is ill keeps no other's objects waiting.
         self.jobs: dict[str | None, Jobs] = {
             model: JobsInOrder() if stream_share is None else JobsByStream(stream_share)
@@ -97,9 +100,28 @@ class Lane:
     def progress(self) -> Commit:
         """What may be committed now: the next record, and what is delivered of it and beyond."""
         progress = self.ledger.progress
-        stopped_at = self.stopped.offset if self.stopped else self.letters.stopped_at
+        stopped_at = self.letters.stopped_at.union(stop.offset for stop in self.stops)
         metadata = position.written(progress, stopped_at, self.letters.limits)
         return Commit(progress.next_offset, metadata)
+
+    @property
+    def stops(self) -> Collection[LineStop]:
+        """Where its lines stand still."""
+        return self._stops.values()
+
+    @property
+    def stopped(self) -> LineStop | None:
+        """Where all of it does."""
+        return next(iter(self._stops.values()), None) if self._streams is None else None
+
+    def stands_at(self, end: int) -> bool:
+        """Is nothing before this offset left to do but what stands still?"""
+        owes = len(self._order) or self._backlog or self._unconfirmed
+        return not self.alive or (not owes and self.ledger.seen_next >= end)
+
+    def line_of(self, ticket: Ticket) -> str:
+        """What stands still with it: its stream, or all."""
+        return "" if self._streams is None else ticket.stream
 
     @property
     def committed(self) -> Commit:
@@ -135,6 +157,8 @@ class Lane:
         offset = self.ledger.progress.next_offset
         if self._unconfirmed:
             return Snapshot("publish", offset, self._deliveries)
+        if self._stops and not self.ledger.spare_marks():
+            return None  # no more may leave before what stands still
         if head := min(self._order, key=_place, default=None):
             stage = holder(head)
             return Snapshot(stage, offset, self._deliveries, head.next_row, head.read_bytes)
@@ -151,7 +175,7 @@ class Lane:
     def _has_room_for(self, offset: int | None) -> bool:
         if self.ledger.owed and not self._budget.has_room_for_messages:
             return False
-        if self._by_stream:
+        if self._streams is not None:
             # Which stream comes next is not known: what has no room waits without being fetched.
             for jobs in self.jobs.values():
                 if jobs.in_work < self._max_objects:
@@ -181,6 +205,8 @@ class Lane:
             if self.ledger.is_begun(record.offset):
                 tickets = self._without_delivered(tickets)
             self.ledger.open(record.offset, len(tickets))
+            if self._stops:
+                tickets = [one for one in tickets if one.stream not in self._stops]
             self._charge(record, tickets)
             for ticket in tickets:
                 self._order.add(ticket)
@@ -232,7 +258,9 @@ class Lane:
         """
         if not self.alive:
             return True
-        is_stuck = ticket.head is ticket.tail and (self._by_stream or not self._unconfirmed)
+        is_stuck = ticket.head is ticket.tail and (
+            self._streams is not None or not self._unconfirmed
+        )
         return is_stuck and self._order.is_head(ticket)
 
     def hold(self, nbytes: int) -> None:
@@ -274,12 +302,11 @@ class Lane:
             self.account(releases)
             self.confirm(releases)
 
-    def account(self, releases: Sequence[Release], stop: LineStop | None = None) -> None:
-        """`progress` is what these releases bring, and where the line stops behind them. A
+    def account(self, releases: Sequence[Release], stops: Iterable[LineStop] = ()) -> None:
+        """`progress` is what these releases bring, and where lines stop behind them. A
         transaction needs it before they are delivered; if it fails, the lane is over.
         """
-        if stop is not None:
-            self.letters.stopped_at = stop.offset
+        self.letters.stopped_at.update(stop.offset for stop in stops)
         for release in releases:
             self._account(release)
         self._offer()
@@ -332,15 +359,39 @@ class Lane:
         """Return when all that was begun is delivered, or the lane is closed."""
         await self._idle.wait()
 
-    def stop(self, stop: LineStop) -> None:
-        """Stand still before this answer until the assignment ends; what is held is given back."""
-        self.stopped = stop
-        self._backlog.clear()
-        self._clear_jobs()
-        self._order.abandon()
-        self._idle.set()
-        self.close()
-        self._on_stopped(self)
+    def stop(self, stop: LineStop, refused: Sequence[Release]) -> None:
+        """Stand still before these answers until the assignment ends: all of it, or the stream.
+        What is held is given back.
+        """
+        self._stops[stop.stream] = stop
+        if self._streams is None:
+            self._backlog.clear()
+            self._clear_jobs()
+            self._order.abandon()
+            self._idle.set()
+            self.close()
+        else:
+            self._leave_out(self._streams.take_out(stop.stream), refused)
+        self._on_stopped(self, stop)
+
+    def _leave_out(self, tickets: Sequence[Ticket], refused: Sequence[Release]) -> None:
+        """Their stream stands still. The ledger still owes them, and nothing else knows them."""
+        left = [*tickets, *(one.ticket for one in refused if one.finished)]
+        blocks = [block for release in refused for block in release.blocks]
+        blocks += [block for ticket in left for block in ticket.blocks()]
+        messages = sum(ticket.cost_bytes for ticket in left)
+        over = Over(self.topic, self.partition)
+        for ticket in left:
+            self.jobs[ticket.model].drop(ticket.queue)
+            ticket.owner = over
+            ticket.forget()
+        self._held_messages_bytes -= messages
+        self._budget.messages_bytes -= messages
+        freed = messages + sum(block.cost_bytes for block in blocks)
+        self._held_bytes -= freed
+        self._budget.refund(freed)
+        self._admit()
+        self._note_idle()
 
     def close(self) -> None:
         """The generation is over; what it held is given back at once."""

@@ -7,12 +7,15 @@ time, commit, drop the rest. What runs is in wiring.py.
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from consumers.core import lines
 from consumers.core.line_stop import LineStop
-from consumers.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal
+from consumers.core.lines import Word
+from consumers.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, PenstockError, Transient
 from consumers.lane import Lane
 from consumers.ports import Commit
 from consumers.process.stopping import stopped_after
@@ -22,6 +25,8 @@ from consumers.wiring import Wiring
 
 log = logging.getLogger(__name__)
 
+# How often words about lines that stand still are looked for.
+WORDS_S = 2.0
 # Above what an outlet takes to close, so that it is not disturbed.
 ASK_AGAIN_S = 10.0
 ASKS = 3
@@ -47,6 +52,10 @@ class Pipeline:
         self._leaving: Counter[int] = Counter()
         self._failure: Fatal | None = None
         self._has_joined = False
+        self._line_stops = asyncio.Event()
+        # Words that were acted on, and by partition the streams and records that they let pass.
+        self._heard: set[tuple[int, Word]] = set()
+        self._passing: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
         self._takeover: Takeover | None = None
         if adapters.transactions is not None:
             self._takeover = Takeover(
@@ -90,6 +99,7 @@ class Pipeline:
                 ),
                 *(track.predict.run() for track in self.wiring.tracks.values()),
                 *(watchdog.run() for watchdog in self.wiring.watchdogs),
+                self._mind_lines(),
             ]
             if self._takeover is None:
                 workers.append(self.wiring.settle.run())
@@ -134,7 +144,7 @@ class Pipeline:
     @property
     def stopped(self) -> list[LineStop]:
         """Where lines stand still."""
-        return [lane.stopped for lane in self._lanes.values() if lane.stopped is not None]
+        return [stop for lane in self._lanes.values() for stop in lane.stops]
 
     def stop(self) -> None:
         """Drain and end. Safe to call from a signal handler of the loop."""
@@ -190,7 +200,8 @@ class Pipeline:
 
     def _begin(self, partition: int, start: Commit) -> Lane:
         self._generation += 1
-        lane = self.wiring.lane(partition, self._generation, start, self._line_stopped)
+        passing = self._passing[partition]
+        lane = self.wiring.lane(partition, self._generation, start, self._line_stopped, passing)
         self._lanes[partition] = lane
         self.wiring.telemetry.partitions.set(len(self._lanes))
         return lane
@@ -203,22 +214,94 @@ class Pipeline:
             self.wiring.discard_dead()
             self.wiring.telemetry.partitions.set(len(self._lanes))
 
-    def _line_stopped(self, lane: Lane) -> None:
-        """The others go on. Where there are no others, in this worker or elsewhere, all ends."""
+    def _line_stopped(self, lane: Lane, stop: LineStop) -> None:
+        """The others go on."""
         log.error(
-            "line stopped: %s. Mend the cause, then start the worker again: it goes on at this "
-            "object. To have it answered by its error instead, start it with a higher limit, or 0",
-            lane.stopped,
+            "line stopped: %s. Mend the cause, then start the worker again or say penstock dlq "
+            "resume STREAM: it goes on at this object. To have it answered by its error instead, "
+            "say penstock dlq skip STREAM",
+            stop,
         )
         self.wiring.discard_dead()
-        self._source.pause(lane.number)
-        # Counted again: partitions may have been added since the start.
-        if len(self.stopped) >= max(self._settings.input_partitions, self._source.partitions()):
-            self._failure = Fatal(
-                f"every line is stopped, the last one at {lane.stopped}. Mend the cause, then "
-                "start the worker again: it goes on where it stopped."
-            )
-            self.stop()
+        if not lane.alive:
+            self._source.pause(lane.number)
+        self._line_stops.set()
+
+    async def _mind_lines(self) -> None:
+        """While some stand still: what do people say? Where nobody says anything, and there is no
+        other line, in this worker or elsewhere, all ends.
+        """
+        while True:
+            await self._line_stops.wait()
+            self._line_stops.clear()
+            while self.stopped:
+                if not await self._act_on_words():
+                    self._end_if_all_stopped()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(WORDS_S):
+                        await self._line_stops.wait()
+                self._line_stops.clear()
+
+    async def _act_on_words(self) -> bool:
+        lanes = [lane for lane in self._lanes.values() if lane.stops]
+        try:
+            said = await self._source.words([lane.number for lane in lanes])
+        except PenstockError as error:
+            log.warning("what is said of stopped lines cannot be read: %s", error)
+            return False
+        acted = False
+        for lane in lanes:
+            words = self._news(lane, lines.decode(said.get(lane.number, "")))
+            if words and self._lanes.get(lane.number) is lane:
+                log.info("partition %d goes on: %s", lane.number, words)
+                await self._begin_again(lane.number)
+                acted = True
+        return acted
+
+    def _news(self, lane: Lane, words: Sequence[Word]) -> list[str]:
+        """What is said of its stops, once; what is to be skipped is let pass from now on."""
+        found: list[str] = []
+        for stop in lane.stops:
+            for word in words:
+                if word.is_about(stop) and (lane.number, word) not in self._heard:
+                    self._heard.add((lane.number, word))
+                    found.append(f"{word.verb} stream {stop.stream!r} at offset {stop.offset}")
+                    if word.verb == "skip":
+                        self._passing[lane.number].add((stop.stream, stop.offset))
+        return found
+
+    async def _begin_again(self, partition: int) -> None:
+        """As if it were handed back and came again at once."""
+        asked_back = self._asked_back[partition]
+        await self.revoked([partition])
+        if self._stopping.is_set() or self._asked_back[partition] != asked_back + 1:
+            return  # a rebalance or a stop took it
+        again = self._takeover.live if self._takeover is not None else self._live_again
+        self._start(partition, again(partition))
+
+    async def _live_again(self, partition: int) -> None:
+        while True:
+            try:
+                start = (await self._source.rewind([partition])).get(partition)
+            except Transient as error:
+                log.warning("partition %d: %s", partition, error)
+                await asyncio.sleep(WORDS_S)
+                continue
+            if start is not None:
+                await self.wiring.publish.lane_forever(self._begin(partition, start))
+            return
+
+    def _end_if_all_stopped(self) -> None:
+        """Counted again: partitions may have been added since the start."""
+        stopped = [lane.stopped for lane in self._lanes.values() if lane.stopped is not None]
+        if len(stopped) < max(self._settings.input_partitions, self._source.partitions()):
+            return
+        self._failure = Fatal(
+            f"every line is stopped, the last one at {stopped[-1]}. Mend the cause, then "
+            "start the worker again: it goes on where it stopped. To have that answered by its "
+            "error instead, say penstock dlq skip STREAM before."
+        )
+        self.stop()
 
     async def revoked(self, partitions: Collection[int]) -> None:
         # A rebalance may come into the drain of a stop: it waits for that, and finds nothing left.

@@ -7,7 +7,7 @@ nothing runs yet. Owner: the pipeline, which runs them and ends them.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from consumers.budget import Budget
@@ -15,7 +15,7 @@ from consumers.core.blocks import Ticket
 from consumers.core.bulk import Neighbour
 from consumers.core.bundles import Blocks
 from consumers.core.jobs import Share
-from consumers.core.line_stop import LineLimits
+from consumers.core.line_stop import LineLimits, LineStop
 from consumers.core.payload import Payload
 from consumers.core.places import DEFAULT, Places
 from consumers.core.records import Labels
@@ -177,7 +177,8 @@ class Wiring:
         partition: int,
         generation: int,
         start: Commit,
-        on_stopped: Callable[[Lane], None],
+        on_stopped: Callable[[Lane, LineStop], None],
+        passing: Collection[tuple[str, int]],
     ) -> Lane:
         return Lane(
             partition,
@@ -190,6 +191,7 @@ class Wiring:
             on_stopped=on_stopped,
             max_objects=self.settings.in_flight_objects,
             line=self.settings.line,
+            passing=passing,
             stream_share=_stream_share(self.settings),
         )
 

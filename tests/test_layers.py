@@ -150,7 +150,15 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.ports",
         "schemas",
     },
-    "consumers.dlq": {"consumers.adapters", "consumers.config", "schemas"},
+    "consumers.dlq": {
+        "consumers.adapters",
+        "consumers.clock",
+        "consumers.config",
+        "consumers.core",
+        "consumers.errors",
+        "consumers.ports",
+        "schemas",
+    },
     "consumers.ops": {
         "consumers.adapters",
         "consumers.clock",

@@ -227,7 +227,7 @@ async def test_a_stopped_line_says_so_in_its_last_transaction() -> None:
     with pytest.raises(Fatal, match="every line is stopped"):
         await world.pipeline().run()
     assert len(world.records()) == len(world.dead_letters()) == 3
-    mark = StopMark(0, LineLimits(0.0, 3).digest)
+    mark = StopMark((0,), LineLimits(0.0, 3).digest)
     assert without_stop(world.source.committed[0].metadata) == ("", mark)
     with pytest.raises(Fatal, match="it failed here before"):
         await world.pipeline().run()

@@ -8,8 +8,7 @@ nothing is read. Owner: the consume task, as of any source.
 
 from collections.abc import Collection, Mapping, Sequence
 
-from consumers.adapters.sources import PlacedSource
-from consumers.ports import Commit, Rebalance, Record, Where
+from consumers.ports import Commit, Rebalance, Record, Source, Where
 
 
 class BoundedSource:
@@ -17,7 +16,7 @@ class BoundedSource:
     is read for the time being.
     """
 
-    def __init__(self, source: PlacedSource, ends: Mapping[Where, int]) -> None:
+    def __init__(self, source: Source, ends: Mapping[Where, int]) -> None:
         self._source = source
         self._ends = ends
         self.is_held = False
@@ -60,6 +59,9 @@ class BoundedSource:
     async def end_offsets(self) -> Mapping[int, int]:
         found = await self._source.end_offsets()
         return {each: min(offset, self._end(each)) for each, offset in found.items()}
+
+    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+        return await self._source.words(partitions)
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         return await self._source.rewind(partitions)

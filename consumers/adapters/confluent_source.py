@@ -28,11 +28,12 @@ from consumers.adapters.confluent_questions import Questions
 from consumers.adapters.kafka_client import (
     LEAVE_S,
     REQUEST_TIMEOUT_MS,
+    answered_within,
     within,
 )
 from consumers.adapters.kafka_places import Places, check_joined
 from consumers.adapters.kafka_positions import GroupPositions
-from consumers.adapters.kafka_source import MAX_RECORDS
+from consumers.adapters.kafka_source import MAX_RECORDS, QUESTION_S
 from consumers.adapters.kafka_thread import CallThread
 from consumers.errors import Fatal
 from consumers.ports import Commit, Rebalance, Record, Where
@@ -183,8 +184,13 @@ class ConfluentSource:
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         starts = await self.committed(partitions)
         ours = {number: start for number, start in starts.items() if number in self._ours}
+        self._for_good.difference_update(ours)
         await self.seek(ours)
         return ours
+
+    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+        async with answered_within("a question about stopped lines", QUESTION_S):
+            return await self._group.words(partitions)
 
     async def committed(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         return await self._questions.committed(partitions)

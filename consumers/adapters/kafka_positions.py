@@ -48,6 +48,19 @@ async def positions(
     return found
 
 
+def lines_group(group: str) -> str:
+    """The group, without members, whose commits are what people say of a group's stopped lines."""
+    return f"{group}.lines"
+
+
+async def words(
+    client: AIOKafkaClient, group: str, partitions: Collection[TopicPartition]
+) -> Mapping[TopicPartition, str]:
+    """What is said of them, if anything is."""
+    found = await positions(client, lines_group(group), partitions)
+    return {where: commit.metadata for where, commit in found.items() if commit is not None}
+
+
 class GroupPositions:
     """The same, by a client of its own: for a source whose library cannot be asked."""
 
@@ -63,6 +76,12 @@ class GroupPositions:
         parts = [TopicPartition(topic, number) for number in partitions]
         found = await positions(self._admin._client, group, parts)
         return {where.partition: commit for where, commit in found.items()}
+
+    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+        settings = self._settings
+        parts = [TopicPartition(settings.input_topic, number) for number in partitions]
+        found = await words(self._admin._client, settings.group, parts)
+        return {where.partition: text for where, text in found.items()}
 
     async def stop(self) -> None:
         await close(self._admin, LEAVE_S, "the end of the consumer")

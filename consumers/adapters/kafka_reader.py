@@ -60,10 +60,10 @@ class Reader:
             found = await positions(self._admin._client, group, parts)
         return {part.partition: commit for part, commit in found.items() if commit is not None}
 
-    async def stopped(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
-        """The offset at which the line of an input partition stands still, where one does."""
+    async def stopped(self, topic: str, partitions: Iterable[int]) -> dict[int, list[int]]:
+        """The offsets at which lines of an input partition stand still, where some do."""
         return {
-            partition: commit.next_offset + mark.beyond
+            partition: [commit.next_offset + beyond for beyond in mark.beyond]
             for partition, commit in (await self.committed(topic, partitions)).items()
             if (mark := without_stop(commit.metadata)[1]) is not None
         }

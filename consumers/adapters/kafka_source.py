@@ -35,7 +35,7 @@ from consumers.adapters.kafka_listener import Listener
 from consumers.adapters.kafka_messages import lean
 from consumers.adapters.kafka_numbers import Numbers
 from consumers.adapters.kafka_places import Places, check_joined
-from consumers.adapters.kafka_positions import positions
+from consumers.adapters.kafka_positions import positions, words
 from consumers.errors import EXIT_UNREACHABLE, Fatal, Transient
 from consumers.ports import Commit, Rebalance, Record, Where
 from schemas.cloud_events import structured
@@ -161,7 +161,16 @@ class KafkaSource:
         starts = await self.committed(partitions)
         ours = {number: start for number, start in starts.items() if number in self._ours}
         await self.seek(ours)
+        with suppress(kafka_errors.IllegalStateError):
+            self._consumer.resume(*map(self._numbers.of, ours))
         return ours
+
+    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+        wanted = [self._numbers.of(number) for number in partitions if number in self._ours]
+        client = self._consumer._client
+        async with answered_within("a question about stopped lines", QUESTION_S):
+            said = await words(client, self._settings.group, wanted)
+        return {self._numbers.number(where): text for where, text in said.items()}
 
     async def _getmany(self, wanted: list[TopicPartition], wait_ms: int) -> dict[Any, Any]:
         """Without a wish, nothing is read: aiokafka only tells what its coordinator met with."""

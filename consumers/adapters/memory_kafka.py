@@ -20,15 +20,16 @@ from consumers.ports import (
 
 
 class MemorySource:
-    """A topic with one member. `append` records, `move` partitions, look at `committed`; `on_start`
-    and `on_commit` may raise or wait. Up to `gaps` of a partition are offsets without records;
-    `of_topic` is how many partitions there are.
+    """A topic with one member. `append` records, `move` partitions, look at `committed`; `said`
+    are words about lines; `on_start` and `on_commit` may raise or wait. Up to `gaps` of a partition
+    are offsets without records; `of_topic` is how many partitions there are.
     """
 
     def __init__(self, partitions: int = 1) -> None:
         self.records: dict[int, list[Record]] = {number: [] for number in range(partitions)}
         self.committed: dict[int, Commit] = {}
         self.commits: list[Mapping[int, Commit]] = []
+        self.said: dict[int, str] = {}
         self.polls = 0
         self.of_topic = partitions
         self.gaps: dict[int, int] = {}
@@ -87,6 +88,9 @@ class MemorySource:
         starts = {number: self.committed.get(number, Commit(0)) for number in ours}
         self._inbox.go_to(starts)
         return starts
+
+    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+        return {number: self.said[number] for number in partitions if number in self.said}
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
         if self.on_commit is not None:

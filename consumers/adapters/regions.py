@@ -10,14 +10,13 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-from consumers.adapters.sources import PlacedSource
 from consumers.core.regions import Standing
 from consumers.ports import Commit, Rebalance, Record, Source, Where
 
 
 class RegionalSource:
-    """The ports `Source` and `Positions`, over the own membership and those in other regions; and
-    the port `Neighbours`. Records of others are read from their members.
+    """The port `Source`, over the own membership and those in other regions; and the port
+    `Neighbours`. Records of others are read from their members.
 
     `make` one, not started yet; `region_of` the topics that are not our own; `look` at a region's
     group, None: our own.
@@ -25,8 +24,8 @@ class RegionalSource:
 
     def __init__(
         self,
-        own: PlacedSource,
-        make: Callable[[str], PlacedSource],
+        own: Source,
+        make: Callable[[str], Source],
         region_of: Mapping[str, str],
         look: Callable[[str | None], Awaitable[Standing]],
     ) -> None:
@@ -34,7 +33,7 @@ class RegionalSource:
         self._make = make
         self._region_of = region_of
         self._look = look
-        self._helping: dict[str, PlacedSource] = {}
+        self._helping: dict[str, Source] = {}
 
     async def look(self, region: str | None) -> Standing:
         return await self._look(region)
@@ -70,6 +69,12 @@ class RegionalSource:
             starts |= await member.rewind(numbers)
         return starts
 
+    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+        said: dict[int, str] = {}
+        for member, numbers in self._by_member(partitions).items():
+            said |= await member.words(numbers)
+        return said
+
     def pause(self, partition: int) -> None:
         for member in self._by_member([partition]):
             member.pause(partition)
@@ -90,12 +95,12 @@ class RegionalSource:
         """Members elsewhere are stopped by those who had them made."""
         await self._own.stop()
 
-    def _members(self) -> list[PlacedSource]:
+    def _members(self) -> list[Source]:
         return [self._own, *self._helping.values()]
 
-    def _by_member(self, partitions: Collection[int]) -> dict[PlacedSource, list[int]]:
+    def _by_member(self, partitions: Collection[int]) -> dict[Source, list[int]]:
         """Of a region that was left nothing is ours any more."""
-        found: dict[PlacedSource, list[int]] = defaultdict(list)
+        found: dict[Source, list[int]] = defaultdict(list)
         for number in partitions:
             region = self._region_of.get(self.where(number).topic)
             member = self._own if region is None else self._helping.get(region)

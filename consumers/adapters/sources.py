@@ -1,20 +1,14 @@
 """Which client reads the input topic, as `kafka.client` says it."""
 
-from typing import Protocol
-
 import msgspec
 
 from consumers import config
 from consumers.adapters.kafka_source import KafkaSource
 from consumers.errors import missing_extra
-from consumers.ports import Positions, Source
+from consumers.ports import Source
 
 
-class PlacedSource(Source, Positions, Protocol):
-    """What exactly-once takes of a source, too."""
-
-
-def open_source(settings: config.Kafka, *, drain_ms: int) -> PlacedSource:
+def open_source(settings: config.Kafka, *, drain_ms: int) -> Source:
     if settings.client == "aiokafka":
         return KafkaSource(settings, drain_ms=drain_ms)
     try:

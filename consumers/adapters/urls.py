@@ -91,6 +91,12 @@ class UrlSource:
         if self._exhausted and commits[0].next_offset == self._next_offset:
             self._on_end()
 
+    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        return {}
+
+    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+        return {}
+
     def pause(self, partition: int) -> None:
         return
 

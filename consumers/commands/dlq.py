@@ -1,9 +1,9 @@
-"""`penstock dlq`: look at dead letters, send what they ask for back."""
+"""`penstock dlq`: look at dead letters, send what they ask for back, let stopped lines go on."""
 
 import functools
 import re
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import click
 from rich.console import Console
@@ -107,6 +107,39 @@ def list_(context: Context, choice: Choice, as_json: bool, limit: int) -> None:
         console.print(listing.render())
 
     run_async(work())
+
+
+def _say(context: Context, stream: str, verb: Literal["resume", "skip"]) -> None:
+    from consumers.dlq.lines import go_on
+
+    cfg = context.load(quiet=True)
+
+    async def work() -> None:
+        for place in await go_on(cfg, stream, verb):
+            click.echo(f"{verb} stream {stream}, which stands at {place}")
+
+    run_async(work())
+
+
+@dlq.command()
+@click.argument("stream")
+@common
+@pass_context
+def resume(context: Context, stream: str) -> None:
+    """A line of STREAM that stopped goes on at the object where it stands, without a restart.
+
+    Where that fails still, it stops there again.
+    """
+    _say(context, stream, "resume")
+
+
+@dlq.command()
+@click.argument("stream")
+@common
+@pass_context
+def skip(context: Context, stream: str) -> None:
+    """As resume; but the object where it stands is answered by its error, if it fails still."""
+    _say(context, stream, "skip")
 
 
 @dlq.command()

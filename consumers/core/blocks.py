@@ -325,6 +325,13 @@ class Ticket:
         head = self.head
         return self.closed if head is None else head.is_answered
 
+    def blocks(self) -> Iterator[Block]:
+        """Those that have not left."""
+        block = self.head
+        while block is not None:
+            yield block
+            block = block.next
+
     def forget(self) -> None:
         """All is delivered: let go of the chain, which holds the ticket in turn."""
         self.head = self.tail = None

@@ -24,16 +24,18 @@ VERSION_DIGITS = 16
 # Row numbers that any reader takes as an integer.
 MAX_NUMBER = (1 << 63) - 1
 
+# Stops that are written down; streams beyond them are counted from the start by the next owner.
+STOPS = 16
 # The part on the next record, with the largest numbers, its offset, the marks between parts, and
-# where a line stopped.
-_HEAD_CHARS = len(PREFIX) + 19 + 1 + 19 + 1 + VERSION_DIGITS + 1 + 16 + 3 + 1 + 16 + 1 + 4
+# where lines stopped.
+_HEAD_CHARS = len(PREFIX) + 19 + 1 + 19 + 1 + VERSION_DIGITS + 1 + 16 + 3 + STOPS * 17 + 1 + 4
 # A message of 1 MB names fewer than 16^5 objects; where several models answer one, a number that
 # stands for the model is before it.
 _INDEX_CHARS = 9
 _ROW_CHARS = 16
 
 _HEAD = re.compile(rf"([0-9]{{1,19}})\.([0-9]{{1,19}})\.([0-9a-z]{{{VERSION_DIGITS}}})?")
-_STOP = re.compile(r"(p1:.*)!([0-9a-f]{1,16})\.([0-9a-f]{4})")
+_STOP = re.compile(r"(p1:.*)!([0-9a-f]{1,16}(?:,[0-9a-f]{1,16})*)\.([0-9a-f]{4})")
 _OFFSET = re.compile(r"[0-9a-f]{1,16}")
 _RUN = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,16})")
 # One bit an offset, from the next record on: where every second one is owed, a run each is longer.
@@ -57,9 +59,9 @@ START = Cursor(0, "")
 
 
 class StopMark(NamedTuple):
-    """A line stopped so many offsets beyond the next record, under limits with this digest."""
+    """Lines stopped so many offsets beyond the next record, under limits with this digest."""
 
-    beyond: int
+    beyond: tuple[int, ...]
     limits: str
 
 
@@ -256,7 +258,8 @@ def _read_bits(text: str, progress: Progress) -> bool | None:
 
 def with_stop(metadata: str, mark: StopMark) -> str:
     """The same position, with the mark."""
-    return f"{metadata or PREFIX}!{mark.beyond:x}.{mark.limits}"
+    beyond = ",".join(f"{one:x}" for one in mark.beyond[:STOPS])
+    return f"{metadata or PREFIX}!{beyond}.{mark.limits}"
 
 
 def without_stop(metadata: str) -> tuple[str, StopMark | None]:
@@ -264,7 +267,9 @@ def without_stop(metadata: str) -> tuple[str, StopMark | None]:
     found = _STOP.fullmatch(metadata)
     if found is None:
         return metadata, None
-    return "" if found[1] == PREFIX else found[1], StopMark(int(found[2], 16), found[3])
+    return "" if found[1] == PREFIX else found[1], StopMark(
+        tuple(int(one, 16) for one in found[2].split(",")), found[3]
+    )
 
 
 def digest(name: str, version: str | None, row_rules: str = "") -> str:

@@ -44,6 +44,10 @@ class Jobs(Protocol):
 
     def clear(self) -> None: ...
 
+    def drop(self, queue: str) -> None:
+        """Forget a stream."""
+        ...
+
 
 class _Ready:
     """What may be taken now, a queue for each store."""
@@ -64,6 +68,10 @@ class _Ready:
 
     def take(self, store: str) -> Ticket:
         return self._ready[store].popleft()
+
+    def drop(self, queue: str) -> None:
+        for store, ready in self._ready.items():
+            self._ready[store] = deque(ticket for ticket in ready if ticket.queue != queue)
 
     def _put(self, ticket: Ticket) -> None:
         ready = self._ready.get(ticket.store)
@@ -154,6 +162,11 @@ class JobsByStream(_Ready):
         for stream in self._streams.values():
             stream.admitted.clear()
             stream.waiting.clear()
+
+    def drop(self, queue: str) -> None:
+        super().drop(queue)
+        if stream := self._streams.pop(queue, None):
+            self.in_work -= stream.in_work
 
     def _let_in(self, stream: _Stream) -> None:
         while stream.admitted and stream.fetching < self._share.fetching:

@@ -56,6 +56,11 @@ class Ledger:
         return self._owed
 
     @property
+    def seen_next(self) -> int:
+        """Behind the last record that arrived."""
+        return self._seen_next
+
+    @property
     def next_offset(self) -> int:
         return next(iter(self._entries), self._seen_next)
 

@@ -8,6 +8,7 @@ for longest is forgotten first. Owner: the lane; the publish stage asks.
 """
 
 import zlib
+from collections.abc import Collection
 from typing import NamedTuple
 
 # The objects of a stream that `ratio` is about; fewer are too small a sample to judge by.
@@ -97,15 +98,22 @@ class _Stream:
 
 
 class LetterAccount:
-    """The dead letters of one lane. `stopped_at`: the record at which a former assignment stopped
-    under the same limits. A letter for it stops the line at once; otherwise every restart before
-    the mending would let as many through again.
+    """The dead letters of one lane. `stopped_at`: the records at which lines stopped under the same
+    limits, in a former assignment, too. A letter for one stops its line at once; otherwise every
+    restart before the mending would let as many through again. `passing`: streams and records
+    that are let pass, whatever the limits.
     """
 
-    def __init__(self, limits: LineLimits, stopped_at: int | None = None) -> None:
+    def __init__(
+        self,
+        limits: LineLimits,
+        stopped_at: Collection[int] = (),
+        passing: Collection[tuple[str, int]] = (),
+    ) -> None:
         self.limits = limits
         self._is_off = limits == NO_LIMITS
-        self.stopped_at = None if self._is_off else stopped_at
+        self.stopped_at = set[int]() if self._is_off else set(stopped_at)
+        self._passing = passing
         self._streams: dict[str, _Stream] = {}
 
     def refuses(self, stream: str, offset: int, *, failed: bool, finished: bool) -> str | None:
@@ -116,17 +124,22 @@ class LetterAccount:
             return None
         account = self._streams.pop(stream, None) or self._opened()
         self._streams[stream] = account
+        passes = (stream, offset) in self._passing
         if failed and not account.failing:
-            if offset == self.stopped_at:
-                return "it failed here before, and stopped"
-            if offset != account.failed_record and (limit := account.exceeds(self.limits)):
+            if not passes and (limit := self._limit_of(account, offset)):
                 return limit
             account.failing = True
         if finished:
             account.finish(offset)
-            if offset == self.stopped_at:
-                self.stopped_at = None
+            self.stopped_at.discard(offset)
+            if passes:
+                self._streams[stream] = _Stream()
         return None
+
+    def _limit_of(self, account: _Stream, offset: int) -> str | None:
+        if offset in self.stopped_at:
+            return "it failed here before, and stopped"
+        return account.exceeds(self.limits) if offset != account.failed_record else None
 
     def _opened(self) -> _Stream:
         if len(self._streams) >= MAX_STREAMS:

@@ -149,6 +149,7 @@ class StreamOrder:
 
     def __init__(self) -> None:
         self._streams: dict[str, deque[Ticket]] = {}
+        self._holds_back = False
 
     def __len__(self) -> int:
         return sum(map(len, self._streams.values()))
@@ -173,11 +174,20 @@ class StreamOrder:
             if not tickets:
                 del self._streams[stream]
 
+    def take_out(self, stream: str) -> list[Ticket]:
+        """What is not answered of it, for each model. From now on what moves the next offset may
+        not be here.
+        """
+        self._holds_back = True
+        queues = [queue for queue, found in self._streams.items() if found[0].stream == stream]
+        return [ticket for queue in queues for ticket in self._streams.pop(queue)]
+
     def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
         """The stream that used up the room is last in turn the next time."""
         releases: list[Release] = []
         marks = spare_marks()
-        first = min((tickets[0] for tickets in self._streams.values()), key=_place, default=None)
+        heads = () if self._holds_back else (tickets[0] for tickets in self._streams.values())
+        first = min(heads, key=_place, default=None)
         for stream, tickets in list(self._streams.items()):
             # The first of all moves the next offset and so needs no mark of its own.
             is_first = tickets[0] is first

@@ -53,6 +53,27 @@ class Owner(Protocol):
         ...
 
 
+class Over(NamedTuple):
+    """The owner of a ticket whose stream stands still: as that of a generation that is over."""
+
+    topic: str
+    partition: int
+    alive: bool = False
+
+    def may_overdraw(self, ticket: "Ticket") -> bool:
+        """Who reads it goes on to find out."""
+        return True
+
+    def fetched(self, ticket: "Ticket") -> None:
+        return
+
+    def hold(self, nbytes: int) -> None:
+        return
+
+    def wake(self) -> None:
+        return
+
+
 class Answered(NamedTuple):
     """The first answer to an object of this partition; `row` None: it has no rows but a marker."""
 

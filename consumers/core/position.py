@@ -1,9 +1,10 @@
-"""What a commit says: the next record, what is delivered of it and beyond, where a line stopped.
+"""What a commit says: the next record, what is delivered of it and beyond, where lines stopped.
 
 Rule: what one assignment writes here is all that the next one knows; where it cannot be read, rows
 are repeated, never left out. Owner: the lane.
 """
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from consumers.core.cursor import Progress, StopMark, decode, encode, with_stop, without_stop
@@ -11,22 +12,20 @@ from consumers.core.line_stop import LineLimits
 
 
 class Position(NamedTuple):
-    """`stopped_at`: where a former assignment stopped under the same limits. `is_whole`: all of the
-    metadata could be read.
+    """`stopped_at`: where a former assignment's lines stopped under the same limits. `is_whole`:
+    all of the metadata could be read.
     """
 
     progress: Progress
-    stopped_at: int | None
+    stopped_at: frozenset[int]
     is_whole: bool
 
 
-def written(progress: Progress, stopped_at: int | None, limits: LineLimits) -> str:
+def written(progress: Progress, stopped_at: Collection[int], limits: LineLimits) -> str:
     """The metadata of a commit of `progress.next_offset`."""
     metadata = encode(progress)
-    if stopped_at is None or stopped_at < progress.next_offset:
-        return metadata
-    beyond = stopped_at - progress.next_offset
-    return with_stop(metadata, StopMark(beyond, limits.digest))
+    ahead = sorted(at - progress.next_offset for at in stopped_at if at >= progress.next_offset)
+    return with_stop(metadata, StopMark(tuple(ahead), limits.digest)) if ahead else metadata
 
 
 def read(next_offset: int, metadata: str, limits: LineLimits) -> Position:
@@ -35,5 +34,5 @@ def read(next_offset: int, metadata: str, limits: LineLimits) -> Position:
     progress, is_whole = decode(metadata, next_offset)
     # Other limits may let the line go on: then its letters are counted from the start.
     is_ours = mark is not None and mark.limits == limits.digest
-    stopped_at = next_offset + mark.beyond if mark is not None and is_ours else None
-    return Position(progress, stopped_at, is_whole)
+    beyond = mark.beyond if mark is not None and is_ours else ()
+    return Position(progress, frozenset(next_offset + one for one in beyond), is_whole)

@@ -92,13 +92,14 @@ async def list_letters(
     return listing
 
 
-def _stop_lines(group: str, topic: str, stopped: dict[int, int]) -> Iterable[str]:
-    for partition, offset in sorted(stopped.items()):
-        yield (
-            f"line stopped: group {group} stands still at "
-            f"{topic}/{partition}/{offset}. Mend the cause, then start its worker "
-            "again: it goes on there"
-        )
+def _stop_lines(group: str, topic: str, stopped: dict[int, list[int]]) -> Iterable[str]:
+    for partition, offsets in sorted(stopped.items()):
+        for offset in offsets:
+            yield (
+                f"line stopped: group {group} stands still at {topic}/{partition}/{offset}. Mend "
+                "the cause, then start its worker again, or say penstock dlq resume STREAM: it "
+                "goes on there"
+            )
 
 
 def as_json_line(filed: Filed) -> bytes:

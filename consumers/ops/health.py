@@ -41,8 +41,8 @@ async def serve_health(
             return web.Response(status=503, text="the model does not answer\n")
         if not pipeline.wiring.lanes:
             return web.Response(status=503, text=NO_PARTITION)
-        if len(stopped := pipeline.stopped) == len(pipeline.wiring.lanes):
-            lines = "".join(f"line stopped: {stop}\n" for stop in stopped)
+        if all(lane.stopped for lane in pipeline.wiring.lanes.values()):
+            lines = "".join(f"line stopped: {stop}\n" for stop in pipeline.stopped)
             return web.Response(status=503, text=lines)
         return web.Response(text=f"ready: {pipeline!r}\n")
 

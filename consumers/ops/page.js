@@ -23,12 +23,12 @@ function worker(status) {
     return parts;
   }
   for (const one of status.assignments) {
-    const stop = one.stopped;
-    if (!stop) continue;
-    const row = stop.row === null ? "" : ", row " + stop.row;
-    parts.push(make("div", "line stopped: stream " + stop.stream + " at partition " +
-      stop.partition + ", offset " + stop.offset + ", object " + stop.object_index + row + ": " +
-      stop.limit + "; now " + stop.code + ": " + stop.message, "note"));
+    for (const stop of one.stopped) {
+      const row = stop.row === null ? "" : ", row " + stop.row;
+      parts.push(make("div", "line stopped: stream " + stop.stream + " at partition " +
+        stop.partition + ", offset " + stop.offset + ", object " + stop.object_index + row + ": " +
+        stop.limit + "; now " + stop.code + ": " + stop.message, "note"));
+    }
   }
   for (const outage of status.outages)
     parts.push(make("div", "the " + outage.service + " has not answered for " +
@@ -75,7 +75,7 @@ function worker(status) {
   parts.push(...shadow(status.shadow));
   const rows = status.assignments.map((one) => [
     ...[one.partition, one.generation, one.next_offset, one.committed, one.lag, one.owed].map(count),
-    make("td", one.stopped ? "stopped" : "runs", one.stopped ? "bad" : "good")]);
+    make("td", one.stopped.length ? "stopped" : "runs", one.stopped.length ? "bad" : "good")]);
   parts.push(rows.length ? table(["partition", "generation", "next offset", "committed", "behind",
     "objects owed", "state"], rows) : make("p", "no partition is assigned", "dim"));
   return parts;

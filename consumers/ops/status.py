@@ -266,5 +266,5 @@ def _assignment(lane: Lane, lag: int | None) -> dict[str, Any]:
         "committed": lane.committed.next_offset,
         "lag": lag,
         "owed": lane.ledger.owed,
-        "stopped": lane.stopped._asdict() if lane.stopped else None,
+        "stopped": [stop._asdict() for stop in lane.stops],
     }

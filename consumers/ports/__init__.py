@@ -11,7 +11,7 @@ from consumers.ports.model import Answers, Model
 from consumers.ports.objects import Body, Listed, Location, Objects, Part, WholeBody
 from consumers.ports.results import Results, Stored, Upload
 from consumers.ports.sink import Outgoing, Outlet, Outlets, Sink
-from consumers.ports.source import Commit, Neighbours, Positions, Rebalance, Record, Source, Where
+from consumers.ports.source import Commit, Neighbours, Rebalance, Record, Source, Where
 
 __all__ = [
     "Adapters",
@@ -29,7 +29,6 @@ __all__ = [
     "Outlet",
     "Outlets",
     "Part",
-    "Positions",
     "Rebalance",
     "Record",
     "Results",

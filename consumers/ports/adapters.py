@@ -12,14 +12,14 @@ from consumers.ports.model import Model
 from consumers.ports.objects import Objects
 from consumers.ports.results import Results
 from consumers.ports.sink import Outlets, Sink
-from consumers.ports.source import Neighbours, Positions, Source
+from consumers.ports.source import Neighbours, Source
 
 
 class Transactions(NamedTuple):
     """What exactly-once takes."""
 
     outlets: Outlets
-    positions: Positions
+    positions: Source
 
 
 class Guest(NamedTuple):

@@ -78,7 +78,19 @@ class Source(Protocol):
         ...
 
     def pause(self, partition: int) -> None:
-        """Fetch nothing of it for the rest of this assignment."""
+        """Fetch nothing of it before it is rewound, or assigned anew."""
+        ...
+
+    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        """Read the committed positions again and go on from there. Raises `Transient`; a partition
+        no longer ours is left out.
+        """
+        ...
+
+    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+        """What people say of their lines (`core.lines`). Raises `Transient`, or `Fatal` where that
+        may not be read.
+        """
         ...
 
     def where(self, partition: int) -> Where:
@@ -101,16 +113,6 @@ class Source(Protocol):
 
     async def stop(self) -> None:
         """Leave the group; does not call `revoked`. Safe to call twice."""
-        ...
-
-
-class Positions(Protocol):
-    """A source that can go back to where its group is."""
-
-    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
-        """Read the committed positions again and go on from there. Raises `Transient`; a partition
-        no longer ours is left out.
-        """
         ...
 
 

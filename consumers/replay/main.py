@@ -12,11 +12,11 @@ from consumers.adapters.bounded_source import BoundedSource
 from consumers.adapters.kafka_groups import Groups, open_groups
 from consumers.adapters.kafka_reader import open_reader
 from consumers.adapters.kafka_topics import create_topics, topic_shapes
-from consumers.adapters.sources import PlacedSource
 from consumers.app import LAST_RESORT_S, Part, StopSignal, open_worker, until_services_answered
 from consumers.clock import SystemClock
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.pipeline import Pipeline
+from consumers.ports import Source
 from consumers.replay.diff import Compares, check, difference
 from consumers.replay.plan import Plan
 from consumers.replay.span import decide
@@ -140,7 +140,7 @@ class _Replay:
         ends = {part: span.end for part, span in self._decided.spans.items()}
         sources: list[BoundedSource] = []
 
-        def bounded(source: PlacedSource) -> PlacedSource:
+        def bounded(source: Source) -> Source:
             sources.append(BoundedSource(source, ends))
             sources[0].is_held = True  # until the watch has looked at the live group
             return sources[0]

@@ -91,7 +91,7 @@ class Watch:
             else:
                 if self.is_done:
                     return
-                _check_lines(self._unfinished, pipeline)
+                _check_lines(self._unfinished, pipeline, self._spans)
                 source.is_held = self.look.live.neighbour == "behind"
             now_s, neighbour = self._clock.now(), self.look.live.neighbour
             if before == "behind":
@@ -135,15 +135,15 @@ class Watch:
         }
 
 
-def _check_lines(unfinished: set[Where], pipeline: Pipeline) -> None:
+def _check_lines(unfinished: set[Where], pipeline: Pipeline, spans: Spans) -> None:
     """Lines that stopped end a replay when all others are done: nothing else will come."""
     stopped = {
-        Where(lane.topic, lane.partition): lane.stopped
+        Where(lane.topic, lane.partition): lane.stops
         for lane in pipeline.wiring.lanes.values()
-        if lane.stopped is not None
+        if lane.stops and lane.stands_at(spans[Where(lane.topic, lane.partition)].end)
     }
     if unfinished and unfinished <= stopped.keys():
-        at = "\n".join(str(stopped[part]) for part in sorted(unfinished))
+        at = "\n".join(str(stop) for part in sorted(unfinished) for stop in stopped[part])
         raise Fatal(
             f"every line that is not at its end is stopped, by dead letters:\n{at}\nMend the "
             "cause, then start the same replay again: it goes on there."

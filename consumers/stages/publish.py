@@ -45,12 +45,19 @@ class _Leaving(NamedTuple):
     letters: list[bytes]
 
 
+class _Refused(NamedTuple):
+    """What stays of a line, and why."""
+
+    stop: LineStop
+    releases: list[Release]
+
+
 class _Step(NamedTuple):
-    """What leaves at once; `stop`: why the release behind it may not."""
+    """What leaves at once, and what may not."""
 
     releases: Sequence[Release]
     outgoing: list[Outgoing]
-    stop: LineStop | None
+    refused: Sequence[_Refused]
     released_s: float
 
 
@@ -129,7 +136,7 @@ class Publish:
                 continue
             step = await self._step(lane, found, results)
             # The position goes into the transaction, so it is known before the answers are out.
-            lane.account(step.releases, step.stop)
+            lane.account(step.releases, [one.stop for one in step.refused])
             position = lane.progress
             await outlet.publish(step.outgoing, position)
             lane.committed_up_to(position)
@@ -142,11 +149,11 @@ class Publish:
         self, lane: Lane, found: Sequence[Release], results: LaneResults | None
     ) -> _Step:
         released_s = self._clock.now()
-        leaving, stop = self._encode_all(lane, found)
+        leaving, refused = self._encode_all(lane, found)
         releases = [one.release for one in leaving]
         if results is not None:
             self._add_results(leaving, await results.write(releases))
-        return _Step(releases, self._outgoing(leaving), stop, released_s)
+        return _Step(releases, self._outgoing(leaving), refused, released_s)
 
     def _add_results(self, leaving: Sequence[_Leaving], results: Sequence[Result | None]) -> None:
         """The record of each object that ends here, behind those of its rows."""
@@ -160,9 +167,10 @@ class Publish:
     def _end(self, lane: Lane, step: _Step) -> None:
         if step.releases:
             self._delivered(step.releases, step.released_s)
-        # What the line refuses stays, with all behind it; what was before it is out by now.
-        if step.stop is not None and lane.alive:
-            lane.stop(step.stop)
+        # What a line refuses stays, with all behind it; what was before it is out by now.
+        for one in step.refused:
+            if lane.alive:
+                lane.stop(one.stop, one.releases)
 
     async def _within(self, lane: Lane, idle_s: float) -> list[Release] | None:
         """What may be published next; empty after `idle_s` without any, None when the
@@ -184,12 +192,20 @@ class Publish:
 
     def _encode_all(
         self, lane: Lane, releases: Sequence[Release]
-    ) -> tuple[list[_Leaving], LineStop | None]:
-        """Those before the first that the line refuses, and why it does."""
+    ) -> tuple[list[_Leaving], list[_Refused]]:
+        """What leaves of each line before the first release that it refuses; and what stays."""
         passed: list[_Leaving] = []
+        refused: dict[str, _Refused] = {}
         for whole in releases:
+            line = lane.line_of(whole.ticket)
+            if line in refused:
+                refused[line].releases.append(whole)
+                continue
             for release, made in encoded(self._records, self._guard, whole):
                 ticket = release.ticket
+                if line in refused:
+                    refused[line].releases.append(release)
+                    continue
                 limit = lane.letters.refuses(
                     ticket.stream,
                     ticket.record.offset,
@@ -197,14 +213,15 @@ class Publish:
                     finished=release.finished,
                 )
                 if limit is not None:
-                    return passed, self._stop(ticket, made.failed[0], limit)
+                    refused[line] = _Refused(self._stop(ticket, made.failed[0], limit), [release])
+                    continue
                 letters: list[bytes] = []
                 if made.failed:
                     letters = list(self._reject.letters(ticket, made.failed))
                     # Before they leave: a repeated announcement may not point at a failed answer.
                     self._dedupe.rejected(ticket)
                 passed.append(_Leaving(release, made, letters))
-        return passed, None
+        return passed, list(refused.values())
 
     def _stop(self, ticket: Ticket, failed: Failed, limit: str) -> LineStop:
         return LineStop(

@@ -113,7 +113,7 @@ class Telemetry:
         self.buffer_bytes = Gauge("penstock_buffer_bytes", "Byte budget in use", registry=reg)
         self.partitions = Gauge("penstock_partitions", "Partitions assigned", registry=reg)
         self.lines_stopped = Gauge(
-            "penstock_lines_stopped", "Partitions that stand still at a dead letter", registry=reg
+            "penstock_lines_stopped", "Lines that stand still at a dead letter", registry=reg
         )
         self.lag = Gauge("penstock_lag_records", "Records not committed yet", registry=reg)
 

@@ -7,6 +7,7 @@ stopped a line is let pass by an operator. Owner: one simulation.
 import asyncio
 
 from consumers.testing.crew import Crew
+from consumers.testing.operator import Operator
 from consumers.testing.world import World
 
 # When the storm is over everything is answered within this time, or never.
@@ -21,6 +22,8 @@ class Calm:
     def __init__(self, world: World, crew: Crew) -> None:
         self._world = world
         self._crew = crew
+        self._operator = Operator(world, crew)
+        self._speaks = world.random.random() < 0.5
         self._moved: dict[int, tuple[object, float]] = {}
 
     async def come(self) -> None:
@@ -64,12 +67,17 @@ class Calm:
         return world.history.broken(f"{what}: {world.group.committed}, {workers}")
 
     def _mend_lines(self) -> None:
-        """An operator looks at lines that stand still and lets pass what stopped them."""
+        """An operator looks at lines that stand still and lets pass what stopped them: by words, or
+        by other settings for all.
+        """
         world, crew = self._world, self._crew
         stopped = [worker for worker in crew.running() if worker.pipeline.stopped]
         if not stopped:
             return
         world.history.counts["line stopped"] += 1
+        if self._speaks:
+            self._operator.speak()
+            return
         world.eras.mend_lines()
         for worker in crew.running():
             if not worker.stopping:

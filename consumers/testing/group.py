@@ -73,6 +73,8 @@ class Group:
     def __init__(self, topic: Topic, random: Random, history: History) -> None:
         self.committed: dict[int, Commit] = {}
         self.generation = 0
+        # By partition, what the operator says of lines that stand still.
+        self.said: dict[int, str] = {}
         self._moved: dict[int, Commit] = {}
         # Up to where everything was worked off: positions that were moved beyond are not.
         self._reached: dict[int, int] = {}

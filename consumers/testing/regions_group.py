@@ -66,7 +66,7 @@ class Region:
 
 
 class Member:
-    """The ports `Source` and `Positions`, of one region; `is_helping`: of another one's worker."""
+    """The port `Source`, of one region; `is_helping`: of another one's worker."""
 
     def __init__(
         self, name: str, region: Region, tasks: asyncio.TaskGroup, *, is_helping: bool
@@ -157,6 +157,9 @@ class Member:
         starts = {number: self._region.group.start(number - first) for number in ours}
         self._inbox.go_to(starts)
         return starts
+
+    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+        return {}
 
     def pause(self, partition: int) -> None:
         self._inbox.positions.pop(partition, None)

@@ -21,6 +21,7 @@ from consumers.testing.calm import Calm
 from consumers.testing.crew import Crew
 from consumers.testing.eras import NONE
 from consumers.testing.history import Violation
+from consumers.testing.operator import Operator
 from consumers.testing.scenario import Scenario
 from consumers.testing.virtual_time import VirtualTimeLoop
 from consumers.testing.world import World
@@ -59,6 +60,7 @@ class _Storm:
         self._random = world.random
         self._tasks = asyncio.TaskGroup()
         self._crew = Crew(world, self._random, self._tasks)
+        self._operator = Operator(world, self._crew)
 
     async def blow(self) -> Report:
         world = self._world
@@ -128,6 +130,8 @@ class _Storm:
         more: list[Callable[[], None]] = []
         if troubles.settings or troubles.silent or troubles.lines:
             more.append(self._deploy)
+        if troubles.lines:
+            more.append(self._operator.speak)
         if troubles.objects:
             more += [world.bucket.delete, world.bucket.overwrite, world.bucket.switch_versions]
         if troubles.partitions and world.partitions < MOST_PARTITIONS:

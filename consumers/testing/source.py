@@ -156,7 +156,7 @@ class SimulatedSource:
             self._inbox.go_to({number: starts[number] for number in starts if number in self._ours})
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
-        """A life of exactly once begins here: where the transactions before it left off."""
+        """A life begins here: where what was before it left off."""
         await self._process.gate()
         await self._weather.pass_by()
         if self._weather.happens(self._weather.faults.commit_fails):
@@ -236,6 +236,13 @@ class SimulatedSource:
         await self._process.gate()
         if fails:
             raise Transient("the commit was not answered")
+
+    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+        await self._process.gate()
+        await self._weather.pass_by()
+        if self._weather.happens(self._weather.faults.commit_fails):
+            raise Transient("what is said of lines was not answered")
+        return {number: self._group.said.get(number, "") for number in partitions}
 
     def pause(self, partition: int) -> None:
         self._inbox.positions.pop(partition, None)

@@ -187,10 +187,10 @@ def test_a_cursor_is_bound_to_the_objects_name_and_version() -> None:
 
 @given(progresses(), st.integers(0, 1 << 60))
 def test_the_mark_of_a_stop_comes_off_as_it_was_put_on(progress: Progress, beyond: int) -> None:
-    text, mark = encode(progress), StopMark(beyond, "12ab")
+    text, mark = encode(progress), StopMark((beyond,), "12ab")
     assert without_stop(with_stop(text, mark)) == (text, mark)
     assert without_stop(text) == (text, None)
-    assert len(with_stop("", StopMark(MAX_NUMBER, "12ab"))) <= most_chars(
+    assert len(with_stop("", StopMark((MAX_NUMBER,), "12ab"))) <= most_chars(
         1, runs=0, objects=0, rows=0
     )
 

@@ -86,12 +86,12 @@ def test_an_object_counts_once_however_many_parts_it_leaves_in() -> None:
 
 def test_without_limits_nothing_stops() -> None:
     assert passed(LetterAccount(NO_LIMITS), "x" * 1_000) == 1_000
-    assert passed(LetterAccount(NO_LIMITS, stopped_at=0), "x" * 1_000) == 1_000
+    assert passed(LetterAccount(NO_LIMITS, stopped_at={0}), "x" * 1_000) == 1_000
 
 
 def test_where_a_former_assignment_stopped_the_first_letter_stops_again() -> None:
-    assert passed(LetterAccount(LineLimits(0.5, 100), stopped_at=0), "x") == 0
-    assert passed(LetterAccount(LineLimits(0.5, 100), stopped_at=0), "." + "x" * 98) == 99
+    assert passed(LetterAccount(LineLimits(0.5, 100), stopped_at={0}), "x") == 0
+    assert passed(LetterAccount(LineLimits(0.5, 100), stopped_at={0}), "." + "x" * 98) == 99
 
 
 def test_a_stop_is_told_in_one_line_whatever_the_world_says() -> None:

@@ -78,7 +78,7 @@ def file(cfg: config.Config, *values: bytes, stopped_at: int | None = None) -> N
             ) as consumer:
                 where = TopicPartition(cfg.kafka.input_topic, 2)
                 consumer.assign([where])
-                mark = OffsetAndMetadata(stopped_at - 2, with_stop("", StopMark(2, "0000")))
+                mark = OffsetAndMetadata(stopped_at - 2, with_stop("", StopMark((2,), "0000")))
                 await consumer.commit({where: mark})
 
     asyncio.run(work())

@@ -3,6 +3,9 @@
 import json
 from typing import Any
 
+import pytest
+
+from tests.support.broker_stage import CLIENTS, Client
 from tests.support.loads import csv
 from tests.support.reference_model import random_rows
 from tests.support.services import Services, Topics
@@ -100,3 +103,56 @@ async def test_a_worker_all_of_whose_lines_stopped_ends_with_exit_code_4(
     assert "Traceback" not in ended.stderr
     assert await broker.committed(topics.input, topics.input) == {0: 2}
     assert sum((await broker.ends(topics.dlq)).values()) == 2
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(
+    ("order", "guarantee"), [("partition", "at_least_once"), ("stream", "exactly_once")]
+)
+async def test_a_stopped_line_goes_on_by_a_word_without_a_restart(
+    services: Services,
+    make_topics: Any,
+    bucket: str,
+    s3: Any,
+    broker: Broker,
+    client: Client,
+    order: str,
+    guarantee: str,
+) -> None:
+    topics = await make_topics(2)
+    bad = [{"bucket": bucket, "key": f"bad-{n}.csv", "stream": "bad"} for n in range(7)]
+    good = {"stream": "good", "inline": [[0] * 16]}
+    messages = [Message(each, 0) for each in (*bad, good)]
+    await broker.publish(topics.input, messages)
+    environ = environment(
+        services, topics, LIMITS__DLQ_CONSECUTIVE=2, OUTPUT__ORDER=order,
+        DELIVERY__GUARANTEE=guarantee, KAFKA__CLIENT=client,
+    )  # fmt: skip
+
+    async def said(verb: str, stream: str = "bad") -> tuple[int, str]:
+        ended = await penstock("dlq", verb, stream, environ=environ)
+        return ended.code, ended.stdout.decode() + ended.stderr
+
+    async with running_worker(environ) as worker:
+
+        async def stands_at(offset: int) -> bool:
+            shown = await penstock("dlq", "list", environ=environ)
+            return f"stands still at {topics.input}/0/{offset}" in shown.stdout.decode()
+
+        await until(lambda: stands_at(2), lambda: worker.said)
+        if order == "stream":
+            await broker.until_answered(topics.output, 3)
+        code, text = await said("resume", "other")
+        assert (code, "these do: bad" in text) == (2, True), text
+        assert await said("skip") == (0, f"skip stream bad, which stands at {topics.input}/0/2\n")
+        await until(lambda: stands_at(5), lambda: worker.said)
+        for number in range(7):
+            s3.put_object(Bucket=bucket, Key=f"bad-{number}.csv", Body=ROWS[0])
+        assert (await said("resume"))[0] == 0
+        await broker.until_committed(topics.input, topics.input, {0: 8})
+        assert await worker.stop() == 0, worker.said
+    found = await answers(broker, topics, 0)
+    offsets = [one["source"]["offset"] for one in found if one["stream"] == "bad"]
+    assert offsets == [0, 1, 2, 3, 4, 5, 6]
+    judged = await penstock("verify", environ=environ)
+    assert judged.code == 0, judged.stdout.decode()

@@ -6,8 +6,8 @@ from itertools import product
 import pytest
 
 from consumers import config
-from consumers.adapters.sources import PlacedSource, open_source
-from consumers.ports import Commit
+from consumers.adapters.sources import open_source
+from consumers.ports import Commit, Source
 from tests.integration.conftest import MakeTopics
 from tests.support.broker_stage import CLIENTS, Client
 from tests.support.services import Services, Topics
@@ -30,7 +30,7 @@ class Assigned:
             del self.starts[partition]
 
 
-def member(services: Services, topics: Topics, client: Client) -> PlacedSource:
+def member(services: Services, topics: Topics, client: Client) -> Source:
     kafka = config.Kafka(
         bootstrap_servers=services.bootstrap_servers,
         input_topic=topics.input,
@@ -40,7 +40,7 @@ def member(services: Services, topics: Topics, client: Client) -> PlacedSource:
     return open_source(kafka, drain_ms=2_000)
 
 
-async def read(source: PlacedSource, assigned_to: Assigned, count: int) -> list[tuple[int, int]]:
+async def read(source: Source, assigned_to: Assigned, count: int) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     while len(found) < count or len(assigned_to.starts) < 2:
         records = await source.poll(list(assigned_to.starts), 50)

@@ -46,11 +46,11 @@ async def test_the_status_says_where_every_partition_is() -> None:
     assert seen["assignments"] == [
         {
             "topic": "refs", "partition": 0, "generation": 1, "next_offset": 1, "committed": 1,
-            "lag": 0, "owed": 0, "stopped": None,
+            "lag": 0, "owed": 0, "stopped": [],
         },
         {
             "topic": "refs", "partition": 1, "generation": 2, "next_offset": 0, "committed": 0,
-            "lag": 1, "owed": 1, "stopped": None,
+            "lag": 1, "owed": 1, "stopped": [],
         },
     ]  # fmt: skip
     assert (seen["input_topic"], seen["output_topic"]) == ("refs", "predictions")
@@ -102,7 +102,7 @@ async def test_the_status_says_which_line_stopped_and_why() -> None:
     async with running(world) as pipeline:
         await until(lambda: len(pipeline.stopped) == 1)
         seen = await Status(pipeline, world.model, world.telemetry).look()
-    stopped = seen["assignments"][0]["stopped"]
+    (stopped,) = seen["assignments"][0]["stopped"]
     assert stopped.pop("message")
     assert stopped.pop("since_ms") >= 0
     assert stopped == {
@@ -114,7 +114,7 @@ async def test_the_status_says_which_line_stopped_and_why() -> None:
         "code": "not_found",
         "limit": "2 of its objects failed in a row, limits.dlq_consecutive is 1",
     }
-    assert seen["assignments"][1]["stopped"] is None
+    assert seen["assignments"][1]["stopped"] == []
     assert seen["rejected"] == {"not_found": 1}
 
 
@@ -253,7 +253,7 @@ async def test_hostile_names_stay_strings_of_a_document_that_is_no_page() -> Non
         assert answer.content_type == "application/json"
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         document = await answer.json()
-    assert document["assignments"][0]["stopped"]["stream"] == HOSTILE
+    assert document["assignments"][0]["stopped"][0]["stream"] == HOSTILE
 
 
 def test_the_page_makes_no_markup_of_texts_and_asks_nobody_else() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from consumers.core.cursor import StopMark, with_stop, without_stop
 from consumers.core.line_stop import LineLimits
+from consumers.core.lines import Word, digest, encode
 from consumers.core.payload import Matrix, Payload
 from consumers.core.window import WindowLimits
 from consumers.errors import EXIT_FATAL, Fatal
@@ -107,7 +108,7 @@ async def test_once_it_passed_the_object_the_stop_is_forgotten() -> None:
     world = World().with_settings(line=THREE)
     announce_missing(world, 8)
     await stopped(world)
-    assert world.source.committed[0] == Commit(3, with_stop("", StopMark(0, THREE.digest)))
+    assert world.source.committed[0] == Commit(3, with_stop("", StopMark((0,), THREE.digest)))
     world.objects.put("b", "bad-3.csv", csv(1))
     await stopped(world)
     assert offsets(world) == [0, 1, 2, 3, 4, 5, 6]
@@ -150,7 +151,8 @@ async def test_other_partitions_go_on_and_what_the_line_held_is_given_back(
             assert pipeline.stopped[0].offset == 3
             await until(
                 lambda: (
-                    world.source.committed[0] == Commit(3, with_stop("", StopMark(0, THREE.digest)))
+                    world.source.committed[0]
+                    == Commit(3, with_stop("", StopMark((0,), THREE.digest)))
                 )
             )
     assert offsets(world) == [0, 1, 2]
@@ -170,7 +172,7 @@ async def test_a_stopped_partition_is_handed_back_at_once_and_its_owner_goes_on_
         began_s = world.clock.now()
         await world.source.revoke([0])
         assert world.clock.now() == began_s
-        assert world.source.committed[0] == Commit(3, with_stop("", StopMark(0, THREE.digest)))
+        assert world.source.committed[0] == Commit(3, with_stop("", StopMark((0,), THREE.digest)))
         for number in (3, 4):
             world.objects.put("b", f"bad-{number}.csv", csv(1))
         await world.source.assign([0])
@@ -201,10 +203,10 @@ async def test_ordered_by_stream_it_is_known_which_record_stopped_the_line() -> 
     world.announce("slow.csv", csv(1), stream="slow")
     announce_missing(world, 6)
     next_offset, metadata = await stuck_behind(world)
-    assert (next_offset, without_stop(metadata)[1]) == (0, StopMark(4, THREE.digest))
-    world.source.of_topic = 1
-    failure = await stopped(world.with_settings(input_partitions=1))
-    assert "offset 4, object 0: it failed here before" in str(failure)
+    assert (next_offset, without_stop(metadata)[1]) == (0, StopMark((4,), THREE.digest))
+    async with running(world) as pipeline:
+        await until(lambda: len(pipeline.stopped) == 1)
+        assert "offset 4, object 0: it failed here before" in str(pipeline.stopped[0])
     assert len(world.dead_letters()) == 3
     for number in range(6):
         world.objects.put("b", f"bad-{number}.csv", csv(1))
@@ -233,6 +235,126 @@ async def test_ordered_by_stream_the_stop_is_forgotten_once_its_record_passed() 
         assert world.next_offset() == 0
         hang.set()
         await until(lambda: world.next_offset() == 7)
+
+
+ORDERS = pytest.mark.parametrize("order_by_stream", [False, True], ids=["partition", "stream"])
+GUARANTEES = pytest.mark.parametrize("exactly_once", [False, True], ids=["at_least", "exactly"])
+
+
+def answered(world: World, stream: str) -> list[int]:
+    return [one["source"]["offset"] for one in world.records() if one["stream"] == stream]
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_ordered_by_stream_streams_stop_alone(*, exactly_once: bool) -> None:
+    """As many as there are fetchers for four streams, so that each would be missed."""
+
+    @virtual_time
+    async def scenario() -> None:
+        world = World(exactly_once=exactly_once)
+        world.with_settings(line=THREE, order_by_stream=True, fetchers=4, in_flight_objects=8)
+        for number in range(20):
+            for stream in "abcdef":
+                world.announce(f"{stream}-{number}.csv", stream=stream)
+            world.announce(f"good-{number}.csv", csv(3), stream="good")
+        async with running(world) as pipeline:
+            good = list(range(6, 140, 7))
+            await until(lambda: answered(world, "good") == [at for at in good for _ in range(3)])
+            assert {stop.stream for stop in pipeline.stopped} == set("abcdef")
+            assert [stop.offset for stop in pipeline.stopped] == [21, 22, 23, 24, 25, 26]
+            assert pipeline.wiring.budget.spent_bytes == 0
+            for stream in "abcdef":
+                assert len(answered(world, stream)) == 3
+            await until(lambda: "!" in world.source.committed.get(0, Commit(0)).metadata)
+            assert len(world.dead_letters()) == 18
+        for number in range(3, 20):
+            for stream in "abcdef":
+                world.objects.put("b", f"{stream}-{number}.csv", csv(1))
+        await run_to_end(world, 140)
+        assert world.source.committed[0] == Commit(140, "")
+        for place, stream in enumerate("abcdef"):
+            assert answered(world, stream) == list(range(place, 140, 7))
+        assert len(answered(world, "good")) == 60
+
+    scenario()
+
+
+def say(world: World, *words: Word) -> None:
+    world.source.said[0] = encode(words)
+
+
+@ORDERS
+@GUARANTEES
+def test_a_line_goes_on_by_a_word_without_a_restart(
+    *, order_by_stream: bool, exactly_once: bool
+) -> None:
+    @virtual_time
+    async def scenario() -> None:
+        world = World(partitions=2, exactly_once=exactly_once)
+        world.with_settings(line=THREE, order_by_stream=order_by_stream)
+        announce_missing(world, 6)
+        async with running(world) as pipeline:
+            await until(lambda: len(pipeline.stopped) == 1)
+            say(world, Word("resume", 3, digest("other"), 1), Word("resume", 2, digest("bad"), 2))
+            await asyncio.sleep(60.0)
+            assert offsets(world) == [0, 1, 2], "those words are about other stops"
+            say(world, Word("resume", 3, digest("bad"), 3))
+            await asyncio.sleep(60.0)
+            assert len(pipeline.stopped) == 1, "what fails still stops there again"
+            for number in range(6):
+                world.objects.put("b", f"bad-{number}.csv", csv(1))
+            await asyncio.sleep(60.0)
+            assert offsets(world) == [0, 1, 2], "a word is acted on once"
+            say(world, Word("resume", 3, digest("bad"), 4))
+            await until(lambda: world.next_offset() == 6)
+            assert pipeline.stopped == []
+        assert offsets(world) == [0, 1, 2, 3, 4, 5]
+        assert len(world.dead_letters()) == 3
+
+    scenario()
+
+
+@ORDERS
+@GUARANTEES
+def test_what_stopped_a_line_is_answered_by_its_error_where_it_is_to_be_skipped(
+    *, order_by_stream: bool, exactly_once: bool
+) -> None:
+    @virtual_time
+    async def scenario() -> None:
+        world = World(partitions=2, exactly_once=exactly_once)
+        world.with_settings(line=THREE, order_by_stream=order_by_stream)
+        announce_missing(world, 9)
+        async with running(world) as pipeline:
+            await until(lambda: len(pipeline.stopped) == 1)
+            say(world, Word("skip", 3, digest("bad"), 1))
+            await until(lambda: [stop.offset for stop in pipeline.stopped] == [7])
+            assert offsets(world) == [0, 1, 2, 3, 4, 5, 6], "from there on it is counted anew"
+            assert len(world.dead_letters()) == 7
+
+    scenario()
+
+
+@virtual_time
+async def test_a_word_that_nobody_heard_is_there_for_the_next_worker() -> None:
+    world = World().with_settings(line=THREE)
+    announce_missing(world, 5)
+    await stopped(world)
+    say(world, Word("skip", 3, digest("bad"), 1))
+    await run_to_end(world, 5)
+    assert offsets(world) == [0, 1, 2, 3, 4]
+    assert len(world.dead_letters()) == 5
+
+
+@virtual_time
+async def test_words_that_cannot_be_read_end_no_worker() -> None:
+    world = World(partitions=2).with_settings(line=THREE)
+    announce_missing(world, 5)
+    world.source.said[0] = "l1:skip.3;resume.zz.0.0;\x00"
+    async with running(world) as pipeline:
+        await until(lambda: len(pipeline.stopped) == 1)
+        await asyncio.sleep(60.0)
+        world.announce("good.csv", csv(1), partition=1, stream="good")
+        await until(lambda: world.next_offset(1) == 1)
 
 
 @virtual_time
