@@ -14,7 +14,7 @@ from consumers.adapters.stores import places_of_caller
 from consumers.core.agreement import Agreement
 from consumers.core.blocks import Ticket
 from consumers.core.line_stop import NO_LIMITS, LineLimits
-from consumers.core.places import Places
+from consumers.core.places import DEFAULT, Places
 from consumers.core.records import Labels, same_partition
 from consumers.core.window import WindowLimits
 from consumers.errors import EXIT_USAGE, Fatal
@@ -67,7 +67,7 @@ def for_worker(
         output_partitions=output_partitions if is_same else None,
         patience_s=None,
         stall_s=_stall_s(cfg),
-        allow=cfg.objects.allow,
+        allow=_allow(cfg),
         blocks=blocks(cfg.output),
         results=results_for_worker(cfg),
         near=near_of_topics(cfg),
@@ -76,6 +76,20 @@ def for_worker(
         routes=routes_of(cfg),
         shadow=_shadow(cfg, model_version),
     )
+
+
+def _allow(cfg: config.Config) -> list[str] | None:
+    """`objects.allow`, which names no store that there is not."""
+    for glob in cfg.objects.allow or ():
+        store, is_named, _ = glob.rpartition("://")
+        if is_named and store != DEFAULT and store not in cfg.stores:
+            known = ", ".join([DEFAULT, *cfg.stores])
+            raise Fatal(
+                f"objects.allow: {glob!r} names the store {store!r}, which is not configured; "
+                f"write bucket/prefix/ for any store, or one of {known} before ://",
+                exit_code=EXIT_USAGE,
+            )
+    return cfg.objects.allow
 
 
 def for_call(

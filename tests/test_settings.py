@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from consumers.config import Config, Kafka, load
+from consumers.config import Config, Kafka, Objects, load
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.settings import for_worker
 from consumers.wiring import Settings
@@ -51,6 +51,18 @@ def loaded(tmp_path: Path, text: str) -> Config:
     file = tmp_path / "penstock.toml"
     file.write_text(text)
     return load(file, {})
+
+
+def test_what_is_allowed_of_a_store_that_is_not_there_is_refused() -> None:
+    with pytest.raises(Fatal, match=r"names the store 'aws'.*one of objects before ://") as caught:
+        for_worker(
+            Config(objects=Objects(allow=["b/", "aws://b/"])),
+            None,
+            input_partitions=1,
+            output_partitions=1,
+            dead_letter_partitions=1,
+        )
+    assert caught.value.exit_code == EXIT_USAGE
 
 
 def test_each_of_several_models_has_its_own_terms(tmp_path: Path) -> None:

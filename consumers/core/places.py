@@ -74,10 +74,21 @@ class Places:
             name = f"{bucket}/{key}"
             routed = next((rule.name for rule in self._routes if rule.pattern.match(name)), None)
             return routed or self._plain(bucket)
-        if store in self._names:
-            return store
         scheme, _, account = store.partition("@")
+        is_scheme = any(place.scheme == scheme for place in self._exactly)
+        if store in self._names:
+            if self._is_named_for(store, bucket, key):
+                return store
+            if not is_scheme:
+                raise _not_for(store, bucket)
         return self._by_bucket(scheme, account or None, bucket)
+
+    def _is_named_for(self, store: str, bucket: str, key: str) -> bool:
+        """A name brings the credentials of its store along, so it is no way to another bucket."""
+        name = f"{bucket}/{key}"
+        by_url = any(_is_for(place, bucket) for place in self._exactly if place.name == store)
+        by_route = (rule.pattern.match(name) for rule in self._routes if rule.name == store)
+        return by_url or any(by_route)
 
     def _plain(self, bucket: str) -> str:
         """Of S3 where there is one, since `s3://` is left out as often as it is written."""
@@ -98,6 +109,14 @@ class Places:
             f"no store is configured for {scheme}://{bucket}{of_account}; add a section "
             "[stores.NAME] with such a url, or correct the reference",
         )
+
+
+def _not_for(store: str, bucket: str) -> Poison:
+    return Poison(
+        "not_allowed",
+        f"the store {store} is not for the bucket {bucket}; correct the reference, or the url or "
+        f"the route of [stores.{store}]",
+    )
 
 
 def _is_for(place: Place, bucket: str) -> bool:

@@ -63,10 +63,10 @@ class Consume:
 
 
 class Intake:
-    """A record's value becomes tickets. `allow`: globs of `bucket/key` that may be read;
-    None allows all. `streams`: globs of those that are answered; of the others objects are
-    `skipped`. `routes` may be replaced at any time. `near`: by input topic, where a topic has
-    places of its own.
+    """A record's value becomes tickets. `allow`: globs of `bucket/key` that may be read, of one
+    store with its name and `://` before them; None allows all. `streams`: globs of those that are
+    answered; of the others objects are `skipped`. `routes` may be replaced at any time. `near`: by
+    input topic, where a topic has places of its own.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Intake:
         self.routes = routes
         self._clock = clock
         self._naming = Naming(stream_from)
-        self._allow = [re.compile(fnmatch.translate(_whole(glob))) for glob in allow or ()]
+        self._allow = list(map(_allowed_by, allow or ()))
         self._allow_all = allow is None
         self._streams = [re.compile(fnmatch.translate(glob)) for glob in streams or ()]
         self._takes_all = streams is None
@@ -179,7 +179,7 @@ class Intake:
         except Poison as error:
             ticket.close(Rejection(error.code, str(error), "consume"))
             return
-        if not self._allowed(reference):
+        if not self._allowed(reference, ticket.store):
             name = f"{reference.bucket}/{reference.key}"
             message = f"{name} is outside objects.allow"
             ticket.close(Rejection("not_allowed", message, "consume"))
@@ -217,9 +217,17 @@ class Intake:
             ticket.queue = f"{ticket.stream}\0{self.routes.default}"
         return ticket
 
-    def _allowed(self, reference: Reference) -> bool:
+    def _allowed(self, reference: Reference, store: str) -> bool:
         name = f"{reference.bucket}/{reference.key}"
-        return self._allow_all or any(glob.match(name) for glob in self._allow)
+        return self._allow_all or any(
+            of in (None, store) and glob.match(name) for of, glob in self._allow
+        )
+
+
+def _allowed_by(glob: str) -> tuple[str | None, re.Pattern[str]]:
+    """Of which store (None: of any), and which names."""
+    store, is_named, names = glob.rpartition("://")
+    return store if is_named else None, re.compile(fnmatch.translate(_whole(names)))
 
 
 def _whole(glob: str) -> str:

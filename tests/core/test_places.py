@@ -39,7 +39,8 @@ def test_without_a_word_of_the_reference_routes_and_buckets_choose(
 @pytest.mark.parametrize(
     ("said", "bucket", "store"),
     [
-        ("eu", "anything", "eu"),
+        ("eu", "eu-1", "eu"),
+        ("any-lake", "anything", "any-lake"),
         (DEFAULT, "eu-1", DEFAULT),
         ("gs", "b", "cold"),
         ("az", "raw", "lake"),
@@ -72,3 +73,24 @@ def test_without_a_store_of_s3_a_plain_name_is_anybodys() -> None:
     places = Places([Place("lake", "az", "*"), Place("cloud", "gs", "b")])
     assert places.of(None, "b", "k") == "cloud"
     assert places.of(None, "c", "k") == "lake"
+
+
+@pytest.mark.parametrize(("store", "bucket"), [("eu", "payroll"), ("lake", "hr"), ("eu-raw", "eu")])
+def test_the_name_of_a_store_is_no_way_to_another_bucket(store: str, bucket: str) -> None:
+    with pytest.raises(Poison, match=f"the store {store} is not for the bucket") as caught:
+        PLACES.of(store, bucket, "k")
+    assert caught.value.code == "not_allowed"
+
+
+def test_a_route_of_a_store_is_a_way_to_its_buckets() -> None:
+    places = Places([Place("aws", "s3", "exports", None, ("shared/out/",))])
+    assert places.of("aws", "shared", "out/a.csv") == "aws"
+    with pytest.raises(Poison, match="not for the bucket shared"):
+        places.of("aws", "shared", "in/a.csv")
+
+
+def test_a_store_that_is_named_like_its_scheme_leaves_the_other_buckets_to_others() -> None:
+    places = Places([Place("gs", "gs", "one"), Place("rest", "gs", "two")])
+    assert (places.of("gs", "one", "k"), places.of("gs", "two", "k")) == ("gs", "rest")
+    with pytest.raises(Poison, match="no store is configured for gs://three"):
+        places.of("gs", "three", "k")

@@ -20,6 +20,20 @@ def two_stores(**settings: Any) -> World:
     )
 
 
+@virtual_time
+async def test_what_is_allowed_may_be_allowed_of_one_store_only() -> None:
+    world = two_stores()
+    world.allow = ["far://b/x/", "b/y/"]
+    for store in ("far", "objects"):
+        for folder in ("x", "y", "z"):
+            world.announce(f"{folder}/{store}.csv", csv(1), store=store)
+    await run_to_end(world, 6)
+    assert [(one["object"]["key"], one.get("error") is None) for one in world.records()] == [
+        ("x/far.csv", True), ("y/far.csv", True), ("z/far.csv", False),
+        ("x/objects.csv", False), ("y/objects.csv", True), ("z/objects.csv", False),
+    ]  # fmt: skip
+
+
 async def far_is_away(location: Location) -> None:
     if location.store == "far":
         raise Unreachable("refused")
