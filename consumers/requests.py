@@ -5,19 +5,25 @@ here and checked at the start. A new request is one line in `_OURS`, or an entry
 `penstock.requests` of a user's package. Pure. Owner: the adapters of models.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 
 from consumers.core.payload import BytesRows, Columns, Form, JsonRows, Matrix, Payload
-from consumers.errors import EXIT_USAGE, Fatal
+from consumers.errors import EXIT_USAGE, Fatal, Poison
 from consumers.plugins import plugins
 
 GROUP: Final = "penstock.requests"
+# A header as it is sent; and those that are the connection's: where a body ends, who asks whom.
+_FIELD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t -~]*")
+_FRAMING: Final = re.compile(
+    r"content-length|transfer-encoding|connection|host|authorization", re.IGNORECASE
+)
 
 
 class Body(NamedTuple):
@@ -50,8 +56,30 @@ def known() -> Mapping[str, RequestForm]:
                 f"two requests are named {request.name!r}; rename the entry point's",
                 exit_code=EXIT_USAGE,
             )
-        found[request.name] = request
+        found[request.name] = replace(request, encode=_checked(request))
     return found
+
+
+def _checked(request: RequestForm) -> Callable[[Sequence[Payload]], Body]:
+    """What a user's package makes, as far as the connection goes by it. What it raises costs the
+    rows that it was given (`services/unforeseen.py`).
+    """
+
+    def encode(payloads: Sequence[Payload]) -> Body:
+        given: Any = request.encode(payloads)
+        if not isinstance(given, Body) or not isinstance(given.data, bytes):
+            found = type(given.data if isinstance(given, Body) else given).__name__
+            raise _wrong(request.name, f"{found}; it must be a Body of bytes and headers")
+        for name, value in given.headers.items():
+            if _FRAMING.fullmatch(name) or not _FIELD.fullmatch(f"{name}: {value}"):
+                raise _wrong(request.name, f"the header {name!r}: {value!r}, which cannot be sent")
+        return given
+
+    return encode
+
+
+def _wrong(name: str, what: str) -> Poison:
+    return Poison("model_mismatch", f"model.request = {name!r} gave {what}; mend its package")
 
 
 def find(name: str) -> RequestForm:

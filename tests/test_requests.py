@@ -1,6 +1,7 @@
 """What each request looks like on the wire, and which answer a request of one row takes."""
 
 import struct
+from dataclasses import dataclass
 
 import numpy as np
 import orjson
@@ -11,7 +12,8 @@ from consumers import requests
 from consumers.adapters.model_answers import parse_single
 from consumers.commands.predict import REQUEST_HELP
 from consumers.core.payload import BytesRows, Columns, JsonRows, Matrix
-from consumers.errors import EXIT_USAGE, Fatal, PenstockError
+from consumers.errors import EXIT_USAGE, Fatal, PenstockError, Poison
+from consumers.plugins import plugins
 
 
 def test_bytes_are_lengths_and_rows_of_all_payloads_in_order() -> None:
@@ -117,3 +119,50 @@ def test_what_is_no_json_refuses_the_row(said: bytes) -> None:
 
 def test_the_help_of_predict_names_every_request() -> None:
     assert set(requests.known()) <= set(REQUEST_HELP.replace(",", "").split())
+
+
+def asked(made: object, monkeypatch: pytest.MonkeyPatch) -> requests.Body:
+    """What the adapters get of a user's request that makes this."""
+    theirs = requests.RequestForm("theirs", "json", lambda _: made)  # type: ignore[arg-type, return-value]
+    monkeypatch.setattr("consumers.plugins.entry_points", lambda group: [Entry(theirs)])
+    requests.known.cache_clear()
+    plugins.cache_clear()
+    try:
+        return requests.find("theirs").encode([JsonRows.of([b"1"])])
+    finally:
+        requests.known.cache_clear()
+        plugins.cache_clear()
+
+
+@dataclass
+class Entry:
+    loaded: object
+    name: str = "theirs"
+    value: str = "theirs:FORM"
+
+    def load(self) -> object:
+        return self.loaded
+
+
+def test_a_request_of_a_package_is_sent_as_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = requests.Body(b"[1]", {"Content-Type": "application/x-theirs; a=1"})
+    assert asked(body, monkeypatch) == body
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (None, "NoneType"),
+        (b"[1]", "bytes; it must be a Body"),
+        (requests.Body("[1]", {}), "str; it must be a Body"),  # type: ignore[arg-type]
+        (requests.Body(b"[1]", {"X-A": "1\r\nX-B: 2"}), "cannot be sent"),
+        (requests.Body(b"[1]", {"X A": "1"}), "cannot be sent"),
+        (requests.Body(b"[1]", {"Content-Length": "3"}), "cannot be sent"),
+    ],
+)
+def test_what_a_request_of_a_package_cannot_mean_is_a_mismatch(
+    made: object, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Poison, match=f"'theirs' gave .*{says}") as caught:
+        asked(made, monkeypatch)
+    assert caught.value.code == "model_mismatch"

@@ -11,6 +11,7 @@ from typing import Final, Literal
 from consumers.core.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from consumers.errors import PenstockError, Poison
 from consumers.formats.base import RowOptions, Run
+from consumers.formats.door import let_in
 from consumers.formats.format import WantsRanges
 from consumers.formats.push import PIECE_BAD_ROWS, Parser
 from consumers.formats.registry import open_parser, ranged_format
@@ -49,27 +50,18 @@ def judged(runs: Iterator[Run], options: RowOptions) -> Iterator[Run]:
     """The same, to the first bad row if that ends its object, and to the last that it may have."""
     row = 0
     try:
-        for run in runs:
+        for given in runs:
+            run = let_in(given, options.form)
             if run.error is not None and options.fail_on_bad_row:
                 raise Poison("bad_row", _described(run, row))
             row += run.rows
             if row > options.rows:
                 raise Poison("too_large", f"it has more than {options.rows} rows (limits.rows)")
-            yield checked(run)
+            yield run
     except PenstockError:
         raise
     except Exception as error:
         raise foreseen(error) from error
-
-
-def checked(run: Run) -> Run:
-    """What a format gave, as far as the window goes by it: rows that it cannot count or compare
-    would stop all that wait there.
-    """
-    payload = run.payload
-    if payload is not None and (payload.rows != run.rows or not payload.shape[0]):
-        raise ValueError(f"{payload.rows} rows of {payload.shape} came for {run.rows}")
-    return run
 
 
 class Pieces:

@@ -106,7 +106,7 @@ def open_decoder(
 ) -> Decoder:
     """The decoder of one object, for who is fed its bytes."""
     parser = open_parser(options, key=key, format=format, compression=compression)
-    return PushDecoder(parser, fail_on_bad_row=options.fail_on_bad_row)
+    return PushDecoder(parser, form=options.form, fail_on_bad_row=options.fail_on_bad_row)
 
 
 def open_parser(

@@ -22,7 +22,7 @@ from consumers.decoders.task import NEXT, TAIL, Decoder, Decoders, Task, tail_of
 from consumers.formats.base import Decoder as FormatDecoder
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.inline import open_inline
-from consumers.formats.reading import checked, way_in
+from consumers.formats.reading import way_in
 from consumers.services.unforeseen import Guard, Guards
 from consumers.stages.microbatch import Microbatch
 from schemas.reference import LATEST_MS, epoch_ms
@@ -167,7 +167,7 @@ class Reading:
         # Of a lane that is over nobody wants the rest.
         while self._rows.alive:
             with self._guard:
-                runs = [checked(run) for run in decoder.close()]
+                runs = decoder.close()
             if not runs:
                 return
             self._rows.emit(runs)
@@ -180,8 +180,7 @@ class Reading:
                 await asyncio.sleep(0)
             await room()
             with self._guard:
-                found = take(data) if is_first else self._decoder.feed(b"")
-                runs = [checked(run) for run in found]
+                runs = take(data) if is_first else self._decoder.feed(b"")
             self._rows.emit(runs)
             is_first = False
 

@@ -1,0 +1,57 @@
+"""What a format gave, held against what rows must be before anything counts or sends them.
+
+Rule: what can be put right without changing a value is (order in memory, byte order); all else is
+`bad_format`, with what the format should give instead. Pure. Owner: the reading of one object.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+
+from consumers.core.payload import BytesRows, Columns, Form, JsonRows, Matrix, Payload
+from consumers.errors import Poison
+from consumers.formats.base import Run
+
+_FLOAT32: Final = np.dtype("<f4")
+_KINDS: Final[dict[type, tuple[Form, ...]]] = {
+    # A request of typed columns takes numbers, too, and names them by their place.
+    Matrix: ("matrix", "columns"),
+    JsonRows: ("json",),
+    BytesRows: ("bytes",),
+    Columns: ("columns",),
+}
+
+
+def let_in(run: Run, form: Form) -> Run:
+    """The run as it may go on. Raises `Poison`."""
+    if not isinstance(run, Run):
+        raise _wrong(f"{type(run).__name__}, no Run")
+    payload = run.payload
+    if run.rows < (payload is not None) or not isinstance(run.error, str | None):
+        raise _wrong(f"a Run of {run.rows} rows with the error {run.error!r:.80}")
+    if payload is None:
+        return run
+    if form not in _KINDS.get(type(payload), ()):
+        raise _wrong(f"{type(payload).__name__} for a request that takes {form}")
+    found = _matrix(payload) if isinstance(payload, Matrix) else payload
+    if found.rows != run.rows:
+        raise _wrong(f"{found.rows} rows in a Run of {run.rows}")
+    if isinstance(found, JsonRows | BytesRows) and found.ends[-1] != len(found.body):
+        raise _wrong(f"rows that end at {found.ends[-1]} in {len(found.body)} bytes")
+    return run if found is payload else run._replace(payload=found)
+
+
+def _matrix(payload: Matrix) -> Payload:
+    values: Any = payload.values
+    if not isinstance(values, np.ndarray) or values.ndim != 2 or not values.shape[1]:
+        shape = list(np.shape(values))
+        raise _wrong(f"a matrix of the shape {shape}; give [rows, numbers of a row]")
+    if values.dtype == _FLOAT32 and values.flags.c_contiguous:
+        return payload
+    if values.dtype.newbyteorder("<") != _FLOAT32:
+        raise _wrong(f'a matrix of {values.dtype}; give float32, by astype("<f4")')
+    return Matrix(np.ascontiguousarray(values, _FLOAT32))
+
+
+def _wrong(what: str) -> Poison:
+    return Poison("bad_format", f"the format's parser gave {what}; mend its package")

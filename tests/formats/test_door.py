@@ -1,0 +1,72 @@
+"""What a format of a user's package may give, and what is refused before it reaches a model."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from consumers.core.payload import BytesRows, JsonRows, Matrix
+from consumers.errors import Poison
+from consumers.formats.base import Run
+from consumers.formats.door import let_in
+
+ROWS = np.array([[1, 2, 3], [4, 5, 6]], "<f4")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ROWS,
+        np.asfortranarray(ROWS),
+        np.array([[1, 4], [2, 5], [3, 6]], "<f4").T,
+        np.repeat(ROWS, 2, axis=0)[::2],
+        np.repeat(ROWS, 2, axis=1)[:, ::2],
+        ROWS.astype(">f4"),
+    ],
+)
+def test_order_in_memory_is_put_right(values: Any) -> None:
+    found = let_in(Run(2, Matrix(values)), "matrix").payload
+    assert isinstance(found, Matrix)
+    assert bytes(found.values.data) == ROWS.tobytes()
+
+
+def test_what_is_right_is_handed_on_as_it_is() -> None:
+    run = Run(2, Matrix(ROWS))
+    assert let_in(run, "matrix") is run
+    assert let_in(run, "columns") is run
+    refused = Run(3, None, "why")
+    assert let_in(refused, "matrix") is refused
+    unread = Run(3, None)
+    assert let_in(unread, "matrix") is unread
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (Run(2, Matrix(ROWS.astype("<f8"))), r'float64; give float32, by astype\("<f4"\)'),
+        (Run(2, Matrix(ROWS.astype("<i4"))), "int32"),
+        (Run(3, Matrix(ROWS[0])), r"shape \[3\]"),
+        (Run(2, Matrix(ROWS[:, :0])), r"shape \[2, 0\]"),
+        (Run(2, Matrix(ROWS[None])), r"shape \[1, 2, 3\]"),
+        (Run(2, Matrix(ROWS.tolist())), "shape"),
+        (Run(1, Matrix(ROWS)), "2 rows in a Run of 1"),
+        (Run(5, Matrix(ROWS)), "2 rows in a Run of 5"),
+        (Run(0, Matrix(ROWS[:0])), "0 rows"),
+        (Run(-3, None, "why"), "-3 rows"),
+        (Run(1, None, 5), "the error 5"),  # type: ignore[arg-type]
+        (Run(1, JsonRows.of([b"1"])), "JsonRows for a request that takes matrix"),
+        (Run(1, BytesRows.of([b"1"])), "BytesRows"),
+        (Run(1, ROWS), "ndarray"),  # type: ignore[arg-type]
+        ("hello", "str, no Run"),
+        (None, "NoneType, no Run"),
+    ],
+)
+def test_what_would_be_other_rows_is_refused_with_what_to_give(given: Any, says: str) -> None:
+    with pytest.raises(Poison, match=says) as caught:
+        let_in(given, "matrix")
+    assert caught.value.code == "bad_format"
+
+
+def test_rows_that_end_elsewhere_than_their_bytes_are_refused() -> None:
+    with pytest.raises(Poison, match="rows that end at 3 in 5 bytes"):
+        let_in(Run(1, JsonRows(b"[1,2]", np.array([3]))), "json")
