@@ -114,8 +114,12 @@ class _Blocks:
             yield block
 
     def _next(self) -> Samples:
+        # No further than it says: behind FLAC programs write tags.
+        frames = min(BLOCK_FRAMES, self.sound.frames - self.frames)
         # Filled up with what no FLAC holds, so that a damaged one tells where the damage begins.
-        block: Samples = np.full((BLOCK_FRAMES, self.sound.channels), np.nan, np.float32)
+        block: Samples = np.full((frames, self.sound.channels), np.nan, np.float32)
+        if not frames:
+            return block
         try:
             found: Samples = self.sound.read(out=block)
         except RuntimeError as error:

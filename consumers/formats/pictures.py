@@ -1,11 +1,10 @@
 """Pillow, the only place that knows it: the bytes of a picture to its pixels, and back to a JPEG.
 
 Rule: a picture is measured before it is decoded, and only the decoder of the kind that its first
-bytes tell is tried. Whatever a damaged one makes Pillow do ends as `BadRow`. Runs in threads.
+bytes tell is tried. Whatever a damaged one makes Pillow do ends as `BadRow`.
 """
 
 import io
-import threading
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
@@ -18,11 +17,6 @@ from consumers.formats.rows import BadRow
 
 if TYPE_CHECKING:
     from PIL import Image
-
-# Pictures above this are decoded one at a time, so that threads do not add up: 4 bytes a pixel, and
-# again as much while it is turned or converted; 12 million pixels are a usual camera's.
-LARGE_PIXELS: Final = 16_000_000
-_one_large = threading.Lock()
 
 # Of a frame that becomes an opaque row.
 JPEG_QUALITY: Final = 95
@@ -41,9 +35,6 @@ def decode(data: bytes, size: tuple[int, int], most_pixels: int) -> Rgb:
     """The picture, upright, in RGB, scaled to exactly `size` (width, height). Raises `BadRow`."""
     picture = look_at(data)
     check_pixels(picture.kind, picture.width, picture.height, most_pixels)
-    if picture.width * picture.height > LARGE_PIXELS:
-        with _one_large:
-            return _decode(data, picture.kind, size, most_pixels)
     return _decode(data, picture.kind, size, most_pixels)
 
 

@@ -224,9 +224,10 @@ def test_the_same_recording_twice_is_twice_its_rows() -> None:
     assert values(runs_of(data + data)[0]) == 2 * values(runs_of(data)[0])
 
 
+@pytest.mark.parametrize("format", ["OGG", "FLAC"])
 @pytest.mark.parametrize("behind", [b"TAG" + bytes(125), bytes(70_000)])
-def test_what_programs_write_behind_ogg_is_passed_over(behind: bytes) -> None:
-    data = recording(tone(RATE), "OGG", "VORBIS")
+def test_what_programs_write_behind_a_recording_is_passed_over(format: str, behind: bytes) -> None:
+    data = recording(tone(RATE), format)
     assert runs_of(data + behind)[1] is None
     assert values(runs_of(data + behind)[0]) == values(runs_of(data)[0])
 
