@@ -84,19 +84,26 @@ class CsvParser:
         return self._read(self._splitter.feed(dialect.read(data)), dialect)
 
     def whole(self, data: bytes) -> Iterator[Run]:
+        if self._is_common(data):
+            return self._read(self._splitter.whole(data), COMMON)
         dialect, data = self._settle(data, is_all=True)
         assert dialect is not None
         return self._read(self._splitter.whole(dialect.read(data)), dialect)
 
+    def _is_common(self, data: bytes) -> bool:
+        options = self._options
+        found = is_common(options.delimiter, options.decimal, options.comment, data)
+        if found:
+            self._dialect = COMMON
+        return found
+
     def _settle(self, data: bytes, *, is_all: bool) -> tuple[Dialect | None, bytes]:
         """The dialect, if it is known by now, and all text so far."""
         options = self._options
-        asked = options.delimiter, options.decimal, options.comment
         if self._finder is None:
-            if is_common(*asked, data):
-                self._dialect = COMMON
+            if self._is_common(data):
                 return COMMON, data
-            self._finder = Finder(*asked)
+            self._finder = Finder(options.delimiter, options.decimal, options.comment)
         self._dialect = self._finder.find(data, is_all=is_all)
         if self._dialect is None:
             return None, b""

@@ -166,15 +166,18 @@ def _open(
     is_packed = packed and key.lower().endswith(_PACKED)
     is_bare = is_packed  # it is named so, and nothing was unpacked yet
 
-    open_json = None if format is not None else partial(JsonParser, is_named=named is not None)
-
     def choose(head: bytes) -> Chosen:
         chosen = named or sniff_format(head, options)
         if chosen != TAR:
             if is_bare and formats()[chosen].is_text and (is_begun(head) or not is_text(head)):
                 raise no_such(f"data of {', '.join(_CODECS)}, and no text", head)
+            if not packed and formats()[chosen].is_text and codec_of(head) is not None:
+                raise no_such(f"text, as {chosen} is", head)
             try:
-                return _open_rows(formats()[chosen], options, head, open_json)
+                if format is None and chosen == JSON:  # as often one object per line
+                    either = partial(JsonParser, is_named=named is not None)
+                    return _open_rows(formats()[chosen], options, head, either)
+                return _open_rows(formats()[chosen], options, head)
             except WantsRanges:
                 if member:
                     return Chosen(UnreadParser(str(not_as_stream(chosen))))
@@ -188,13 +191,13 @@ def _open(
 
     def unpack(head: bytes) -> _Unpacked:
         nonlocal is_bare
-        codec = codec_of(head)
-        is_gzip = head.startswith(GZIP_MAGIC)
-        is_bare = is_bare and codec is None and not is_gzip
-        if is_gzip:
+        if head.startswith(GZIP_MAGIC):
+            is_bare = False
             return lambda inside: GzipParser(inside, expansion, limit_bytes=limit_bytes)
+        codec = codec_of(head)
         if codec is None:
             return None
+        is_bare = False
         return lambda inside: PackedParser(codec, inside, expansion, limit_bytes=limit_bytes)
 
     plain = named in formats() and not is_packed
@@ -213,14 +216,14 @@ def _open_rows(
     format: Format,
     options: RowOptions,
     head: bytes,
-    open_json: Callable[[RowOptions], Parser] | None,
+    opened: Callable[[RowOptions], Parser] | None = None,
 ) -> Chosen:
-    """`open_json`: of JSON that nobody asked for by its name."""
+    """`opened`: its parser, where that is another one than the format's."""
     check_fit(format, options)
     if format.is_text:
         check_text(format.name, head)
-    opened = open_json if open_json is not None and format.name == JSON else format.open
-    parser = opened(options) if opened is not None else None
+    make = opened or format.open
+    parser = make(options) if make is not None else None
     if parser is None:
         raise WantsRanges(format)
     return Chosen(parser, is_text=format.is_text)

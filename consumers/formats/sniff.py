@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import Run
-from consumers.formats.codecs import LONGEST_MAGIC_BYTES, codec_of
+from consumers.formats.codecs import LONGEST_MAGIC_BYTES
 from consumers.formats.codecs import MAGICS as PACKED_MAGICS
 from consumers.formats.compression import GZIP_MAGIC
 from consumers.formats.format import WantsRanges
@@ -143,7 +143,7 @@ def not_as_stream(format: str) -> Poison:
 
 def check_text(format: str, head: bytes) -> None:
     """Raises `Poison` for what cannot be UTF-8 by its first bytes."""
-    if head.startswith(_NO_UTF8) or codec_of(head) is not None:
+    if head.startswith(_NO_UTF8):
         if head.startswith(_OTHER_BOMS):
             raise Poison("bad_format", "the text is UTF-16 or UTF-32; write it as UTF-8")
         raise no_such(f"text, as {format} is", head)
