@@ -297,7 +297,7 @@ class Wiring:
         plan = self.settings.results
         if plan is None or adapters.results is None:
             return None
-        return ObjectResults(adapters.results, plan, offload, telemetry)
+        return ObjectResults(adapters.results, plan, offload, telemetry, self._guards)
 
     def _assist(self, adapters: Adapters, telemetry: RegionTelemetry | None) -> Assist | None:
         if adapters.neighbours is None or telemetry is None:

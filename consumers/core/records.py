@@ -111,6 +111,15 @@ class Records:
                 break
         return value
 
+    def lost_result(self, ticket: Ticket, why: Rejection) -> bytes:
+        """In place of the record of a result that could not be written."""
+        value = b""
+        for frame in self._frames(ticket):
+            value = frame.marker(ticket.rows if self._of_rows else 0, (why.code, why.message))
+            if self._fits(ticket.stream.encode(), len(value)):
+                break
+        return value
+
     def _add_rows(self, release: Release, out: Encoded) -> None:
         ticket = release.ticket
         for block in release.blocks:

@@ -17,7 +17,7 @@ from consumers.telemetry.worker import Telemetry
 
 log = logging.getLogger(__name__)
 
-Place = Literal["message", "store", "decode", "model", "record", "letter"]
+Place = Literal["message", "store", "decode", "model", "record", "letter", "result"]
 _CODES: Final[dict[Place, ErrorCode]] = {"decode": "bad_format", "model": "model_mismatch"}
 # Whoever mends it reads one trace; the counter tells how often it happens.
 QUIET_S: Final = 3600.0

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import NamedTuple
 
-from consumers.core.blocks import Ticket
+from consumers.core.blocks import Rejection, Ticket
 from consumers.core.bundles import FRAME_BYTES, Blocks, bundled
 from consumers.core.line_stop import LineStop
 from consumers.core.order import Release, Room
@@ -155,14 +155,19 @@ class Publish:
             self._add_results(leaving, await results.write(releases))
         return _Step(releases, self._outgoing(leaving), refused, released_s)
 
-    def _add_results(self, leaving: Sequence[_Leaving], results: Sequence[Result | None]) -> None:
+    def _add_results(
+        self, leaving: Sequence[_Leaving], results: Sequence[Result | Rejection | None]
+    ) -> None:
         """The record of each object that ends here, behind those of its rows."""
-        if self._results is None or not self._results.of_objects:
-            return
         for one, result in zip(leaving, results, strict=True):
-            if result is not None:
-                record = self._records.object_record(one.release.ticket, result)
-                one.encoded.values.append(record)
+            ticket = one.release.ticket
+            if isinstance(result, Rejection):
+                one.encoded.values.append(self._records.lost_result(ticket, result))
+                one.encoded.failed.append(Failed(None, 1, None, result))
+                one.letters.append(self._reject.letter_of_object(ticket, result))
+                self._dedupe.rejected(ticket)
+            elif result is not None and self._results is not None and self._results.of_objects:
+                one.encoded.values.append(self._records.object_record(ticket, result))
 
     def _end(self, lane: Lane, step: _Step) -> None:
         if step.releases:

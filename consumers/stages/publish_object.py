@@ -2,24 +2,26 @@
 
 Rule: a result is complete before its record leaves and before anything of its object counts as
 delivered. One that is interrupted is given up and written again from the object's first row: what
-was written of it cannot be seen, and a packed format cannot be gone on with. Owner: the publish
-stage, one `LaneResults` per lane; what a lane leaves open is given up with it.
+was written of it cannot be seen, and a packed format cannot be gone on with. One that meets what
+nobody foresaw has no second try, as its rows are gone: its object is answered by that. Owner: the
+publish stage, one `LaneResults` per lane; what a lane leaves open is given up with it.
 """
 
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from consumers.core.blocks import Block, Ticket
+from consumers.core.blocks import Block, Rejection, Ticket
 from consumers.core.order import Release
 from consumers.core.records import has_result
 from consumers.core.result_names import ResultNames
 from consumers.encodings.base import Encoding, rows_of
-from consumers.errors import first_cause
+from consumers.errors import Unforeseen, first_cause
 from consumers.ports import Location, Results
+from consumers.services.unforeseen import Guards
 from consumers.telemetry.worker import Telemetry
 from consumers.threads import in_thread
 from schemas.prediction import Result
@@ -107,8 +109,14 @@ class ObjectResults:
     """One per pipeline; `lane` for the time of a lane."""
 
     def __init__(
-        self, results: Results, plan: ResultPlan, offload: Offload, telemetry: Telemetry
+        self,
+        results: Results,
+        plan: ResultPlan,
+        offload: Offload,
+        telemetry: Telemetry,
+        guards: Guards,
     ) -> None:
+        self.guard = guards.at("result")
         self.of_rows, self.of_objects = plan.of_rows, plan.of_objects
         self._results = results
         self._plan = plan
@@ -135,17 +143,19 @@ class LaneResults:
 
     def __init__(self, results: ObjectResults) -> None:
         self._results = results
+        self._guard = results.guard
         self._open: dict[Ticket, ResultObject] = {}
+        self._lost: dict[Ticket, Rejection] = {}
 
-    async def write(self, releases: Sequence[Release]) -> list[Result | None]:
-        """The rows of these releases; for each that ends its object, the result. Raises
-        `Transient` and `Fatal`: the lane cannot go on then.
+    async def write(self, releases: Sequence[Release]) -> list[Result | Rejection | None]:
+        """The rows of these releases; for each that ends its object, the result, or why there is
+        none. Raises `Transient` and `Fatal`: the lane cannot go on then.
         """
         for release in releases:
             if release.blocks:
                 await self._add(release)
         ended = [one.ticket for one in releases if one.finished and has_result(one.ticket)]
-        found: dict[Ticket, Result] = {}
+        found: dict[Ticket, Result | Rejection] = {}
         for start in range(0, len(ended), AT_A_TIME):
             part = ended[start : start + AT_A_TIME]
             found |= await self._complete_all(part)
@@ -158,11 +168,26 @@ class LaneResults:
         await asyncio.gather(*(result.abort() for result in begun))
 
     async def _add(self, release: Release) -> None:
-        result = self._of(release.ticket)
-        for block in release.blocks:
-            await result.add(block)
+        ticket = release.ticket
+        if ticket in self._lost:
+            return
+        try:
+            with self._guard:
+                result = self._of(ticket)
+                for block in release.blocks:
+                    await result.add(block)
+        except Unforeseen as error:
+            await self._lose(ticket, error)
 
-    async def _complete_all(self, tickets: Sequence[Ticket]) -> dict[Ticket, Result]:
+    async def _lose(self, ticket: Ticket, error: Unforeseen) -> None:
+        """Nothing is left of what was written of it, as far as that can be had."""
+        self._lost[ticket] = Rejection(error.code, str(error), "publish")
+        begun = self._open.pop(ticket, None)
+        with suppress(Unforeseen), self._guard:
+            if begun is not None:
+                await begun.abort()
+
+    async def _complete_all(self, tickets: Sequence[Ticket]) -> dict[Ticket, Result | Rejection]:
         if len(tickets) == 1:
             return {tickets[0]: await self._complete(tickets[0])}
         try:
@@ -172,11 +197,18 @@ class LaneResults:
             raise first_cause(group) from group
         return {ticket: task.result() for ticket, task in zip(tickets, ending, strict=True)}
 
-    async def _complete(self, ticket: Ticket) -> Result:
-        result = await self._of(ticket).complete()
-        del self._open[ticket]
-        self._results.completed(result)
-        return result
+    async def _complete(self, ticket: Ticket) -> Result | Rejection:
+        if ticket not in self._lost:
+            try:
+                with self._guard:
+                    result = await self._of(ticket).complete()
+            except Unforeseen as error:
+                await self._lose(ticket, error)
+            else:
+                del self._open[ticket]
+                self._results.completed(result)
+                return result
+        return self._lost.pop(ticket)
 
     def _of(self, ticket: Ticket) -> ResultObject:
         if ticket not in self._open:

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
-from consumers.core.blocks import Ticket
+from consumers.core.blocks import Rejection, Ticket
 from consumers.core.records import Failed, Labels
 from consumers.errors import Unforeseen
 from consumers.ports import Clock, Outgoing, Sink
@@ -55,6 +55,11 @@ class Reject:
         for one in _runs(failed):
             rows = ((one.row, one.row + one.rows),) if one.row is not None else _rest(ticket)
             yield self._letter(ticket, one, rows)
+
+    def letter_of_object(self, ticket: Ticket, why: Rejection) -> bytes:
+        """For all that was asked of it, though its rows were answered."""
+        rows = ticket.reference.rows if ticket.reference else None
+        return self._letter(ticket, Failed(None, 1, None, why), rows)
 
     def _letter(self, ticket: Ticket, failed: Failed, rows: tuple[RowRange, ...] | None) -> bytes:
         reference, why = ticket.reference, failed.why

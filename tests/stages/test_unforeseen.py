@@ -6,19 +6,24 @@ lives, and every other row is answered in order.
 
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from consumers.adapters.memory_results import MemoryResults, MemoryUpload
 from consumers.core.payload import Matrix, Payload
 from consumers.core.places import Place, Places
+from consumers.encodings.base import Rows
+from consumers.encodings.jsonl import Lines
 from consumers.errors import PenstockError
 from consumers.formats.registry import formats, known_formats
 from consumers.plugins import plugins
-from consumers.ports import Answers, Location, Part
+from consumers.ports import Answers, Location, Part, Stored
 from consumers.testing.virtual_time import virtual_time
+from tests.stages.test_results import writing
 from tests.support.pipelines import DEAD_LETTERS, World, csv, running, until
 from tests.support.trap_formats import ENTRY_POINTS, Trap
 
@@ -295,3 +300,71 @@ async def test_tests_fail_on_what_nobody_foresaw() -> None:
             await until(lambda: world.next_offset() == 1)
     assert caught.group_contains(Trap)
     assert not caught.group_contains(PenstockError)
+
+
+@pytest.mark.parametrize("word", ["begin", "write", "complete", "encode"])
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_a_result_that_cannot_be_written_costs_its_object(word: str, exactly_once: bool) -> None:
+    @virtual_time
+    async def scenario() -> None:
+        world = TrapWorld(partitions=2, exactly_once=exactly_once, forgives=True)
+        writing(world)
+        world.results = TrapResults(word)
+        if word == "encode":
+            plan = world.settings.results
+            assert plan is not None
+            world.with_settings(results=replace(plan, encoding=TrapLines))
+        world.bad("bad.csv", b"13,13\n" * 3)
+        async with running(world):
+            await until(lambda: (world.next_offset(0), world.next_offset(1)) == (3, 1))
+        world.announce("later.csv", csv(10))
+        async with running(world):
+            await until(lambda: world.next_offset(0) == 4)
+        results = sorted(key for _, key in world.results.objects)
+        keys = ("after", "before", "beside", "later")
+        assert results == [f"b/{key}.csv.jsonl" for key in keys]
+        assert world.results.begun == {}
+        codes = [one["error"]["code"] if one.get("error") else None for one in world.records(0)]
+        assert codes == [None, "unavailable", None, None]
+        [letter] = world.dead_letters()
+        assert letter["reference"].get("rows") is None
+        assert unforeseen(world, "result") >= 1
+
+    scenario()
+
+
+class TrapUpload(MemoryUpload):
+    word = ""
+
+    async def write(self, data: bytes) -> None:
+        await super().write(data)
+        if self.word == "write":
+            raise Trap("write")
+
+    async def complete(self) -> Stored:
+        if self.word == "complete":
+            raise Trap("complete")
+        return await super().complete()
+
+
+class TrapResults(MemoryResults):
+    def __init__(self, word: str) -> None:
+        super().__init__()
+        self._word = word
+
+    def begin(self, location: Location) -> MemoryUpload:
+        if "bad" not in location.key:
+            return super().begin(location)
+        if self._word == "begin":
+            raise Trap("begin")
+        upload = TrapUpload(self, location)
+        upload.word = self._word
+        self.begun[location.bucket, location.key] = upload
+        return upload
+
+
+class TrapLines(Lines):
+    def add(self, rows: Rows) -> None:
+        if any(b'"sum":26' in answer for answer in rows.answers):
+            raise Trap("add")
+        super().add(rows)
