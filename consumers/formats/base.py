@@ -40,18 +40,6 @@ class Decoder(Protocol):
     """Fed from one task, in order. After `close` or an error it is not used again."""
 
     @property
-    def step_bytes(self) -> int:
-        """The most bytes to feed at a time: what one feed may return is bounded by it."""
-        ...
-
-    @property
-    def expands(self) -> bool:
-        """May more come out than goes in? Then feeding is work for a thread: zlib
-        lets others run.
-        """
-        ...
-
-    @property
     def pending(self) -> bool:
         """Are there more rows than the last `feed` returned? Then feed nothing, for those."""
         ...
@@ -137,11 +125,6 @@ class RowOptions:
     def as_numbers(self) -> bool:
         """Are rows of text to be read as numbers?"""
         return self.form in ("matrix", "columns")
-
-    @property
-    def is_slow(self) -> bool:
-        """May a single small row take long, so that even that is work for a thread?"""
-        return self.image is not None
 
     @cached_property
     def rules(self) -> str:

@@ -66,14 +66,6 @@ class PushDecoder:
         self._closed = False
 
     @property
-    def step_bytes(self) -> int:
-        return self._parser.step_bytes
-
-    @property
-    def expands(self) -> bool:
-        return self._parser.step_bytes == EXPANDING_STEP_BYTES
-
-    @property
     def pending(self) -> bool:
         return self._runs is not None
 

@@ -13,6 +13,7 @@ from schemas.codec import References, decode, encode_reference
 from schemas.dead_letter import decode_dead_letter
 from schemas.prediction import Prediction, decode_prediction
 from tests.corpus.cases import Stored, words
+from tests.support.behind import decoders_behind
 from tests.support.pipelines import BUCKET, DEAD_LETTERS, World, csv, running, until
 
 NEIGHBOUR_ROWS = 3
@@ -27,7 +28,10 @@ async def any_rows(payloads: Sequence[Payload]) -> Answers:
 
 def world(options: RowOptions) -> World:
     # So many failures in a row would stop the line, as they should.
-    made = World(partitions=2).with_settings(rows=options, line=LineLimits(0.0, 0))
+    decoders = decoders_behind()
+    made = World(partitions=2, decoders=decoders).with_settings(
+        rows=options, line=LineLimits(0.0, 0)
+    )
     made.model.script = any_rows
     made.objects.put(BUCKET, "ok.csv", b"1,2\n3,4\n")
     return made

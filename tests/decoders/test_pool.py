@@ -25,10 +25,7 @@ DEATHS: list[str] = []
 @pytest.fixture
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The deadly format is installed, for processes that are started from here."""
-    info = tmp_path / "deadly-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: deadly\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(deadly_formats.ENTRY_POINTS)
+    deadly_formats.plant(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), str(Path.cwd())])
 
 

@@ -12,7 +12,6 @@ from backports import zstd
 
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions
-from consumers.formats.registry import open_decoder
 from tests.formats.support import decode, decode_until_failure, gzipped, matrix, tar_of
 
 ROWS = b"1,2\n" * 100
@@ -60,17 +59,6 @@ def test_a_bomb_stops_at_the_expansion_ratio() -> None:
     assert "limits.expansion_ratio" in str(failure)
     assert sum(run.rows for run in runs) <= 16 << 18
     assert decode_until_failure(packed, "x.csv.gz", RowOptions(expansion_ratio=1100))[1] is None
-
-
-def test_what_may_expand_is_to_be_fed_in_smaller_steps() -> None:
-    plain = open_decoder(RowOptions(), key="x.csv")
-    packed = open_decoder(RowOptions(), key="x.csv.gz")
-    assert packed.step_bytes < plain.step_bytes
-    smaller = packed.step_bytes
-    plain.feed(gzipped(ROWS))
-    packed.feed(ROWS * 2)  # the first 512 bytes tell
-    assert plain.step_bytes == smaller
-    assert packed.step_bytes > smaller
 
 
 PACKERS = {

@@ -14,6 +14,7 @@ import pytest
 
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions
+from consumers.formats.push import EXPANDING_STEP_BYTES
 from consumers.formats.registry import open_decoder
 
 MIB = 1 << 20
@@ -63,8 +64,8 @@ def test_a_large_archive_is_read_in_the_memory_of_a_few_chunks() -> None:
         nonlocal rows
         decoder = open_decoder(RowOptions(), key="x.tar.gz")
         for part in gzip_of(tar_of_one_large_member()):
-            for start in range(0, len(part), decoder.step_bytes):
-                runs = decoder.feed(part[start : start + decoder.step_bytes])
+            for start in range(0, len(part), EXPANDING_STEP_BYTES):
+                runs = decoder.feed(part[start : start + EXPANDING_STEP_BYTES])
                 rows += sum(run.rows for run in runs)
         rows += sum(run.rows for run in decoder.close())
 

@@ -17,7 +17,7 @@ from consumers.core.payload import Columns
 from consumers.errors import Poison
 from consumers.formats import parquet
 from consumers.formats.base import RowOptions, Run
-from consumers.formats.ranged import Need, RangedDecoder
+from consumers.formats.ranged import Need, Ranges
 from consumers.formats.registry import formats
 from consumers.formats.source import Wanted
 from consumers.formats.whole import by_ranges, decoded
@@ -300,9 +300,16 @@ def test_a_hostile_footer_is_answered_by_its_code(data: bytes, code: str) -> Non
 def test_a_footer_that_is_too_large_is_not_fetched() -> None:
     size = parquet.MOST_FOOTER_BYTES + 100
     end = struct.pack("<I", size - 12) + b"PAR1"
-    decoder = RangedDecoder(parquet.read_parquet, RowOptions(), size, end, lambda a, b: True)
+    fetched: list[Need] = []
+
+    def fetch(need: Need) -> bytes:
+        fetched.append(need)
+        return b""
+
+    source = Ranges(size, end, fetch)
     with pytest.raises(Poison) as caught:
-        decoder.advance()
+        list(parquet.read_parquet(source, RowOptions(), lambda a, b: True))
+    assert not fetched
     assert caught.value.code == "too_large"
 
 
@@ -325,16 +332,3 @@ def test_a_bad_row_fails_the_object_if_so_configured() -> None:
     with pytest.raises(Poison, match="row 1: ") as caught:
         runs_of(data, RowOptions(fail_on_bad_row=True))
     assert caught.value.code == "bad_row"
-
-
-def test_a_decoder_that_is_abandoned_ends() -> None:
-    decoder = RangedDecoder(
-        parquet.read_parquet, RowOptions(), len(GOOD), GOOD[-9000:], lambda a, b: True
-    )
-    assert isinstance(decoder.advance(), Need)
-    decoder.abandon()
-    thread = decoder._thread
-    assert thread is not None
-    thread.join(10)
-    assert not thread.is_alive()
-    assert decoder.advance() is None

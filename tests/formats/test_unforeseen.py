@@ -7,8 +7,8 @@ import pytest
 from consumers.errors import ErrorCode, Transient, Unforeseen
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.push import PLAIN_STEP_BYTES, PushDecoder
-from consumers.formats.ranged import RangedDecoder
-from consumers.formats.source import Source, Wanted
+from consumers.formats.reading import judged
+from consumers.formats.source import AtHand, Source, Wanted
 
 ROW = Run(1, None, "bad")
 ERRORS: list[Exception] = [
@@ -49,10 +49,10 @@ def test_an_object_that_a_reader_of_parts_falls_over_is_bad_format(error: Except
         yield ROW
         raise error
 
-    decoder = RangedDecoder(read, RowOptions(), 1, b"x", lambda start, stop: True)
-    assert decoder.advance() == [ROW]
+    runs = judged(read(AtHand(b"x"), RowOptions(), lambda start, stop: True), RowOptions())
+    assert next(runs) == ROW
     with pytest.raises(Unforeseen, match=type(error).__name__):
-        decoder.advance()
+        next(runs)
 
 
 def test_what_is_raised_on_purpose_stays_what_it_is() -> None:

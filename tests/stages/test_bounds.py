@@ -89,7 +89,7 @@ async def test_inline_rows_wait_for_the_byte_budget_too() -> None:
 class Endless:
     """A decoder of an object of which there is always more."""
 
-    step_bytes, expands, pending = 1 << 20, False, True
+    pending = True
 
     def __init__(self) -> None:
         self.pieces = 0

@@ -23,6 +23,7 @@ from consumers.core.records import Labels, same_partition
 from consumers.core.routes import Route, Routes
 from consumers.core.window import WindowLimits
 from consumers.decoders.at_hand import DecodersAtHand
+from consumers.decoders.task import Decoders
 from consumers.formats.base import RowOptions
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Guest, Transactions, Where
@@ -91,6 +92,7 @@ class World:
     exactly_once: bool = False
     forgives: bool = False  # what nobody foresaw is answered, not raised
     offload: Offload = inline
+    decoders: Decoders = field(default_factory=DecodersAtHand)
     partition_of: Callable[[Ticket], int] = same_partition
     settings: Settings = SETTINGS
     ends: dict[int, int] | None = None
@@ -158,7 +160,7 @@ class World:
             settings,
             adapters,
             self.telemetry,
-            decoders=DecodersAtHand(),
+            decoders=self.decoders,
             offload=self.offload,
             raises=not self.forgives,
         )

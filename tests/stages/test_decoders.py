@@ -1,0 +1,41 @@
+"""Objects that kill their decoder, through the pipeline with real processes."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from consumers.testing.virtual_time import virtual_time
+from tests.support import deadly_formats
+from tests.support.behind import DecodersBehind
+from tests.support.pipelines import World, csv, run_to_end
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deadly_formats.plant(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), str(Path.cwd())])
+
+
+@pytest.mark.usefixtures("planted")
+def test_an_object_that_kills_its_decoder_is_answered_and_nobody_else_is_blamed() -> None:
+    decoders = DecodersBehind()
+
+    @virtual_time
+    async def scenario() -> None:
+        world = World(decoders=decoders)
+        world.settings = replace(world.settings, inline_bytes=1)
+        for number, word in enumerate((b"segfault", b"fine")):
+            world.announce(f"{number}.csv", csv(3))
+            world.announce(f"{number}.deadly", word)
+        await run_to_end(world, 4)
+        errors = [one["error"] for one in world.records() if one.get("error")]
+        assert [error["code"] for error in errors] == ["bad_format"]
+        assert "the decoder was killed by signal 11 (SIGSEGV)" in errors[0]["message"]
+        rows = [(one["source"]["offset"], one["row"]) for one in world.records() if "row" in one]
+        good = [(0, row) for row in range(3)] + [(2, row) for row in range(3)]
+        assert sorted(rows) == sorted([*good, (1, None), (3, 0), (3, 1)])
+
+    scenario()
+    assert set(decoders.deaths) == {"SIGSEGV"}
