@@ -26,9 +26,11 @@ import numpy as np
 import polars as pl
 import pytest
 from backports import zstd
+from PIL import Image
 
-from consumers.core.payload import JsonRows, Matrix
+from consumers.core.payload import BytesRows, JsonRows, Matrix
 from consumers.formats.base import RowOptions, Run
+from consumers.formats.pixels import PixelOptions
 from consumers.formats.whole import decoded
 from tests.formats.random_tables import (
     NUMBERS,
@@ -213,6 +215,31 @@ def test_recordings_as_ffmpeg_reads_them(format: str, seed: int) -> None:
         assert not values[len(there) :].any()
         seen[begin : begin + len(values)] = True
     assert seen.all()
+
+
+PICTURES: dict[str, list[dict[str, Any]]] = {
+    "PNG": [{}, {"compress_level": 0}, {"optimize": True}],
+    "BMP": [{}],
+    "TIFF": [{}, {"compression": "tiff_lzw"}, {"compression": "tiff_adobe_deflate"}],
+    "WebP": [{"lossless": True}],
+}
+
+
+@pytest.mark.parametrize("format", PICTURES)
+@pytest.mark.parametrize("seed", CASES)
+def test_pictures_as_ffmpeg_reads_them(format: str, seed: int) -> None:
+    draw, out = Random(f"{format} {seed}"), io.BytesIO()
+    width, height = draw.randrange(1, 90), draw.randrange(1, 90)
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+    modes = ["RGB"] if format == "WebP" else ["RGB", "L", "P"]
+    image = Image.fromarray(pixels).convert(draw.choice(modes))
+    image.save(out, format, **draw.choice(PICTURES[format]))
+    with av.open(io.BytesIO(out.getvalue()), "r", format=f"{format.lower()}_pipe") as container:
+        (seen,) = (frame.to_ndarray(format="rgb24") for frame in container.decode(video=0))
+    options = RowOptions(form="bytes", image=PixelOptions(width, height, "nhwc"))
+    (run,) = runs_of(out.getvalue(), "x", options)
+    assert isinstance(run.payload, BytesRows)
+    assert bytes(run.payload.row(0)) == seen.tobytes()
 
 
 def tar(draw: Random, members: dict[str, bytes]) -> bytes:
