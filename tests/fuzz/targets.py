@@ -6,6 +6,7 @@ that a fuzzer can. Owner: a new format or codec brings its target.
 """
 
 import gzip
+import resource
 from collections.abc import Callable
 from functools import partial
 
@@ -246,5 +247,19 @@ TARGETS: dict[str, Target] = {
     "refusal": _refusal,
     "http": _http,
 }
+
+# What libraries hold once they are loaded, and a frame of the largest picture that is read here.
+MOST_GROWTH_BYTES = 256 << 20
+
+
+def in_little_memory(target: Target, data: bytes) -> None:
+    """Small inputs never grow the process by more, whatever a library of C makes of them."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    target(data)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before << 10
+    assert grown <= MOST_GROWTH_BYTES, f"{len(data)} bytes took {grown}"
+
+
+TARGETS = {name: partial(in_little_memory, target) for name, target in TARGETS.items()}
 
 __all__ = ["SETTING_BYTES", "TARGETS", "Target"]
