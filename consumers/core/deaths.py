@@ -14,6 +14,8 @@ SPLIT_DEATHS = 2
 LONE_DEATHS = 3
 KILL_PERIOD_S = 5.0
 MOST_DOUBT = 1e-6
+# Several rows are only parted by it: parts of rows that are well cost requests, and no row.
+SPLIT_DOUBT = 0.1
 # A row above the usual limit of a request under which the connection broke so often, with a server
 # that was well right after each, is taken for too large.
 HANG_UPS = 2
@@ -58,7 +60,7 @@ class Deaths:
         self.count += 1
         self.is_touchy = self.is_touchy or self.count >= SPLIT_DEATHS
         if rows > 1:
-            return self.is_touchy
+            return self.is_touchy and chance**self.count <= SPLIT_DOUBT
         return self.count >= LONE_DEATHS and chance**self.count <= MOST_DOUBT
 
     def unanswered(self, rows: int, heard: int, after_s: float) -> bool:
