@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from consumers.errors import ErrorCode
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.json import JsonArrayParser, is_array
-from consumers.formats.ndjson import NdjsonParser
+from consumers.formats.json_rows import open_ndjson
 from consumers.formats.push import PLAIN_STEP_BYTES, Parser
 
 _SPACE = b" \t\r\n"
@@ -46,7 +46,7 @@ class JsonParser:
                 return
             line = bytes(self._line)
             is_row = not (self._is_named or line[1:].lstrip(_SPACE).startswith((b"[", b"{", b"]")))
-            self._parser = (NdjsonParser if is_row else JsonArrayParser)(self._options)
+            self._parser = (open_ndjson if is_row else JsonArrayParser)(self._options)
             yield from self._parser.feed(line)
         yield from self._parser.close()
 
@@ -58,9 +58,9 @@ class JsonParser:
         if not data:
             return
         if not line and data[0] != _OPEN:
-            self._settle(NdjsonParser if data.startswith(b"{") else JsonArrayParser, data)
+            self._settle(open_ndjson if data.startswith(b"{") else JsonArrayParser, data)
         elif self._is_complete:
-            self._settle(NdjsonParser if is_array(line) else JsonArrayParser, data)
+            self._settle(open_ndjson if is_array(line) else JsonArrayParser, data)
         else:
             self._take_line(data)
 

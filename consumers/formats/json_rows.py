@@ -19,12 +19,17 @@ from consumers.formats.base import RowOptions, Run
 from consumers.formats.keeping import of_json, with_kept
 from consumers.formats.lines import RawRows, rows_of, split_first
 from consumers.formats.numbers import parse_table
-from consumers.formats.rows import BadRow, join_floats, parse_halving, read_rows, shown
+from consumers.formats.rows import BadRow, LinesParser, join_floats, parse_halving, read_rows, shown
 
 _SPACE = b" \t\r\n"
 _FLAT_ARRAYS = re.compile(rb"(?:[ \t]*+\[[^\[\]\n]*+\][ \t\r]*+\n)*+")
 _BRACKETS_TO_SPACES = bytes.maketrans(b"[]", b"  ")
 _NUMBERS = {int, float}
+
+
+def open_ndjson(options: RowOptions) -> LinesParser:
+    """A line that is not JSON is one bad row; the lines after it are read."""
+    return LinesParser(options, JsonRowReader(options, broken=BadRow).read)
 
 
 class JsonRowReader:

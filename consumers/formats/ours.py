@@ -11,8 +11,8 @@ from consumers.formats.csv import CsvParser
 from consumers.formats.format import Format, makes
 from consumers.formats.image import ImageParser
 from consumers.formats.json import JsonArrayParser
+from consumers.formats.json_rows import open_ndjson
 from consumers.formats.media import open_audio, reader
-from consumers.formats.ndjson import NdjsonParser
 from consumers.formats.npy import NpyParser, read_npy
 from consumers.formats.opaque import BytesParser
 from consumers.formats.parquet import read_parquet
@@ -36,7 +36,7 @@ def ours(read_zip: Read) -> tuple[Format, ...]:
         Format(
             "ndjson",
             _NUMBERS_OR_JSON,
-            NdjsonParser,
+            open_ndjson,
             extensions=(".ndjson", ".jsonl"),
             is_plain=True,
             is_text=True,

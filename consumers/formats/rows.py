@@ -10,10 +10,11 @@ from typing import TypeVar
 import numpy as np
 
 from consumers.core.payload import Matrix, Payload
-from consumers.errors import Poison
-from consumers.formats.base import Run
-from consumers.formats.lines import RawRows, count_rows, halves, rows_of
+from consumers.errors import ErrorCode, Poison
+from consumers.formats.base import RowOptions, Run
+from consumers.formats.lines import RawRows, RowSplitter, count_rows, halves, rows_of
 from consumers.formats.numbers import to_float32
+from consumers.formats.push import PLAIN_STEP_BYTES
 
 T = TypeVar("T")
 
@@ -25,6 +26,41 @@ _SHOWN_BYTES = 40  # of a bad cell or value in an error message
 
 class BadRow(ValueError):
     """One row cannot be read; the message says why."""
+
+
+class LinesParser:
+    """Push parser of a file whose rows are lines; `read` makes runs of a block of them."""
+
+    step_bytes = PLAIN_STEP_BYTES
+    damage: ErrorCode = "bad_format"
+
+    def __init__(
+        self,
+        options: RowOptions,
+        read: Callable[[RawRows], Iterable[Run]],
+        *,
+        blanks: bool = False,
+    ) -> None:
+        """`blanks`: is a line of nothing but blanks a row?"""
+        self._limit_bytes = options.row_bytes
+        self._splitter = RowSplitter(options.row_bytes, quotes=False, blanks=blanks)
+        self._read_block = read
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        return self._read(self._splitter.feed(data))
+
+    def whole(self, data: bytes) -> Iterator[Run]:
+        return self._read(self._splitter.whole(data))
+
+    def close(self) -> Iterator[Run]:
+        return self._read(self._splitter.close())
+
+    def _read(self, blocks: Iterable[RawRows | None]) -> Iterator[Run]:
+        for block in blocks:
+            if block is None:
+                yield bad_row(too_long(self._limit_bytes))
+            else:
+                yield from self._read_block(block)
 
 
 def parse_halving(

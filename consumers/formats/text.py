@@ -4,55 +4,32 @@ Rule: a line ends at a newline, a carriage return before it goes with it, blank 
 over. As JSON a row must be UTF-8; as bytes it is handed on as it is.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import orjson
 
 from consumers.core.payload import BytesRows, JsonRows, Payload
-from consumers.errors import ErrorCode
 from consumers.formats.base import RowOptions, Run
-from consumers.formats.lines import RawRows, RowSplitter, rows_of
+from consumers.formats.lines import RawRows, rows_of
 from consumers.formats.opaque import OneRowParser, opaque
-from consumers.formats.push import PLAIN_STEP_BYTES, Parser
-from consumers.formats.rows import BadRow, bad_row, read_rows, too_long
+from consumers.formats.push import Parser
+from consumers.formats.rows import BadRow, LinesParser, read_rows
 
 
 def open_text(options: RowOptions) -> Parser:
+    as_json = options.form == "json"
     if options.text == "line":
-        return LineParser(options)
-    return OneRowParser(options, _json_row if options.form == "json" else opaque)
+        return LinesParser(options, _json_lines if as_json else _opaque_lines, blanks=True)
+    return OneRowParser(options, _json_row if as_json else opaque)
 
 
-class LineParser:
-    """Push parser of one file."""
+def _json_lines(block: RawRows) -> Iterator[Run]:
+    return read_rows(rows_of(block), _json_text, JsonRows.of)
 
-    step_bytes = PLAIN_STEP_BYTES
-    damage: ErrorCode = "bad_format"
 
-    def __init__(self, options: RowOptions) -> None:
-        self._too_long = too_long(options.row_bytes)
-        self._as_json = options.form == "json"
-        self._splitter = RowSplitter(options.row_bytes, quotes=False, blanks=True)
-
-    def feed(self, data: bytes) -> Iterator[Run]:
-        return self._read(self._splitter.feed(data))
-
-    def whole(self, data: bytes) -> Iterator[Run]:
-        return self._read(self._splitter.whole(data))
-
-    def close(self) -> Iterator[Run]:
-        return self._read(self._splitter.close())
-
-    def _read(self, blocks: Iterable[RawRows | None]) -> Iterator[Run]:
-        for block in blocks:
-            if block is None:
-                yield bad_row(self._too_long)
-                continue
-            lines = rows_of(block)
-            if self._as_json:
-                yield from read_rows(lines, _json_text, JsonRows.of)
-            else:
-                yield Run(len(lines), BytesRows.of(lines))
+def _opaque_lines(block: RawRows) -> Iterator[Run]:
+    lines = rows_of(block)
+    yield Run(len(lines), BytesRows.of(lines))
 
 
 def _json_text(line: bytes) -> bytes:
