@@ -4,8 +4,10 @@ leaves for another host.
 
 import asyncio
 import re
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -23,6 +25,7 @@ from consumers.adapters.results_obstore import ObstoreResults
 from consumers.adapters.stores import open_objects
 from consumers.errors import EXIT_USAGE, Fatal, Poison
 from consumers.ports import Location, Objects, Results
+from tests.support.secured import Authority
 
 STATUSES = (301, 302, 303, 307, 308)
 KEYS: dict[str, object] = {"key": "AK", "secret": "c2VjcmV0", "token": "SESSIONTOKEN"}
@@ -45,7 +48,10 @@ class Servers(NamedTuple):
 
 
 @asynccontextmanager
-async def servers(status: int) -> AsyncIterator[Servers]:
+async def servers(
+    status: int, to: str = "localhost", secure: ssl.SSLContext | None = None
+) -> AsyncIterator[Servers]:
+    """With `secure` the one that leads speaks https, and leads to http."""
     asked: list[bytes] = []
     led: list[bytes] = []
 
@@ -58,15 +64,16 @@ async def servers(status: int) -> AsyncIterator[Servers]:
     async def leading(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async for head in _requests(reader, writer, tasks):
             led.append(head)
-            where = f"Location: http://localhost:{port}/latest/meta-data/"
+            where = f"Location: http://{to}:{port}/latest/meta-data/"
             writer.write(f"HTTP/1.1 {status} Led\r\n{where}\r\nContent-Length: 0\r\n\r\n".encode())
 
     tasks: set[asyncio.Task[None]] = set()
-    one = await asyncio.start_server(other, "localhost", 0)
+    one = await asyncio.start_server(other, to, 0)
     port = one.sockets[0].getsockname()[1]
-    two = await asyncio.start_server(leading, "127.0.0.1", 0)
+    two = await asyncio.start_server(leading, "127.0.0.1", 0, ssl=secure)
     async with one, two:
-        yield Servers(f"http://127.0.0.1:{two.sockets[0].getsockname()[1]}", asked, led)
+        scheme = "http" if secure is None else "https"
+        yield Servers(f"{scheme}://127.0.0.1:{two.sockets[0].getsockname()[1]}", asked, led)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -138,6 +145,23 @@ def results_of(kind: str, url: str) -> Results:
         return ObstoreResults(s3_buckets(store, "stores.led", 5.0), None, translated, "led")
     reach = cloud_buckets(store, scheme, "stores.led", 5.0)
     return ObstoreResults(reach, None, cloud_translated, "led")
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_no_read_is_led_from_https_to_http(kind: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    secure = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    secure.load_cert_chain(*authority.sign("server"))
+    async with servers(302, "127.0.0.1", secure) as found:
+        cfg = configured(kind, found.url)
+        trusting = replace(cfg.stores["led"], ssl_cafile=str(authority.cafile))
+        objects = open_objects(replace(cfg, stores={"led": trusting}))
+        with pytest.raises(Poison, match="leads to another address") as caught:
+            await objects.open(Location("bucket", "k.csv", store="led"))
+        assert caught.value.code == "forbidden"
+        await objects.aclose()
+        assert found.led
+        assert found.asked == []
 
 
 @pytest.mark.parametrize("kind", STORES)
