@@ -4,11 +4,13 @@ Rule: each works on a thread of its own and takes turns with who lent it, so of 
 at a time, and what happens is decided by the order of the turns alone.
 """
 
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from queue import SimpleQueue
 
+from consumers.decoders.places import Places
 from consumers.decoders.task import Decoder, Said, Task, decode
 from consumers.formats.base import Run
 from consumers.formats.ranged import Need
@@ -56,23 +58,25 @@ class _Threaded:
 
 
 class DecodersAtHand:
-    """As many as are asked for."""
+    """`most` at a time."""
 
-    is_wanted = False
+    def __init__(self, most: int = sys.maxsize) -> None:
+        self._places = Places(most)
+
+    @property
+    def is_wanted(self) -> bool:
+        return self._places.is_wanted
 
     @asynccontextmanager
     async def lent(
-        self,
-        is_head: Callable[[], bool],
-        review: Callable[[], object],
-        *,
-        new: bool = False,
+        self, is_head: Callable[[], bool], review: Callable[[], object], *, new: bool = False
     ) -> AsyncIterator[Decoder]:
-        decoder = _Threaded()
-        try:
-            yield decoder
-        finally:
-            decoder.abandon()
+        async with self._places.one(is_head, review):
+            decoder = _Threaded()
+            try:
+                yield decoder
+            finally:
+                decoder.abandon()
 
     async def aclose(self) -> None:
         return

@@ -5,7 +5,6 @@ does not come to the end of its object with one never gives it to another: it is
 worker; used from its event loop only.
 """
 
-import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -13,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from consumers.decoders.decoder import LEAST_S, Decoder
+from consumers.decoders.places import Places
 from consumers.decoders.task import Died
 from consumers.decoders.zygote import Zygote
 
@@ -37,40 +37,29 @@ class Pool:
         *,
         least_s: float = LEAST_S,
     ) -> None:
-        self._most = most or default_decoders()
         self._times = (ms_per_mib / 1000, least_s)
         self._died = died
         self._zygote: Zygote | None = None
         self._idle: list[Decoder] = []
-        self._lent = 0
-        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        self._places = Places(most or default_decoders())
 
     @property
     def is_wanted(self) -> bool:
-        return self._lent >= self._most and any(is_head() for is_head in self._waiting.values())
+        return self._places.is_wanted
 
     @asynccontextmanager
     async def lent(
-        self,
-        is_head: Callable[[], bool],
-        review: Callable[[], object],
-        *,
-        new: bool = False,
+        self, is_head: Callable[[], bool], review: Callable[[], object], *, new: bool = False
     ) -> AsyncIterator[Decoder]:
-        await self._turn(is_head, review)
-        self._lent += 1
-        decoder: Decoder | None = None
-        try:
+        async with self._places.one(is_head, review):
             decoder = await self._taken(new=new)
-            yield decoder
-        except Died as died:
-            self._died(signal.Signals(died.signal).name if died.signal else "none")
-            raise
-        finally:
-            self._lent -= 1
-            if decoder is not None:
+            try:
+                yield decoder
+            except Died as died:
+                self._died(signal.Signals(died.signal).name if died.signal else "none")
+                raise
+            finally:
                 self._take_back(decoder)
-            self._wake()
 
     async def aclose(self) -> None:
         for decoder in self._idle:
@@ -79,34 +68,13 @@ class Pool:
         if self._zygote is not None:
             self._zygote.close()
 
-    async def _turn(self, is_head: Callable[[], bool], review: Callable[[], object]) -> None:
-        """Those that everything waits for before the others."""
-        while self._lent >= self._most:
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting[turn] = is_head
-            review()
-            try:
-                await turn
-            except asyncio.CancelledError:
-                self._waiting.pop(turn, None)
-                self._wake()
-                raise
-
-    def _wake(self) -> None:
-        if self._waiting and self._lent < self._most:
-            heads = (turn for turn, is_head in self._waiting.items() if is_head())
-            turn = next(heads, next(iter(self._waiting)))
-            del self._waiting[turn]
-            if not turn.done():
-                turn.set_result(None)
-
     async def _taken(self, *, new: bool) -> Decoder:
         while self._idle and not new:
             decoder = self._idle.pop()
             if decoder.is_idle:
                 return decoder
             decoder.close()  # somebody ended it while nobody used it
-        if new and self._idle and self._lent + len(self._idle) > self._most:
+        if new and self._idle:  # in its place
             self._idle.pop().close()
         if self._zygote is None or not self._zygote.is_alive:
             self._zygote = Zygote()

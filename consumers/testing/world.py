@@ -221,7 +221,7 @@ class World:
                 shadow=guest,
             ),
             self._telemetry,
-            decoders=DecodersAtHand(),
+            decoders=DecodersAtHand(most=2),
             offload=inline,
             jitter=self._jitter,
             draw=self._of_shadows.random,

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from consumers.core.payload import Payload
 from consumers.core.window import WindowLimits
+from consumers.decoders.at_hand import DecodersAtHand
 from consumers.errors import Transient
 from consumers.ports import Answers
 from consumers.testing.virtual_time import virtual_time
@@ -154,12 +155,13 @@ def of_columns(columns: int) -> bytes:
 
 
 def test_readers_that_wait_for_rows_of_the_head_let_it_begin() -> None:
-    """A budget that one reader nearly spends, and two partitions."""
+    """A budget that one reader spends, two partitions, and a single decoder."""
     data = of_columns(4)
 
     @virtual_time
     async def scenario() -> None:
-        world = World(partitions=2).with_settings(fetchers=4, buffer_bytes=1_000)
+        world = World(partitions=2, decoders=DecodersAtHand(most=1))
+        world.with_settings(fetchers=4, buffer_bytes=1_000)
         for number in range(6):
             world.announce(f"{number}.parquet", data, stream="s", partition=number % 2)
         async with running(world):

@@ -1,0 +1,56 @@
+"""Who has a decoder, and who is next.
+
+Rule: at most `most` have one at a time; who waits comes in turn, those that everything waits for
+before the others. Owner: the pool; used from its event loop only.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+
+class Places:
+    """`most` of them."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken = 0
+        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
+
+    @property
+    def is_wanted(self) -> bool:
+        """Does one that everything waits for find no place?"""
+        return self._taken >= self._most and any(is_head() for is_head in self._waiting.values())
+
+    @asynccontextmanager
+    async def one(
+        self, is_head: Callable[[], bool], review: Callable[[], object]
+    ) -> AsyncIterator[None]:
+        """`review` is called when it begins to wait."""
+        while self._taken >= self._most:
+            await self._turn(is_head, review)
+        self._taken += 1
+        try:
+            yield
+        finally:
+            self._taken -= 1
+            self._wake()
+
+    async def _turn(self, is_head: Callable[[], bool], review: Callable[[], object]) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = is_head
+        review()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._waiting.pop(turn, None)
+            self._wake()
+            raise
+
+    def _wake(self) -> None:
+        if self._waiting and self._taken < self._most:
+            heads = (turn for turn, is_head in self._waiting.items() if is_head())
+            turn = next(heads, next(iter(self._waiting)))
+            del self._waiting[turn]
+            if not turn.done():
+                turn.set_result(None)
