@@ -65,11 +65,13 @@ class RowEnds:
         """Where the newline is that ends the row from `start` on; -1: more must come. Then it is
         asked again, for the same row; `moved` tells if its beginning lies elsewhere by then.
         """
-        found = self._rest.match(text, max(start, self._at))
+        at = self._at
+        found = self._rest.match(text, at or start)
         if found is None:
-            self._look(text, max(start, self._at))
+            self._look(text, at or start)
             return -1
-        self._rest, self._at = self._of.start, 0
+        if at:
+            self.forget()
         return found.end() - 1
 
     def moved(self, nbytes: int) -> None:
@@ -189,11 +191,11 @@ class RowSplitter:
         held, limit = self._held, self._limit_bytes
         if self._ends is None:
             self._ends = RowEnds() if self._quotes else LineEnds()
-        ends = self._ends
+        ends, find = self._ends, self._ends.find
         rows: list[bytes] = []
         start = 0
         while True:
-            end = ends.find(held, start)
+            end = find(held, start)
             if (len(held) if end < 0 else end) - start > limit:
                 yield from _block_of(rows, self._blanks)
                 rows = []
