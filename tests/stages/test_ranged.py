@@ -12,7 +12,7 @@ from consumers.core.payload import Payload
 from consumers.core.window import WindowLimits
 from consumers.decoders.at_hand import DecodersAtHand
 from consumers.errors import Transient
-from consumers.ports import Answers
+from consumers.ports import Answers, Location
 from consumers.testing.virtual_time import virtual_time
 from tests.support.pipelines import World, run_to_end, running, until
 
@@ -169,5 +169,28 @@ def test_readers_that_wait_for_rows_of_the_head_let_it_begin() -> None:
         for number in (0, 1):
             rows = [record["row"] for record in world.records(number)]
             assert rows == [*range(6_000)] * 3
+
+    scenario()
+
+
+def test_who_waits_for_room_gives_its_decoder_to_the_head() -> None:
+    """The head comes late: the only decoder is another object's, whose rows spend the budget."""
+    data = of_columns(4)
+
+    @virtual_time
+    async def scenario() -> None:
+        world = World(decoders=DecodersAtHand(most=1))
+        world.with_settings(fetchers=4, buffer_bytes=1_000)
+        for number in range(2):
+            world.announce(f"{number}.parquet", data)
+
+        async def late(location: Location) -> None:
+            if location.key == "0.parquet":
+                await asyncio.sleep(5.0)
+
+        world.objects.on_open = late
+        async with running(world):
+            await until(lambda: world.next_offset() == 2, within_s=600.0)
+        assert [record["row"] for record in world.records()] == [*range(6_000)] * 2
 
     scenario()
