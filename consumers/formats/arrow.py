@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run
-from consumers.formats.compression import Expansion
+from consumers.formats.compression import TABLE_FREE_BYTES, Expansion
 from consumers.formats.magic import no_such
 from consumers.formats.source import Source, SourceFile, Wanted
 from consumers.formats.tables import TableReader
@@ -74,7 +74,7 @@ def _rows(ranges: Source, batches: Iterator[Any], options: RowOptions) -> Iterat
     table: TableReader | None = None
     for batch in _checked(batches):
         if table is None:
-            expansion = Expansion(options)
+            expansion = Expansion(options, free_bytes=TABLE_FREE_BYTES)
             expansion.add(ranges.size, 0)
             table = TableReader(batch.schema, options, expansion)
         yield from table.runs(batch)

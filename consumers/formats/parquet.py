@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run
-from consumers.formats.compression import Expansion
+from consumers.formats.compression import TABLE_FREE_BYTES, Expansion
 from consumers.formats.magic import no_such
 from consumers.formats.source import Source, SourceFile, Wanted
 from consumers.formats.tables import MOST_STEP_ROWS, STEP_BYTES, TableReader
@@ -84,7 +84,7 @@ def _rows(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     # footer has a column chunk that is not of the schema.
     groups = [footer.metadata.row_group(number) for number in range(footer.num_row_groups)]
     _check_expansion(groups, ranges.size, options)
-    expansion = Expansion(options)
+    expansion = Expansion(options, free_bytes=TABLE_FREE_BYTES)
     expansion.add(ranges.size, 0)
     table = TableReader(footer.schema_arrow, options, expansion)
     buffer_bytes = max(LEAST_BUFFER_BYTES, BUFFER_BYTES // len(table.names))

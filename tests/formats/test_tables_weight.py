@@ -114,6 +114,15 @@ def test_a_long_text_that_repeats_in_parquet_is_decoded_in_steps(
     assert peak < 64 * MIB
 
 
+def test_an_ordinary_file_of_equal_texts_is_read(tmp_path: Any) -> None:
+    path = tmp_path / "x.parquet"
+    made = "select i id, repeat('x', 1000) v from range(20000) r(i)"
+    duckdb.connect().execute(f"copy ({made}) to '{path}' (format parquet)")
+    data = path.read_bytes()
+    found = decoded(RowOptions(form="json"), data, len(data), key="x.parquet")
+    assert sum(run.rows for some in found for run in some if run.error is None) == 20_000
+
+
 def test_a_row_that_is_too_heavy_is_bad_and_not_decoded() -> None:
     column = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array(["a", LONG]))
     options = RowOptions(form="json", row_bytes=10_000)
