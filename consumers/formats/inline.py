@@ -31,7 +31,8 @@ def open_inline(
     """
     if len(data) > most_bytes or options.image is not None:
         return None
-    if compression != "none" and data.startswith(GZIP_MAGIC):
+    is_packed = compression != "none" and data.startswith(GZIP_MAGIC)
+    if is_packed:
         limit_bytes = min(most_bytes, options.expanded_bytes or most_bytes)
         unfolded = _unfolded(data, limit_bytes)
         if unfolded is None or unfolded.startswith(GZIP_MAGIC):
@@ -42,7 +43,9 @@ def open_inline(
     found = told_format(options, data[:_HEAD_BYTES], key=key, format=format)
     if found is None or not found.is_plain:
         return None
-    return open_decoder(options, key=key, format=format, compression="none"), data
+    # What was packed is no more; of the rest the reader holds the name against the first bytes.
+    left = "none" if is_packed else compression
+    return open_decoder(options, key=key, format=format, compression=left), data
 
 
 def _unfolded(data: bytes, most_bytes: int) -> bytes | None:

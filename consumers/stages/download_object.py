@@ -248,10 +248,13 @@ class _Supply:
         return await self._fetched()
 
     async def _fetched(self) -> bytes:
+        """Empty at the end only: what a store hands over before it breaks off may be nothing."""
         assert self._chunks is not None
-        chunk = await anext(self._chunks, b"")
-        self._count(chunk)
-        return chunk
+        async for chunk in self._chunks:
+            if chunk:
+                self._count(chunk)
+                return chunk
+        return b""
 
     async def tail(self) -> tuple[int, bytes]:
         if self._tail is None:
