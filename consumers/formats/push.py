@@ -12,10 +12,8 @@ from itertools import chain
 from typing import Protocol
 
 from consumers.core.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
-from consumers.core.payload import Form
 from consumers.errors import ErrorCode, Poison
 from consumers.formats.base import Run
-from consumers.formats.door import let_in
 from consumers.formats.unforeseen import foreseen
 
 # A feed is about 1 ms of the event loop: text is read at 100-400 MB/s.
@@ -56,9 +54,8 @@ def feed_whole(parser: Parser, data: bytes) -> Iterator[Run]:
 class PushDecoder:
     """The `Decoder` around a chain of parsers; applies `on_bad_row`."""
 
-    def __init__(self, parser: Parser, *, form: Form, fail_on_bad_row: bool) -> None:
+    def __init__(self, parser: Parser, *, fail_on_bad_row: bool) -> None:
         self._parser = parser
-        self._form = form
         self._fail_on_bad_row = fail_on_bad_row
         self._rows = 0
         self._runs: Iterator[Run] | None = None
@@ -109,8 +106,7 @@ class PushDecoder:
     def _take(self, found: Iterator[Run], runs: list[Run]) -> None:
         """Until it is enough for one piece; neighbours that are bad for one reason are one run."""
         nbytes = bad_rows = 0
-        for given in found:
-            run = let_in(given, self._form)
+        for run in found:
             if run.payload is not None:
                 nbytes += run.payload.nbytes + run.rows * ROW_COST_BYTES
                 nbytes += run.kept.nbytes if run.kept is not None else 0

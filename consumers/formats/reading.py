@@ -11,7 +11,6 @@ from typing import Final, Literal
 from consumers.core.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from consumers.errors import PenstockError, Poison
 from consumers.formats.base import RowOptions, Run
-from consumers.formats.door import let_in
 from consumers.formats.format import WantsRanges
 from consumers.formats.push import PIECE_BAD_ROWS, Parser
 from consumers.formats.registry import open_parser, ranged_format
@@ -50,8 +49,7 @@ def judged(runs: Iterator[Run], options: RowOptions) -> Iterator[Run]:
     """The same, to the first bad row if that ends its object, and to the last that it may have."""
     row = 0
     try:
-        for given in runs:
-            run = let_in(given, options.form)
+        for run in runs:
             if run.error is not None and options.fail_on_bad_row:
                 raise Poison("bad_row", _described(run, row))
             row += run.rows

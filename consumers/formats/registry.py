@@ -15,6 +15,7 @@ from consumers.errors import EXIT_USAGE, Fatal, Poison
 from consumers.formats.base import Decoder, RowOptions, Run
 from consumers.formats.codecs import CODECS, PackedParser, codec_of, is_begun
 from consumers.formats.compression import GZIP_MAGIC, Expansion, GzipParser
+from consumers.formats.door import guarded
 from consumers.formats.fit import check_fit, misfit
 from consumers.formats.format import Format, WantsRanges
 from consumers.formats.json_either import JsonParser
@@ -74,7 +75,7 @@ def formats() -> Mapping[str, Format]:
                 f"two formats are named {format.name!r}; rename the entry point's",
                 exit_code=EXIT_USAGE,
             )
-        found[format.name] = format
+        found[format.name] = guarded(format)
     return found
 
 
@@ -106,7 +107,7 @@ def open_decoder(
 ) -> Decoder:
     """The decoder of one object, for who is fed its bytes."""
     parser = open_parser(options, key=key, format=format, compression=compression)
-    return PushDecoder(parser, form=options.form, fail_on_bad_row=options.fail_on_bad_row)
+    return PushDecoder(parser, fail_on_bad_row=options.fail_on_bad_row)
 
 
 def open_parser(

@@ -1,14 +1,17 @@
 """What a format of a user's package may give, and what is refused before it reaches a model."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from consumers.core.payload import BytesRows, JsonRows, Matrix
-from consumers.errors import Poison
-from consumers.formats.base import Run
-from consumers.formats.door import let_in
+from consumers.errors import ErrorCode, Poison
+from consumers.formats.base import RowOptions, Run
+from consumers.formats.door import guarded, let_in
+from consumers.formats.format import Format, makes
+from consumers.formats.source import AtHand
 
 ROWS = np.array([[1, 2, 3], [4, 5, 6]], "<f4")
 
@@ -70,3 +73,40 @@ def test_what_would_be_other_rows_is_refused_with_what_to_give(given: Any, says:
 def test_rows_that_end_elsewhere_than_their_bytes_are_refused() -> None:
     with pytest.raises(Poison, match="rows that end at 3 in 5 bytes"):
         let_in(Run(1, JsonRows(b"[1,2]", np.array([3]))), "json")
+
+
+class Wide:
+    """A parser of a package that gives numbers of twice the width."""
+
+    step_bytes = 100
+    damage: ErrorCode = "bad_format"
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        yield Run(len(data), Matrix(np.zeros((len(data), 1), "<f8")))
+
+    def close(self) -> Iterator[Run]:
+        return self.feed(b"x")
+
+
+def test_all_that_a_guarded_format_gives_is_looked_at() -> None:
+    wide = guarded(
+        Format(
+            "wide",
+            makes("matrix"),
+            open=lambda _options: Wide(),
+            ranged=lambda source, _options, _wanted: Wide().feed(source.read(0, 1)),
+        )
+    )
+    options = RowOptions()
+    assert wide.open is not None
+    assert wide.ranged is not None
+    parser = wide.open(options)
+    assert parser is not None
+    for runs in (
+        parser.feed(b"x"),
+        parser.whole(b"x"),  # type: ignore[attr-defined]
+        parser.close(),
+        wide.ranged(AtHand(b"x", 1), options, lambda _start, _stop: True),
+    ):
+        with pytest.raises(Poison, match="float64"):
+            list(runs)
