@@ -94,9 +94,7 @@ def _is_array_of_one(document: Any) -> bool:
     return isinstance(document, list) and len(document) == 1
 
 
-def _values(document: Any, raw: bytes, rows: int) -> list[Any]:
-    is_wrapped = isinstance(document, dict) and "predictions" in document
-    values = document["predictions"] if is_wrapped else document
+def _values(values: Any, raw: bytes, rows: int) -> list[Any]:
     if isinstance(values, list) and len(values) == rows:
         return values
     found = len(values) if isinstance(values, list) else f"no array but {excerpt(raw)}"
