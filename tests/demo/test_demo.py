@@ -116,7 +116,7 @@ def test_a_demo_that_is_killed_takes_its_children_along(tmp_path: Path) -> None:
     with demo(tmp_path, "--seconds", "60", "--streams", "3") as process:
         lines_until(process, "rows/s")
         children = set(processes_of(tmp_path)) - {process.pid}
-        assert len(children) == 3
+        assert len(children) >= 3  # and the worker's decoders, once an archive has come
         ends = [os.pidfd_open(pid) for pid in children]
         process.kill()
         for end in ends:
