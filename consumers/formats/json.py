@@ -18,6 +18,8 @@ from consumers.formats.lines import RawRows
 from consumers.formats.magic import no_such
 from consumers.formats.push import PLAIN_STEP_BYTES
 
+# Looking for the cuts takes forty times what is looked at, and 1 ms for so much of brackets alone.
+_PIECE_BYTES = 32 << 10
 _SPACE = b" \t\r\n"
 _QUOTE, _COMMA, _END = ord('"'), ord(","), ord("]")
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
@@ -53,9 +55,8 @@ class JsonArrayParser:
                 raise no_such("JSON array, which rows in lines of their own (ndjson) are not", None)
             self._begun = True
             data = data[1:]
-        # Looking for the cuts takes forty times what is looked at.
-        for start in range(0, len(data), PLAIN_STEP_BYTES):
-            yield from self._feed(data[start : start + PLAIN_STEP_BYTES])
+        for start in range(0, len(data), _PIECE_BYTES):
+            yield from self._feed(data[start : start + _PIECE_BYTES])
 
     def _feed(self, data: bytes) -> Iterator[Run]:
         if self._ended:

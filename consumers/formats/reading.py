@@ -12,7 +12,7 @@ from consumers.core.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from consumers.errors import PenstockError, Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.format import WantsRanges
-from consumers.formats.push import PIECE_BAD_ROWS, Parser
+from consumers.formats.push import PIECE_ROWS, Parser
 from consumers.formats.registry import open_parser, ranged_format
 from consumers.formats.source import Source, Wanted
 from consumers.formats.tar_header import BLOCK_BYTES
@@ -85,7 +85,7 @@ class Pieces:
         self._bad_rows += run.rows if run.error is not None else 0
         self._nbytes += _nbytes(run)
         nbytes = self._nbytes + len(self._runs) * BLOCK_COST_BYTES
-        if nbytes > PIECE_BYTES or self._bad_rows >= PIECE_BAD_ROWS:
+        if nbytes > PIECE_BYTES or self._bad_rows >= PIECE_ROWS:
             self.flush()
 
     def flush(self) -> None:

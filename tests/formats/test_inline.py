@@ -87,3 +87,30 @@ def test_it_is_read_as_a_decoder_reads_it(form: Form, format: str) -> None:
             inlined += 1
             assert found == by_decoder(options, data, key, compression), (key, data, compression)
     assert inlined
+
+
+def test_a_wide_line_of_a_csv_is_for_a_decoder() -> None:
+    wide = b",".join([b"1"] * 9_000) + b"\n"
+    options = RowOptions()
+    assert open_inline(options, wide, 1 << 20, key="x.csv") is None
+    assert open_inline(options, b"1,2\n" * 9_000, 1 << 20, key="x.csv") is not None
+    assert open_inline(options, b"1,2\n" * 9_000 + wide, 1 << 20, key="x.csv") is None
+    assert open_inline(options, b"[%b]" % wide.strip(), 1 << 20, key="x.json") is not None
+
+
+@pytest.mark.parametrize(
+    ("key", "data"),
+    [("x.json", b"[" + b"[]," * 20_000 + b"[]]"), ("x.ndjson", b"{}\n" * 20_000)],
+)
+def test_rows_that_are_read_one_by_one_come_in_portions(key: str, data: bytes) -> None:
+    found = open_inline(RowOptions(form="json"), data, 1 << 20, key=key)
+    assert found is not None
+    decoder, plain = found
+    portions = [decoder.feed(plain)]
+    while decoder.pending:
+        portions.append(decoder.feed(b""))
+    while more := decoder.close():
+        portions.append(more)
+    rows = [sum(run.rows for run in runs) for runs in portions]
+    assert sum(rows) in (20_000, 20_001)
+    assert max(rows) <= 2 * 1_024
