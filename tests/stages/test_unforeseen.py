@@ -196,6 +196,10 @@ CASES: dict[str, Case] = {
 }
 
 
+# Rows that are looked at where they come in, so what is wrong with them is known.
+REFUSED = {"format.flat", "format.none", "format.list"}
+
+
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("exactly_once", [False, True])
 def test_each_call_that_raises_costs_what_it_was_for(name: str, exactly_once: bool) -> None:
@@ -220,7 +224,7 @@ def test_each_call_that_raises_costs_what_it_was_for(name: str, exactly_once: bo
         assert len(world.dead_letters()) == 1
         offsets = [record["source"]["offset"] for record in world.records(0)]
         assert offsets == sorted(offsets)
-        assert unforeseen(world, name) >= 1
+        assert (unforeseen(world, name) >= 1) is (name not in REFUSED)
 
     scenario()
 
