@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from av.packet import Packet
     from av.video.frame import VideoFrame
+    from av.video.reformatter import VideoReformatter
     from av.video.stream import VideoStream
 
 EXTENSIONS: Final = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".ts")
@@ -97,6 +98,10 @@ def read_video(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[
 
 
 def _frames(options: RowOptions, opened: "InputContainer", gathered: Gathered) -> Iterator[Run]:
+    from av.video.reformatter import VideoReformatter  # noqa: PLC0415
+
+    # One for all: a frame's own starts threads that live as long as the frame's last reference.
+    colours = VideoReformatter()
     stream = _stream(opened)
     stream.codec_context.thread_count = 1
     _check_pixels(options, stream.codec_context.width, stream.codec_context.height)
@@ -109,7 +114,7 @@ def _frames(options: RowOptions, opened: "InputContainer", gathered: Gathered) -
                 continue
             _check_pixels(options, frame.width, frame.height)
             time_ms = int(min(_MOST_MS, max(0, round(since * 1000))))
-            yield from gathered.add(partial(_row, options, frame), time_ms)
+            yield from gathered.add(partial(_row, options, frame, colours), time_ms)
     yield from gathered.rest()
     if damage.is_there:
         raise Poison("bad_format", "the video has packets that are damaged or not all there")
@@ -135,8 +140,9 @@ def _check_pixels(options: RowOptions, width: int, height: int) -> None:
         )
 
 
-def _row(options: RowOptions, frame: "VideoFrame") -> Payload:
-    rgb: Rgb = frame.to_ndarray(format="rgb24").astype(np.uint8, copy=False)
+def _row(options: RowOptions, frame: "VideoFrame", colours: "VideoReformatter") -> Payload:
+    plain = colours.reformat(frame, format="rgb24", threads=1)
+    rgb: Rgb = plain.to_ndarray().astype(np.uint8, copy=False)
     rgb = _upright(rgb, _matrix(frame))
     if options.image is None:
         return BytesRows.of([pictures.jpeg(rgb)])

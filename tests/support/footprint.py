@@ -1,7 +1,8 @@
 """`penstock predict` on one object, and how much memory it had at most.
 
-Rule: resident memory is the kernel's own figure, of the process and of those that it started; the
-model is a server that answers every row by nothing, so that nobody waits for it.
+Rule: resident memory is the kernel's own figure, of the process and of those that it started, where
+pages that these share count once (PSS). The model is a server that answers every row by nothing, so
+that nobody waits for it.
 """
 
 import asyncio
@@ -88,8 +89,8 @@ async def _watch(pid: int) -> tuple[float, float]:
     try:
         while True:
             pids = [pid, *_children(pid)]
-            peak = max(peak, _status_mb(pid, "VmHWM"))
-            family = max(family, sum(_status_mb(one, "VmRSS") for one in pids))
+            peak = max(peak, _kernel_mb(pid, "status", "VmHWM:"))
+            family = max(family, sum(_kernel_mb(one, "smaps_rollup", "Pss:") for one in pids))
             await asyncio.sleep(LOOK_S)
     except asyncio.CancelledError:
         return peak, family
@@ -107,10 +108,10 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def _status_mb(pid: int, name: str) -> float:
+def _kernel_mb(pid: int, file: str, name: str) -> float:
     """0 for a process that is gone."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
     except OSError:
         return 0.0
     return next((int(line.split()[1]) / 1000 for line in lines if line.startswith(name)), 0.0)
