@@ -61,7 +61,12 @@ class Deaths:
         self.is_touchy = self.is_touchy or self.count >= SPLIT_DEATHS
         if rows > 1:
             return self.is_touchy and chance**self.count <= SPLIT_DOUBT
-        return self.count >= LONE_DEATHS and chance**self.count <= MOST_DOUBT
+        doubt = min(self._doubt, chance**self.count)
+        return self.count >= LONE_DEATHS and doubt <= MOST_DOUBT
+
+    def fell(self, after_s: float) -> None:
+        """The server that hung up on the row was gone afterwards: as a death, of all of it."""
+        self._doubt *= min(LEAST_PROOF, after_s / KILL_PERIOD_S)
 
     def unanswered(self, rows: int, heard: int, after_s: float) -> bool:
         """No answer came to the rows; `heard` tells how many requests the server has answered so

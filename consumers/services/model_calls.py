@@ -122,6 +122,11 @@ class ModelCalls:
         return self._broken_in_a_row >= WELL_HANG_UPS
 
     @property
+    def is_away(self) -> bool:
+        """Did nobody answer when it was asked last?"""
+        return self._outage.away_s is not None
+
+    @property
     def has_witness(self) -> bool:
         """Is there a row that the server is known to answer?"""
         return bool(self._canary or self._witness)

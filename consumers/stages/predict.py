@@ -181,7 +181,7 @@ class Predict:
             await self._hung_up(search, part[0], error, rank)
             return
         if isinstance(error, HungUp) and (search.rows > 1 or self._calls.has_witness):
-            await self._broken(search, part, error, rank)
+            await self._broken(search, part, error, after_s, rank)
             return
         if isinstance(error, WorkerDied):
             is_refusal = search.deaths.died(search.rows, after_s)
@@ -203,7 +203,12 @@ class Predict:
             await self._calls.pause(search.failures)
 
     async def _broken(
-        self, search: Search, part: Sequence[Block], error: HungUp, rank: Rank | None
+        self,
+        search: Search,
+        part: Sequence[Block],
+        error: HungUp,
+        after_s: float,
+        rank: Rank | None,
     ) -> None:
         """The connection, by these rows or by chance: it counts against them while others are
         answered. Nothing is waited for.
@@ -218,19 +223,25 @@ class Predict:
         if not deaths.hung_up(search.rows, calls.mishaps.chance(calls.heard)):
             search.again()
             if search.rows == 1:
-                await self._between_trials(search, rank)
+                await self._between_trials(search, after_s, rank)
         elif attempts := search.refused(str(error)):
             search.hang_ups = 0
             self._rejections.asked(part[0], search.condemned, lost(error, tries, attempts))
 
-    async def _between_trials(self, search: Search, rank: Rank | None) -> None:
+    async def _between_trials(self, search: Search, after_s: float, rank: Rank | None) -> None:
         """A row that is known to be answered must be, or what was held against this one is void.
-        Twice at first, then once: no server that breaks every so many connections is in step.
+        Twice at first, then once: no server that breaks every so many connections is in step. One
+        that is gone went with the row, so far as is known, and is waited for.
         """
         for _ in range(2 if search.deaths.count == 1 else 1):
-            if not await self._calls.is_healthy(rank):
+            if await self._calls.is_healthy(rank):
+                continue
+            if self._calls.is_away:
+                search.deaths.fell(after_s)
+                await self._until_trial(rank)
+            else:
                 search.deaths.forgive()
-                return
+            return
 
     async def _until_trial(self, rank: Rank | None) -> None:
         """A loss counts against a row only if the server was well just before; and the trial begins
