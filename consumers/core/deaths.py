@@ -30,10 +30,10 @@ class Deaths:
     the server hung up on them twice, which harms no others.
     """
 
-    __slots__ = ("_doubt", "_heard", "count", "hang_ups", "is_deadly", "is_touchy")
+    __slots__ = ("_doubt", "_heard", "_hung", "count", "hang_ups", "is_deadly", "is_touchy")
 
     def __init__(self) -> None:
-        self.is_deadly = self.is_touchy = False
+        self.is_deadly = self.is_touchy = self._hung = False
         self.forgive()
 
     def forgive(self) -> None:
@@ -46,7 +46,7 @@ class Deaths:
         """The worker died so long after these rows were sent; True if that must be taken for a
         refusal.
         """
-        self.count += 1
+        self._count(hung=False)
         self._doubt *= min(LEAST_PROOF, after_s / KILL_PERIOD_S)
         self.is_deadly = self.is_deadly or self.count >= SPLIT_DEATHS
         if rows > 1:
@@ -57,12 +57,18 @@ class Deaths:
         """As a death, of a server that answered others since the last time; `chance` is that of any
         request to end so.
         """
-        self.count += 1
+        self._count(hung=True)
         self.is_touchy = self.is_touchy or self.count >= SPLIT_DEATHS
         if rows > 1:
             return self.is_touchy and chance**self.count <= SPLIT_DOUBT
         doubt = min(self._doubt, chance**self.count)
         return self.count >= LONE_DEATHS and doubt <= MOST_DOUBT
+
+    def _count(self, *, hung: bool) -> None:
+        """A death and a hang-up do not add up: what is said of the row must be true each time."""
+        if hung is not self._hung:
+            self._hung, self.count, self._doubt = hung, 0, 1.0
+        self.count += 1
 
     def fell(self, after_s: float) -> None:
         """The server that hung up on the row was gone afterwards: as a death, of all of it."""
