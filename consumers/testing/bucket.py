@@ -51,8 +51,11 @@ class Bucket:
         self._draws = draws
         zoo, make = load.Objects(draws.load), scenario.make_object
         make_object = zoo.make if make is None else lambda: make(draws.load)
-        self._messages = load.Messages(draws.load, make_object, self.put)
-        self._poison = PoisonMessages(draws.poison, self.put)
+        # Where lines stop at failures in a row, a world's few objects are of one stream.
+        streams = 1 if troubles.lines else 5
+        self._messages = load.Messages(draws.load, make_object, self.put, streams)
+        self._poison = PoisonMessages(draws.poison, self.put, streams)
+        self._spoilt = 0.6 if troubles.lines else 0.3 if troubles.poison else 0.0
 
     @property
     def slow(self) -> int:
@@ -61,7 +64,7 @@ class Bucket:
 
     def message(self) -> bytes | None:
         """The next one, of objects that are there by now or never will be."""
-        if self._troubles.poison and self._draws.spoil.random() < 0.3:
+        if self._draws.spoil.random() < self._spoilt:
             value: bytes | None = self._poison.make()
         else:
             value = self._messages.make()

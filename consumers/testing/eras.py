@@ -125,7 +125,7 @@ class Eras:
             labels = replace(settings.labels, markers=False)
             settings = replace(settings, labels=labels, dedupe=False)
         if troubles.lines and random.random() < 0.7:
-            settings = replace(settings, line=LineLimits(0.0, random.choice((1, 2, 5))))
+            settings = replace(settings, line=LineLimits(0.0, random.choice((1, 1, 2))))
         return settings
 
     def _era(self, settings: Settings, *, exactly_once: bool) -> Era:

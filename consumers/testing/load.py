@@ -192,7 +192,10 @@ Put = Callable[[str, bytes], str]
 class Messages:
     """Makes messages and `put`s the objects they name."""
 
-    def __init__(self, random: Random, make: Callable[[], tuple[str, bytes]], put: Put) -> None:
+    def __init__(
+        self, random: Random, make: Callable[[], tuple[str, bytes]], put: Put, streams: int
+    ) -> None:
+        self._streams = streams
         self.missing: list[str] = []
         self.cursed: list[str] = []
         self.present: list[tuple[str, str]] = []
@@ -234,7 +237,7 @@ class Messages:
         key = f"f/{self._keys}{suffix}"
         self._put(key, data)
         self.present.append((key, suffix))
-        return {"bucket": BUCKET, "key": key, "stream": f"s{self._random.randrange(5)}"}
+        return {"bucket": BUCKET, "key": key, "stream": f"s{self._random.randrange(self._streams)}"}
 
     def _reference(self) -> bytes:
         return orjson.dumps(self._named() | {"event_time": 7})

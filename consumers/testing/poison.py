@@ -38,7 +38,8 @@ class PoisonMessages:
     counts what takes minutes to be given up.
     """
 
-    def __init__(self, random: Random, put: Callable[[str, bytes], str]) -> None:
+    def __init__(self, random: Random, put: Callable[[str, bytes], str], streams: int) -> None:
+        self._streams = streams
         self.cut: dict[str, int] = {}
         self.missing: list[str] = []
         self.slow = 0
@@ -65,7 +66,7 @@ class PoisonMessages:
         return self._reference(key, **more)
 
     def _reference(self, key: str, **more: Any) -> bytes:
-        stream = f"s{self._random.randrange(5)}"
+        stream = f"s{self._random.randrange(self._streams)}"
         return orjson.dumps({"bucket": BUCKET, "key": key, "stream": stream} | more)
 
     def _lines(self, *flags: int) -> bytes:
