@@ -162,6 +162,8 @@ async def test_memory_is_bounded_and_what_nobody_foresaw_has_its_trace() -> None
         ("write", "PermissionError"),
         ("program", "PermissionError"),
         ("fork", "PermissionError"),
+        ("signal", "PermissionError"),
+        ("newer open", "Function not implemented"),
         ("secrets", "False"),
     ],
 )
