@@ -32,7 +32,12 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.plugins",
         "consumers.process",
     },
-    "consumers.decoders": {"consumers.core", "consumers.errors", "consumers.formats"},
+    "consumers.decoders": {
+        "consumers.core",
+        "consumers.errors",
+        "consumers.formats",
+        "consumers.process",
+    },
     "consumers.encodings": {"consumers.core", "schemas"},
     "consumers.ports": {"consumers.core"},
     "consumers.services": {

@@ -10,6 +10,7 @@ import click
 from consumers import config
 from consumers.commands.shared import Context, common, pass_context, run_async
 from consumers.errors import DISTRIBUTION
+from consumers.process.lean import without_pandas
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ def run(context: Context, processes: int) -> None:
         return
     from consumers.app import run_worker
 
+    without_pandas()
     run_async(run_worker(cfg, context.load))
 
 

@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 
 from consumers.decoders import bounds, child
 from consumers.decoders.wire import MOST_BYTES
+from consumers.process.lean import without_pandas
 
 FORK, KILL = b"F", b"K"  # to the zygote
 FORKED, ENDED, UNFILTERED = b"P", b"X", b"U"  # from it
@@ -80,6 +81,7 @@ class _Zygote:
 
 def main() -> None:
     end = socket.socket(fileno=int(sys.argv[1]))
+    without_pandas()
     gc.freeze()  # what is here now is never looked at again, so it stays shared
     try:
         _Zygote(end).run()

@@ -1,6 +1,7 @@
 """Decoders as processes: rows as in this process, and what becomes of those that die."""
 
 import asyncio
+import io
 import os
 import signal
 import sys
@@ -8,6 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from consumers.core.payload import Form, Matrix
@@ -187,6 +190,20 @@ async def test_all_decoders_end_with_the_zygote_and_another_one_is_started() -> 
             await read(decoders, b"1,2\n", "a.csv")
         assert not died.value.was_alone
         assert values(await read(decoders, b"1,2\n", "a.csv")) == [[1, 2]]
+
+
+def mapped(process: int) -> str:
+    """The files that a process has in memory."""
+    return Path(f"/proc/{process}/maps").read_text()
+
+
+async def test_a_decoder_of_tables_holds_no_pandas() -> None:
+    out = io.BytesIO()
+    pq.write_table(pa.table({"a": [1.0, 2.0]}), out)
+    async with pool(most=1) as decoders:
+        assert values(await read(decoders, out.getvalue(), "a.parquet")) == [[1], [2]]
+        (decoder,) = decoders._idle
+        assert "/pandas/" not in mapped(decoder._number)
 
 
 async def test_who_waits_for_a_decoder_gets_one_in_turn_and_heads_before_others() -> None:
