@@ -1,12 +1,12 @@
 """The `penstock` command, once it is loaded: arguments in, exit codes out.
 
-Rule: errors for people are one to three lines; a traceback only with `--debug`.
+Rule: errors for people are one to three lines; a traceback only with `--debug`, or of what nobody
+foresaw.
 """
 
 import io
 import sys
 import traceback
-from types import TracebackType
 from typing import NoReturn
 
 import click
@@ -61,7 +61,6 @@ for command in (
 
 def main() -> NoReturn:
     heap.keep_small()
-    sys.excepthook = _show
     context = Context()
     try:
         left_with = cli.main(standalone_mode=False, obj=context)
@@ -82,12 +81,11 @@ def main() -> NoReturn:
     except BrokenPipeError:
         code = EXIT_DONE  # the reader of our output, such as `head`, has seen enough
         sys.stdout = io.StringIO()
+    except BaseException as error:  # the last place that sees it
+        said = f"penstock: nobody foresaw this {type(error).__name__}; please report all of it"
+        click.echo(logs.redacted(f"{traceback.format_exc()}{said}"), err=True)
+        code = EXIT_FATAL
     leave(code)
-
-
-def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """A bug of ours, as Python shows it, but without secrets."""
-    sys.stderr.write(logs.redacted("".join(traceback.format_exception(kind, error, trace))))
 
 
 def _exit_code(error: PenstockError) -> int:
