@@ -154,10 +154,16 @@ class _Asked:
 
     @staticmethod
     def _wanted(letter: DeadLetter) -> Any:
-        """Of a message without an object the message; else the rows of an object, of a model."""
+        """Of a message without an object the message; else the rows of an object, of a model.
+
+        The same offset may be of two messages, where the input topic was made again: their objects
+        tell them apart.
+        """
         if letter.object is None:
             return letter.source
-        return letter.source, letter.object_index, letter.model, letter.rows
+        read = letter.object
+        place = (read.store, read.bucket, read.key)
+        return letter.source, letter.object_index, place, letter.model, letter.rows
 
 
 class _Sender:

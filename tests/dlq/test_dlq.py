@@ -233,6 +233,20 @@ def test_what_two_objects_or_two_models_failed_at_is_two_letters(cfg: config.Con
     assert found == [(None, None), ("other", None), (None, "rows-v2")]
 
 
+def test_letters_of_a_topic_that_was_made_again_are_no_repeats_of_those_before(
+    cfg: config.Config,
+) -> None:
+    file(
+        cfg,
+        letter(5),
+        letter(5, reference=Reference(bucket="b", key="a.csv", store="other")),
+        letter(5, key="b.csv"),
+    )
+    assert "another letter" not in dlq("redrive").stdout
+    found = [(one.get("store"), one["key"]) for _, _, one in asked(cfg)]
+    assert found == [(None, "a.csv"), ("other", "a.csv"), (None, "b.csv")]
+
+
 def test_messages_without_a_reference_are_named_and_sent_whole_when_asked_for(
     cfg: config.Config,
 ) -> None:
