@@ -1,7 +1,8 @@
 """Who has a decoder, and who is next.
 
-Rule: at most `most` have one at a time; who waits comes in turn, those that everything waits for
-before the others. Owner: the pool; used from its event loop only.
+Rule: at most `most` objects have one at a time. The others get theirs in the order in which they
+came, but objects that everything waits for come first. Owner: the pool; used from its event loop
+only.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The decoders of a worker: how many there are, and who has one.
 
-Rule: at most `most` at a time, each started when it is first needed and used again and again. Who
-does not come to the end of its object with one never gives it to another: it is ended. Owner: the
+Rule: at most `most` at a time, each started when it is first needed and used again and again. One
+that did not come to the end of its object is ended; it never gets another object. Owner: the
 worker; used from its event loop only.
 """
 

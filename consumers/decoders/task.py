@@ -46,8 +46,8 @@ Said = Need | list[Run] | None
 
 
 class Died(PenstockError):
-    """A decoder came to its end over an object. `was_alone`: it had no other one before, so that
-    nothing else can be the cause; then `poison` is the answer. `signal`: 0 if none ended it.
+    """A decoder came to its end over an object. `was_alone`: it had no object before this one, so
+    no other can be the cause, and this one is answered by `poison`. `signal`: 0 if none ended it.
     """
 
     def __init__(self, poison: Poison, *, was_alone: bool, signal: int = 0) -> None:
@@ -80,8 +80,8 @@ class Decoders(Protocol):
 
     @property
     def is_wanted(self) -> bool:
-        """Does an object that everything waits for need a decoder, and none is free? Then who
-        waits for room while it has one gives it back.
+        """Does an object that everything waits for need a decoder, while none is free? Then an
+        object that has one, and waits for room, gives it back.
         """
         ...
 

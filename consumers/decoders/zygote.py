@@ -1,7 +1,7 @@
 """The worker's side of the zygote: it is started at first need, and asked for decoders.
 
-Rule: nothing here waits but for its answer. Where it is gone, its decoders are too, and the next
-one who needs a decoder starts another. Owner: the pool.
+Rule: nothing here waits but for its answer. If it ends, its decoders end with it, and the pool
+starts another one with the next decoder that it needs. Owner: the pool.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """Recordings: windows of `rows.window_ms` every `rows.hop_ms` as rows of float32 samples.
 
-Rule: every sample is in a row if the hop is no longer than the window: a window is as long as the
-longest hop, at least, and the last row is filled up with zeros. Recordings of one file (Ogg) follow
-each other, each with windows of its own. One that is shorter than its header says is `bad_format`
-after the rows that are there.
+Rule: if the hop is no longer than the window, every sample is in a row: a window has at least as
+many samples as the longest hop, and the last row is filled up with zeros. Recordings of one file
+(Ogg) follow each other, each with windows of its own. One that is shorter than its header says is
+`bad_format` after the rows that are there.
 """
 
 import io

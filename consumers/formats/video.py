@@ -123,7 +123,7 @@ def _frames(options: RowOptions, opened: "InputContainer", gathered: Gathered) -
 def _stream(opened: "InputContainer") -> "VideoStream":
     """The first that is no cover picture."""
     for stream in opened.streams.video:
-        # PyAV says nothing of it in its types: there is none where libav knows no such codec.
+        # PyAV gives None where its libraries know no such codec, though its types do not say so.
         context: object = stream.codec_context
         if context is None:
             raise Poison("bad_format", "the video is of a codec that is not known")
