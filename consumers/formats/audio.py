@@ -35,6 +35,10 @@ _UNKNOWN_FRAMES: Final = 2**62
 _NO_SUCH_PLACE: Final = 39
 _NUMBER_BYTES: Final = 4
 _HEAD_BYTES: Final = 16
+_FLAC: Final = b"fLaC"
+# Of each FLAC, behind its name: that the block of 34 bytes which all have follows, the last one or
+# not (RFC 9639, 8.1).
+_FLAC_BEGINS: Final = (_FLAC + b"\x00\0\0\x22", _FLAC + b"\x80\0\0\x22")
 
 # Samples of all channels, in time order: shape (frames, channels).
 Samples = npt.NDArray[np.float32]
@@ -43,7 +47,7 @@ Samples = npt.NDArray[np.float32]
 def looks(head: bytes) -> bool:
     if head.startswith((b"RIFF", b"RF64")):
         return head[8:12] == b"WAVE"
-    return head.startswith((b"fLaC", b"OggS"))
+    return head.startswith((_FLAC, b"OggS"))
 
 
 def read_audio(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
@@ -56,14 +60,17 @@ def read_audio(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[
     ms = 0.0
     try:
         for begin, stop in zip(links.begins, [*links.begins[1:], links.stop], strict=True):
-            file = io.BufferedReader(_Part(source, begin, stop), _BUFFER_BYTES)
-            with soundfile.SoundFile(file) as sound:
+            part = _Part(source, begin, stop)
+            with soundfile.SoundFile(io.BufferedReader(part, _BUFFER_BYTES)) as sound:
                 if sound.format not in _FORMATS:
                     said = f"{sound.format} is not read; write WAV, FLAC or OGG"
                     raise Poison("bad_format", said)
                 blocks = _Blocks(sound)
                 yield from _rows(blocks, options, gathered, ms)
                 ms += blocks.frames * 1000 / sound.samplerate
+                if head.startswith(_FLAC) and _is_joined(source, part.tell()):
+                    said = "another FLAC follows the first; store each as an object of its own"
+                    raise Poison("bad_format", said)
     except Poison:
         yield from gathered.rest()
         raise
@@ -76,6 +83,14 @@ def read_audio(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[
     broken = links.broken or breaks_off(source)
     if broken is not None:
         raise Poison("bad_format", f"the recording breaks off: {broken}")
+
+
+def _is_joined(source: Source, read_to: int) -> bool:
+    """Does another FLAC begin where the first ends? That is where reading stopped, or as far before
+    it as buffers read ahead: ours, and those of libsndfile, which are smaller.
+    """
+    end = source.read(max(1, read_to - 2 * _BUFFER_BYTES), read_to + _HEAD_BYTES)
+    return any(begin in end for begin in _FLAC_BEGINS)
 
 
 class _Part(SourceFile):

@@ -232,6 +232,14 @@ def test_what_programs_write_behind_a_recording_is_passed_over(format: str, behi
     assert values(runs_of(data + behind)[0]) == values(runs_of(data)[0])
 
 
+@pytest.mark.parametrize("seconds", [1, 60])
+def test_a_second_flac_behind_the_first_is_told_after_the_rows(seconds: int) -> None:
+    first = recording(tone(seconds * RATE), "FLAC")
+    runs, poison = runs_of(first + recording(tone(2 * RATE), "FLAC"))
+    assert len(values(runs)) == 2 * seconds
+    assert "another FLAC follows the first" in str(poison)
+
+
 def test_a_chain_with_a_hole_is_told_after_its_rows() -> None:
     data = recording(tone(4 * RATE), "OGG", "VORBIS")
     holed = data + data[: len(data) // 2] + data[len(data) // 2 + 10 :]
