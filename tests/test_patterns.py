@@ -12,7 +12,7 @@ import pytest
 
 import consumers
 from consumers.adapters.http_answers import wanting
-from consumers.formats.dialect import Dialect
+from consumers.formats.dialect import Dialect, passed_over
 from consumers.formats.lines import patterns
 from tests.support.backtracking import SUSPECT, growth
 
@@ -21,7 +21,7 @@ FILES = sorted(path for top in ("consumers", "schemas") for path in (ROOT / top)
 # Those that are put together while the program runs, as they are then.
 MADE = {
     "consumers/formats/lines.py": patterns(b",;|"),
-    "consumers/formats/dialect.py": (Dialect(b";", b",", b"#").comments,),
+    "consumers/formats/dialect.py": (Dialect(b";", b",", b"#").comments, passed_over(b"#")),
     "consumers/adapters/http_answers.py": (wanting("X-Reason", "Retry-After"),),
 }
 # Patterns and globs that the operator configures, or texts of our own that are taken as they are.

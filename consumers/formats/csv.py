@@ -35,6 +35,7 @@ from consumers.formats.lines import (
     RowSplitter,
     count_rows,
     join_blocks,
+    portions,
     rows_of,
     split_first,
 )
@@ -42,6 +43,7 @@ from consumers.formats.numbers import UNDERSCORE, is_number, parse_columns, pars
 from consumers.formats.push import PLAIN_STEP_BYTES
 from consumers.formats.rows import (
     EXACT_ROWS,
+    MOST_EXACT_ROWS,
     BadRow,
     bad_row,
     join_floats,
@@ -50,6 +52,9 @@ from consumers.formats.rows import (
     shown,
     too_long,
 )
+
+# To read one cell alone takes up to 1 us.
+_MOST_EXACT_CELLS = 2_048
 
 
 class CsvParser:
@@ -67,6 +72,7 @@ class CsvParser:
             b""  # a first line of texts: the second tells whether it is a header
         )
         self._columns = 0  # cells in a row; 0 until the first row came
+        self._most_rows = 1  # that are read one by one before others have a turn
         self._header: list[bytes] = []
         self._chosen: list[int] | None = None
         self._keep: CsvKept | None = None  # made with the columns, where any stay
@@ -107,7 +113,7 @@ class CsvParser:
         self._dialect = self._finder.find(data, is_all=is_all)
         if self._dialect is None:
             return None, b""
-        data, self._finder = bytes(self._finder.held), None
+        data, self._finder = self._finder.rest, None
         return self._dialect, data
 
     def close(self) -> Iterator[Run]:
@@ -131,15 +137,19 @@ class CsvParser:
                 rows = without(dialect.comments, block)
             if rows and not self._columns:
                 rows = self._begin(join_blocks(self._waiting, rows), dialect)
+            keep = self._keep
             if rows:
-                runs = self._runs(rows)
-                keep = self._keep
-                yield from runs if keep is None else with_kept(runs, rows_of(rows), keep)
+                yield from self._runs(rows) if keep is None else self._read_kept(rows, keep)
 
     def _runs(self, rows: RawRows) -> Iterable[Run]:
         if self._options.as_numbers:
             return parse_halving(rows, self._bulk_matrix, self._exact_matrix)
         return self._read_json(rows)
+
+    def _read_kept(self, rows: RawRows, keep: CsvKept) -> Iterator[Run]:
+        """A few at a time, as what stays is looked at row by row."""
+        for some in portions(rows, self._most_rows):
+            yield from with_kept(self._runs(some), rows_of(some), keep)
 
     def _too_long(self) -> Run:
         message = too_long(self._options.row_bytes)
@@ -166,20 +176,24 @@ class CsvParser:
             check_text(dialect.back(first))
             self._header = cells
         self._columns = len(cells)
+        self._most_rows = max(1, min(MOST_EXACT_ROWS, _MOST_EXACT_CELLS // len(cells)))
         names = [self._name(cell) for cell in self._header]
+        places: dict[str, int] = {}
+        for at, name in enumerate(names):
+            places.setdefault(name, at)
         if self._options.columns is not None:
             self._chosen = [
-                index_of(column, names, self._columns) for column in self._options.columns
+                index_of(column, places, self._columns) for column in self._options.columns
             ]
         if self._options.stays:
-            self._settle_kept(names)
+            self._settle_kept(names, places)
         return rest if header else block
 
-    def _settle_kept(self, names: list[str]) -> None:
+    def _settle_kept(self, names: list[str], places: dict[str, int]) -> None:
         options = self._options
         self._keep = CsvKept(
-            {name: index_of(name, names, self._columns) for name in options.keep},
-            None if options.time is None else index_of(options.time, names, self._columns),
+            {name: index_of(name, places, self._columns) for name in options.keep},
+            None if options.time is None else index_of(options.time, places, self._columns),
             options.max_columns,
             self._json_cell,
             self._original,
@@ -228,7 +242,7 @@ class CsvParser:
         if run is not None:
             yield run
         else:
-            yield from read_rows(rows_of(block), self._element, JsonRows.of)
+            yield from read_rows(rows_of(block), self._element, JsonRows.of, self._most_rows)
 
     def _bulk_json(self, block: RawRows) -> Run | None:
         if isinstance(block, list) or self._chosen is not None:
@@ -242,7 +256,7 @@ class CsvParser:
         return Run(len(ends), JsonRows(body, ends))
 
     def _exact_matrix(self, rows: list[bytes]) -> Iterator[Run]:
-        return read_rows(rows, self._numbers, join_floats)
+        return read_rows(rows, self._numbers, join_floats, self._most_rows)
 
     def _numbers(self, row: bytes) -> list[float]:
         cells = self._cells(row)

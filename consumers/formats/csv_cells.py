@@ -30,8 +30,9 @@ OLD_MAC = (
 )
 # As numbers, which are found without the exception that bytes of one byte cost.
 _QUOTE, RETURN = b'"\r'
-# Begins with what is found fast; at a comma it always matches.
-_QUOTED_CELLS = re.compile(rb',(?:"([^"]*+(?:""[^"]*+)*+)"([^,]*+)|([^,]*+))')
+# Begins with what is found fast; at a comma it always matches. A quote that is never closed takes
+# all that follows.
+_QUOTED_CELLS = re.compile(rb'(?s),(?:"([^"]*+(?:""[^"]*+)*+)"([^,]*+)|(".*+|[^,]*+))')
 _QUOTED = re.compile(rb'"[^"]*+"')
 # In no text file, and in every binary one: NUL to BS, vertical feeds, SO to US, DEL.
 _BINARY = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")

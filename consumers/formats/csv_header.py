@@ -6,7 +6,8 @@ texts is a header). Naming a column means there is a header. Cells count from 0.
 parser.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions
@@ -42,12 +43,13 @@ def is_header(
     return has_number
 
 
-def index_of(column: str | int, names: list[str], columns: int) -> int:
-    """Of the column that is meant; `names` are the header's, of as many `columns` as a row has."""
+def index_of(column: str | int, places: Mapping[str, int], columns: int) -> int:
+    """Of the column that is meant; `places` are the header's, of as many `columns` as a row has."""
     if isinstance(column, str):
-        if column in names:
-            return names.index(column)
-        found = f"its header has {', '.join(names[:20])}" if names else "it has no header"
+        if column in places:
+            return places[column]
+        names = ", ".join(islice(places, 20))
+        found = f"its header has {names}" if names else "it has no header"
         raise Poison("bad_format", f'no column "{column}" in the CSV: {found}')
     if not 0 <= column < columns:
         raise Poison("bad_format", f"no column {column} in the CSV: it has {columns}")

@@ -25,6 +25,8 @@ _ONLY_BLANKS: Final = re.compile(rb"(?m)^[ \t]++\n")
 # "not yet a row".
 _QUOTED_TEXT: Final = rb'[^"]*+(?:""[^"]*+)*+'
 _IN_QUOTES: Final = re.compile(_QUOTED_TEXT)
+# Of rows that are found one by one so many are a block: 2 ms, after which others may have a turn.
+_MATCHED_ROWS: Final = 1_024
 
 
 class Patterns(NamedTuple):
@@ -210,6 +212,9 @@ class RowSplitter:
                 break
             else:
                 rows.append(bytes(held[start:end]))
+                if len(rows) == _MATCHED_ROWS:
+                    yield from _block_of(rows, self._blanks)
+                    rows = []
             start = end + 1
         del held[:start]
         ends.moved(start)
@@ -262,6 +267,16 @@ def join_blocks(first: RawRows, second: RawRows) -> RawRows:
     if isinstance(first, bytes) and isinstance(second, bytes):
         return first + second
     return rows_of(first) + rows_of(second)
+
+
+def portions(block: RawRows, most_rows: int) -> Iterator[RawRows]:
+    """The block, in pieces of at most so many rows."""
+    rows = count_rows(block)
+    if rows <= most_rows:
+        yield block
+    else:
+        for half in halves(block, rows):
+            yield from portions(half, most_rows)
 
 
 def halves(block: RawRows, rows: int) -> tuple[RawRows, RawRows]:

@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 # Fewer rows than this are read one by one: a call of pyarrow costs 220 us, a row read alone 2-4 us.
 EXACT_ROWS = 64
-# Of rows that are read one by one so many are a run: 1 to 8 ms, after which others may have a turn.
-MOST_EXACT_ROWS = 1_024
+# Of rows that are read one by one so many are a run: 1 to 3 ms, after which others may have a turn.
+MOST_EXACT_ROWS = 512
 
 _SHOWN_BYTES = 40  # of a bad cell or value in an error message
 
@@ -82,14 +82,19 @@ def parse_halving(
 
 
 def read_rows(
-    rows: Sequence[bytes], read: Callable[[bytes], T], join: Callable[[list[T]], Payload]
+    rows: Sequence[bytes],
+    read: Callable[[bytes], T],
+    join: Callable[[list[T]], Payload],
+    most_rows: int = MOST_EXACT_ROWS,
 ) -> Iterator[Run]:
-    """Row by row; `read` raises `BadRow`, or `Poison`. Consecutive good rows are one run."""
+    """Row by row; `read` raises `BadRow`, or `Poison`. Consecutive good rows are one run, of
+    `most_rows`.
+    """
     good: list[T] = []
     for row in rows:
         try:
             good.append(read(row))
-            if len(good) == MOST_EXACT_ROWS:
+            if len(good) == most_rows:
                 yield Run(len(good), join(good))
                 good = []
             continue

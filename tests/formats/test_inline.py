@@ -90,12 +90,22 @@ def test_it_is_read_as_a_decoder_reads_it(form: Form, format: str) -> None:
 
 
 def test_a_wide_line_of_a_csv_is_for_a_decoder() -> None:
-    wide = b",".join([b"1"] * 9_000) + b"\n"
+    wide = b",".join([b"1"] * 3_000) + b"\n"
     options = RowOptions()
     assert open_inline(options, wide, 1 << 20, key="x.csv") is None
     assert open_inline(options, b"1,2\n" * 9_000, 1 << 20, key="x.csv") is not None
     assert open_inline(options, b"1,2\n" * 9_000 + wide, 1 << 20, key="x.csv") is None
     assert open_inline(options, b"[%b]" % wide.strip(), 1 << 20, key="x.json") is not None
+    few = b",".join([b"1234567"] * 2_000) + b"\n"
+    assert open_inline(options, few * 3, 1 << 20, key="x.csv") is not None
+
+
+@pytest.mark.parametrize("key", ["x.csv", "x.ndjson", "x.json"])
+def test_a_long_line_is_for_a_decoder_where_it_is_taken_apart(key: str) -> None:
+    data = b'["%b"]\n' % (b"x" * 70_000)
+    options = RowOptions(form="json")
+    assert open_inline(options, data, 1 << 20, key=key) is None
+    assert open_inline(options, data, 1 << 20, key="x", format="text") is not None
 
 
 @pytest.mark.parametrize(
@@ -113,4 +123,4 @@ def test_rows_that_are_read_one_by_one_come_in_portions(key: str, data: bytes) -
         portions.append(more)
     rows = [sum(run.rows for run in runs) for runs in portions]
     assert sum(rows) in (20_000, 20_001)
-    assert max(rows) <= 2 * 1_024
+    assert max(rows) <= 2 * 512
