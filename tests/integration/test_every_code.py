@@ -1,8 +1,8 @@
 """Every request by every code that a broker can give: 1,100 pairs, some 40 minutes.
 
 Rule: whatever one answer says, the message is answered, by this worker or by the next one; a worker
-that ends says so with a code of its own, and never hangs. By hand: EVERY_CODE=1 pytest
-tests/integration/test_every_code.py
+that ends says so with a code of its own, and never hangs. It runs with EVERY_CODE=1, as
+`scripts/test long` has it.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ CASES = [
 
 @pytest.mark.stack
 @pytest.mark.timeout(1_800)
-@pytest.mark.skipif(not os.environ.get("EVERY_CODE"), reason="some 40 minutes, by hand")
+@pytest.mark.skipif(not os.environ.get("EVERY_CODE"), reason="some 40 minutes: scripts/test long")
 @pytest.mark.parametrize(
     "case", CASES, ids=lambda case: f"{case[0]}-{case[1].name}-{case[2].__name__}"
 )

@@ -36,7 +36,7 @@ WAYS = {
     "kserve_grpc": {"protocol": "oip-grpc", "request": "float32"},
     "litserve": {"protocol": "http", "preset": "litserve", "path": "/{name}"},
 }
-# The others are a minute each, and by hand: EVERY_SERVER=1.
+# The others are a minute each: EVERY_SERVER=1, as `scripts/test long` has it.
 ALWAYS = ("triton", "kserve_grpc")
 
 
@@ -86,7 +86,7 @@ def some(ways: Collection[str], always: Collection[str]) -> list[ParameterSet]:
             way,
             marks=pytest.mark.skipif(
                 way not in always and not os.environ.get("EVERY_SERVER"),
-                reason="a minute, by hand: EVERY_SERVER=1",
+                reason="a minute: scripts/test long",
             ),
         )
         for way in ways
