@@ -16,7 +16,7 @@ from consumers.core.blocks import Ticket
 from consumers.core.owner import Owner
 from schemas.reference import Reference, RowRange
 
-_Object = tuple[Owner, str, str, str, tuple[RowRange, ...] | None, str | None]
+_Object = tuple[Owner[Ticket], str, str, str, tuple[RowRange, ...] | None, str | None]
 
 # Nothing is waited for; one for all.
 _AT_ONCE = nullcontext()
@@ -29,7 +29,7 @@ class Dedupe:
 
     def __init__(self, *, is_on: bool) -> None:
         self._is_on = is_on
-        self._announced: WeakKeyDictionary[Owner, Announced] = WeakKeyDictionary()
+        self._announced: WeakKeyDictionary[Owner[Ticket], Announced] = WeakKeyDictionary()
         self._reading: dict[_Object, asyncio.Event] = {}
 
     def turn(self, ticket: Ticket) -> AbstractAsyncContextManager[None]:

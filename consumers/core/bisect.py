@@ -20,7 +20,7 @@ from consumers.core.runs import (
     rows_while,
     smallest_first,
 )
-from consumers.core.suspects import LOT, suspicion_of, trial_of
+from consumers.core.suspects import LOT, Suspicions
 
 # Up to so many bad rows say nothing about the next ones: all that is left is asked at once.
 RARE = 4
@@ -50,6 +50,7 @@ class Search:
         "_refusals",
         "_settled_rows",
         "_suspects",
+        "_suspicions",
         "_untested",
         "condemned",
         "deaths",
@@ -58,9 +59,14 @@ class Search:
         "rows",
     )
 
-    def __init__(self, blocks: list[Block], most_rows: int, most_bytes: int) -> None:
-        """`blocks` of equal shape; no request has more rows, nor more bytes unless one row has."""
+    def __init__(
+        self, blocks: list[Block], most_rows: int, most_bytes: int, suspicions: Suspicions
+    ) -> None:
+        """`blocks` of equal shape; no request has more rows, nor more bytes unless one row has.
+        `suspicions`: what searches before this one, or beside it, know of the objects.
+        """
         self._most_rows, self._most_bytes = most_rows, most_bytes
+        self._suspicions = suspicions
         # The lot fell on `_lot[0]`; the others share its lot.
         self._lot: tuple[list[Block], list[Block]] | None = None
         # How often the present suspects may still be cut between two objects.
@@ -136,6 +142,7 @@ class Search:
         self._untested = alive(self._untested)
         if self._suspects or self._lot is not None or not self._untested:
             return []
+        trial_of = self._suspicions.trial_of
         trial = trial_of(self._untested[0])
         if trial is None or not trial.is_sentenced:
             return []
@@ -164,7 +171,7 @@ class Search:
         else:
             fitting = self._fitting() if self._grew else None
             limit = _least(self._group_rows, _least(fitting, most_rows))
-            if self._untested and (trial := trial_of(self._untested[0])) is not None:
+            if self._untested and (trial := self._suspicions.trial_of(self._untested[0])):
                 # What an earlier search found out about this object need not be found out again.
                 limit = 1 if trial.in_a_row > RARE else limit
             self._asked, self._untested = leading(self._untested, limit)
@@ -203,11 +210,7 @@ class Search:
 
     def answered(self) -> None:
         """The rows that were asked are settled, and their objects acquitted."""
-        for block in self._asked:
-            if (suspicion := block.ticket.suspicion) is not None:
-                suspicion.is_suspect = False
-                if (trial := trial_of(block)) is not None:
-                    trial.lift()
+        self._suspicions.answered(self._asked)
         self._settle()
         if self._lot is not None:
             self._untested = self._lot[1] + self._untested
@@ -222,8 +225,7 @@ class Search:
         often it was refused; else 0. `condemned` is rejected with it. Without `words` the refusal
         says nothing about other rows.
         """
-        for block in self._asked:
-            suspicion_of(block.ticket).is_suspect = True
+        self._suspicions.refused(self._asked)
         self._refusals += 1
         self.deaths.forgive()
         if not self._is_halving:
@@ -234,7 +236,7 @@ class Search:
         self.condemned = []
         if self._suspects:
             return 0
-        trial = suspicion_of(self._asked[0].ticket).trial(self._asked[0])
+        trial = self._suspicions.begin_trial(self._asked[0])
         trial.refused(words)
         if self._lot is not None:
             if trial.is_sentenced:

@@ -17,7 +17,6 @@ from consumers.core.payload import Payload, Shape
 from consumers.core.places import DEFAULT
 from consumers.core.ranges import selected
 from consumers.core.reasons import Reasons
-from consumers.core.suspects import Suspicion
 from consumers.errors import ErrorCode
 from schemas.prediction import RecordFrame
 from schemas.reference import Inline, Reference
@@ -194,21 +193,10 @@ def _cost_of(rejection: Rejection) -> int:
 
 
 class Ticket:
-    """One object of one record: its identity, its chain of blocks, and how it ended.
-
-    `reference` is None for inline rows and for a record that is no reference. `store` has the
-    object, `model` answers it; None: the default one. `cost_bytes`
-    is its share of what the message takes in memory. `value_kept`: a dead letter has its message.
-    `published_rows`: the records and letters of the rows below are out by a former assignment,
-    though they are answered again.
-    `index` is its place in the ledger, `object_index` its number in the message: where several
-    models answer an object, it has a ticket for each, and the places differ. `queue` is what its
-    order is kept in, where that is not the whole partition: its stream, or that for one model.
-    `closed` means: no more blocks will come, `rows` is the object's
-    row count, `failure` tells why if it could not be read to its end.
-    """
+    """One object of one record: its identity, its chain of blocks, and how it ended."""
 
     __slots__ = (
+        "__weakref__",
         "closed",
         "cost_bytes",
         "duplicate_of",
@@ -234,7 +222,6 @@ class Ticket:
         "started",
         "store",
         "stream",
-        "suspicion",
         "tail",
         "times",
         "value_kept",
@@ -242,7 +229,7 @@ class Ticket:
 
     def __init__(
         self,
-        owner: Owner,
+        owner: Owner["Ticket"],
         record: Origin,
         index: int,
         stream: str,
@@ -251,33 +238,43 @@ class Ticket:
         store: str = DEFAULT,
         model: str | None = None,
     ) -> None:
-        self.owner = owner
+        # Which object it is. None of reference and inline: the record names no object.
+        self.owner = owner  # its lane; a stand-in that is over, once its stream stands still
         self.record = record
-        self.index = self.object_index = index
-        self.stream = self.queue = stream
-        self.reference = reference
+        self.index = index  # its place in the ledger: another for each model that answers it
+        self.object_index = index  # its number in the message
+        self.stream = stream
+        self.queue = stream  # what its order is kept in: its stream, or that for one model
+        self.reference = reference  # None for inline rows
         self.inline = inline
-        self.store = store
-        self.model = model
-        self.pin: tuple[str | None, str | None] | None = None
-        self.row_rules = ""
-        self.frame: RecordFrame | None = None
+        self.store = store  # that has the object
+        self.model = model  # that answers it; None: the default one
+
+        # How it is read.
+        self.started = False  # a fetcher has it
+        self.pin: tuple[str | None, str | None] | None = None  # version id and entity tag
+        self.row_rules = ""  # by which settings its bytes become rows
+        self.next_row = 0  # the first that is not read yet
+        self.read_bytes = 0  # so far, of all tries: how the watchdog knows that it goes on
+        self.resume = START  # what a former assignment delivered
+        self.published_rows = 0  # their records and letters are out, though they are asked again
+        self.times = Times()
+
+        # The rows that have not left, as a chain of blocks, and what they hold besides.
         self.head: Block | None = None
         self.tail: Block | None = None
-        self.next_row = 0
-        self.read_bytes = 0
-        self.resume = START
-        self.published_rows = 0
-        self.cost_bytes = 0
-        self.rows = 0
-        self.started = False
-        self.closed = False
-        self.duplicate_of: Answered | None = None
-        self.has_errors = False
-        self.failure: Rejection | None = None
-        self.suspicion: Suspicion | None = None
-        self.times = Times()
-        self.value_kept = False
+        self.cost_bytes = 0  # its share of what the message takes in memory
+
+        # How it ended.
+        self.closed = False  # no more blocks will come
+        self.rows = 0  # of the whole object, once it is closed
+        self.failure: Rejection | None = None  # why it could not be read to its end
+        self.duplicate_of: Answered | None = None  # whose answers are its own
+
+        # What its records and letters say.
+        self.frame: RecordFrame | None = None  # the part that all of them have in common
+        self.has_errors = False  # a row of it was answered by an error
+        self.value_kept = False  # a dead letter has its message; the next ones need not
 
     @property
     def version(self) -> str | None:

@@ -3,10 +3,10 @@
 Rule: nothing here decides. Owner: the lane, which is what a ticket belongs to.
 """
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from consumers.core.blocks import Ticket
+# The ticket itself, which is in blocks.py: that imports this file, not the other way round.
+Ticket_contra = TypeVar("Ticket_contra", contravariant=True)
 
 
 class Origin(Protocol):
@@ -22,7 +22,7 @@ class Origin(Protocol):
     def timestamp_ms(self) -> int: ...
 
 
-class Owner(Protocol):
+class Owner(Protocol[Ticket_contra]):
     """The lane of a ticket, as far as a stage that holds one of its blocks needs to know it."""
 
     @property
@@ -36,11 +36,11 @@ class Owner(Protocol):
         """False once the generation is over: work for it is dropped."""
         ...
 
-    def may_overdraw(self, ticket: "Ticket") -> bool:
+    def may_overdraw(self, ticket: Ticket_contra) -> bool:
         """Must this ticket's object go on although the byte budget is spent?"""
         ...
 
-    def fetched(self, ticket: "Ticket") -> None:
+    def fetched(self, ticket: Ticket_contra) -> None:
         """The ticket's object was read to its end, or will not be."""
         ...
 
@@ -60,11 +60,11 @@ class Over(NamedTuple):
     partition: int
     alive: bool = False
 
-    def may_overdraw(self, ticket: "Ticket") -> bool:
+    def may_overdraw(self, ticket: object) -> bool:
         """Who reads it goes on to find out."""
         return True
 
-    def fetched(self, ticket: "Ticket") -> None:
+    def fetched(self, ticket: object) -> None:
         return
 
     def hold(self, nbytes: int) -> None:

@@ -4,7 +4,7 @@ Rule: an object is a suspect from the first refused request with rows of it unti
 answered; meanwhile its rows share no request with others. Rows of one member and shape are
 sentenced when `SENTENCE` of them in a row were refused alone with the same words. Then one row in
 `LOT`, drawn by lot, is still asked alone; the others are rejected with it. One answer, or other
-words, lifts the sentence. Pure; owner: the ticket of the object.
+words, lifts the sentence. Pure; owner: predict, for the objects of its model.
 
 How often is this wrong? An object of which a share g of the rows is good is sentenced with a chance
 of (1 - g) ** 50: one in 200 at a tenth, one in 70,000 at a fifth. Once sentenced, every good row is
@@ -14,12 +14,11 @@ more than 460 in one case of a hundred (0.99 ** 460).
 """
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from weakref import WeakKeyDictionary
 
+from consumers.core.blocks import Block, Rejection, Ticket
 from consumers.core.payload import Shape
-
-if TYPE_CHECKING:
-    from consumers.core.blocks import Block, Rejection, Ticket
 
 # At a millisecond a request this is a twentieth of a second, and 5,000 refused rows cost 250
 # requests: nearly 50 to find that they are not rare, 50 for the sentence, 50 lots, and a canary
@@ -67,7 +66,7 @@ class Trial:
         return before < LOUD_ROWS <= self.rejected_rows
 
 
-class Suspicion:
+class _Suspicion:
     """Of one object. `trials` by member and shape."""
 
     __slots__ = ("is_suspect", "trials")
@@ -76,20 +75,47 @@ class Suspicion:
         self.is_suspect = False
         self.trials: dict[tuple[str | None, Shape], Trial] = {}
 
-    def trial(self, block: "Block") -> Trial:
-        """Of the rows that are like those of this block."""
-        return self.trials.setdefault((block.member, block.shape), Trial())
 
+class Suspicions:
+    """What is known of the objects of which rows were refused, by ticket. It is forgotten with the
+    ticket, when the object is answered or its assignment is over.
+    """
 
-def suspicion_of(ticket: "Ticket") -> Suspicion:
-    if ticket.suspicion is None:
-        ticket.suspicion = Suspicion()
-    return ticket.suspicion
+    def __init__(self) -> None:
+        self._found: WeakKeyDictionary[Ticket, _Suspicion] = WeakKeyDictionary()
 
+    def suspects(self, blocks: Sequence[Block]) -> list[Block]:
+        """Those of objects that are suspects now."""
+        if not self._found:
+            return []
+        found = ((block, self._found.get(block.ticket)) for block in blocks)
+        return [block for block, of in found if of is not None and of.is_suspect]
 
-def trial_of(block: "Block") -> Trial | None:
-    """What is known of such rows of the block's object; None: nothing is held against them."""
-    suspicion = block.ticket.suspicion
-    if suspicion is None or not suspicion.trials:
-        return None
-    return suspicion.trials.get((block.member, block.shape))
+    def refused(self, blocks: Iterable[Block]) -> None:
+        """One of these rows is bad: their objects are suspects."""
+        for block in blocks:
+            self._found.setdefault(block.ticket, _Suspicion()).is_suspect = True
+
+    def answered(self, blocks: Iterable[Block]) -> None:
+        """Their objects are suspects no more, and such rows are not sentenced."""
+        if not self._found:
+            return
+        for block in blocks:
+            if (found := self._found.get(block.ticket)) is not None:
+                found.is_suspect = False
+                if (trial := self.trial_of(block)) is not None:
+                    trial.lift()
+
+    def begin_trial(self, block: Block) -> Trial:
+        """Of the rows that are like the one of this block, which was refused alone; or go on."""
+        trials = self._found.setdefault(block.ticket, _Suspicion()).trials
+        return trials.setdefault((block.member, block.shape), Trial())
+
+    def trial_of(self, block: Block) -> Trial | None:
+        """What is known of such rows of the block's object; None: nothing is held against them."""
+        if not self._found:
+            return None
+        found = self._found.get(block.ticket)
+        if found is None or not found.trials:
+            return None
+        return found.trials.get((block.member, block.shape))

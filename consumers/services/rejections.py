@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from consumers.core.blocks import Block, Rejection, Ticket
-from consumers.core.suspects import LOT, SENTENCE, Trial, trial_of
+from consumers.core.suspects import LOT, SENTENCE, Suspicions, Trial
 from consumers.errors import HungUp, NoAnswer, WorkerDied
 from consumers.ports import Clock
 
@@ -22,13 +22,14 @@ QUIET_S: Final = 60.0
 class Rejections:
     """`asked` for a row that was refused alone, `unasked` for those of a sentenced object."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, suspicions: Suspicions, clock: Clock) -> None:
+        self._suspicions = suspicions
         self._clock = clock
         self._quiet_until_s = 0.0
 
     def asked(self, block: Block, condemned: Sequence[Block], rejection: Rejection) -> None:
         """This row, and what is rejected with it."""
-        trial = trial_of(block)
+        trial = self._suspicions.trial_of(block)
         block.reject(rejection)
         if trial is not None:
             trial.why = rejection
@@ -38,7 +39,7 @@ class Rejections:
     def unasked(self, blocks: Sequence[Block]) -> None:
         """Rows of a sentenced object, by the reason for which the last one was rejected."""
         for block in blocks:
-            trial = trial_of(block)
+            trial = self._suspicions.trial_of(block)
             assert trial is not None
             assert trial.why is not None
             message = (

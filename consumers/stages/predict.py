@@ -15,6 +15,7 @@ from consumers.core.bisect import Search
 from consumers.core.blocks import Block, Rejection, Ticket
 from consumers.core.deaths import HANG_UPS, KILL_PERIOD_S
 from consumers.core.pace import BatchPlan, Pace
+from consumers.core.suspects import Suspicions
 from consumers.errors import HungUp, NoAnswer, Overloaded, Poison, Transient, Unforeseen, WorkerDied
 from consumers.ports import Answers, Clock
 from consumers.services.gate import Rank
@@ -51,7 +52,8 @@ class Predict:
         # The searches that rows of one object go to, while it is suspected.
         self._searches: dict[Ticket, Search] = {}
         self._begun = 0
-        self._rejections = Rejections(clock)
+        self._suspicions = Suspicions()
+        self._rejections = Rejections(self._suspicions, clock)
         # One search at a time for rows that kill: their neighbours must not die of each other's.
         self._dissection = asyncio.Lock()
 
@@ -72,20 +74,21 @@ class Predict:
                 self._microbatch.done(batch)
 
     def _search_of(self, blocks: list[Block]) -> Search:
-        return Search(blocks, self._fixed.max_rows, self._most_bytes)
+        return Search(blocks, self._fixed.max_rows, self._most_bytes, self._suspicions)
 
     def _without_suspects(self, blocks: list[Block]) -> list[Block]:
         """Those of objects that nothing is held against; the others go to a search of their own."""
-        held = [block for block in blocks if _is_suspect(block)]
+        held = self._suspicions.suspects(blocks)
         if not held:
             return blocks
-        for ticket in dict.fromkeys(block.ticket for block in held):
+        tickets = dict.fromkeys(block.ticket for block in held)
+        for ticket in tickets:
             theirs = [block for block in held if block.ticket is ticket]
             if (search := self._searches.get(ticket)) is not None:
                 search.add(theirs)
             else:
                 self._begin(self._search_of(theirs))
-        return [block for block in blocks if not _is_suspect(block)]
+        return [block for block in blocks if block.ticket not in tickets]
 
     async def _answer(self, search: Search) -> None:
         while (search.is_easy or search.clears_small) and not search.is_settled:
@@ -311,11 +314,6 @@ class Predict:
         if most_rows is not None and most_rows < plan.max_rows:
             plan = replace(plan, max_rows=most_rows)
         self._microbatch.pace(plan)
-
-
-def _is_suspect(block: Block) -> bool:
-    suspicion = block.ticket.suspicion
-    return suspicion is not None and suspicion.is_suspect
 
 
 def _distribute(blocks: Sequence[Block], answers: Answers) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from consumers.core.bisect import Search
 from consumers.core.blocks import Block
 from consumers.core.runs import leading
+from consumers.core.suspects import Suspicions
 from tests.core.builders import StubLane, block, ticket
 
 Row = tuple[int, int]
@@ -25,7 +26,7 @@ def rows_in(blocks: list[Block]) -> list[Row]:
 
 
 def search_of(blocks: list[Block]) -> Search:
-    return Search(blocks, 512, 1 << 20)
+    return Search(blocks, 512, 1 << 20, Suspicions())
 
 
 class Found:

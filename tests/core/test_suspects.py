@@ -1,6 +1,7 @@
 """Objects of which every row is refused: how few requests, and how few good rows it may cost."""
 
 import random
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from consumers.core.bisect import Search
 from consumers.core.blocks import Block
 from consumers.core.runs import rows_of
-from consumers.core.suspects import LOT, SENTENCE, trial_of
+from consumers.core.suspects import LOT, SENTENCE, Suspicions
 from tests.core.builders import StubLane, block, ticket
 
 
@@ -65,9 +66,9 @@ def in_batches(
     words: Callable[[int], str] = lambda _: "Prediction failed",
 ) -> Judged:
     """An object's rows in one search after another, as its batches come."""
-    of, judged = ticket(), Judged()
+    of, judged, known = ticket(), Judged(), Suspicions()
     for start in range(0, rows, size):
-        search = Search([block(of, min(size, rows - start))], size, 1 << 20)
+        search = Search([block(of, min(size, rows - start))], size, 1 << 20, known)
         judge(search, is_bad, chance, words, judged)
     return judged
 
@@ -134,21 +135,21 @@ def test_a_wrong_sentence_costs_100_good_rows_on_average_in_the_worst_order(size
 
 
 def test_rows_of_another_width_or_member_are_judged_by_themselves() -> None:
-    of = ticket()
-    judge(Search([block(of, 200)], 512, 1 << 20), lambda _: True, lambda: 0.999)
-    assert (trial := trial_of(block(of, 1))) is not None
+    of, known = ticket(), Suspicions()
+    judge(Search([block(of, 200)], 512, 1 << 20, known), lambda _: True, lambda: 0.999)
+    assert (trial := known.trial_of(block(of, 1))) is not None
     assert trial.is_sentenced
-    assert trial_of(block(of, 1, columns=3)) is None
+    assert known.trial_of(block(of, 1, columns=3)) is None
     other = block(of, 1)
     other.member = "b.csv"
-    assert trial_of(other) is None
+    assert known.trial_of(other) is None
 
 
 def test_a_lot_whose_assignment_ends_is_forgotten() -> None:
     lane = StubLane()
-    of = ticket(lane=lane)
-    judge(Search([block(of, 100)], 512, 1 << 20), lambda _: True, lambda: 0.999)
-    search = Search([block(of, 100)], 512, 1 << 20)
+    of, known = ticket(lane=lane), Suspicions()
+    judge(Search([block(of, 100)], 512, 1 << 20, known), lambda _: True, lambda: 0.999)
+    search = Search([block(of, 100)], 512, 1 << 20, known)
     assert search.passed_over(0.5) == []
     lane.alive = False
     assert search.ask() == []
@@ -156,9 +157,9 @@ def test_a_lot_whose_assignment_ends_is_forgotten() -> None:
 
 
 def test_a_lot_about_which_nothing_was_said_is_asked_again() -> None:
-    of = ticket()
-    judge(Search([block(of, 100)], 512, 1 << 20), lambda _: True, lambda: 0.999)
-    search = Search([block(of, 100)], 512, 1 << 20)
+    of, known = ticket(), Suspicions()
+    judge(Search([block(of, 100)], 512, 1 << 20, known), lambda _: True, lambda: 0.999)
+    search = Search([block(of, 100)], 512, 1 << 20, known)
     assert search.passed_over(0.5) == []
     first = numbers(search.ask())
     search.again()
@@ -167,7 +168,7 @@ def test_a_lot_about_which_nothing_was_said_is_asked_again() -> None:
 
 def test_rows_that_are_added_go_in_requests_of_one_shape_and_bounded_size() -> None:
     of = ticket()
-    search = Search([block(of, 10)], 64, 512)
+    search = Search([block(of, 10)], 64, 512, Suspicions())
     search.add([block(of, 100), block(of, 5, columns=3), block(of, 50)])
     sizes = []
     while part := search.ask():
@@ -182,7 +183,7 @@ def test_rows_that_are_added_go_in_requests_of_one_shape_and_bounded_size() -> N
 def test_an_object_of_which_every_row_is_bad_is_cut_off_from_its_neighbours_first() -> None:
     good = [block(ticket(offset=number), 8) for number in range(12)]
     bad = block(ticket(offset=99), 416)
-    search = Search([*good, bad], 512, 1 << 20)
+    search = Search([*good, bad], 512, 1 << 20, Suspicions())
     assert rows_of(search.ask()) == 512
     search.refused("bad")
     assert search.sole_ticket is None
@@ -192,11 +193,23 @@ def test_an_object_of_which_every_row_is_bad_is_cut_off_from_its_neighbours_firs
 
 
 def test_what_one_search_found_out_about_an_object_the_next_one_need_not() -> None:
-    of = ticket()
-    first, second = (Search([block(of, 100)], 512, 1 << 20) for _ in range(2))
+    of, known = ticket(), Suspicions()
+    first, second = (Search([block(of, 100)], 512, 1 << 20, known) for _ in range(2))
     judged = Judged()
     while len(judged.refused) < 10:
         rows = numbers(first.ask())
         if first.refused("bad"):
             judged.refused += rows
     assert rows_of(second.ask()) == 1
+
+
+def test_what_is_known_of_an_object_is_forgotten_with_its_ticket() -> None:
+    known = Suspicions()
+    of = ticket()
+    judge(Search([block(of, 100)], 512, 1 << 20, known), lambda _: True, lambda: 0.999)
+    later = block(of, 1)
+    assert known.suspects([later]) == [later]
+    gone = weakref.ref(of)
+    of.forget()
+    del of, later
+    assert gone() is None
