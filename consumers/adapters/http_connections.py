@@ -172,7 +172,8 @@ class Connection(asyncio.Protocol):
             self._waiter.set_exception(error)
 
 
-def _is_address(name: str) -> bool:
+def is_address(name: str) -> bool:
+    """Of IPv4 or IPv6, so that there is no name to be looked up."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -189,7 +190,7 @@ class Host:
         self._name = name
         self._port = port
         self._secure = secure
-        self._next_address_s = None if _is_address(name) else NEXT_ADDRESS_S
+        self._next_address_s = None if is_address(name) else NEXT_ADDRESS_S
         self._idle: deque[Connection] = deque()
         self._open: set[Connection] = set()
 

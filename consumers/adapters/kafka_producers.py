@@ -2,7 +2,8 @@
 
 Rule: how long a batch waits is for its caller to say, never for aiokafka. Its own `stop` sends
 first what waits, for as long as that takes, and its task tries for ever; nothing here waits for
-either. It reaches into aiokafka 0.14 for this, as there is no public way. Owner: whoever sends.
+either. It reaches into aiokafka 0.14 for this, as there is no public way. Owner: the sink,
+an outlet or a writer, each of the producer that it made.
 """
 
 import asyncio

@@ -32,7 +32,7 @@ from consumers.adapters.objects_s3fs_session import LedAway
 from consumers.errors import PenstockError, Poison
 from consumers.ports import Location
 
-# ValueError: a time in the answer that is none.
+# ValueError: the answer has a date that cannot be read.
 CLIENT_ERRORS = (
     ClientError,
     BotoCoreError,

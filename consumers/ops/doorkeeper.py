@@ -19,6 +19,8 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from consumers.adapters.http_connections import is_address
+
 # A whole request comes within milliseconds, from the other end of the world within seconds.
 REQUEST_S: Final = 10.0
 
@@ -34,7 +36,7 @@ def host_check(bound: str, hosts: Sequence[str]) -> Middleware:
         name = _name(asked)
         if any(fnmatch.fnmatchcase(name, glob) for glob in known):
             return True
-        return _is_loopback(name) or (not is_local and _is_address(name))
+        return _is_loopback(name) or (not is_local and is_address(name))
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -56,16 +58,8 @@ def _name(asked: str) -> str:
         return ""
 
 
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
 def _is_loopback(name: str) -> bool:
-    return _is_address(name) and ipaddress.ip_address(name).is_loopback
+    return is_address(name) and ipaddress.ip_address(name).is_loopback
 
 
 class Patience:

@@ -78,7 +78,7 @@ class Source(Protocol):
         ...
 
     def pause(self, partition: int) -> None:
-        """Fetch nothing of it before it is rewound, or assigned anew."""
+        """Fetch no more records of this partition until it is rewound or assigned again."""
         ...
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 Place = Literal["message", "store", "decode", "model", "record", "letter", "result"]
 _CODES: Final[dict[Place, ErrorCode]] = {"decode": "bad_format", "model": "model_mismatch"}
-# Whoever mends it reads one trace; the counter tells how often it happens.
+# One trace per kind of exception is enough to mend it; the counter tells how often it happens.
 QUIET_S: Final = 3600.0
 
 

@@ -233,7 +233,7 @@ class _Supply:
         self._chunks = aiter(self._body)
 
     async def whole(self, most_bytes: int) -> bytes | None:
-        """All of the stream if it is at most so much, else nothing of it, for now."""
+        """The object, if it is a stream of at most `most_bytes`; None: nothing was taken yet."""
         if self._ticket.inline is not None:
             return self._ticket.inline.body()
         if self._chunks is None or self.size > most_bytes:
