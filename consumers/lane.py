@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from consumers.budget import Budget
 from consumers.core import position
@@ -28,6 +29,15 @@ MakeTickets = Callable[["Lane", Record], Sequence[Ticket]]
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class LaneLimits:
+    """`line`: when too many letters stop it. `order_by_stream`: order is kept per stream only."""
+
+    max_objects: int
+    line: LineLimits
+    order_by_stream: bool = False
+
+
 class Lane:
     """`receive` records, hand out `jobs`, `release` what may be published, account for
     what is delivered.
@@ -44,8 +54,7 @@ class Lane:
         make_tickets: MakeTickets,
         on_jobs: Mapping[str | None, Callable[["Lane"], None]],
         on_stopped: Callable[["Lane", LineStop], None],
-        max_objects: int,
-        line: LineLimits,
+        limits: LaneLimits,
         passing: Collection[tuple[str, int]] = (),
         stream_share: Share | None = None,
     ) -> None:
@@ -57,7 +66,7 @@ class Lane:
         self.topic, self.partition = where
         self.generation = generation
         self._committed = start
-        begin = position.read(start.next_offset, start.metadata, line)
+        begin = position.read(start.next_offset, start.metadata, limits.line)
         if not begin.is_whole:
             log.warning(
                 "partition %d: not all of the commit's metadata could be read (%.40r); what the "
@@ -66,7 +75,7 @@ class Lane:
                 start.metadata,
             )
         self.ledger = Ledger(begin.progress)
-        self.letters = LetterAccount(line, begin.stopped_at, passing)
+        self.letters = LetterAccount(limits.line, begin.stopped_at, passing)
         self._stops: dict[str, LineStop] = {}
         self._streams = None if stream_share is None else StreamOrder()
         self._order: Order = PartitionOrder() if self._streams is None else self._streams
@@ -82,7 +91,7 @@ class Lane:
         self._make_tickets = make_tickets
         self._on_jobs = on_jobs
         self._on_stopped = on_stopped
-        self._max_objects = max_objects
+        self._max_objects = limits.max_objects
         self._held_bytes = 0
         self._held_messages_bytes = 0
         self._unconfirmed = 0

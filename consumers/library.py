@@ -162,7 +162,7 @@ async def predict_lines(
         settings = for_call(cfg, model_name, model.version, results=plan)
         adapters = Adapters(
             UrlSource(
-                _counted(references(objects, urls, settings.places), found),
+                _counted(references(objects, urls, settings.intake.places), found),
                 ended.set,
                 clock.wall_ms(),
             ),

@@ -66,8 +66,8 @@ class Pipeline:
                 adapters.clock,
                 wiring.telemetry,
                 wiring.jitter,
-                idle_s=wiring.settings.commit_interval_s,
-                patience_s=wiring.settings.broker_patience_s,
+                idle_s=wiring.settings.times.commit_interval_s,
+                patience_s=wiring.settings.times.broker_patience_s,
             )
 
     def __repr__(self) -> str:
@@ -94,7 +94,7 @@ class Pipeline:
                 *(
                     track.download.fetch_forever(store)
                     for track in self.wiring.tracks.values()
-                    for store, fetchers in self._settings.stores.items()
+                    for store, fetchers in self._settings.objects.stores.items()
                     for _ in range(fetchers)
                 ),
                 *(track.predict.run() for track in self.wiring.tracks.values()),
@@ -343,13 +343,13 @@ class Pipeline:
         for lane in lanes:
             lane.drain()
         try:
-            async with asyncio.timeout(self._settings.drain_s):
+            async with asyncio.timeout(self._settings.times.drain_s):
                 for lane in lanes:
                     await lane.drained()
         except TimeoutError:
             log.warning(
                 "the drain took longer than %.1f s; the rest will be repeated",
-                self._settings.drain_s,
+                self._settings.times.drain_s,
             )
         if self._takeover is None:
             if self._stopping.is_set():

@@ -19,16 +19,21 @@ from consumers.core.records import Labels, same_partition
 from consumers.core.window import WindowLimits
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.input_settings import check_inputs, helping, near_of_topics, places_near, stream_from
+from consumers.lane import LaneLimits
 from consumers.result_settings import blocks, results_for_worker
 from consumers.routing import routes_of, shadow_of
 from consumers.row_settings import row_options
 from consumers.services.canary import canary_of
+from consumers.stages.consume import IntakeTerms
 from consumers.stages.download import GIVE_UP_S
+from consumers.stages.download_object import ObjectTerms
+from consumers.stages.publish import PublishTerms
 from consumers.stages.publish_object import ResultPlan
+from consumers.stages.reject import LetterTerms
 from consumers.stages.shadow import ShadowPlan
 from consumers.stages.shadow_topic import Terms
 from consumers.track import ModelTerms
-from consumers.wiring import Settings
+from consumers.wiring import Settings, TimeLimits
 from schemas.shadow import ModelId
 
 # Without Kafka: how soon the end is noticed after the last answer.
@@ -58,19 +63,28 @@ def for_worker(
         versions or {},
     )
     return replace(
-        _settings(cfg, labels, places_near(cfg, cfg.region)),
-        partition_of=same_partition if is_same else _by_stream(output_partitions),
-        dead_letter_partitions=dead_letter_partitions,
-        commit_interval_s=cfg.delivery.commit_interval_ms / 1000,
-        line=LineLimits(cfg.limits.dlq_ratio, cfg.limits.dlq_consecutive),
+        _settings(cfg, labels),
+        intake=IntakeTerms(
+            stream_from=stream_from(cfg.kafka.stream_from),
+            allow=_allow(cfg),
+            places=places_near(cfg, cfg.region),
+            near=near_of_topics(cfg),
+        ),
+        lane=_lane(cfg, LineLimits(cfg.limits.dlq_ratio, cfg.limits.dlq_consecutive)),
+        publish=PublishTerms(
+            same_partition if is_same else _by_stream(output_partitions), blocks(cfg.output)
+        ),
+        letters=LetterTerms(cfg.output.dead_letter_topic, dead_letter_partitions),
+        times=TimeLimits(
+            commit_interval_s=cfg.delivery.commit_interval_ms / 1000,
+            drain_s=cfg.delivery.drain_ms / 1000,
+            broker_patience_s=cfg.kafka.timeout_ms / 1000,
+            patience_s=None,
+            stall_s=_stall_s(cfg),
+        ),
         input_partitions=input_partitions,
         output_partitions=output_partitions if is_same else None,
-        patience_s=None,
-        stall_s=_stall_s(cfg),
-        allow=_allow(cfg),
-        blocks=blocks(cfg.output),
         results=results_for_worker(cfg),
-        near=near_of_topics(cfg),
         helping=helping(cfg),
         models={name: _terms(one) for name, one in cfg.with_each_live_model().items()},
         routes=routes_of(cfg),
@@ -100,44 +114,49 @@ def for_call(
     of them.
     """
     labels = Labels("predict", cfg.output.topic, model, model_version, cfg.output.markers)
-    return replace(_settings(cfg, labels, Places(places_of_caller(cfg))), results=results)
+    return replace(
+        _settings(cfg, labels),
+        intake=IntakeTerms(
+            stream_from=stream_from(cfg.kafka.stream_from), places=Places(places_of_caller(cfg))
+        ),
+        results=results,
+    )
 
 
-def _settings(cfg: config.Config, labels: Labels, places: Places) -> Settings:
+def _settings(cfg: config.Config, labels: Labels) -> Settings:
     """What a worker and a call have in common. All else is as a call needs it: one partition, no
     letters, no regions, and one model that answers all.
     """
-    main = _terms(cfg)
     return Settings(
         labels=labels,
-        partition_of=same_partition,
-        dead_letter_topic=cfg.output.dead_letter_topic,
-        dead_letter_partitions=1,
-        rows=main.rows,
-        window=main.window,
-        target_p99_s=main.target_p99_s,
-        fetchers=cfg.objects.concurrency,
-        callers=main.callers,
+        main=_terms(cfg),
+        intake=IntakeTerms(),
+        lane=_lane(cfg, NO_LIMITS),
+        objects=ObjectTerms(
+            fetchers=cfg.objects.concurrency,
+            object_bytes=cfg.limits.object_bytes,
+            inline_bytes=cfg.limits.inline_bytes,
+            pin=cfg.objects.pin,
+            wait_for_object_s=cfg.objects.wait_for_object_ms / 1000,
+            more_fetchers={name: store.concurrency for name, store in cfg.stores.items()},
+        ),
+        publish=PublishTerms(same_partition),
+        letters=LetterTerms(cfg.output.dead_letter_topic, partitions=1),
+        times=TimeLimits(
+            commit_interval_s=CALL_INTERVAL_S,
+            drain_s=cfg.delivery.drain_ms / 1000,
+            broker_patience_s=cfg.kafka.timeout_ms / 1000,
+            patience_s=CALL_PATIENCE_S,
+            stall_s=None,
+        ),
         buffer_bytes=cfg.limits.buffer_bytes,
-        in_flight_objects=cfg.limits.in_flight_objects,
-        object_bytes=cfg.limits.object_bytes,
-        inline_bytes=cfg.limits.inline_bytes,
-        pin=cfg.objects.pin,
-        wait_for_object_s=cfg.objects.wait_for_object_ms / 1000,
-        commit_interval_s=CALL_INTERVAL_S,
-        drain_s=cfg.delivery.drain_ms / 1000,
-        patience_s=CALL_PATIENCE_S,
-        line=NO_LIMITS,
         input_partitions=1,
-        order_by_stream=cfg.output.order == "stream",
-        canary=main.canary,
         dedupe=cfg.kafka.dedupe,
-        broker_patience_s=cfg.kafka.timeout_ms / 1000,
-        stall_s=None,
-        stream_from=stream_from(cfg.kafka.stream_from),
-        places=places,
-        more_fetchers={name: store.concurrency for name, store in cfg.stores.items()},
     )
+
+
+def _lane(cfg: config.Config, line: LineLimits) -> LaneLimits:
+    return LaneLimits(cfg.limits.in_flight_objects, line, cfg.output.order == "stream")
 
 
 def _shadow(cfg: config.Config, model_version: str | None) -> ShadowPlan | None:

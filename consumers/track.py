@@ -20,10 +20,11 @@ from consumers.services.model_calls import ModelCalls
 from consumers.services.outage import Outage
 from consumers.services.unforeseen import Guards
 from consumers.stages.download import Download
-from consumers.stages.download_object import ObjectReader
+from consumers.stages.download_object import ObjectReader, ObjectTerms
 from consumers.stages.expand import Expand
 from consumers.stages.microbatch import Microbatch
 from consumers.stages.predict import Predict
+from consumers.stages.publish_object import ResultPlan
 from consumers.stages.shadow import Shadow
 from consumers.telemetry.calls import CallsTelemetry
 from consumers.telemetry.worker import Telemetry
@@ -66,12 +67,8 @@ class Shared:
     guards: Guards
     _: KW_ONLY
     is_alone: bool
-    inline_bytes: int
-    pin: bool
-    object_bytes: int | None
-    wait_for_object_s: float
-    from_first_row: bool
-    row_rules: str
+    terms: ObjectTerms
+    results: ResultPlan | None
 
     def track(
         self,
@@ -115,7 +112,7 @@ class Shared:
             most_bytes=window.max_bytes,
             shadow=shadow,
         )
-        expand = Expand(terms.rows, microbatch, self.guards, self.decoders, self.inline_bytes)
+        expand = Expand(terms.rows, microbatch, self.guards, self.decoders, self.terms.inline_bytes)
         download = self._download(model, expand, microbatch)
         return Track(name, pace, microbatch, calls, predict, download)
 
@@ -131,10 +128,8 @@ class Shared:
             self.telemetry,
             self.stores_away,
             self.dedupe,
-            pin=self.pin,
-            object_bytes=self.object_bytes,
-            from_first_row=self.from_first_row,
-            row_rules=self.row_rules,
+            self.terms,
+            self.results,
         )
         return Download(
             model,
@@ -146,5 +141,5 @@ class Shared:
             self.dedupe,
             self.jitter,
             self.guards,
-            wait_for_object_s=self.wait_for_object_s,
+            self.terms,
         )

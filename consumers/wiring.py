@@ -7,39 +7,35 @@ nothing runs yet. Owner: the pipeline, which runs them and ends them.
 """
 
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from consumers.budget import Budget
-from consumers.core.blocks import Ticket
 from consumers.core.bulk import Neighbour
-from consumers.core.bundles import Blocks
 from consumers.core.jobs import Share
-from consumers.core.line_stop import LineLimits, LineStop
-from consumers.core.payload import Payload
-from consumers.core.places import DEFAULT, Places
+from consumers.core.line_stop import LineStop
+from consumers.core.places import DEFAULT
 from consumers.core.records import Labels
 from consumers.core.regions import HelpTerms
 from consumers.core.routes import Routes
-from consumers.core.window import WindowLimits
 from consumers.decoders.task import Decoders
 from consumers.dedupe import Dedupe
-from consumers.formats.base import RowOptions
-from consumers.lane import Lane
+from consumers.lane import Lane, LaneLimits
 from consumers.ports import Adapters, Clock, Commit, Model
 from consumers.services.outage import KAFKA, Outage
 from consumers.services.unforeseen import Guards
 from consumers.stages.assist import Assist
-from consumers.stages.consume import Consume, Intake
+from consumers.stages.consume import Consume, Intake, IntakeTerms
+from consumers.stages.download_object import ObjectTerms
 from consumers.stages.microbatch import Waiting
-from consumers.stages.publish import Publish
+from consumers.stages.publish import Publish, PublishTerms
 from consumers.stages.publish_object import (
     ObjectResults,
     Offload,
     ResultPlan,
     call_in_thread,
 )
-from consumers.stages.reject import Reject
+from consumers.stages.reject import LetterTerms, Reject
 from consumers.stages.settle import Settle
 from consumers.stages.shadow import Shadow, ShadowPlan
 from consumers.telemetry.region import RegionTelemetry
@@ -49,63 +45,47 @@ from consumers.watchdog import Watchdog
 
 
 @dataclass(frozen=True, slots=True)
+class TimeLimits:
+    """How long what may take, in seconds. None: without end."""
+
+    commit_interval_s: float
+    drain_s: float
+    broker_patience_s: float
+    patience_s: float | None  # with stores and model servers that are away
+    stall_s: float | None  # until the watchdog ends a worker that gets no further
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
-    """What the pipeline needs to know, as plain values; `settings.py` makes it from the
-    configuration. `partition_of`: where an answer goes on the output topic. `models` are those
-    beside the default one, `routes` say who answers what; None: the default model does.
+    """What the pipeline needs to know, as plain values: one for each stage, which alone looks into
+    it. `settings.py` makes them from the configuration. `models` are those beside the default one,
+    `routes` say who answers what; None: the default model does.
     """
 
     labels: Labels
-    partition_of: Callable[[Ticket], int]
-    dead_letter_topic: str
-    dead_letter_partitions: int
-    rows: RowOptions
-    window: WindowLimits
-    target_p99_s: float | None
-    fetchers: int
-    callers: int
+    main: ModelTerms
+    intake: IntakeTerms
+    lane: LaneLimits
+    objects: ObjectTerms
+    publish: PublishTerms
+    letters: LetterTerms
+    times: TimeLimits
     buffer_bytes: int
-    in_flight_objects: int
-    object_bytes: int | None
-    inline_bytes: int
-    pin: bool
-    wait_for_object_s: float
-    commit_interval_s: float
-    drain_s: float
-    patience_s: float | None
-    line: LineLimits
     input_partitions: int
-    broker_patience_s: float
-    stall_s: float | None
-    order_by_stream: bool = False
-    canary: Payload | None = None
-    dedupe: bool = False
     output_partitions: int | None = None  # None: streams are spread over as many as there are
-    stream_from: str | None = None
-    allow: Sequence[str] | None = None  # globs of `bucket/key`; None allows all
+    dedupe: bool = False
     results: ResultPlan | None = None  # None: answers are records alone
-    blocks: Blocks | None = None  # None: a Kafka record for each row
-    streams: Sequence[str] | None = None  # globs; the others are skipped. None takes all
-    places: Places = field(default_factory=Places.one)
-    near: Mapping[str, Places] = field(default_factory=dict)  # of topics that have their own
     helping: Mapping[str, HelpTerms] = field(default_factory=dict)  # regions that may need us
-    more_fetchers: Mapping[str, int] = field(default_factory=dict)  # of stores beside `[objects]`
     models: Mapping[str, ModelTerms] = field(default_factory=dict)
     routes: Routes | None = None
     shadow: ShadowPlan | None = None
 
     @property
-    def stores(self) -> Mapping[str, int]:
-        """The fetchers of each store, for each model."""
-        return {DEFAULT: self.fetchers, **self.more_fetchers}
-
-    @property
     def terms(self) -> Mapping[str | None, ModelTerms]:
         """Of the default model (None) and of all others."""
-        main = ModelTerms(self.rows, self.window, self.target_p99_s, self.callers, self.canary)
-        found: dict[str | None, ModelTerms] = {None: main}
-        found.update(self.models)
-        return found
+        terms: dict[str | None, ModelTerms] = {None: self.main}
+        terms.update(self.models)
+        return terms
 
 
 class Wiring:
@@ -137,15 +117,11 @@ class Wiring:
         self._guards = guards = Guards(telemetry, clock, raises=raises)
 
         self.intake = Intake(
-            stream_from=settings.stream_from,
-            allow=settings.allow,
-            streams=settings.streams,
-            places=settings.places,
-            routes=settings.routes or Routes([settings.labels.model], ()),
-            clock=clock,
-            telemetry=telemetry,
-            guards=guards,
-            near=settings.near,
+            settings.intake,
+            settings.routes or Routes([settings.labels.model], ()),
+            clock,
+            telemetry,
+            guards,
         )
         self.consume = Consume(source, self.lanes, clock)
         self.shadow = self._shadow(draw)
@@ -155,20 +131,19 @@ class Wiring:
             adapters.sink,
             self._reject(adapters),
             settings.labels,
-            settings.partition_of,
+            settings.publish,
             {model: track.pace for model, track in self.tracks.items() if track.pace is not None},
             dedupe,
             clock,
             telemetry,
             guards,
             self._results(adapters, offload, telemetry),
-            blocks=settings.blocks,
         )
         self.assist = self._assist(adapters, telemetry.region)
         self.settle = self._settle(adapters, telemetry)
         self.watchdogs = (
-            [Watchdog(self.lanes, clock, telemetry, limit_s=settings.stall_s)]
-            if settings.stall_s is not None
+            [Watchdog(self.lanes, clock, telemetry, limit_s=settings.times.stall_s)]
+            if settings.times.stall_s is not None
             else []
         )
 
@@ -189,8 +164,7 @@ class Wiring:
             make_tickets=self.intake.tickets,
             on_jobs=self._offers,
             on_stopped=on_stopped,
-            max_objects=self.settings.in_flight_objects,
-            line=self.settings.line,
+            limits=self.settings.lane,
             passing=passing,
             stream_share=_stream_share(self.settings),
         )
@@ -236,7 +210,7 @@ class Wiring:
     def _tracks(self, decoders: Decoders, dedupe: Dedupe) -> dict[str | None, Track]:
         """Of the default model (None) and of all others."""
         settings, adapters = self.settings, self.adapters
-        patience_s, clock = settings.patience_s, adapters.clock
+        patience_s, clock = settings.times.patience_s, adapters.clock
         names = [settings.labels.model, *settings.models]
         per_model = self.telemetry.of_models(names) if settings.models else {}
         servers: dict[str | None, Model] = {None: adapters.model}
@@ -246,17 +220,16 @@ class Wiring:
             self.budget,
             self.telemetry,
             dedupe,
-            {store: self._outage(_service(store), clock, patience_s) for store in settings.stores},
+            {
+                store: self._outage(_service(store), clock, patience_s)
+                for store in settings.objects.stores
+            },
             decoders,
             self.jitter,
             self._guards,
             is_alone=not settings.models,
-            inline_bytes=settings.inline_bytes,
-            pin=settings.pin,
-            object_bytes=settings.object_bytes,
-            wait_for_object_s=settings.wait_for_object_s,
-            from_first_row=settings.results is not None,
-            row_rules=_delivered_as(settings.results),
+            terms=settings.objects,
+            results=settings.results,
         )
         return {
             model: shared.track(
@@ -287,8 +260,7 @@ class Wiring:
             settings.labels,
             adapters.clock,
             self._guards,
-            topic=settings.dead_letter_topic,
-            partitions=settings.dead_letter_partitions,
+            settings.letters,
         )
 
     def _results(
@@ -311,9 +283,9 @@ class Wiring:
             adapters.source,
             self.lanes,
             telemetry,
-            self._outage(KAFKA, clock, settings.broker_patience_s),
+            self._outage(KAFKA, clock, settings.times.broker_patience_s),
             clock,
-            interval_s=settings.commit_interval_s,
+            interval_s=settings.times.commit_interval_s,
         )
 
     def _outage(self, service: str, clock: Clock, patience_s: float | None) -> Outage:
@@ -326,13 +298,8 @@ def _service(store: str) -> str:
     return "object store" if store == DEFAULT else f"object store {store}"
 
 
-def _delivered_as(plan: ResultPlan | None) -> str:
-    """Rows that were delivered within a result object only are not on the output topic."""
-    return "" if plan is None or plan.of_rows else "/objects"
-
-
 def _stream_share(settings: Settings) -> Share | None:
     """A quarter: three streams that are stuck leave room for all the others."""
-    if not settings.order_by_stream:
+    if not settings.lane.order_by_stream:
         return None
-    return Share(max(1, settings.fetchers // 4), max(1, settings.in_flight_objects // 4))
+    return Share(max(1, settings.objects.fetchers // 4), max(1, settings.lane.max_objects // 4))

@@ -86,9 +86,9 @@ def test_references_of_a_region_are_looked_for_in_its_own_store_first(tmp_path: 
         output_partitions=1,
         dead_letter_partitions=1,
     )
-    assert settings.places.of(None, "b", "k") == "objects"
-    assert settings.places.of("us", "b", "k") == "us", "a reference may say otherwise"
-    assert settings.near["refs.us"].of(None, "b", "k") == "us"
+    assert settings.intake.places.of(None, "b", "k") == "objects"
+    assert settings.intake.places.of("us", "b", "k") == "us", "a reference may say otherwise"
+    assert settings.intake.near["refs.us"].of(None, "b", "k") == "us"
     assert settings.helping["us"].lag == 7
 
 

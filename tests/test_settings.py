@@ -72,7 +72,7 @@ def test_each_of_several_models_has_its_own_terms(tmp_path: Path) -> None:
     )
     assert settings.models["v2"].window.max_rows == 7
     assert settings.models["v2"].rows.form == "matrix"
-    assert settings.window.max_rows == 512
+    assert settings.main.window.max_rows == 512
     assert settings.labels.versions == {"v2": "3"}
     assert settings.routes is not None
     assert settings.routes.models == ("rows", "v2")

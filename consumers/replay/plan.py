@@ -95,10 +95,10 @@ class Plan:
         return replace(
             settings,
             labels=replace(settings.labels, model=self.model),
-            window=replace(settings.window, bulk_rows=0),
+            main=_all_bulk(settings.main),
             models={name: _all_bulk(terms) for name, terms in settings.models.items()},
             routes=Routes([self.model], (), overrule=True) if only else settings.routes,
-            streams=self.options.streams or None,
+            intake=replace(settings.intake, streams=self.options.streams or None),
         )
 
 

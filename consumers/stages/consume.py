@@ -9,6 +9,7 @@ import asyncio
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from consumers.core.blocks import Rejection, Ticket
 from consumers.core.gather import Gather
@@ -62,37 +63,42 @@ class Consume:
                 lane.pass_over(offset)
 
 
-class Intake:
-    """A record's value becomes tickets. `allow`: globs of `bucket/key` that may be read, of one
-    store with its name and `://` before them; None allows all. `streams`: globs of those that are
-    answered; of the others objects are `skipped`. `routes` may be replaced at any time. `near`: by
-    input topic, where a topic has places of its own.
+@dataclass(frozen=True, slots=True)
+class IntakeTerms:
+    """`allow`: globs of `bucket/key` that may be read, of one store with its name and `://` before
+    them; None allows all. `streams`: globs of those that are answered, None: all are; of the others
+    objects are `skipped`. `near`: by input topic, where a topic has places of its own.
     """
+
+    stream_from: str | None = None
+    allow: Sequence[str] | None = None
+    streams: Sequence[str] | None = None
+    places: Places = field(default_factory=Places.one)
+    near: Mapping[str, Places] = field(default_factory=dict)
+
+
+class Intake:
+    """A record's value becomes tickets. `routes` may be replaced at any time."""
 
     def __init__(
         self,
-        *,
-        stream_from: str | None,
-        allow: Sequence[str] | None,
-        streams: Sequence[str] | None = None,
-        places: Places,
+        terms: IntakeTerms,
         routes: Routes,
         clock: Clock,
         telemetry: Telemetry,
         guards: Guards,
-        near: Mapping[str, Places] | None = None,
     ) -> None:
-        self._near = near or {}
+        self._near = terms.near
         self._guard = guards.at("message")
         self.routes = routes
         self._clock = clock
-        self._naming = Naming(stream_from)
-        self._allow = list(map(_allowed_by, allow or ()))
-        self._allow_all = allow is None
-        self._streams = [re.compile(fnmatch.translate(glob)) for glob in streams or ()]
-        self._takes_all = streams is None
+        self._naming = Naming(terms.stream_from)
+        self._allow = list(map(_allowed_by, terms.allow or ()))
+        self._allow_all = terms.allow is None
+        self._streams = [re.compile(fnmatch.translate(glob)) for glob in terms.streams or ()]
+        self._takes_all = terms.streams is None
         self.skipped = 0
-        self._places = places
+        self._places = terms.places
         self._telemetry = telemetry
 
     def tickets(self, lane: Lane, record: Record) -> list[Ticket]:

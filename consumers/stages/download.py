@@ -18,7 +18,7 @@ from consumers.lane import Lane
 from consumers.ports import Clock
 from consumers.services.outage import Outage
 from consumers.services.unforeseen import Guards
-from consumers.stages.download_object import ObjectReader
+from consumers.stages.download_object import ObjectReader, ObjectTerms
 from consumers.stages.microbatch import Microbatch
 from consumers.telemetry.worker import Telemetry
 
@@ -64,8 +64,7 @@ class Download:
         dedupe: Dedupe,
         jitter: Callable[[], float],
         guards: Guards,
-        *,
-        wait_for_object_s: float,
+        terms: ObjectTerms,
     ) -> None:
         self._model = model
         self._reader = reader
@@ -76,7 +75,7 @@ class Download:
         self._dedupe = dedupe
         self._jitter = jitter
         self._guard = guards.at("store")
-        self._wait_for_object_s = wait_for_object_s
+        self._wait_for_object_s = terms.wait_for_object_s
         self._pools = {store: _Pool() for store in outages}
 
     def offer(self, lane: Lane) -> None:

@@ -7,11 +7,13 @@ has room, so a spent budget stops the transfer itself. Owner: the fetchers.
 
 import logging
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
 from consumers.budget import Budget
 from consumers.core.blocks import Ticket
 from consumers.core.cursor import START
+from consumers.core.places import DEFAULT
 from consumers.core.retry import Tries
 from consumers.decoders.task import Decoders, Died
 from consumers.dedupe import Dedupe
@@ -21,12 +23,29 @@ from consumers.ports import Body, Clock, Location, Objects, Part
 from consumers.services.outage import Outage
 from consumers.stages.expand import Expand, Room
 from consumers.stages.microbatch import Microbatch
+from consumers.stages.publish_object import ResultPlan
 from consumers.telemetry.worker import Telemetry
 
 log = logging.getLogger(__name__)
 
 # Need not exist: any answer about it tells that the store is there.
 PROBE_KEY = "penstock-probe"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectTerms:
+    """How objects are fetched and read. `stores`: the fetchers of each, for each model."""
+
+    fetchers: int
+    object_bytes: int | None
+    inline_bytes: int
+    pin: bool
+    wait_for_object_s: float
+    more_fetchers: Mapping[str, int] = field(default_factory=dict)  # of stores beside `[objects]`
+
+    @property
+    def stores(self) -> Mapping[str, int]:
+        return {DEFAULT: self.fetchers, **self.more_fetchers}
 
 
 class ObjectReader:
@@ -43,15 +62,14 @@ class ObjectReader:
         telemetry: Telemetry,
         outages: Mapping[str, Outage],
         dedupe: Dedupe,
-        *,
-        pin: bool,
-        object_bytes: int | None,
-        from_first_row: bool,
-        row_rules: str,
+        terms: ObjectTerms,
+        results: ResultPlan | None,
     ) -> None:
-        """`row_rules`: what a cursor is bound to besides the rules of the rows."""
-        self._from_first_row = from_first_row
-        self._row_rules = row_rules
+        # An object that becomes one result is read from its first row on, whatever is delivered.
+        self._from_first_row = results is not None
+        # What a cursor is bound to besides the rules of the rows: rows that were delivered within a
+        # result object only are not on the output topic.
+        self._row_rules = "" if results is None or results.of_rows else "/objects"
         self.objects = objects
         self._expand = expand
         self._microbatch = microbatch
@@ -61,8 +79,8 @@ class ObjectReader:
         self._telemetry = telemetry
         self._outages = outages
         self._dedupe = dedupe
-        self._pin = pin
-        self._object_bytes = object_bytes
+        self._pin = terms.pin
+        self._object_bytes = terms.object_bytes
 
     async def read(self, ticket: Ticket, tries: Tries) -> None:
         """Returns at the end, or when the lane is over. Raises `Poison` and `Transient`."""

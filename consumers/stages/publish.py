@@ -10,6 +10,7 @@ refuses stays, and so does everything behind it.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -35,6 +36,14 @@ from schemas.prediction import Result
 RELEASE_ROWS = 2_500
 # Where records are long, by answers or attributes: two Kafka batches, held twice while they leave.
 RELEASE_BYTES = 2 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PublishTerms:
+    """`partition_of`: where an answer goes on the output topic."""
+
+    partition_of: Callable[[Ticket], int]
+    blocks: Blocks | None = None  # None: a Kafka record for each row
 
 
 class _Leaving(NamedTuple):
@@ -71,15 +80,13 @@ class Publish:
         sink: Sink,
         reject: Reject,
         labels: Labels,
-        partition_of: Callable[[Ticket], int],
+        terms: PublishTerms,
         paces: Mapping[str | None, Pace],
         dedupe: Dedupe,
         clock: Clock,
         telemetry: Telemetry,
         guards: Guards,
         results: ObjectResults | None = None,
-        *,
-        blocks: Blocks | None = None,
     ) -> None:
         """With `results` answers are written as objects, before anything of them is published."""
         self._results = results
@@ -91,6 +98,7 @@ class Publish:
         self._output_topic = labels.output_topic
         of_rows = results is None or results.of_rows
         of_objects = results is not None and results.of_objects
+        blocks = terms.blocks
         self._array_rows: int | None = None
         if blocks is not None and blocks.form == "arrow":
             self._records: Records = ArrowRecords(
@@ -99,7 +107,7 @@ class Publish:
         else:
             self._array_rows = blocks.rows if blocks is not None else None
             self._records = Records(labels, self._fits, of_rows=of_rows, of_objects=of_objects)
-        self._partition_of = partition_of
+        self._partition_of = terms.partition_of
         self._clock = clock
         self._telemetry = telemetry
 

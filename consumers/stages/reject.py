@@ -8,6 +8,7 @@ release, which is sent as one.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec import structs
@@ -26,6 +27,14 @@ from schemas.reference import RowRange
 _LESS: tuple[dict[str, Any], ...] = ({}, {"value": None}, {"value": None, "again": False})
 
 
+@dataclass(frozen=True, slots=True)
+class LetterTerms:
+    """Where letters go."""
+
+    topic: str
+    partitions: int
+
+
 class Reject:
     """Encodes letters for the publish stage."""
 
@@ -35,20 +44,17 @@ class Reject:
         labels: Labels,
         clock: Clock,
         guards: Guards,
-        *,
-        topic: str,
-        partitions: int,
+        terms: LetterTerms,
     ) -> None:
         self._sink = sink
         self._labels = labels
         self._guard = guards.at("letter")
-        self._topic = topic
-        self._partitions = partitions
+        self._terms = terms
         self._clock = clock
 
     def outgoing(self, partition: int, letters: list[bytes]) -> Outgoing:
         keys: list[bytes | None] = [None] * len(letters)
-        return Outgoing(self._topic, partition % self._partitions, keys, letters)
+        return Outgoing(self._terms.topic, partition % self._terms.partitions, keys, letters)
 
     def letters(self, ticket: Ticket, failed: Sequence[Failed]) -> Iterator[bytes]:
         """For what failed in one release of the ticket, in row order."""
@@ -92,7 +98,7 @@ class Reject:
             try:
                 with self._guard:
                     letter = dead_letter(**(whole | less))
-                    if self._sink.fits(self._topic, None, len(letter)):
+                    if self._sink.fits(self._terms.topic, None, len(letter)):
                         return letter
             except Unforeseen:
                 continue

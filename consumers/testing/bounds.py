@@ -39,10 +39,10 @@ class Bounds:
         self._hold(worker, "bytes", of_objects, self._most_bytes(pipeline, era))
         for lane in pipeline.wiring.lanes.values():
             # A record with several objects is let in whole while there is room for one.
-            most = settings.in_flight_objects - 1 + load.MOST_OBJECTS * _answers(era)
+            most = settings.lane.max_objects - 1 + load.MOST_OBJECTS * _answers(era)
             of_models = (
                 [jobs.in_work for jobs in lane.jobs.values()]
-                if settings.order_by_stream
+                if settings.lane.order_by_stream
                 else [lane.ledger.owed]
             )
             for in_work in of_models:
@@ -52,7 +52,7 @@ class Bounds:
         shadow = pipeline.wiring.shadow
         if shadow is not None:
             self._hold(worker, "rows of the shadow", shadow.waiting_rows, shadow.plan.rows)
-        fetchers = settings.fetchers * len(worker.models)
+        fetchers = settings.objects.fetchers * len(worker.models)
         self._hold(worker, "transfers", worker.objects.reading, fetchers)
 
     def _most_bytes(self, pipeline: Pipeline, era: Era) -> int:
@@ -63,7 +63,7 @@ class Bounds:
         """
         heads = (
             sum(4 * len(self._logs[number].streams) for number in pipeline.wiring.lanes)
-            if era.settings.order_by_stream
+            if era.settings.lane.order_by_stream
             else 2 * len(pipeline.wiring.lanes)
         )
         return GROWTH * (era.settings.buffer_bytes + (heads + 1) * era.terms.truths.step_bytes)

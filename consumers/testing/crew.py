@@ -69,7 +69,7 @@ class Crew:
             asyncio.get_running_loop().call_later(frozen_s, worker.go_on)
 
     async def _ends(self, worker: Worker) -> None:
-        left_s = self._world.era(worker).settings.drain_s + STOP_S
+        left_s = self._world.era(worker).settings.times.drain_s + STOP_S
         while worker.process.alive and left_s > 0:
             await asyncio.sleep(LOOK_S)
             left_s -= LOOK_S if worker.process.going.is_set() else 0.0

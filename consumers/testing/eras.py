@@ -95,13 +95,13 @@ class Eras:
         random, before = self._random, self.now
         drawn = drawn_settings(random, self._scenario)
         if random.random() < 0.5:
-            drawn = replace(before.settings, rows=drawn.rows)
+            drawn = _with_rows(before.settings, drawn.main.rows)
         settings = replace(self._troubled(drawn), input_partitions=partitions)
         self.now = self._era(settings, exactly_once=random.random() < 0.4)
 
     def mend_lines(self) -> None:
         """An operator lets pass what stopped a line."""
-        settings = replace(self.now.settings, line=LineLimits(0.0, 0))
+        settings = _with_line(self.now.settings, LineLimits(0.0, 0))
         self.now = Era(settings, self.now.terms)
 
     def grow(self, partitions: int) -> None:
@@ -113,31 +113,29 @@ class Eras:
         random, troubles = self._random, self._troubles
         if troubles.settings and self._scenario.rows is None:
             options = replace(
-                settings.rows,
+                settings.main.rows,
                 header=random.choice(("auto", "auto", "yes", "no")),
                 member=random.choice((None, None, "m[01].csv", "m1.csv")),
                 fail_on_bad_row=random.random() < 0.2,
             )
-            settings = replace(settings, rows=options)
+            settings = _with_rows(settings, options)
         if troubles.objects:
-            settings = replace(settings, pin=random.random() < 0.5)
+            objects = replace(settings.objects, pin=random.random() < 0.5)
+            settings = replace(settings, objects=objects)
         if troubles.silent and random.random() < 0.7:
             labels = replace(settings.labels, markers=False)
             settings = replace(settings, labels=labels, dedupe=False)
         if troubles.lines and random.random() < 0.7:
-            settings = replace(settings, line=LineLimits(0.0, random.choice((1, 1, 2))))
+            settings = _with_line(settings, LineLimits(0.0, random.choice((1, 1, 2))))
         return settings
 
     def _era(self, settings: Settings, *, exactly_once: bool) -> Era:
         if self._fans_out:
             settings = with_fan_out(settings)
-        models = {
-            name: replace(terms, rows=settings.rows) for name, terms in settings.models.items()
-        }
-        settings = replace(settings, models=models, results=self._results)
+        settings = replace(_with_rows(settings, settings.main.rows), results=self._results)
         terms = Terms(
-            self._truths(settings.rows),
-            by_stream=settings.order_by_stream,
+            self._truths(settings.main.rows),
+            by_stream=settings.lane.order_by_stream,
             exactly_once=exactly_once,
             dedupe=settings.dedupe,
             markers=settings.labels.markers,
@@ -156,3 +154,13 @@ class Eras:
             made.announced(*announced)
         self._all.append(made)
         return made
+
+
+def _with_line(settings: Settings, line: LineLimits) -> Settings:
+    return replace(settings, lane=replace(settings.lane, line=line))
+
+
+def _with_rows(settings: Settings, rows: RowOptions) -> Settings:
+    """The same for all models."""
+    models = {name: replace(terms, rows=rows) for name, terms in settings.models.items()}
+    return replace(settings, main=replace(settings.main, rows=rows), models=models)

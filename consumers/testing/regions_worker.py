@@ -22,14 +22,20 @@ from consumers.core.window import WindowLimits
 from consumers.decoders.at_hand import DecodersAtHand
 from consumers.errors import Unreachable
 from consumers.formats.base import RowOptions
+from consumers.lane import LaneLimits
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Objects
+from consumers.stages.consume import IntakeTerms
+from consumers.stages.download_object import ObjectTerms
+from consumers.stages.publish import PublishTerms
+from consumers.stages.reject import LetterTerms
 from consumers.telemetry.replicas import ReplicasTelemetry
 from consumers.telemetry.worker import Telemetry
 from consumers.testing.history import History
 from consumers.testing.regions_group import NAMES, PARTITIONS, TOPIC, Member, Region
 from consumers.testing.virtual_time import VirtualClock, inline
-from consumers.wiring import Settings, Wiring
+from consumers.track import ModelTerms
+from consumers.wiring import Settings, TimeLimits, Wiring
 
 TERMS = HelpTerms(lag=6, after_s=3.0)
 OUTPUT = "predictions"
@@ -127,29 +133,35 @@ def _settings(home: str, others: list[str]) -> Settings:
     places = [Place(name, "s3") for name in NAMES]
     return Settings(
         labels=Labels(f"{TOPIC}{home}", OUTPUT, "rows", None, markers=True),
-        partition_of=same_partition,
-        dead_letter_topic=f"{OUTPUT}.dlq",
-        dead_letter_partitions=PARTITIONS,
-        rows=RowOptions(),
-        window=WindowLimits(max_rows=16, max_bytes=1 << 20, max_wait_s=0.01),
-        target_p99_s=None,
-        fetchers=1,
-        callers=2,
+        main=ModelTerms(
+            RowOptions(),
+            WindowLimits(max_rows=16, max_bytes=1 << 20, max_wait_s=0.01),
+            target_p99_s=None,
+            callers=2,
+        ),
+        intake=IntakeTerms(
+            places=Places(places, [home]),
+            near={f"{TOPIC}{name}": Places(places, [name]) for name in others},
+        ),
+        lane=LaneLimits(16, NO_LIMITS),
+        objects=ObjectTerms(
+            fetchers=1,
+            object_bytes=None,
+            inline_bytes=500,
+            pin=True,
+            wait_for_object_s=0.0,
+            more_fetchers=dict.fromkeys(NAMES, 4),
+        ),
+        publish=PublishTerms(same_partition),
+        letters=LetterTerms(f"{OUTPUT}.dlq", PARTITIONS),
+        times=TimeLimits(
+            commit_interval_s=0.2,
+            drain_s=5.0,
+            broker_patience_s=120.0,
+            patience_s=None,
+            stall_s=None,
+        ),
         buffer_bytes=1 << 20,
-        in_flight_objects=16,
-        object_bytes=None,
-        inline_bytes=500,
-        pin=True,
-        wait_for_object_s=0.0,
-        commit_interval_s=0.2,
-        drain_s=5.0,
-        patience_s=None,
-        line=NO_LIMITS,
         input_partitions=PARTITIONS,
-        broker_patience_s=120.0,
-        stall_s=None,
-        places=Places(places, [home]),
-        near={f"{TOPIC}{name}": Places(places, [name]) for name in others},
         helping=dict.fromkeys(others, TERMS),
-        more_fetchers=dict.fromkeys(NAMES, 4),
     )

@@ -12,10 +12,15 @@ from consumers.core.records import Labels, same_partition
 from consumers.core.routes import Route, Routes
 from consumers.core.window import WindowLimits
 from consumers.formats.base import RowOptions
+from consumers.lane import LaneLimits
+from consumers.stages.consume import IntakeTerms
+from consumers.stages.download_object import ObjectTerms
+from consumers.stages.publish import PublishTerms
+from consumers.stages.reject import LetterTerms
 from consumers.testing import load
 from consumers.testing.truth import Answer, MakeObject
 from consumers.track import ModelTerms
-from consumers.wiring import Settings
+from consumers.wiring import Settings, TimeLimits
 
 # The model beside the default one, in some of the worlds.
 OTHER = "other"
@@ -48,37 +53,40 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
     pick = random.choice
     partitions = pick((1, 2, 3))
     by_stream = pick((False, True))
+    rows = scenario.rows or pick(_ROWS)
+    window = WindowLimits(
+        max_rows=pick((1, 4, 16, 64)),
+        max_bytes=pick((64, 1 << 20)),
+        max_wait_s=pick((0.0, 0.01)),
+        eager=pick((False, False, True)),
+        fair=pick((True, True, False)),
+    )
+    target_p99_s = pick((None, None, 0.05))
+    fetchers, callers = pick((1, 3, 8)), pick((1, 2, 4))
     made = Settings(
         labels=Labels(INPUT, OUTPUT, "rows", None, markers=True),
-        partition_of=same_partition,
-        dead_letter_topic=DEAD_LETTERS,
-        dead_letter_partitions=partitions,
-        rows=scenario.rows or pick(_ROWS),
-        window=WindowLimits(
-            max_rows=pick((1, 4, 16, 64)),
-            max_bytes=pick((64, 1 << 20)),
-            max_wait_s=pick((0.0, 0.01)),
-            eager=pick((False, False, True)),
-            fair=pick((True, True, False)),
+        main=ModelTerms(rows, window, target_p99_s, callers),
+        objects=ObjectTerms(
+            fetchers,
+            object_bytes=None,
+            inline_bytes=500,
+            pin=True,
+            wait_for_object_s=0.0,
         ),
-        target_p99_s=pick((None, None, 0.05)),
-        fetchers=pick((1, 3, 8)),
-        callers=pick((1, 2, 4)),
         buffer_bytes=pick((1, 4_000, 30_000, 1 << 20)),
-        in_flight_objects=pick((1, 3, 16)),
-        object_bytes=None,
-        inline_bytes=500,
-        pin=True,
-        wait_for_object_s=0.0,
-        commit_interval_s=pick((0.02, 0.2)),
-        drain_s=pick((0.0, 0.1, 5.0)),
-        patience_s=None,
-        broker_patience_s=120.0,
-        stall_s=300.0,
         # A line that stops is not answered, which is what this world asks for.
-        line=NO_LIMITS,
+        lane=LaneLimits(pick((1, 3, 16)), NO_LIMITS, order_by_stream=by_stream),
+        times=TimeLimits(
+            commit_interval_s=pick((0.02, 0.2)),
+            drain_s=pick((0.0, 0.1, 5.0)),
+            broker_patience_s=120.0,
+            patience_s=None,
+            stall_s=300.0,
+        ),
+        intake=IntakeTerms(),
+        publish=PublishTerms(same_partition),
+        letters=LetterTerms(DEAD_LETTERS, partitions),
         input_partitions=partitions,
-        order_by_stream=by_stream,
         # By stream a pointer may leave before what it points to, if that is of another stream.
         dedupe=not by_stream and pick((False, True, True)),
     )
@@ -95,18 +103,18 @@ FAN_OUT = Routes(
 
 def with_fan_out(settings: Settings) -> Settings:
     """Some rows are answered by two models."""
-    terms = ModelTerms(settings.rows, settings.window, settings.target_p99_s, settings.callers)
-    return replace(settings, models=settings.models or {OTHER: terms}, routes=FAN_OUT)
+    return replace(settings, models=settings.models or {OTHER: settings.main}, routes=FAN_OUT)
 
 
 def _with_another_model(settings: Settings, random: Random) -> Settings:
     """Half of the streams go to it."""
     pick = random.choice
-    window = replace(settings.window, max_rows=pick((1, 4, 64)), max_wait_s=pick((0.0, 0.02)))
+    main = settings.main
+    window = replace(main.window, max_rows=pick((1, 4, 64)), max_wait_s=pick((0.0, 0.02)))
     target_p99_s = pick((None, 0.05))
     return replace(
         settings,
-        models={OTHER: ModelTerms(settings.rows, window, target_p99_s, callers=pick((1, 3)))},
+        models={OTHER: ModelTerms(main.rows, window, target_p99_s, callers=pick((1, 3)))},
         routes=Routes(
             [settings.labels.model, OTHER], [Route((settings.labels.model,), split={OTHER: 50.0})]
         ),

@@ -184,7 +184,7 @@ class World:
             process,
             weather,
             self.history,
-            drain_s=era.settings.drain_s,
+            drain_s=era.settings.times.drain_s,
             margin_s=self._margin_s,
             is_in_trouble=self.troubles.broker,
         )

@@ -24,7 +24,7 @@ CASES = list(small())
 async def test_the_second_start_moves_the_offset(case: Heavy, exactly_once: bool) -> None:
     world = world_of(case, "well")
     world.exactly_once = exactly_once
-    drain_s = world.settings.drain_s
+    drain_s = world.settings.times.drain_s
     world.with_settings(drain_s=0.0)
     world.sink.hold = True
     with suppress(TimeoutError):

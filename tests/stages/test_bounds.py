@@ -137,7 +137,7 @@ async def test_a_huge_object_behind_a_slow_broker_is_held_by_the_byte_budget_too
 
 @virtual_time
 async def test_no_more_objects_of_a_partition_are_begun_than_allowed() -> None:
-    world = World().with_settings(in_flight_objects=3)
+    world = World().with_settings(max_objects=3)
     world.sink.hold = True
     for number in range(10):
         world.announce(f"{number}.csv", csv(1))

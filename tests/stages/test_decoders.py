@@ -1,7 +1,6 @@
 """Objects that kill their decoder, through the pipeline with real processes."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ def test_an_object_that_kills_its_decoder_is_answered_and_nobody_else_is_blamed(
     @virtual_time
     async def scenario() -> None:
         world = World(decoders=decoders)
-        world.settings = replace(world.settings, inline_bytes=1)
+        world.with_settings(inline_bytes=1)
         for number, word in enumerate((b"segfault", b"fine")):
             world.announce(f"{number}.csv", csv(3))
             world.announce(f"{number}.deadly", word)

@@ -152,7 +152,7 @@ async def test_a_stop_ends_objects_that_wait_for_each_other() -> None:
 
     world.objects.on_open = wait
     world.announce("a.csv", csv(3))
-    for _ in range(SETTINGS.fetchers - 1):
+    for _ in range(SETTINGS.objects.fetchers - 1):
         world.announce("a.csv")
     async with running(world):
         await until(lambda: len(world.records()) == 1)

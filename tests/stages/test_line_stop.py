@@ -252,7 +252,7 @@ def test_ordered_by_stream_streams_stop_alone(*, exactly_once: bool) -> None:
     @virtual_time
     async def scenario() -> None:
         world = World(exactly_once=exactly_once)
-        world.with_settings(line=THREE, order_by_stream=True, fetchers=4, in_flight_objects=8)
+        world.with_settings(line=THREE, order_by_stream=True, fetchers=4, max_objects=8)
         for number in range(20):
             for stream in "abcdef":
                 world.announce(f"{stream}-{number}.csv", stream=stream)

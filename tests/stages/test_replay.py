@@ -12,10 +12,10 @@ from consumers.core.payload import Payload
 from consumers.core.routes import Routes
 from consumers.ports import Commit
 from consumers.testing.virtual_time import virtual_time
-from tests.support.pipelines import SETTINGS, World, csv, rows_and_sums, running, until
+from tests.support.pipelines import SETTINGS, World, changed, csv, rows_and_sums, running, until
 
 either_guarantee = pytest.mark.parametrize("exactly_once", [False, True])
-ALL_BULK = replace(SETTINGS, window=replace(SETTINGS.window, bulk_rows=0))
+ALL_BULK = changed(SETTINGS, window=replace(SETTINGS.main.window, bulk_rows=0))
 
 
 def bounded(begin: int, end: int, *, objects: int = 10, exactly_once: bool = False) -> World:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 
 import orjson
 import pytest
@@ -215,7 +214,7 @@ def test_of_several_models_one_that_is_away_keeps_no_answer_of_the_other(
     """A worker that takes over goes on with what is left, of each model."""
     world = World(exactly_once=exactly_once).with_models(["a"], BOTH, order_by_stream=True)
     world.models["a"].script = away
-    world.settings = replace(world.settings, drain_s=0.1)
+    world.with_settings(drain_s=0.1)
 
     async def first() -> None:
         async with running(world):

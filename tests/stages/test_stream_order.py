@@ -114,7 +114,7 @@ async def test_a_huge_object_leaves_its_rows_while_others_pass() -> None:
 
 @virtual_time
 async def test_a_stuck_stream_that_goes_on_being_announced_keeps_no_other_waiting() -> None:
-    world = by_stream(in_flight_objects=8)
+    world = by_stream(max_objects=8)
     free = stick(world)
     world.announce(STUCK, csv(1), stream="a")
     for number in range(400):
@@ -186,7 +186,7 @@ def answers_up_to(world: World, rows: int) -> None:
 
 @virtual_time
 async def test_after_a_takeover_every_object_goes_on_at_its_own_row() -> None:
-    world = by_stream(window=WindowLimits(100, 1 << 20, 0.010), callers=64, in_flight_objects=64)
+    world = by_stream(window=WindowLimits(100, 1 << 20, 0.010), callers=64, max_objects=64)
     names = [{"bucket": "b", "key": f"{key}.csv", "stream": key} for key in "abc"]
     for key in "abcde":
         world.objects.put("b", f"{key}.csv", csv(2_000))
@@ -355,7 +355,7 @@ async def test_a_rejection_keeps_its_place_in_its_stream_and_has_its_letter() ->
 
 @virtual_time
 async def test_a_drain_waits_for_what_was_begun_and_forgets_the_rest() -> None:
-    world = by_stream(in_flight_objects=4)
+    world = by_stream(max_objects=4)
     world.with_settings(drain_s=2.0)
     stick(world)
     world.announce(STUCK, csv(1), stream="a")

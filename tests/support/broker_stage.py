@@ -7,7 +7,6 @@ Rule: a message is done when it is answered and its offset is committed. Owner: 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from consumers import config
@@ -24,11 +23,12 @@ from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Transactions
 from consumers.process.stopping import stopped_after
 from consumers.services.startup import until_answered
+from consumers.stages.reject import LetterTerms
 from consumers.telemetry.worker import Telemetry
 from consumers.testing.virtual_time import inline
 from consumers.wiring import Wiring
 from tests.support.kafka_proxy import KafkaProxy, proxy_before
-from tests.support.pipelines import SETTINGS
+from tests.support.pipelines import SETTINGS, changed
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message, broker_of
 from tests.support.waiting import until
@@ -96,11 +96,10 @@ async def _run(kafka: config.Kafka, topics: Topics, is_once: bool) -> None:
     clock, telemetry = SystemClock(), Telemetry()
     sink = KafkaSink(kafka, clock)
     outlets = KafkaOutlets(kafka, clock, sink.batch_bytes)
-    settings = replace(
+    settings = changed(
         SETTINGS,
         labels=Labels(topics.input, topics.output, "rows", None, markers=True),
-        dead_letter_topic=topics.dlq,
-        dead_letter_partitions=1,
+        letters=LetterTerms(topics.dlq, 1),
         commit_interval_s=0.05,
         drain_s=2.0,
     )

@@ -5,7 +5,7 @@ it.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Protocol
 
 import orjson
@@ -25,14 +25,20 @@ from consumers.core.window import WindowLimits
 from consumers.decoders.at_hand import DecodersAtHand
 from consumers.decoders.task import Decoders
 from consumers.formats.base import RowOptions
+from consumers.lane import LaneLimits
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Guest, Transactions, Where
+from consumers.stages.consume import IntakeTerms
+from consumers.stages.download_object import ObjectTerms
+from consumers.stages.publish import PublishTerms
 from consumers.stages.publish_object import Offload
+from consumers.stages.reject import LetterTerms
 from consumers.stages.shadow import ShadowPlan
 from consumers.stages.shadow_topic import Terms
 from consumers.telemetry.worker import Telemetry
 from consumers.testing.virtual_time import VirtualClock, inline
-from consumers.wiring import Settings, Wiring
+from consumers.track import ModelTerms
+from consumers.wiring import Settings, TimeLimits, Wiring
 from schemas.shadow import ModelId
 
 BUCKET = "b"
@@ -51,28 +57,39 @@ SHADOW = ShadowPlan(
 
 SETTINGS = Settings(
     labels=LABELS,
-    partition_of=same_partition,
-    dead_letter_topic=DEAD_LETTERS,
-    dead_letter_partitions=4,
-    rows=RowOptions(),
-    window=WindowLimits(max_rows=64, max_bytes=1 << 20, max_wait_s=0.010),
-    target_p99_s=None,
-    fetchers=16,
-    callers=4,
+    main=ModelTerms(
+        RowOptions(),
+        WindowLimits(max_rows=64, max_bytes=1 << 20, max_wait_s=0.010),
+        target_p99_s=None,
+        callers=4,
+    ),
+    intake=IntakeTerms(),
+    lane=LaneLimits(64, LineLimits(0.5, 100)),
+    objects=ObjectTerms(
+        fetchers=16, object_bytes=None, inline_bytes=500, pin=True, wait_for_object_s=0.0
+    ),
+    publish=PublishTerms(same_partition),
+    letters=LetterTerms(DEAD_LETTERS, 4),
+    times=TimeLimits(
+        commit_interval_s=0.5, drain_s=15.0, broker_patience_s=120.0, patience_s=None, stall_s=300.0
+    ),
     buffer_bytes=1 << 20,
-    in_flight_objects=64,
-    object_bytes=None,
-    inline_bytes=500,
-    pin=True,
-    wait_for_object_s=0.0,
-    commit_interval_s=0.5,
-    drain_s=15.0,
-    patience_s=None,
-    line=LineLimits(0.5, 100),
     input_partitions=1,
-    broker_patience_s=120.0,
-    stall_s=300.0,
 )
+
+
+def changed(settings: Settings, **changes: Any) -> Settings:
+    """With other values, by the name that they have in the settings or in those of a stage."""
+    names = [field.name for field in fields(settings)]
+    for name in names:
+        of_stage: Any = getattr(settings, name)
+        if name in changes or not is_dataclass(of_stage) or isinstance(of_stage, type):
+            continue
+        known = {field.name for field in fields(of_stage)}
+        mine = {key: changes.pop(key) for key in known & changes.keys() - set(names)}
+        if mine:
+            changes[name] = replace(of_stage, **mine)
+    return replace(settings, **changes)
 
 
 def csv(rows: int, start: int = 0) -> bytes:
@@ -116,16 +133,16 @@ class World:
         self.settings = replace(self.settings, input_partitions=self.partitions)
 
     def with_settings(self, **changes: Any) -> "World":
-        self.settings = replace(self.settings, **changes)
+        self.settings = changed(self.settings, **changes)
         return self
 
     def with_models(self, names: Sequence[str], *routes: Route, **changes: Any) -> "World":
         """Beside `rows`, each with what the settings say now."""
         self.models = {name: MemoryModel() for name in names}
-        settings = replace(self.settings, **changes)
+        settings = changed(self.settings, **changes)
         self.settings = replace(
             settings,
-            models=dict.fromkeys(names, settings.terms[None]),
+            models=dict.fromkeys(names, settings.main),
             routes=Routes([settings.labels.model, *names], routes),
         )
         return self
@@ -150,7 +167,7 @@ class World:
             dict(self.models),
             shadow=Guest(self.shadow, self.shadow_sink),
         )
-        settings = replace(
+        settings = changed(
             self.settings,
             stream_from=self.stream_from,
             allow=self.allow,
