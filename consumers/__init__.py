@@ -21,7 +21,7 @@ Where to look, from what a person starts down to what everything rests on:
     track           one model's own part of it: fetchers, window, calls
     takeover        a partition that comes: fence, read the position, seek, work
     watchdog        a partition that owes answers and shows no sign of life ends the worker
-    stages/         one verb a file; the alphabet is the order of the flow
+    stages/         the verbs of the flow, a file each; beside them what helps one of them
     lane            one assignment of one partition: what it owes and what may leave
     dedupe          an object that is announced again
     services/       calling a service that may be ill: gate, outage, start, canary

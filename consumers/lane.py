@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from consumers.budget import Budget
 from consumers.core import position
@@ -24,8 +25,6 @@ from consumers.core.owner import Over
 from consumers.core.stall import Snapshot, holder
 from consumers.ports import Commit, Record, Where
 
-MakeTickets = Callable[["Lane", Record], Sequence[Ticket]]
-
 log = logging.getLogger(__name__)
 
 
@@ -36,6 +35,18 @@ class LaneLimits:
     max_objects: int
     line: LineLimits
     order_by_stream: bool = False
+
+
+class Decode(Protocol):
+    def tickets(self, lane: "Lane", record: Record) -> Sequence[Ticket]:
+        """One for each object that the record names, in its order. Raises nothing."""
+        ...
+
+
+class Fetchers(Protocol):
+    def offer(self, lane: "Lane") -> None:
+        """The lane has jobs for them."""
+        ...
 
 
 class Lane:
@@ -51,16 +62,15 @@ class Lane:
         start: Commit,
         *,
         budget: Budget,
-        make_tickets: MakeTickets,
-        on_jobs: Mapping[str | None, Callable[["Lane"], None]],
+        decode: Decode,
+        fetchers: Mapping[str | None, Fetchers],
         on_stopped: Callable[["Lane", LineStop], None],
         limits: LaneLimits,
         passing: Collection[tuple[str, int]] = (),
         stream_share: Share | None = None,
     ) -> None:
         """`number` is what the source calls it. With a `stream_share`, order is kept per stream
-        only. `on_jobs`: there are jobs again, for each model. `passing`: of streams what stops no
-        line.
+        only. `fetchers`: those of each model. `passing`: of streams what stops no line.
         """
         self.number = number
         self.topic, self.partition = where
@@ -82,14 +92,14 @@ class Lane:
         # Each model has its own fetchers, so that one that is ill keeps no other's objects waiting.
         self.jobs: dict[str | None, Jobs] = {
             model: JobsInOrder() if stream_share is None else JobsByStream(stream_share)
-            for model in on_jobs
+            for model in fetchers
         }
         self.alive = True
         self._draining = False
         self._backlog: deque[Record] = deque()
         self._budget = budget
-        self._make_tickets = make_tickets
-        self._on_jobs = on_jobs
+        self._decode = decode
+        self._fetchers = fetchers
         self._on_stopped = on_stopped
         self._max_objects = limits.max_objects
         self._held_bytes = 0
@@ -210,7 +220,7 @@ class Lane:
             if self.ledger.is_completed(record.offset):
                 self.ledger.open(record.offset, 0)
                 continue
-            tickets = self._make_tickets(self, record)
+            tickets = self._decode.tickets(self, record)
             if self.ledger.is_begun(record.offset):
                 tickets = self._without_delivered(tickets)
             self.ledger.open(record.offset, len(tickets))
@@ -246,7 +256,7 @@ class Lane:
     def _offer(self) -> None:
         for model, jobs in self.jobs.items():
             if jobs:
-                self._on_jobs[model](self)
+                self._fetchers[model].offer(self)
 
     def _without_delivered(self, tickets: Sequence[Ticket]) -> Sequence[Ticket]:
         """A former assignment delivered some of these objects, and some rows of others."""

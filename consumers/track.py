@@ -19,6 +19,7 @@ from consumers.ports import Adapters, Model
 from consumers.services.model_calls import ModelCalls
 from consumers.services.outage import Outage
 from consumers.services.unforeseen import Guards
+from consumers.stages.admission import Admission
 from consumers.stages.download import Download
 from consumers.stages.download_object import ObjectReader, ObjectTerms
 from consumers.stages.expand import Expand
@@ -121,9 +122,7 @@ class Shared:
         reader = ObjectReader(
             self.adapters.objects,
             expand,
-            microbatch,
-            self.budget,
-            self.decoders,
+            Admission(self.budget, microbatch, self.decoders, clock),
             clock,
             self.telemetry,
             self.stores_away,

@@ -126,7 +126,7 @@ class Wiring:
         self.consume = Consume(source, self.lanes, clock)
         self.shadow = self._shadow(draw)
         self.tracks = self._tracks(decoders, dedupe)
-        self._offers = {model: track.download.offer for model, track in self.tracks.items()}
+        self._fetchers = {model: track.download for model, track in self.tracks.items()}
         self.publish = Publish(
             adapters.sink,
             self._reject(adapters),
@@ -161,8 +161,8 @@ class Wiring:
             generation,
             start,
             budget=self.budget,
-            make_tickets=self.intake.tickets,
-            on_jobs=self._offers,
+            decode=self.intake,
+            fetchers=self._fetchers,
             on_stopped=on_stopped,
             limits=self.settings.lane,
             passing=passing,

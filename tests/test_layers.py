@@ -503,15 +503,3 @@ def test_every_task_has_a_parent() -> None:
                 and isinstance(node.value, ast.Name)
             ):
                 assert node.value.id not in ("asyncio", "loop"), f"{file}:{node.lineno}"
-
-
-def test_stage_files_list_the_flow() -> None:
-    stages = sorted(
-        file.stem
-        for file in (ROOT / "consumers" / "stages").glob("*.py")
-        if file.stem != "__init__"
-    )
-    assert stages == [
-        "assist", "consume", "download", "download_object", "encode", "expand", "microbatch",
-        "predict", "publish", "publish_object", "reject", "settle", "shadow", "shadow_topic",
-    ]  # fmt: skip

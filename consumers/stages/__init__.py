@@ -1,5 +1,5 @@
-"""What waits, and moves things from one decision to the next; one verb a file.
+"""What waits, and moves things from one decision to the next.
 
-The alphabet is the order of the flow: consume, download, expand, microbatch, predict,
-publish, reject, settle.
+In the order of the flow: consume, download, expand, microbatch, predict, publish, reject, settle.
+The other files help one of these: `admission` tells a reading when it may go on.
 """

@@ -8,21 +8,19 @@ has room, so a spent budget stops the transfer itself. Owner: the fetchers.
 import logging
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
-from consumers.budget import Budget
 from consumers.core.blocks import Ticket
 from consumers.core.cursor import START
 from consumers.core.places import DEFAULT
 from consumers.core.retry import Tries
-from consumers.decoders.task import Decoders, Died
+from consumers.decoders.task import Died
 from consumers.dedupe import Dedupe
 from consumers.errors import LockedOut, Poison, Transient, Unreachable
 from consumers.formats.ranged import TAIL_BYTES
 from consumers.ports import Body, Clock, Location, Objects, Part
 from consumers.services.outage import Outage
-from consumers.stages.expand import Expand, Room
-from consumers.stages.microbatch import Microbatch
+from consumers.stages.admission import Admission, GaveWay, Permit
+from consumers.stages.expand import Expand
 from consumers.stages.publish_object import ResultPlan
 from consumers.telemetry.worker import Telemetry
 
@@ -55,9 +53,7 @@ class ObjectReader:
         self,
         objects: Objects,
         expand: Expand,
-        microbatch: Microbatch,
-        budget: Budget,
-        decoders: Decoders,
+        admission: Admission,
         clock: Clock,
         telemetry: Telemetry,
         outages: Mapping[str, Outage],
@@ -72,9 +68,7 @@ class ObjectReader:
         self._row_rules = "" if results is None or results.of_rows else "/objects"
         self.objects = objects
         self._expand = expand
-        self._microbatch = microbatch
-        self._budget = budget
-        self._decoders = decoders
+        self._admission = admission
         self._clock = clock
         self._telemetry = telemetry
         self._outages = outages
@@ -87,12 +81,13 @@ class ObjectReader:
         ticket.row_rules = self._expand.rules + self._row_rules
         is_new = False
         while True:
-            await self._room(ticket, tries)()
+            permit = self._admission.permit(ticket, tries)
+            await permit.next_step()
             supply = _Supply(self, ticket, tries)
             try:
-                await self._read(ticket, tries, supply, new=is_new)
+                await self._read(ticket, tries, supply, permit, new=is_new)
                 return
-            except _GaveWay:
+            except GaveWay:
                 continue
             except Died as died:
                 if died.was_alone:
@@ -103,20 +98,22 @@ class ObjectReader:
             finally:
                 await supply.aclose()
 
-    async def _read(self, ticket: Ticket, tries: Tries, supply: "_Supply", *, new: bool) -> None:
+    async def _read(
+        self, ticket: Ticket, tries: Tries, supply: "_Supply", permit: Permit, *, new: bool
+    ) -> None:
         if not await self._begin(ticket, supply):
             return
         whole = await supply.whole(self._expand.inline_bytes)
         reading = None if whole is None else self._expand.begin_inline(ticket, whole)
         if reading is not None:
-            await reading.read(self._room(ticket, tries))
+            await reading.read(permit)
         else:
             began_s = self._clock.now()
-            head = partial(ticket.owner.may_overdraw, ticket)
-            async with self._decoders.lent(head, self._budget.review, new=new) as decoder:
+            async with self._admission.decoder(ticket, new=new) as decoder:
                 tries.kept_waiting(self._clock.now() - began_s)
                 by_decoder = self._expand.begin(ticket, supply.size)
-                await by_decoder.read(decoder, supply, self._room(ticket, tries, lent=True))
+                permit.has_decoder = True
+                await by_decoder.read(decoder, supply, permit)
         if ticket.owner.alive and ticket.inline is None:
             self._telemetry.object_read(supply.read_bytes)
 
@@ -202,31 +199,6 @@ class ObjectReader:
             return False
         await body.aclose()
         return False
-
-    def _room(self, ticket: Ticket, tries: Tries, *, lent: bool = False) -> Room:
-        """Waits for room in the window, and in the byte budget unless this object must go on. While
-        it has a decoder, it gives way to one that must.
-        """
-        lane, budget, microbatch, clock = ticket.owner, self._budget, self._microbatch, self._clock
-        decoders = self._decoders
-
-        async def room() -> None:
-            if budget.has_room and not microbatch.is_crowded(ticket.stream):
-                return
-            began_s = clock.now()
-            await microbatch.room(ticket.stream)
-            if not budget.has_room:
-                may_go_on = partial(lane.may_overdraw, ticket)
-                await budget.room(lambda: may_go_on() or (lent and decoders.is_wanted))
-                if lent and decoders.is_wanted and not may_go_on():
-                    raise _GaveWay
-            tries.kept_waiting(clock.now() - began_s)
-
-        return room
-
-
-class _GaveWay(Exception):
-    """The decoder is needed for an object that everything waits for; this one begins again."""
 
 
 class _Supply:

@@ -7,7 +7,7 @@ predicted again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -24,6 +24,7 @@ from consumers.formats.base import RowOptions, Run
 from consumers.formats.inline import open_inline
 from consumers.formats.reading import way_in
 from consumers.services.unforeseen import Guard, Guards
+from consumers.stages.admission import Permit
 from consumers.stages.microbatch import Microbatch
 from schemas.reference import LATEST_MS, epoch_ms
 
@@ -31,8 +32,6 @@ from schemas.reference import LATEST_MS, epoch_ms
 TURN_BYTES = 32 * 1024
 
 _BAD_ROW = Rejection("bad_row", "", "expand")
-
-Room = Callable[[], Awaitable[None]]
 
 
 class Supply(Protocol):
@@ -126,8 +125,8 @@ class DecoderReading:
         self._rows = rows
         self._guard = guard
 
-    async def read(self, decoder: Decoder, supply: Supply, room: Room) -> None:
-        """To the end, or until the lane is over. Each turn waits for `room`. Raises `Died`."""
+    async def read(self, decoder: Decoder, supply: Supply, permit: Permit) -> None:
+        """To the end, or until the lane is over. Each turn needs a permit. Raises `Died`."""
         answer: Task | bytes = self._task
         while self._rows.alive:
             with self._guard:
@@ -143,7 +142,7 @@ class DecoderReading:
                 answer = tail_of(*await supply.tail())
             else:
                 answer = await supply.part(*said)
-            await room()
+            await permit.next_step()
 
 
 class Reading:
@@ -155,14 +154,14 @@ class Reading:
         self._rows = rows
         self._guard = guard
 
-    async def read(self, room: Room) -> None:
-        """In turns, each of which waits for `room`; a small object is one."""
+    async def read(self, permit: Permit) -> None:
+        """In turns, each of which needs a permit; a small object is one."""
         data, decoder = self._data, self._decoder
         if len(data) <= TURN_BYTES:
-            await self._step(decoder.whole, data, room)
+            await self._step(decoder.whole, data, permit)
         else:
             for start in range(0, len(data), TURN_BYTES):
-                await self._step(decoder.feed, data[start : start + TURN_BYTES], room)
+                await self._step(decoder.feed, data[start : start + TURN_BYTES], permit)
                 await asyncio.sleep(0)
         # Of a lane that is over nobody wants the rest.
         while self._rows.alive:
@@ -172,13 +171,13 @@ class Reading:
                 return
             self._rows.emit(runs)
 
-    async def _step(self, take: Callable[[bytes], list[Run]], data: bytes, room: Room) -> None:
+    async def _step(self, take: Callable[[bytes], list[Run]], data: bytes, permit: Permit) -> None:
         """And what it had too much of."""
         is_first = True
         while self._rows.alive and (is_first or self._decoder.pending):
             if not is_first:
                 await asyncio.sleep(0)
-            await room()
+            await permit.next_step()
             with self._guard:
                 runs = take(data) if is_first else self._decoder.feed(b"")
             self._rows.emit(runs)

@@ -112,10 +112,11 @@ async def test_of_a_lane_that_is_over_nothing_more_is_decoded(nbytes: int) -> No
     guard = Guards(Telemetry(), VirtualClock(), raises=True).at("decode")
     reading = Reading(decoder, b"x" * nbytes, rows, guard)
 
-    async def room() -> None:
+    async def next_step() -> None:
         lane.alive = decoder.pieces < 3
 
-    await reading.read(room)
+    permit: Any = SimpleNamespace(next_step=next_step)
+    await reading.read(permit)
     assert decoder.pieces <= 4
 
 
