@@ -6,10 +6,11 @@ caller that stops iterating stops the pipeline. Owner: the caller's task.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from glob import has_magic
 from threading import Thread
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -29,6 +30,7 @@ from consumers.result_settings import results_for_call
 from consumers.results import Predictions
 from consumers.services.startup import ask_store, until_answered
 from consumers.settings import for_call
+from consumers.stages.publish_object import ResultPlan
 from consumers.telemetry.worker import Telemetry
 from consumers.variables import nearest
 from consumers.wiring import Wiring
@@ -140,49 +142,16 @@ async def predict_lines(
     are written there, and each object has one record. `found` is called with the number of objects
     that the URLs have named so far.
     """
-    plan = None
-    if output is not None:
-        plan = results_for_call(
-            output,
-            model_name,
-            is_one_bucket=len(set(map(_bucket_of, urls))) == 1,
-            is_one_object=len(urls) == 1 and not has_magic(urls[0]),
-        )
+    plan = None if output is None else _plan(urls, output, model_name)
     if requests.find(cfg.model.request).single:
         cfg = await fitted_to_server(cfg)
     cfg = with_clouds(cfg)
-    objects, model = LocalObjects(partial(open_objects, cfg, lazily=True)), open_model(cfg)
-    sink, clock = ResultSink(cfg.output.topic), SystemClock()
-    results = None if output is None else open_results(cfg, output)
-    telemetry = Telemetry()
-    limits = cfg.limits
-    decoders = Pool(limits.decoders, limits.decode_ms_per_mib, telemetry.decoder_died)
-    try:
-        ended = asyncio.Event()
-        settings = for_call(cfg, model_name, model.version, results=plan)
-        adapters = Adapters(
-            UrlSource(
-                _counted(references(objects, urls, settings.intake.places), found),
-                ended.set,
-                clock.wall_ms(),
-            ),
-            objects,
-            model,
-            sink,
-            clock,
-            results=results,
-        )
-        pipeline = Pipeline(Wiring(settings, adapters, telemetry, decoders=decoders))
-        start_s = cfg.limits.start_ms / 1000
-        if any(url.startswith("s3") and local_path(url) is None for url in urls):
-            ask = partial(ask_store, objects, cfg.objects.endpoint_url)
-            await until_answered("object store", ask, adapters.clock, start_s)
-        await until_answered(
-            "model server", pipeline.wiring.main.calls.check, adapters.clock, start_s
-        )
-        running = asyncio.create_task(_run_until(pipeline, ended))
+    async with AsyncExitStack() as opened:
+        call = _call(urls, cfg, model_name, output, plan, found, opened)
+        await _until_answered(call, urls, cfg)
+        running = asyncio.create_task(_run_until(call.pipeline, call.ended))
         try:
-            async with aclosing(_until_done(sink.results, running)) as ready:
+            async with aclosing(_until_done(call.sink.results, running)) as ready:
                 async for lines in ready:
                     yield lines
         except BaseExceptionGroup as group:
@@ -190,12 +159,63 @@ async def predict_lines(
         finally:
             running.cancel()
             await asyncio.wait([running])
-    finally:
-        await decoders.aclose()
-        await model.aclose()
-        await objects.aclose()
-        if results is not None:
-            await results.aclose()
+
+
+class _Call(NamedTuple):
+    """What answers one call. `ended`: all that the URLs name is read."""
+
+    pipeline: Pipeline
+    objects: LocalObjects
+    sink: ResultSink
+    ended: asyncio.Event
+
+
+def _plan(urls: Sequence[str], output: str, model_name: str) -> ResultPlan:
+    return results_for_call(
+        output,
+        model_name,
+        is_one_bucket=len(set(map(_bucket_of, urls))) == 1,
+        is_one_object=len(urls) == 1 and not has_magic(urls[0]),
+    )
+
+
+def _call(
+    urls: Sequence[str],
+    cfg: config.Config,
+    model_name: str,
+    output: str | None,
+    plan: ResultPlan | None,
+    found: Callable[[int], object],
+    opened: AsyncExitStack,
+) -> _Call:
+    """`opened` closes all that is opened here: first what uses the rest."""
+    results = None if output is None else open_results(cfg, output)
+    if results is not None:
+        opened.push_async_callback(results.aclose)
+    objects = LocalObjects(partial(open_objects, cfg, lazily=True))
+    opened.push_async_callback(objects.aclose)
+    model = open_model(cfg)
+    opened.push_async_callback(model.aclose)
+    telemetry, limits = Telemetry(), cfg.limits
+    decoders = Pool(limits.decoders, limits.decode_ms_per_mib, telemetry.decoder_died)
+    opened.push_async_callback(decoders.aclose)
+
+    settings = for_call(cfg, model_name, model.version, results=plan)
+    sink, clock, ended = ResultSink(cfg.output.topic), SystemClock(), asyncio.Event()
+    named = _counted(references(objects, urls, settings.intake.places), found)
+    source = UrlSource(named, ended.set, clock.wall_ms())
+    adapters = Adapters(source, objects, model, sink, clock, results=results)
+    pipeline = Pipeline(Wiring(settings, adapters, telemetry, decoders=decoders))
+    return _Call(pipeline, objects, sink, ended)
+
+
+async def _until_answered(call: _Call, urls: Sequence[str], cfg: config.Config) -> None:
+    """The store is asked only if an object lies in one."""
+    clock, start_s = SystemClock(), cfg.limits.start_ms / 1000
+    if any(url.startswith("s3") and local_path(url) is None for url in urls):
+        ask = partial(ask_store, call.objects, cfg.objects.endpoint_url)
+        await until_answered("object store", ask, clock, start_s)
+    await until_answered("model server", call.pipeline.wiring.main.calls.check, clock, start_s)
 
 
 def _bucket_of(url: str) -> str:

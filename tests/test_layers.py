@@ -284,6 +284,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.results",
         "consumers.services",
         "consumers.settings",
+        "consumers.stages",
         "consumers.telemetry",
         "consumers.wiring",
         "schemas",

@@ -41,7 +41,13 @@ class Telemetry:
         self.region: RegionTelemetry | None = None
         self._models: ModelsTelemetry | None = None
         self._shadow: ShadowTelemetry | None = None
-        reg = self.registry
+        self._count_reading(self.registry)
+        self._count_batches(self.registry)
+        self._count_calls(self.registry)
+        self._count_answers(self.registry)
+        self._show_state(self.registry)
+
+    def _count_reading(self, reg: CollectorRegistry) -> None:
         self._records = Total("penstock_records", "Records read from the input topic", reg)
         self._ignored = Total(
             "penstock_records_ignored", "Notifications that announce no new object", reg
@@ -49,6 +55,14 @@ class Telemetry:
         self._objects = Total("penstock_objects", "Objects read to their end", reg)
         self._object_bytes = Total("penstock_object_bytes", "Bytes received from the store", reg)
         self.replicas = ReplicasTelemetry(reg)
+        self._decoder_deaths = TotalBy(
+            "penstock_decoder_deaths",
+            "Decoders that came to a bad end, by the signal that ended them",
+            "signal",
+            reg,
+        )
+
+    def _count_batches(self, reg: CollectorRegistry) -> None:
         self._batches = TotalBy(
             "penstock_batches", "Batches by the reason they closed for", "reason", reg
         )
@@ -56,17 +70,13 @@ class Telemetry:
         self._waits = Spread(
             "penstock_batch_wait_seconds", "Wait of a batch's first row", LATENCY_BUCKETS_S, reg
         )
+
+    def _count_calls(self, reg: CollectorRegistry) -> None:
         self._calls = Spread(
             "penstock_model_call_seconds", "Model calls that answered", LATENCY_BUCKETS_S, reg
         )
         self._retries = Counter(
             "penstock_retries", "Requests that will be made again", ["stage"], registry=reg
-        )
-        self._decoder_deaths = TotalBy(
-            "penstock_decoder_deaths",
-            "Decoders that came to a bad end, by the signal that ended them",
-            "signal",
-            reg,
         )
         self._requests = TotalBy(
             "penstock_model_requests",
@@ -82,6 +92,8 @@ class Telemetry:
             "penstock_model_calls_allowed", "Model calls at a time, as learned", registry=reg
         )
         self._model_rows = Total("penstock_model_rows", "Rows that the model answered", reg)
+
+    def _count_answers(self, reg: CollectorRegistry) -> None:
         self._rows = Total("penstock_rows_delivered", "Rows on the output topic", reg)
         self._results = Counter("penstock_results", "Result objects written", registry=reg)
         self._result_bytes = Counter(
@@ -110,6 +122,8 @@ class Telemetry:
             TimeSpent._fields,
         )
         self._commits = Counter("penstock_commits", "Commit requests", registry=reg)
+
+    def _show_state(self, reg: CollectorRegistry) -> None:
         self.buffer_bytes = Gauge("penstock_buffer_bytes", "Byte budget in use", registry=reg)
         self.partitions = Gauge("penstock_partitions", "Partitions assigned", registry=reg)
         self.lines_stopped = Gauge(
