@@ -15,10 +15,13 @@ from schemas.prediction import Prediction, decode_prediction
 from tests.corpus.cases import Stored, words
 from tests.support.behind import decoders_behind
 from tests.support.pipelines import BUCKET, DEAD_LETTERS, World, csv, running, until
+from tests.support.stand import MOST_STAND_S, watched
 
 NEIGHBOUR_ROWS = 3
 # Decoded rows that one step of a decoder may add to a budget that is spent, several times over.
 OVERDRAFT_BYTES = 32 << 20
+# As `limits.inline_bytes`, where the tests' own is so little that most objects are for a decoder.
+INLINE_BYTES = 256 << 10
 
 
 async def any_rows(payloads: Sequence[Payload]) -> Answers:
@@ -104,10 +107,23 @@ def check_letters(by: World, answer: str) -> None:
 
 
 async def check_answer(case: Stored, form: Form) -> None:
+    """It is answered as it should, and nobody waits for it. A stand that is too long is looked at
+    twice more: a collection of garbage, or what is loaded once, may have fallen into it.
+    """
+    case = replace(case, data=case.body())  # to make it is no work of the loop
+    stands_s: list[float] = []
+    while len(stands_s) < 3 and (not stands_s or stands_s[-1] > MOST_STAND_S):
+        with watched() as stand:
+            await _check_rows(case, form)
+        stands_s.append(stand.longest_s)
+    assert min(stands_s) <= MOST_STAND_S, stands_s
+
+
+async def _check_rows(case: Stored, form: Form) -> None:
     """The object between good ones in one partition, others in another."""
     there = world(replace(case.options, form=form))
     if form == "json":  # so that half of the cases go through either form of the output
-        there.with_settings(blocks=Blocks(3, "arrow"))
+        there.with_settings(blocks=Blocks(3, "arrow"), inline_bytes=INLINE_BYTES)
     add_neighbour(there, "before")
     there.announce(case.key, case.body())
     add_neighbour(there, "after")
