@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from consumers.core.payload import JsonRows
 from consumers.formats.tables_times import date_text, time_text, timestamp_text
+from consumers.formats.tables_weight import by_type
 
 _ESCAPED: Final = r'["\\\x00-\x1f]'
 
@@ -137,15 +138,10 @@ def _list_text(column: Any, values: Any, first: int = 0) -> Any:
 
 def _union_text(column: Any) -> Any:
     """Each value by the type that it has."""
-    kind, rows = column.type, len(column)
-    if column.offset:  # of which `type_codes` and `offsets` know nothing
-        column = column.take(pa.array(np.arange(rows)))
-    codes = column.type_codes.to_numpy()
-    places = column.offsets.to_numpy() if kind.mode == "dense" else np.arange(rows)
-    found: Any = pa.nulls(rows, pa.string())
-    for index, code in enumerate(kind.type_codes):
-        at = pa.array(places, pa.int64(), mask=codes != code)
-        found = pc.if_else(at.is_valid(), _json_text(column.field(index)).take(at), found)
+    found: Any = pa.nulls(len(column), pa.string())
+    for values, places, is_one in by_type(column):
+        at = pa.array(places, pa.int64(), mask=~is_one)
+        found = pc.if_else(at.is_valid(), _json_text(values).take(at), found)
     return found
 
 

@@ -5,6 +5,7 @@ be a large one: here they are followed by arithmetic alone, and nothing of their
 value takes a byte at least, be it a null. Pure. Owner: the reader of tables.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -94,16 +95,21 @@ def _of_runs(column: Any) -> Weights:
 
 
 def _of_union(column: Any) -> Weights:
-    kind, rows = column.type, len(column)
-    if column.offset:  # of which `type_codes` and `offsets` know nothing
-        column = column.take(pa.array(np.arange(rows)))
-    codes = column.type_codes.to_numpy()
-    places = column.offsets.to_numpy() if kind.mode == "dense" else np.arange(rows)
-    found = np.ones(rows, np.int64)
-    for index, code in enumerate(kind.type_codes):
-        is_one = codes == code
-        found[is_one] = _taken(weights_of(column.field(index)), pa.array(places[is_one]))
+    found = np.ones(len(column), np.int64)
+    for values, places, is_one in by_type(column):
+        found[is_one] = _taken(weights_of(values), pa.array(places[is_one]))
     return found
+
+
+def by_type(union: Any) -> Iterator[tuple[Any, Numbers, npt.NDArray[np.bool_]]]:
+    """For each of its types the values, where a row's would be among them, and whose are."""
+    kind, rows = union.type, len(union)
+    if union.offset:  # of which `type_codes` and `offsets` know nothing
+        union = union.take(pa.array(np.arange(rows)))
+    codes = union.type_codes.to_numpy()
+    places = union.offsets.to_numpy() if kind.mode == "dense" else np.arange(rows)
+    for index, code in enumerate(kind.type_codes):
+        yield union.field(index), places, codes == code
 
 
 def _of_lists(values: Any, starts: Numbers, sizes: npt.NDArray[np.int64]) -> Numbers:
