@@ -129,6 +129,17 @@ def test_a_header_that_lies_is_answered_by_its_code(header: str, code: str) -> N
         assert failure.code in (code, "too_large")
 
 
+def test_what_is_said_of_a_header_is_the_same_at_each_try() -> None:
+    said = str(failure_of("{'descr': '<f4', 'fortran_order': Truu, 'shape': (3, 2)}"))
+    assert said == "the npy header cannot be read: malformed node or string on line 1"
+
+
+def failure_of(header: str) -> Poison:
+    with pytest.raises(Poison) as caught:
+        runs_of(with_header(header))
+    return caught.value
+
+
 @pytest.mark.parametrize("tenth", range(1, 10))
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_file_that_breaks_off_is_bad_format(tenth: int, order: Any) -> None:
