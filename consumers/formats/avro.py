@@ -221,7 +221,7 @@ class AvroParser:
             at = stop
 
     def _element(self, record: Any) -> bytes:
-        if self._fields:
+        if self._given != self._fields:
             record = {name: record[name] for name in self._given}
         try:
             element = orjson.dumps(record, default=_json_value, option=_AS_JSON)
