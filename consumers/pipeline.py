@@ -272,10 +272,12 @@ class Pipeline:
 
     async def _begin_again(self, partition: int) -> None:
         """As if it were handed back and came again at once."""
+        if self._leaving[partition]:
+            return  # a rebalance or a stop is about to take it
         asked_back = self._asked_back[partition]
         await self.revoked([partition])
         if self._stopping.is_set() or self._asked_back[partition] != asked_back + 1:
-            return  # a rebalance or a stop took it
+            return  # one took it meanwhile
         again = self._takeover.live if self._takeover is not None else self._live_again
         self._start(partition, again(partition))
 

@@ -25,6 +25,7 @@ FAILED = {
     4_922: "the same; its worker did not end",
     4_894: "beside two models, what is no reference overtook its stream",
     6_828: "an object that changed while its result was written anew counted no row of before",
+    13_166: "a word about a stopped line began a partition again that was being handed back",
     451: "deaths and hang-ups of a row were added up",
     158: "an object was taken for empty whose first bytes were none",
     30_395: "a name that says packed was not held against an object decoded where it arrived",

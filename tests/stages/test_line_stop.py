@@ -335,6 +335,28 @@ def test_what_stopped_a_line_is_answered_by_its_error_where_it_is_to_be_skipped(
 
 
 @virtual_time
+async def test_a_word_that_comes_while_the_partition_is_handed_back_fences_nobody() -> None:
+    world = World(partitions=2, exactly_once=True)
+    world.with_settings(line=THREE, order_by_stream=True, drain_s=20.0)
+
+    async def never(payloads: Sequence[Payload]) -> Answers | None:
+        await asyncio.Event().wait()
+        return None
+
+    world.model.script = never
+    world.announce("good.csv", csv(3), stream="good")
+    announce_missing(world, 6)
+    async with running(world) as pipeline:
+        await until(lambda: len(pipeline.stopped) == 1)
+        handing_back = asyncio.create_task(world.source.revoke([0]))
+        await asyncio.sleep(0)
+        say(world, Word("resume", pipeline.stopped[0].offset, digest("bad"), 1))
+        await handing_back
+        await asyncio.sleep(60.0)
+        assert world.outlets.epochs[0] == 1
+
+
+@virtual_time
 async def test_a_word_that_nobody_heard_is_there_for_the_next_worker() -> None:
     world = World().with_settings(line=THREE)
     announce_missing(world, 5)
