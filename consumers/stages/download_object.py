@@ -225,8 +225,9 @@ class _Supply:
     async def whole(self, most_bytes: int) -> bytes | None:
         """The object, if it is a stream of at most `most_bytes`; None: nothing was taken yet."""
         if self._ticket.inline is not None:
-            return self._ticket.inline.body()
-        if self._chunks is None or self.size > most_bytes:
+            self._first.append(self._ticket.inline.body())
+            self.size = len(self._first[0])
+        elif self._chunks is None or self.size > most_bytes:
             return None
         while chunk := await self._fetched():
             self._first.append(chunk)
@@ -239,7 +240,8 @@ class _Supply:
 
     async def _fetched(self) -> bytes:
         """Empty at the end only: what a store hands over before it breaks off may be nothing."""
-        assert self._chunks is not None
+        if self._chunks is None:
+            return b""  # rows of a message are all here
         async for chunk in self._chunks:
             if chunk:
                 self._count(chunk)
