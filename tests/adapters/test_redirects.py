@@ -39,6 +39,9 @@ STORES: dict[str, dict[str, object]] = {
 }
 
 
+Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
+
+
 class Servers(NamedTuple):
     """One that leads to the other, under another name of this machine, and what that was asked."""
 
@@ -55,42 +58,48 @@ async def servers(
     asked: list[bytes] = []
     led: list[bytes] = []
 
-    async def other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async for head in _requests(reader, writer, tasks):
-            asked.append(head)
-            fields = b'ETag: "e"\r\nLast-Modified: Mon, 01 Jan 2024 00:00:00 GMT'
-            writer.write(b"HTTP/1.1 200 OK\r\n%b\r\nContent-Length: 4\r\n\r\n1,2\n" % fields)
+    def other(head: bytes) -> bytes:
+        asked.append(head)
+        fields = b'ETag: "e"\r\nLast-Modified: Mon, 01 Jan 2024 00:00:00 GMT'
+        return b"HTTP/1.1 200 OK\r\n%b\r\nContent-Length: 4\r\n\r\n1,2\n" % fields
 
-    async def leading(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async for head in _requests(reader, writer, tasks):
-            led.append(head)
-            where = f"Location: http://{to}:{port}/latest/meta-data/"
-            writer.write(f"HTTP/1.1 {status} Led\r\n{where}\r\nContent-Length: 0\r\n\r\n".encode())
+    def leading(head: bytes) -> bytes:
+        led.append(head)
+        where = f"Location: http://{to}:{port}/latest/meta-data/"
+        return f"HTTP/1.1 {status} Led\r\n{where}\r\nContent-Length: 0\r\n\r\n".encode()
 
-    tasks: set[asyncio.Task[None]] = set()
-    one = await asyncio.start_server(other, to, 0)
+    clients: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    def answering(answer: Callable[[bytes], bytes]) -> Connected:
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            clients[asyncio.create_task(_answer(reader, writer, answer))] = writer
+
+        return connected
+
+    one = await asyncio.start_server(answering(other), to, 0)
     port = one.sockets[0].getsockname()[1]
-    two = await asyncio.start_server(leading, "127.0.0.1", 0, ssl=secure)
+    two = await asyncio.start_server(answering(leading), "127.0.0.1", 0, ssl=secure)
     async with one, two:
         scheme = "http" if secure is None else "https"
         yield Servers(f"{scheme}://127.0.0.1:{two.sockets[0].getsockname()[1]}", asked, led)
-        for task in tasks:
+        one.close()
+        two.close()
+        # A client may have come too late for its task to begin.
+        for task, writer in clients.items():
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            writer.transport.abort()
+        await asyncio.gather(*clients, return_exceptions=True)
 
 
-async def _requests(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tasks: set[asyncio.Task[None]]
-) -> AsyncIterator[bytes]:
-    """The heads of all requests of a connection, which ends with its client or its test."""
-    task = asyncio.current_task()
-    assert task is not None
-    tasks.add(task)
-    with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+async def _answer(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: Callable[[bytes], bytes]
+) -> None:
+    """To the end of the connection, which ends with its client or its test."""
+    with suppress(asyncio.IncompleteReadError, ConnectionError):
         while head := await reader.readuntil(b"\r\n\r\n"):
             if length := re.search(rb"content-length: (\d+)", head, re.IGNORECASE):
                 await reader.readexactly(int(length[1]))
-            yield head
+            writer.write(answer(head))
     writer.close()
 
 
