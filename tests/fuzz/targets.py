@@ -19,6 +19,7 @@ from consumers.core.payload import Form
 from consumers.errors import PenstockError, Poison, Transient, Unforeseen
 from consumers.formats.base import RowOptions
 from consumers.formats.containers import Boxes, breaks_off
+from consumers.formats.format import WantsRanges
 from consumers.formats.ogg import links_of
 from consumers.formats.pixels import PixelOptions
 from consumers.formats.registry import formats
@@ -69,7 +70,10 @@ def _decoder(key: str, data: bytes, format: str | None = None) -> None:
 def _outcome(
     key: str, body: bytes, options: RowOptions, cuts: list[int], format: str | None
 ) -> object:
-    runs, failure = decode_until_failure(body, key, options, cuts=cuts, format=format)
+    try:
+        runs, failure = decode_until_failure(body, key, options, cuts=cuts, format=format)
+    except WantsRanges as wants:  # by its first bytes: such formats have targets of their own
+        return wants.format.name
     return rows_of(runs), failure and (failure.code, str(failure))
 
 
