@@ -130,7 +130,8 @@ def is_open(head: bytes) -> bool:
     neither goes on at once: it may be all that comes before the data breaks off.
     """
     is_bz2 = head.startswith(b"BZh") and len(head) < LONGEST_MAGIC_BYTES
-    return is_bz2 or any(magic.startswith(head) for magic in _MAGICS)
+    text = head.removeprefix(BOM)
+    return is_bz2 or any(magic.startswith((head, text)) for magic in _MAGICS)
 
 
 def not_as_stream(format: str) -> Poison:

@@ -47,7 +47,12 @@ def refused_ranged(data: bytes, key: str) -> Poison:
 @pytest.mark.parametrize("key", ["a.csv", "a.csv.gz", "a.ndjson", "a.json"])
 @pytest.mark.parametrize(
     ("data", "kind", "format"),
-    [(PNG, "a PNG", "image"), (npy(), "npy", "npy"), (gzipped(PNG), "a PNG", "image")],
+    [
+        (PNG, "a PNG", "image"),
+        (npy(), "npy", "npy"),
+        (gzipped(PNG), "a PNG", "image"),
+        (b"\xef\xbb\xbf\xff\xff\xff\xff1,2\n", "an Arrow stream", "arrow"),
+    ],
 )
 def test_binary_data_named_as_text(key: str, data: bytes, kind: str, format: str) -> None:
     error = refused(data, key)
