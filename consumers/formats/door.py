@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from consumers.core.payload import BytesRows, Columns, Form, JsonRows, Matrix, Payload
-from consumers.errors import Poison
+from consumers.errors import EXIT_USAGE, Fatal, Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.format import Format
 from consumers.formats.push import Parser, feed_whole
@@ -29,7 +29,15 @@ _KINDS: Final[dict[type, tuple[Form, ...]]] = {
 
 
 def guarded(format: Format) -> Format:
-    """The same format, of which only runs come in that are right."""
+    """The same format, of which only runs come in that are right. Raises `Fatal` for one that could
+    only fail at each object.
+    """
+    wrong = _flaw(format)
+    if wrong is not None:
+        raise Fatal(
+            f"the format {format.name!r} cannot be used: {wrong}; mend or uninstall its package",
+            exit_code=EXIT_USAGE,
+        )
     open_parser, ranged = format.open, format.ranged
 
     def open_guarded(options: RowOptions) -> Parser | None:
@@ -45,6 +53,20 @@ def guarded(format: Format) -> Format:
         open=None if open_parser is None else open_guarded,
         ranged=None if ranged is None else read_guarded,
     )
+
+
+def _flaw(format: Format) -> str | None:
+    """What a package may have written without a look at its types."""
+    for name, is_needed in (("makes", True), ("looks", True), ("open", False), ("ranged", False)):
+        value = getattr(format, name)
+        if not callable(value) and (is_needed or value is not None):
+            return f"its {name} is {value!r:.80}, and must be called"
+    if format.open is None and format.ranged is None:
+        return "it has neither open nor ranged"
+    for extension in format.extensions:
+        if extension[:1] != "." or extension != extension.lower():
+            return f"its extension {extension!r:.80} is none as '.abc'"
+    return None
 
 
 class _Guarded:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from consumers.core.payload import BytesRows, JsonRows, Matrix
-from consumers.errors import ErrorCode, Poison
+from consumers.errors import ErrorCode, Fatal, Poison
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.door import guarded, let_in
 from consumers.formats.format import Format, makes
@@ -31,6 +31,26 @@ def test_order_in_memory_is_put_right(values: Any) -> None:
     found = let_in(Run(2, Matrix(values)), "matrix").payload
     assert isinstance(found, Matrix)
     assert bytes(found.values.data) == ROWS.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("flaw", "says"),
+    [
+        ({"looks": None}, "its looks is None, and must be called"),
+        ({"makes": ("matrix",)}, r"its makes is \('matrix',\)"),
+        ({"open": b"csv"}, "its open is b'csv'"),
+        ({"open": None}, "neither open nor ranged"),
+        ({"extensions": ("abc",)}, "its extension 'abc' is none as"),
+        ({"extensions": (".ABC",)}, "its extension '.ABC'"),
+    ],
+)
+def test_a_format_that_could_only_fail_at_each_object_is_refused_at_the_start(
+    flaw: dict[str, Any], says: str
+) -> None:
+    parts: dict[str, Any] = {"name": "mine", "makes": makes("matrix"), "open": lambda _: None}
+    guarded(Format(**parts))
+    with pytest.raises(Fatal, match=f"the format 'mine' cannot be used: .*{says}"):
+        guarded(Format(**parts | flaw))
 
 
 def test_what_is_right_is_handed_on_as_it_is() -> None:
