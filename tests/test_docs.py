@@ -31,6 +31,8 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
 
+LINE = 120
+
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _TICKED = re.compile(r"^`([^`]+)`$")
 _INLINE_CODE = re.compile(r"`([^`\n]+)`")
@@ -232,6 +234,16 @@ def test_every_command_is_documented() -> None:
     text = section(DOCS / "operations.md", "Commands")
     for name, _ in leaves(cli):
         assert f"`penstock {name}" in text
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *DOCS.glob("*.md")], ids=lambda page: page.stem
+)
+def test_prose_lines_fit_into_a_window(page: Path) -> None:
+    """Except tables, code, and a single word (a link, code between ticks) that is longer."""
+    for line in _FENCE.sub("", page.read_text()).splitlines():
+        if len(line) > LINE and not line.startswith(("|", "    ")):
+            assert " " not in _INLINE_CODE.sub("code", line).strip().removeprefix("- "), line
 
 
 @of_each_page
