@@ -1,6 +1,7 @@
 """Sends messages to the input topic and waits for their acknowledgement.
 
-Rule: what is on its way is bounded, and so is the wait for it.
+Rule: the number of unacknowledged messages is bounded, and so is the wait for each. Owner: the
+command or task that announces.
 """
 
 from collections import deque
@@ -17,7 +18,7 @@ MAX_PENDING = 10_000
 
 
 def announced_on(settings: config.Kafka) -> str:
-    """Of several topics the first; another one is named by a configuration of its own."""
+    """With several input topics the first. To announce on another one, a configuration names it."""
     return (settings.inputs or [settings.input_topic])[0]
 
 
@@ -34,7 +35,7 @@ class Announcer:
     async def send(
         self, value: bytes, key: bytes, partition: int | None = None, *, topic: str | None = None
     ) -> None:
-        """In the order of the calls. Without a partition the key decides."""
+        """Messages leave in the order of the calls. Without `partition` the key chooses it."""
         topic = topic or self._topic
         async with within(f"a message to {topic}", self._timeout_s):
             self._pending.append(
@@ -44,7 +45,7 @@ class Announcer:
             await self._next_acknowledged()
 
     async def settle(self) -> None:
-        """Until all are acknowledged."""
+        """Wait until every message is acknowledged."""
         while self._pending:
             await self._next_acknowledged()
 
@@ -60,7 +61,7 @@ class Announcer:
 
 @asynccontextmanager
 async def announcing(settings: config.Kafka) -> AsyncIterator[Announcer]:
-    """All is acknowledged when the block is left without a failure."""
+    """If the block ends without a failure, every message sent in it has been acknowledged."""
     producer = producer_of(settings, enable_idempotence=True, linger_ms=5)
     async with opened(producer, settings, "the announcement of objects"):
         announcer = Announcer(producer, settings)

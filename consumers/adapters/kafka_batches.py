@@ -1,8 +1,8 @@
-"""Records into Kafka batches, many at a time, for both kinds of sink.
+"""Puts records into Kafka batches, many at a time, for both kinds of sink.
 
-Rule: a batch is as `append` of aiokafka's batch would make it record by record, without what that
-repeats for each: 0.21 µs a record against 0.32. It reaches into aiokafka 0.14's batch for this, as
-there is no public way; a test compares what comes out, byte by byte.
+Rule: a batch has the same bytes as one filled by aiokafka's own `append`; a test compares them.
+Ours skips the work that `append` repeats for each record: 0.21 µs a record instead of 0.32. It uses
+private parts of aiokafka 0.14's batch, as there is no public way.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,8 +14,8 @@ from consumers.ports import Outgoing
 
 # Below the broker's default message.max.bytes of 1,048,588, with room for the batch header.
 BATCH_BYTES = 1_000_000
-# What a record takes besides key and value, at most: the header of its batch (61 bytes), varints,
-# offsets, header count.
+# The most bytes that a record needs besides key and value: the header of its batch (61 bytes),
+# varints, offsets, header count.
 RECORD_OVERHEAD_BYTES = 128
 _NO_HEADERS: list[tuple[str, bytes]] = []
 
@@ -23,14 +23,14 @@ _NO_HEADERS: list[tuple[str, bytes]] = []
 def batches(
     producer: AIOKafkaProducer, outgoing: Outgoing, now_ms: int, batch_bytes: int
 ) -> Iterator[BatchBuilder]:
-    """All records of `outgoing` in order, each batch closed, none larger than `batch_bytes` unless
-    one record is.
+    """All records of `outgoing` in order, as closed batches of at most `batch_bytes`. A larger
+    record gets a batch of its own.
     """
     accumulator, transactions = producer._message_accumulator, producer._txn_manager
     is_transactional = transactions is not None and transactions.transactional_id is not None
     start = 0
     while start < len(outgoing.values):
-        # As `create_batch` makes it, at a size of its own.
+        # `create_batch` would use the producer's size; this topic may allow less.
         batch = BatchBuilder(
             batch_bytes, accumulator._compression_type, is_transactional=is_transactional
         )
@@ -45,8 +45,8 @@ def fill(
     values: Sequence[bytes],
     start: int,
 ) -> int:
-    """Append the records from `start` on, as many as fit and at least one; the index of the
-    first that does not.
+    """Append the records from `start` on, as many as fit and at least one. Returns the index of
+    the first record that did not fit.
     """
     append = batch._builder.append
     first: int = batch._relative_offset

@@ -1,7 +1,8 @@
-"""What every client of Kafka shares: connection settings, deadlines, the translation of errors.
+"""Connection settings, deadlines and the translation of errors, shared by every client of Kafka.
 
-Rule: no call of aiokafka waits without a deadline. Past it the process ends with exit code 3 and
-says which call was not answered, since aiokafka itself tries again for ever.
+Rule: no call of aiokafka waits without a deadline, because aiokafka itself retries for ever. Past
+the deadline the process ends with exit code 3 and says which call was not answered; calls that our
+code repeats raise `Unreachable` instead.
 """
 
 import asyncio
@@ -31,13 +32,13 @@ from consumers.process.stopping import stopped_after
 
 Client = TypeVar("Client", AIOKafkaConsumer, AIOKafkaProducer, AIOKafkaAdminClient)
 
-# Above the broker's answer times and above the rebalance timeout, as JoinGroup is an ordinary
-# request to aiokafka.
+# Must be longer than the rebalance timeout: aiokafka bounds JoinGroup by it like any other request,
+# and the broker answers JoinGroup only when all members have joined.
 REQUEST_TIMEOUT_MS = 40_000
-# A broker that is up accepts a connection and says what it can do within milliseconds.
+# A running broker accepts a connection and lists its API versions within milliseconds.
 REACH_TIMEOUT_MS = 5_000
-# A worker that stops has 10 s beyond its drain, as the supervisor and Kubernetes count: its last
-# commit takes up to 5 of them, leaving the group 2, closing the producer 3.
+# The supervisor and Kubernetes give a stopping worker 10 s beyond its drain. They are divided so:
+# 5 s for the last commit, 2 s to leave the group, 3 s to close the producer.
 COMMIT_S = 5.0
 LEAVE_S = 2.0
 CLOSE_S = 3.0
@@ -52,8 +53,8 @@ _SETTINGS_ERRORS = (
     kafka_errors.TransactionalIdAuthorizationFailed,
 )
 _NOBODY_ANSWERED = (kafka_errors.KafkaConnectionError, kafka_errors.NodeNotReadyError, OSError)
-# What aiokafka does not call retriable, though another try is the cure. `UnknownError` is also what
-# it makes of every code that is newer than its table, 73 and above.
+# Errors that another try cures although aiokafka does not mark them retriable. It raises
+# `UnknownError` also for every code that is missing in its table (73 and above).
 _PASSING = (
     kafka_errors.KafkaTimeoutError,
     kafka_errors.UnknownError,
@@ -96,7 +97,7 @@ def _ssl_context(settings: config.Kafka) -> Any:
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Every error of aiokafka or of the connection becomes one of ours, saying `what` failed."""
+    """Turn every error of aiokafka or the connection into one of ours that says `what` failed."""
     try:
         yield
     except PenstockError:
@@ -106,8 +107,8 @@ def translated(what: str) -> Iterator[None]:
 
 
 def reason(error: Exception) -> Exception:
-    """What a bare `KafkaError` stands for. aiokafka's own tasks end with one: the error that
-    ended them is behind it, or is only named in its text.
+    """The error that a bare `KafkaError` hides. aiokafka's own tasks end with a bare one: the real
+    error is its `__cause__`, or only its name stands in the text.
     """
     if type(error) is not kafka_errors.KafkaError:
         return error
@@ -163,13 +164,13 @@ def _remedy(error: BaseException) -> str:
 
 
 def _is_about_certificates(error: BaseException | None) -> bool:
-    """An end in the middle of a handshake is not: a broker that goes down does that."""
+    """False for a connection that ends during the handshake: a broker that stops causes that."""
     return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
 
 
 @asynccontextmanager
 async def answered_within(what: str, seconds: float) -> AsyncIterator[None]:
-    """`translated`, with a deadline: past it `Unreachable`, for calls that are made again."""
+    """`translated` with a deadline. Past it raises `Unreachable`: for calls that we repeat."""
     try:
         async with asyncio.timeout(seconds):
             with translated(what):
@@ -180,7 +181,7 @@ async def answered_within(what: str, seconds: float) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def within(what: str, seconds: float) -> AsyncIterator[None]:
-    """`translated`, with a deadline: past it `Fatal`, exit code 3."""
+    """`translated` with a deadline. Past it raises `Fatal` with exit code 3."""
     try:
         async with asyncio.timeout(seconds):
             with translated(what):
@@ -197,9 +198,9 @@ def _silence(what: str, seconds: float) -> str:
 
 
 async def reach(settings: config.Kafka) -> None:
-    """Connect to one of the brokers as every client does, and leave it again. Raises `Unreachable`,
-    or `Fatal` for credentials and certificates; aiokafka's own start does not tell one from the
-    other, and logs every try.
+    """Connect to one of the brokers as every client does, and disconnect. Raises `Unreachable`, or
+    `Fatal` for wrong credentials and certificates: aiokafka's own start raises the same error for
+    all of these, and logs every try.
     """
     arguments = connection(settings) | {"request_timeout_ms": REACH_TIMEOUT_MS}
     failure: PenstockError | None = None
@@ -215,7 +216,7 @@ async def reach(settings: config.Kafka) -> None:
 
 
 async def start(client: Client, settings: config.Kafka, what: str) -> None:
-    """Connect it, and what else its start does."""
+    """Check that a broker can be reached, then start the client."""
     await reach(settings)
     async with within(what, settings.timeout_ms / 1000):
         await client.start()

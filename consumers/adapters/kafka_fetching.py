@@ -1,13 +1,17 @@
-"""When a broker is asked for records, and for how long it may keep the question.
+"""When a broker is asked for records, and how long it may wait before it answers that it has none.
 
-Rule: what is asked, and what an answer means, is aiokafka's. Ours is the loop around it: it waits
-for one future, which whatever happens sets; aiokafka's puts a callback on every task and future
-each time and takes it off again. A broker may keep a question long while it names every partition
-that we read, as any record of them ends it; not while it leaves one out (its records wait to be
-taken, or it is paused), as that one is asked for only when the broker has answered for the others.
-aiokafka has one figure for both, and the short one would cost an idle worker fifty questions a
-second. It reaches into aiokafka 0.14's fetcher for this, as there is no public way. Owner: the
-source, after its start.
+Rule: aiokafka builds the requests and reads the answers; only the loop around them is ours. It
+waits for one future that every event sets; aiokafka's loop adds and removes a callback on every
+task and future in every turn.
+
+A broker gets one request at a time. If it names every partition that we read, the broker may wait
+long (`WHOLE_MS`): a record of any of them ends the wait. If it leaves one out (that one is paused,
+or its records have not been taken yet), the broker may only wait shortly (`PART_MS`), because the
+partition left out cannot be asked for before the answer. aiokafka has one figure for both cases,
+and the short one would cost an idle worker fifty requests a second.
+
+It uses private parts of aiokafka 0.14's fetcher, as there is no public way. Owner: the source,
+after its start.
 """
 
 import asyncio
@@ -23,16 +27,19 @@ from consumers.errors import Fatal
 
 # aiokafka's own figure (`fetch_max_wait_ms`), and librdkafka's.
 WHOLE_MS = 500
-# What a partition that was left out waits at most.
+# The longest time that a partition left out of a request waits for the next one.
 PART_MS = 20
-# Without a pause a broker that refuses would be asked 1,500 times a second.
+# The pause after an answer that came early and empty. Without it, a broker that refuses the request
+# would be asked 1,500 times a second.
 REFUSED_S = 0.02
-# Where no leader is known: an election takes about as long.
+# The pause before the next look when a partition has no leader: about the time of an election.
 STALE_S = 0.05
 
 
 def ask_patiently(fetcher: Any) -> None:
-    """aiokafka decides what to ask for in one function, and reads the figure there."""
+    """Set the broker's wait before each request. aiokafka builds its requests in one function and
+    reads the figure there, so wrapping that function is enough.
+    """
     decide = fetcher._get_actions_per_node
 
     def actions(assignment: Any) -> Any:
@@ -46,8 +53,8 @@ def ask_patiently(fetcher: Any) -> None:
 
 
 async def ask_by_ours(consumer: AIOKafkaConsumer, failed: Callable[[Fatal], None]) -> None:
-    """Ours takes the place of aiokafka's loop, which has nothing to read yet; `stop` of the
-    consumer ends it. `failed` hears why it ended by itself: nothing is read any more.
+    """Replace aiokafka's loop by ours, before there is anything to read; the consumer's `stop` ends
+    it. If our loop fails, nothing is read any more, and it calls `failed` with the reason.
     """
     fetcher = consumer._fetcher
     fetcher._fetch_task.cancel()
@@ -86,12 +93,12 @@ class Asking:
             assignment = subscriptions.subscription and subscriptions.subscription.assignment
             if assignment is not None and assignment.active:
                 return assignment
-            # What the coordinator met with is told to the reader.
+            # Errors of the coordinator are raised to the reader by `getmany`, not here.
             with suppress(kafka_errors.KafkaError):
                 await subscriptions.wait_for_assignment()
 
     async def _ask(self, assignment: Any) -> None:
-        """One look at what is to be asked; returns when there may be more."""
+        """Send the requests that are due now; returns when something has changed since."""
         fetcher = self._fetcher
         changed = fetcher._wait_consume_future = self._loop.create_future()
         asked, unknown, rest_s, is_stale, resumes = fetcher._get_actions_per_node(assignment)
@@ -111,8 +118,9 @@ class Asking:
         self._tell()
 
     async def _fetch(self, assignment: Any, node: int, request: Any) -> bool:
-        """Did it bring records? A broker that has none keeps the question; one that answers sooner
-        refused it, and would again. aiokafka waits for what it has cancelled, so that ends well.
+        """Send one request; True if records came. A broker without records waits before it answers,
+        so an early answer without records is a refusal, and it would refuse again at once: pause
+        first. A cancelled request returns normally, because aiokafka awaits the tasks it cancels.
         """
         began_s, brought = self._loop.time(), False
         with suppress(asyncio.CancelledError):
@@ -134,7 +142,7 @@ class Asking:
         task.add_done_callback(done)
 
     def _tell(self) -> None:
-        """The readers, if there are records for them."""
+        """Wake the readers if records have come."""
         fetcher = self._fetcher
         done = [task for task in fetcher._pending_tasks if task.done()]
         fetcher._pending_tasks.difference_update(done)
@@ -144,7 +152,7 @@ class Asking:
                 fetcher._notify(waiter)
 
     async def _forget(self) -> None:
-        """What was asked for an assignment that is over."""
+        """Cancel the requests and drop the records of an assignment that has ended."""
         tasks = self._fetcher._pending_tasks
         for task in tasks:
             task.cancel()
@@ -155,7 +163,7 @@ class Asking:
         self._resumes.clear()
 
     def _look_within(self, rest_s: float) -> None:
-        """One timer, set again when it rang, unless something is due before."""
+        """Look again within `rest_s`. There is one timer; it is replaced only by an earlier one."""
         due_s = self._loop.time() + rest_s
         if self._timer is not None:
             if self._timer.when() <= due_s:

@@ -1,7 +1,7 @@
-"""Reads topics while they grow: without a group, from their beginning on.
+"""Reads topics from their beginning and goes on while they grow, without a consumer group.
 
-Rule: nothing is committed and nobody is disturbed. It waits for more records at a time than a
-source does: a delay here delays the view and no answer. Owner: the task that looks on.
+Rule: it commits nothing and joins no group, so no worker notices it. It takes more records at a
+time than a source does: a delay here delays only what is shown. Owner: the task that watches.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -20,7 +20,7 @@ MAX_RECORDS = 4_000
 
 
 class Bite(NamedTuple):
-    """Records of one partition that follow those of its last bite."""
+    """The next records of one partition, following those of the bite before."""
 
     topic: str
     partition: int
@@ -37,13 +37,13 @@ class Follower:
         self.partitions = tuple(part.partition for part in parts)
 
     async def more(self, wait_ms: int) -> list[Bite]:
-        """What came since, or comes within `wait_ms`."""
+        """The records since the last call; if there are none, waits up to `wait_ms` for some."""
         async with within("a read of topics", wait_ms / 1000 + self._timeout_s):
             found = await self._consumer.getmany(timeout_ms=wait_ms, max_records=MAX_RECORDS)
         return [Bite(part.topic, part.partition, records) for part, records in found.items()]
 
     async def ends(self) -> Mapping[TopicPartition, int]:
-        """Behind the last offset of each partition, as of now."""
+        """For each partition the offset after its last record, now."""
         async with within("a question about the ends of topics", self._timeout_s):
             ends: Mapping[TopicPartition, int] = await self._consumer.end_offsets(self._parts)
         return ends
@@ -57,7 +57,7 @@ class Follower:
 async def following(
     settings: config.Kafka, isolation: str, topics: Mapping[str, int]
 ) -> AsyncIterator[Follower]:
-    """`topics` with their numbers of partitions."""
+    """`topics`: how many partitions each topic has."""
     consumer = AIOKafkaConsumer(
         **connection(settings),
         enable_auto_commit=False,

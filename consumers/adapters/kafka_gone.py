@@ -1,7 +1,7 @@
-"""Positions that the broker no longer has, and what else a read raises that is no failure.
+"""Positions that the broker no longer has, and the errors of a read that are harmless.
 
-Rule: aiokafka does not choose where to go on (`auto_offset_reset="none"`): the worker would not
-hear of it, and a lane that began at a later offset cannot go back. Owner: the source.
+Rule: aiokafka may not choose where to go on (`auto_offset_reset="none"`). The worker would not
+learn of it, and a lane that began at a later offset cannot go back. Owner: the source.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,14 +15,14 @@ GONE_BEFORE = (
     "topic's retention must be longer than the longest outage"
 )
 GONE_BEYOND = (
-    "partition %d: the group is at offset %d, beyond the end of the topic (%d), which was made "
-    "again or restored, or lost its end. Going on at its earliest record, %d; the ids of former "
-    "answers may come again for other ones"
+    "partition %d: the group is at offset %d, beyond the end of the topic (%d): the topic was "
+    "created again, restored, or lost its last records. Going on at its earliest record, %d; new "
+    "answers may get ids that former answers had"
 )
 
 
 class Gone(Exception):
-    """The broker has no record at these positions, and none that is to come."""
+    """The broker has no records at these positions and will never have any there."""
 
     def __init__(self, offsets: Mapping[TopicPartition, int]) -> None:
         self.offsets = offsets
@@ -30,14 +30,14 @@ class Gone(Exception):
 
 @contextmanager
 def for_ourselves() -> Iterator[None]:
-    """Around a read. Raises `Gone`."""
+    """Goes around a read: raises `Gone`, and swallows the harmless errors."""
     try:
         yield
     except kafka_errors.OffsetOutOfRangeError as error:
         if not error.args:
-            raise  # an answer about the group has this code: it says nothing of positions
+            raise  # an answer about the group can carry this code, too: it names no positions
         raise Gone(error.args[0]) from error
     except kafka_errors.NoOffsetForPartitionError:
-        return  # aiokafka asked for itself before we had said where to begin
+        return  # aiokafka looked for a position before our `seek` had set one
     except kafka_errors.IllegalStateError:
-        return  # a partition left between the look and the call
+        return  # a partition was revoked between our check and the call

@@ -1,8 +1,8 @@
-"""Where groups are, and where they are to begin: asked and said from outside, by no member.
+"""Reads the positions of consumer groups, and sets first ones, without being a member.
 
 Rule: a position is written here only where the group has none yet; all others are committed by the
-group's own members. Every question has a deadline and raises `Transient` past it: the replay asks
-again. Owner: the replay.
+group's own members. Every request has a deadline and raises `Transient` past it, and the replay
+asks again. Owner: the replay.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -18,7 +18,7 @@ from consumers.adapters.kafka_positions import positions
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.ports import Commit, Where
 
-# As the source allows itself for the same question.
+# The same as `kafka_source.QUESTION_S`.
 QUESTION_S = 10.0
 
 
@@ -30,22 +30,22 @@ class Groups:
         self._consumer = consumer
 
     async def positions(self, group: str, parts: Collection[Where]) -> Mapping[Where, Commit]:
-        """What the group has committed; without those of which it has nothing."""
+        """What the group has committed. Partitions without a commit are left out."""
         asked = [TopicPartition(*part) for part in parts]
         async with answered_within(f"a question about group {group}", QUESTION_S):
             found = await positions(self._consumer._client, group, asked)
         return {Where(*part): commit for part, commit in found.items() if commit is not None}
 
     async def ends(self, parts: Collection[Where]) -> Mapping[Where, int]:
-        """Behind the last record of each."""
+        """The offset after the last record of each."""
         asked = [TopicPartition(*part) for part in parts]
         async with answered_within("a question about the ends of the input", QUESTION_S):
             found = await self._consumer.end_offsets(asked)
         return {Where(*part): end for part, end in found.items()}
 
     async def begin(self, group: str, commits: Mapping[Where, Commit]) -> None:
-        """Positions for partitions that have none. A group that has members takes none from
-        outside: they began with theirs.
+        """Commit first positions for partitions that have none. Kafka refuses this once the group
+        has members: they have begun at positions of their own.
         """
         if not commits:
             return

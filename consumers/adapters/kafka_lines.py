@@ -1,8 +1,8 @@
-"""Says something of a group's stopped lines, where its workers look for it.
+"""Tells a group's workers what to do with its stopped lines.
 
-Rule: it is kept like a position, as the metadata of a commit of a group without members, so that it
-survives restarts; where nobody acts on it, it is gone with that group's positions, after the
-broker's `offsets.retention.minutes` (a week). Owner: the command.
+Rule: each word is the metadata of a commit, in a second group that has no members, so it survives
+restarts. If no worker acts on it, it expires with that group's positions, after the broker's
+`offsets.retention.minutes` (a week). Owner: the command.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from consumers.ports import Where
 
 
 async def say(settings: config.Kafka, words: Mapping[Where, Word]) -> None:
-    """Beside what was said of these partitions before."""
+    """Add these words to those already said of the same partitions."""
     group = lines_group(settings.group)
     consumer = AIOKafkaConsumer(**connection(settings), group_id=group, enable_auto_commit=False)
     parts = [TopicPartition(*where) for where in words]

@@ -1,7 +1,7 @@
-"""What aiokafka calls in a rebalance.
+"""The rebalance listener that aiokafka calls.
 
-Rule: aiokafka logs a listener's failure and goes on with the group; here it is kept, for the task
-that polls to raise. Owner: the source.
+Rule: aiokafka only logs a listener's failure and stays in the group. So the failure is kept, and
+the task that polls raises it. Owner: the source.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,7 +16,7 @@ from consumers.ports import Commit, Rebalance
 
 
 class Membership(Protocol):
-    """The side of the source that a rebalance changes."""
+    """The methods of the source that a rebalance calls."""
 
     async def seek(self, starts: Mapping[int, Commit]) -> None: ...
 

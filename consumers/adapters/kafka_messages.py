@@ -1,8 +1,9 @@
-"""The two requests that every tick needs, written and read by `struct`: fetch 11 and produce 7.
+"""Writes and reads the two requests of every tick with `struct`: fetch version 11, produce 7.
 
-Rule: bytes and answers are those of aiokafka 0.14's own classes, which go through a schema field by
-field, some 240 calls a tick; a test compares them. A broker that does not know these versions is
-asked by aiokafka's own. Owner: the clients that read and write, after `lean`.
+Rule: requests have the same bytes and answers the same values as with aiokafka 0.14's own classes;
+a test compares them. Those walk a schema field by field, some 240 calls a tick. A broker that does
+not know these versions gets aiokafka's own requests. Owner: the clients that read and write, after
+`lean`.
 Source: "Kafka protocol guide": Fetch 11, Produce 7, request header 1.
 """
 
@@ -44,7 +45,7 @@ _PRODUCED_PARTITION = struct.Struct(">ihqqq")
 
 
 def lean(client: AIOKafkaClient) -> None:
-    """From now on it writes and reads the two so."""
+    """From now on the client sends these two requests by the classes below."""
     send = client.send
 
     def send_lean(node: int, request: Any, *, group: Any = ConnectionGroup.DEFAULT) -> Any:
@@ -89,7 +90,7 @@ class LeanFetch:
                 _FETCH_PARTITION.pack(partition, -1, offset, -1, most_bytes)
                 for partition, offset, most_bytes in partitions
             ]
-        # Nothing is forgotten, as there is no session.
+        # The list of forgotten topics: empty, as there is no fetch session.
         pieces.append(_INT32.pack(0))
         pieces.append(_string(asked._rack_id))
         return b"".join(pieces)
@@ -122,8 +123,8 @@ class LeanProduce:
 
 
 class FetchAnswer:
-    """As aiokafka's fetcher reads it: of a partition its number, error code, end, last stable
-    offset, the log's start, aborted transactions, the replica to prefer, and records.
+    """In the form that aiokafka's fetcher reads: for each partition its number, error code, end,
+    last stable offset, the log's start, aborted transactions, preferred replica, and records.
     """
 
     API_VERSION: Final = FETCH_VERSION
@@ -149,8 +150,8 @@ class FetchAnswer:
 
 
 class ProduceAnswer:
-    """As aiokafka's sender reads it: of a partition its number, error code, offset, timestamp and
-    the log's start.
+    """In the form that aiokafka's sender reads: for each partition its number, error code, offset,
+    timestamp and the log's start.
     """
 
     API_VERSION: Final = PRODUCE_VERSION
@@ -169,7 +170,9 @@ class ProduceAnswer:
 
 
 class _Reader:
-    """What is cut off fails, as with aiokafka's own classes: then the connection is given up."""
+    """Raises for an answer that is cut off, as aiokafka's own classes do: it then closes the
+    connection.
+    """
 
     __slots__ = ("_at", "_data")
 
@@ -204,7 +207,7 @@ class _Piece(NamedTuple):
 
 
 class _Written:
-    """What aiokafka's connection wants of a request."""
+    """A request with the methods that aiokafka's connection calls."""
 
     def __init__(self, api: int, version: int, body: bytes, answer: type[Any]) -> None:
         self._api = api

@@ -1,8 +1,8 @@
-"""What the broker says of a topic: how many partitions, and how large a batch it takes.
+"""Asks the broker how many partitions a topic has, and how large a batch it takes.
 
-Rule: "there is no such topic" is an answer, everything else that is no answer is an error. aiokafka
-logs the errors of metadata and of configurations and gives what is left. Owner: the sink, at the
-start and when partitions were added.
+Rule: "there is no such topic" is an answer; every other error code is raised. aiokafka's own
+functions log these errors and return what remains, which reads as a smaller topic. Owner: the sink,
+at the start and when partitions were added.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ MOST_BYTES = "max.message.bytes"
 
 
 async def count_partitions(client: AIOKafkaClient, topic: str) -> int:
-    """0: there is no such topic. Raises aiokafka's errors."""
+    """How many partitions the topic has; 0 if it does not exist. Raises aiokafka's errors."""
     answer = await _send(client, MetadataRequest([topic]))
     for found in answer.to_object()["topics"]:
         if found["topic"] == topic:
@@ -29,8 +29,8 @@ async def count_partitions(client: AIOKafkaClient, topic: str) -> int:
 
 
 async def max_batch_bytes(client: AIOKafkaClient, topic: str) -> int | None:
-    """`max.message.bytes` of the topic; None where the broker does not tell such things, to us
-    or to anybody.
+    """`max.message.bytes` of the topic. None if the broker does not know the request or refuses
+    it to us.
     """
     request = DescribeConfigsRequest([(ConfigResourceType.TOPIC, topic, [MOST_BYTES])], False)
     try:

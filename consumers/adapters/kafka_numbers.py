@@ -1,8 +1,8 @@
-"""The numbers that the partitions of the input topics have within a worker.
+"""Numbers the partitions of all input topics within a worker.
 
-Rule: with one topic a partition's own; with several each has the next that is free when it is first
-met, and keeps it as long as the process lives. Owner: the source, or those of several regions
-together.
+Rule: with one topic, a partition's own number. With several, a partition gets the next free number
+when it is first seen and keeps it as long as the process lives. Owner: the source; the sources of
+several regions share one.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ class Numbers:
     """`number` of a partition, and which one it is `of`."""
 
     def __init__(self, topics: Sequence[str]) -> None:
-        """Those that are known by name; with a pattern none."""
+        """`topics`: the input topics; empty if they are given by a pattern."""
         self._topic = topics[0] if len(topics) == 1 else None
         self._numbers: dict[TopicPartition, int] = {}
         self._met: list[TopicPartition] = []

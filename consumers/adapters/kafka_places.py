@@ -1,8 +1,8 @@
 """Where a source goes on: at the group's position, or where the broker still has records.
 
-Rule: a position that cannot be read is asked for again, for `kafka.timeout_ms`; one that the broker
-no longer has is left for one that it has, with a warning, as if the partition had been handed back
-and assigned anew. Both Kafka clients go by this. Owner: the source.
+Rule: if the group's position cannot be read, it is asked for again, up to `kafka.timeout_ms`. If
+the broker no longer has records there, the source goes on at the earliest one and logs a warning.
+Both Kafka clients use this. Owner: the source.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ ASK_AGAIN_S = 0.2
 
 
 class Member(Protocol):
-    """A member of the group, as its client knows it. All but `assignments` raise `Transient`."""
+    """A member of the group. Its methods raise `Transient`."""
 
     @property
     def assignments(self) -> int:
@@ -31,17 +31,17 @@ class Member(Protocol):
     def has_stopped(self) -> bool: ...
 
     async def committed(self, partitions: Collection[int]) -> Mapping[int, Commit]:
-        """Partitions without a commit start at the earliest record."""
+        """The group's commits; for a partition without one, its earliest record."""
         ...
 
     async def span(self, partition: int) -> tuple[int, int]:
-        """The first offset and the one behind the last."""
+        """The first offset and the offset after the last."""
         ...
 
     async def commit(self, commits: Mapping[int, Commit]) -> None: ...
 
     async def seek(self, starts: Mapping[int, Commit]) -> None:
-        """Partitions that have just left are passed over."""
+        """Partitions that were revoked meanwhile are skipped."""
         ...
 
 
@@ -51,7 +51,7 @@ class Places:
         self._timeout_s = timeout_s
 
     async def starts(self, partitions: Collection[int]) -> Mapping[int, Commit]:
-        """As `committed`, asked until it is answered: `kafka.timeout_ms` may pass over it."""
+        """`committed`, repeated until it is answered; raises `Fatal` after `kafka.timeout_ms`."""
         began_s = _now_s()
         is_logged = False
         while partitions and not self._member.has_stopped:
@@ -70,8 +70,8 @@ class Places:
         return {}
 
     async def find(self, partition: int, offset: int, rebalance: Rebalance) -> None:
-        """The broker has no record at `offset`, and none that is to come. Returns without a place
-        where nothing can be learned now: the next read says again that it is gone.
+        """Go on elsewhere, as the broker has no records at `offset` and will have none. If it does
+        not answer now, this returns without a new place: the next read reports the same offset.
         """
         try:
             begin, end = await self._member.span(partition)
@@ -80,15 +80,17 @@ class Places:
             await asyncio.sleep(ASK_AGAIN_S)
             return
         if offset < begin:
+            # Forward only: a lane takes later offsets as they come, so a seek is enough.
             log.warning(GONE_BEFORE, partition, offset, begin - 1, begin)
             await self._member.seek({partition: Commit(begin)})
         elif offset > end:
+            # Backward: the lane must be made anew, as it never goes back to an earlier offset.
             log.warning(GONE_BEYOND, partition, offset, end, begin)
             await self._begin_again(partition, Commit(begin), rebalance)
 
     async def _begin_again(self, partition: int, start: Commit, rebalance: Rebalance) -> None:
-        """As if it had been handed back and assigned anew, at another place; unless
-        that happens meanwhile.
+        """Treat the partition as revoked and assigned again at `start`. If a real rebalance
+        begins meanwhile, stop here: that one decides.
         """
         member = self._member
         assignments, began_s = member.assignments, _now_s()
@@ -108,7 +110,7 @@ class Places:
 
 
 def check_joined(group: str, since_s: float | None, timeout_s: float) -> None:
-    """`since_s`: when the joining began that is under way. Raises `Fatal` if that is too long."""
+    """`since_s`: when the current rebalance began, or None. Raises `Fatal` after `timeout_s`."""
     if since_s is not None and _now_s() - since_s > timeout_s:
         raise Fatal(
             f"Kafka did not let us join group {group} within {timeout_s:g} s.\nIs the coordinator "

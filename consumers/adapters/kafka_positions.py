@@ -1,9 +1,9 @@
-"""Where a consumer group is, asked so that no error of the broker reads as "nowhere".
+"""Asks where a consumer group is; no error of the broker may read as "nothing committed".
 
-Rule: only the broker's own -1 says that nothing is committed. aiokafka's questions about offsets
-look at the errors of partitions and not at that of the whole answer, where a coordinator that loads
-its log, or that has moved, says so: to them such an answer is an empty one, and a partition without
-an offset begins again at its earliest record. So the question is put here. Owner: the source.
+Rule: only the broker's own -1 says that nothing is committed. aiokafka's functions check the error
+code of each partition but not that of the whole answer. A coordinator that is loading its log, or
+has moved, sets only the latter: aiokafka returns no offsets, and every partition would begin again
+at its earliest record. So the request is made here. Owner: the source.
 """
 
 from collections import defaultdict
@@ -26,8 +26,8 @@ NO_OFFSET = -1
 async def positions(
     client: AIOKafkaClient, group: str, partitions: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, Commit | None]:
-    """For each of them what the group has committed; None where the broker says that it has
-    nothing. Raises aiokafka's errors, and `Transient` for an answer without one of the partitions.
+    """The group's commit of each partition, or None if the broker says that there is none. Raises
+    aiokafka's errors, and `Transient` if the answer leaves out a partition.
     """
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, number in partitions:
@@ -39,7 +39,7 @@ async def positions(
     for topic, entries in answer.topics:
         for number, offset, metadata, code in entries:
             check_code(code)
-            # confluent-kafka writes the zero byte with which C ends a text, too.
+            # confluent-kafka also writes the zero byte that ends a C string.
             text = (metadata or "").rstrip("\0")
             commit = Commit(offset, text) if offset != NO_OFFSET else None
             found[TopicPartition(topic, number)] = commit
@@ -49,20 +49,20 @@ async def positions(
 
 
 def lines_group(group: str) -> str:
-    """The group, without members, whose commits are what people say of a group's stopped lines."""
+    """The group without members in whose commits people's words on stopped lines are kept."""
     return f"{group}.lines"
 
 
 async def words(
     client: AIOKafkaClient, group: str, partitions: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, str]:
-    """What is said of them, if anything is."""
+    """What people have said of these partitions' stopped lines; others are left out."""
     found = await positions(client, lines_group(group), partitions)
     return {where: commit.metadata for where, commit in found.items() if commit is not None}
 
 
 class GroupPositions:
-    """The same, by a client of its own: for a source whose library cannot be asked."""
+    """The same by a client of its own, for a source whose library cannot send this request."""
 
     def __init__(self, settings: config.Kafka) -> None:
         self._settings = settings

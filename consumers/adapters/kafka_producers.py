@@ -1,9 +1,9 @@
-"""How a producer is made, and how it is given up: what it has not sent is not sent any more.
+"""Makes a producer, and gives it up: batches that it has not sent are then never sent.
 
-Rule: how long a batch waits is for its caller to say, never for aiokafka. Its own `stop` sends
-first what waits, for as long as that takes, and its task tries for ever; nothing here waits for
-either. It reaches into aiokafka 0.14 for this, as there is no public way. Owner: the sink,
-an outlet or a writer, each of the producer that it made.
+Rule: the caller, never aiokafka, decides how long a batch waits. aiokafka's `stop` first sends all
+waiting batches, however long that takes, and its task retries for ever; nothing here waits for
+either. It uses private parts of aiokafka 0.14 for this, as there is no public way. Owner: the sink,
+outlet or writer that made the producer.
 """
 
 import asyncio
@@ -22,7 +22,8 @@ def producer_of(settings: config.Kafka, **options: Any) -> AIOKafkaProducer:
     """Not started yet."""
     producer = AIOKafkaProducer(**connection(settings), **options)
     lean(producer.client)
-    # It would fail a batch whose partition has had no leader for the time of one request, 40 s.
+    # Otherwise aiokafka fails a batch after one request timeout (40 s) without a leader, although
+    # `kafka.timeout_ms` may allow longer.
     producer._message_accumulator._batch_ttl = math.inf
     return producer
 
@@ -33,13 +34,15 @@ async def give_up(producer: Any) -> None:
     for future in _left_behind(producer):
         future.add_done_callback(seen)
     if producer._sender is not None and producer._sender.sender_task is not None:
-        # It would try for ever what the next producer has made void.
+        # Otherwise the task retries for ever, although another producer has taken over.
         producer._sender.sender_task.cancel()
     await producer.client.close()
 
 
 def _left_behind(producer: Any) -> Iterator[asyncio.Future[Any]]:
-    """Futures that aiokafka fails when its task ends, for nobody; asyncio would report each."""
+    """Futures that aiokafka fails when its task ends. No one awaits them any more, and asyncio
+    would report each as never retrieved.
+    """
     if producer._txn_manager is not None:
         ended = producer._txn_manager.wait_for_transaction_end()
         if ended is not None:
@@ -54,6 +57,6 @@ def _left_behind(producer: Any) -> Iterator[asyncio.Future[Any]]:
 
 
 def seen(future: asyncio.Future[Any]) -> None:
-    """Its failure is known: asyncio need not say that nobody asked for it."""
+    """Retrieve the failure, so that asyncio does not report it as never retrieved."""
     if not future.cancelled():
         future.exception()

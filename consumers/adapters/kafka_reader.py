@@ -1,7 +1,7 @@
-"""Reads whole topics: without a group, from the beginning to the end they had when asked.
+"""Reads whole topics without a group, from the beginning to the end that they had when asked.
 
-Rule: nothing is committed and nobody is disturbed. Progress is seen by positions, not by records,
-as offsets have gaps.
+Rule: it commits nothing and joins no group, so no worker notices it. Progress is measured by
+positions, not by counting records, as offsets have gaps. Owner: the command that reads.
 """
 
 import re
@@ -25,10 +25,10 @@ MAX_RECORDS = 2_000
 FETCH_BYTES = 4 << 20
 # Longer than the longest pause of a broker that moves a partition's leader.
 SILENCE_MS = 30_000
-# Beyond that silence, for the questions about positions.
+# The deadline of one read: the silence above, and 10 s for aiokafka's own questions.
 READ_S = SILENCE_MS / 1000 + 10.0
 
-# First and behind the last offset, by partition.
+# The first offset and the offset after the last, by partition.
 Spans = Mapping[int, tuple[int, int]]
 
 # Partition, offset, key and value of a record.
@@ -45,7 +45,7 @@ class Reader:
         self._admin = admin
 
     async def inputs(self) -> list[str]:
-        """The input topics; with a pattern those that there are now."""
+        """The input topics; with a pattern, those that match it now."""
         pattern = self._settings.input_pattern
         if pattern is None:
             return self._settings.inputs
@@ -61,7 +61,7 @@ class Reader:
         return {part.partition: commit for part, commit in found.items() if commit is not None}
 
     async def stopped(self, topic: str, partitions: Iterable[int]) -> dict[int, list[int]]:
-        """The offsets at which lines of an input partition stand still, where some do."""
+        """The offsets at which lines have stopped, for each input partition that has such lines."""
         return {
             partition: [commit.next_offset + beyond for beyond in mark.beyond]
             for partition, commit in (await self.committed(topic, partitions)).items()
@@ -69,7 +69,7 @@ class Reader:
         }
 
     async def spans(self, topic: str) -> Spans:
-        """What a topic holds now."""
+        """The offsets that a topic holds now."""
         async with within(f"a question about topic {topic}", self._timeout_s):
             (found,) = await self._admin.describe_topics([topic])
             parts = [TopicPartition(topic, one["partition"]) for one in found["partitions"]]
@@ -85,8 +85,8 @@ class Reader:
         return {part.partition: (begins[part], ends[part]) for part in parts}
 
     async def spans_since(self, topic: str, at_ms: int, until_ms: int | None = None) -> Spans:
-        """What a topic holds now from the first record on that has this time or a later one; up to
-        the first that has the other time or a later one.
+        """The offsets that a topic holds now between two times: from the first record at or after
+        `at_ms` up to, but without, the first record at or after `until_ms`.
         """
         spans = await self.spans(topic)
         begins = await self._first_since(topic, spans, at_ms)
@@ -99,7 +99,9 @@ class Reader:
     async def _first_since(
         self, topic: str, partitions: Iterable[int], at_ms: int
     ) -> Mapping[int, int]:
-        """The offset of the first record with this time or a later one, where there is one."""
+        """The offset of the first record at or after this time; partitions without one are left
+        out.
+        """
         times = {TopicPartition(topic, number): max(0, at_ms) for number in partitions}
         what = f"a question about topic {topic}"
         async with within(what, self._timeout_s), self._consumer() as consumer:
@@ -154,7 +156,7 @@ class Reader:
         found: bool,
         passed: Callable[[int], None],
     ) -> dict[TopicPartition, int]:
-        """`at`: positions of partitions that are not read to their end. Returns the new ones."""
+        """`at`: the positions of the partitions that are not finished. Returns the new ones."""
         after = {part: await consumer.position(part) for part in at}
         ends = {part: spans[part.partition][1] for part in at}
         new = sum(min(after[part], ends[part]) - before for part, before in at.items())
@@ -185,5 +187,5 @@ async def open_reader(settings: config.Kafka, isolation: str) -> AsyncIterator[R
 
 
 def offsets(spans: Iterable[tuple[int, int]]) -> int:
-    """How many offsets are to be passed."""
+    """How many offsets these spans have together."""
     return sum(end - begin for begin, end in spans)

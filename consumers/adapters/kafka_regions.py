@@ -1,7 +1,7 @@
-"""The groups of several regions on Kafka.
+"""The consumer groups of several regions on Kafka.
 
-Rule: the members of all share one numbering of partitions, and one client looks at all groups.
-Owner: the application.
+Rule: the sources of all regions share one numbering of partitions, and one client looks at the
+standing of all groups. Owner: the application.
 """
 
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from consumers.adapters.kafka_standing import GroupStanding
 from consumers.adapters.regions import RegionalSource
 from consumers.core.regions import Standing
 
-# By this prefix a group's own workers are distinguished from those that help it.
+# Client ids of helping workers begin with this; all other members are the group's own.
 HELPER: Final = "penstock-help"
 
 
 class KafkaRegions(RegionalSource):
-    """As the configuration of a worker in a region says."""
+    """The sources of a worker that also helps the regions of `cfg.helped`."""
 
     def __init__(self, cfg: config.Config) -> None:
         self._kafka = {name: config.kafka_of(cfg, name) for name in cfg.helped}

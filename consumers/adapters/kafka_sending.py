@@ -1,9 +1,9 @@
-"""When batches leave for the brokers, of a producer without transactions.
+"""When a producer without transactions sends its batches to the brokers.
 
-Rule: what is sent, and what an answer means, is aiokafka's. Ours is the loop around it: it waits
-for one future, which a new batch or an answer sets; aiokafka's puts a callback on every task and
-future each time and takes it off again. It reaches into aiokafka 0.14's sender for this, as there
-is no public way. Owner: the sink, before its start.
+Rule: aiokafka builds the requests and reads the answers; only the loop around them is ours. It
+waits for one future that a new batch or an answer sets; aiokafka's loop adds and removes a callback
+on every task and future in every turn. It uses private parts of aiokafka 0.14's sender, as there is
+no public way. Owner: the sink, before its start.
 """
 
 import asyncio
@@ -12,9 +12,10 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka import errors as kafka_errors
 
-# An election takes about as long; without a pause the broker would be asked 500 times a second.
+# The pause when a partition has no leader: about the time of an election. Without it the broker
+# would be asked 500 times a second.
 STALE_S = 0.05
-# What has ended the producer for good; its tasks tell by these.
+# Errors after which the producer can never send again; its tasks raise them.
 _ENDED = (
     kafka_errors.ProducerFenced,
     kafka_errors.OutOfOrderSequenceNumber,
@@ -23,7 +24,7 @@ _ENDED = (
 
 
 def send_by_ours(producer: AIOKafkaProducer) -> None:
-    """Ours takes the place of aiokafka's loop, which the start of the producer begins."""
+    """Replace aiokafka's loop by ours; the producer's start then begins ours."""
     sender = producer._sender
     sender._sender_routine = Sending(sender).forever
 
@@ -42,7 +43,7 @@ class Sending:
                 self._send()
                 await self._accumulator.waiter()
         except asyncio.CancelledError:
-            # What is on its way has to be answered.
+            # `stop` cancels this loop: requests already sent must still get their answers.
             for task in self._tasks:
                 await task
         except _ENDED:
@@ -51,7 +52,9 @@ class Sending:
             raise kafka_errors.KafkaError(f"the delivery of batches broke: {error!r}") from error
 
     def _send(self) -> None:
-        """One request a broker at a time, and of a partition one batch."""
+        """At most one request per broker and one batch per partition are on their way, so that a
+        retried batch cannot change places with the next one.
+        """
         sender = self._sender
         batches, is_stale = self._accumulator.drain_by_nodes(
             ignore_nodes=sender._in_flight, muted_partitions=sender._muted_partitions
@@ -72,7 +75,7 @@ class Sending:
             task.result()
 
     def _look_again(self, _: object) -> None:
-        """A partition without a leader: one may have been elected meanwhile."""
+        """Look again after a pause, as a leader may have been elected by then."""
         asyncio.get_running_loop().call_later(STALE_S, self._wake)
 
     def _wake(self, _: object = None) -> None:

@@ -1,9 +1,9 @@
 """The output topics by aiokafka: an idempotent producer fed with batches of our own making.
 
-Rule: records of one partition leave in the order of the calls; every batch's delivery is awaited by
-the caller. Any failure of a delivery is fatal, because the producer's sequence numbers have a gap
-from then on. Batches do not expire by themselves: `kafka.timeout_ms` is their end. Owner: the
-publish tasks, one per partition.
+Rule: records of one partition leave in the order of the calls; the caller awaits the delivery of
+every batch. A failed delivery is fatal, because the producer's sequence numbers have a gap from
+then on. A batch expires only by `kafka.timeout_ms`, never by aiokafka. Owner: the publish tasks,
+one per partition.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class KafkaSink:
         self._timeout_s = settings.timeout_ms / 1000
         self._clock = clock
         self._compression = None if compression == "none" else compression
-        # By topic, of those that were looked at; the outlets keep to it, too.
+        # By topic, filled by `partitions`; the transactional outlets read it, too.
         self.batch_bytes: dict[str, int] = {}
         self._producer = self._make()
         self._is_anew = False
@@ -63,8 +63,8 @@ class KafkaSink:
                     await asyncio.sleep(RETRY_PAUSE_S)
 
     async def forget(self) -> None:
-        """Another producer takes over, with the next `send`: of one that leaves out a batch the
-        broker takes nothing more.
+        """Drop all unsent batches and replace the producer; the next `send` starts the new one. The
+        old one is of no more use: once a batch is missing, the broker refuses all later ones.
         """
         former, self._producer = self._producer, self._make()
         self._is_anew = True
@@ -89,8 +89,8 @@ class KafkaSink:
         return count
 
     async def _know(self, topic: str, count: int) -> None:
-        """Of a topic that it knows the client asks every five minutes, and a partition that was
-        added since is none for it until then.
+        """Make the client know all partitions now. By itself it asks about a known topic every five
+        minutes, and until then it refuses batches for a partition that was added.
         """
         client = self._producer.client
         if len(client.cluster.partitions_for_topic(topic) or ()) < count:
@@ -124,7 +124,7 @@ class KafkaSink:
                         )
                         return future
                 except Transient:
-                    # The partition's queue is full, and has been for 40 s.
+                    # aiokafka raises after 40 s with a full queue; `within` is the real deadline.
                     await asyncio.sleep(RETRY_PAUSE_S)
 
     async def _delivered(self, sent: list[asyncio.Future[Any]], topic: str) -> None:

@@ -1,9 +1,9 @@
 """The input topics by aiokafka: one member of the consumer group.
 
-Rule: nothing is read before `assigned` returned, nothing is committed after `revoked` returned; a
-listener that fails ends the worker, because aiokafka itself would log it and go on. A rebalance may
-take `kafka.timeout_ms`; no call outlasts its own deadline. Owner: the consume task polls; commits
-come from settle.
+Rule: nothing is read before `assigned` has returned, and nothing is committed after `revoked` has
+returned. A failure in the rebalance listener ends the worker, because aiokafka would only log it. A
+rebalance may take `kafka.timeout_ms`; every call has a deadline of its own. Owner: the consume task
+polls, settle commits.
 """
 
 import asyncio
@@ -48,25 +48,27 @@ SESSION_TIMEOUT_MS = 8_000
 HEARTBEAT_INTERVAL_MS = 2_000
 # References are about 300 bytes: 500 are a few ms of decoding.
 MAX_RECORDS = 500
-# The watchdog of the pipeline judges progress, not the time between polls.
+# A day, so that aiokafka never leaves the group for a missing poll: the watchdog judges progress.
 MAX_POLL_INTERVAL_MS = 86_400_000
-# Of a broker that answers once without the topic, aiokafka makes a group without partitions, until
-# it asks again: after five minutes, if it is left to itself. Added partitions are found by it, too.
+# How often aiokafka asks which topics and partitions exist; its own default is five minutes. If a
+# broker once leaves out the topic, the group has no partitions until the next time. Added
+# partitions are found by it, too.
 METADATA_MAX_AGE_MS = 10_000
-# aiokafka waits for a rebalance however long it takes; looked after that often.
+# During a rebalance `getmany` waits without a limit; this is how often `poll` looks at failures and
+# at the time that the rebalance has taken.
 REBALANCE_LOOK_S = 1.0
 NO_PARTITION = -1
-# A broker that is well answers where the group is within milliseconds; one that loads its log says
+# A healthy broker answers where the group is within milliseconds; one that is loading its log says
 # so at once.
 QUESTION_S = 10.0
-# For the metrics page, which must not keep its reader waiting.
+# Shorter, as the metrics page waits for it.
 END_OFFSETS_S = 5.0
 
 
 class KafkaSource:
-    """`drain_ms` is the time a revoke may take; the group waits a little longer than that.
-    `numbers`: shared with other sources of the worker. `client_id`: what the group knows it by.
-    `isolation`: whether records of open and of aborted transactions are read.
+    """`drain_ms`: the time that a revoke may take; the group waits 10 s longer. `numbers`: shared
+    with the worker's other sources. `client_id`: this member's name in the group. `isolation`:
+    "read_committed" leaves out records of open and of aborted transactions.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class KafkaSource:
             **connection(settings) | ({"client_id": client_id} if client_id else {}),
             group_id=settings.group,
             enable_auto_commit=False,
-            auto_offset_reset="none",  # we say where to go on, and that we do
+            auto_offset_reset="none",  # `kafka_places` decides where to go on, and logs it
             session_timeout_ms=SESSION_TIMEOUT_MS,
             heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
             rebalance_timeout_ms=rebalance_timeout_ms,
@@ -97,7 +99,8 @@ class KafkaSource:
             client_rack=settings.client_rack,
             isolation_level=isolation,
         )
-        # Beyond it nothing is read: the last record, or the first of an open transaction.
+        # aiokafka's field for the end of what can be read: the log's end or, with "read_committed",
+        # the beginning of the first open transaction.
         self._end = "lso" if isolation == "read_committed" else "highwater"
         lean(self._consumer._client)
         self._places = Places(self, self._timeout_s)
@@ -125,6 +128,8 @@ class KafkaSource:
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
         self._check()
         wanted = [self._numbers.of(number) for number in partitions if number in self._ours]
+        # `getmany` without partitions would read all of them. In a rebalance it is called all the
+        # same, as it raises the coordinator's errors.
         if not wanted and self._joining_since_s is None:
             await asyncio.sleep(wait_ms / 1000)
             self._check()
@@ -173,7 +178,9 @@ class KafkaSource:
         return {self._numbers.number(where): text for where, text in said.items()}
 
     async def _getmany(self, wanted: list[TopicPartition], wait_ms: int) -> dict[Any, Any]:
-        """Without a wish, nothing is read: aiokafka only tells what its coordinator met with."""
+        """With no partition wanted, asks for one that does not exist: `getmany` then returns no
+        records, but raises the coordinator's errors.
+        """
         try:
             with translated("a read of the input topic"), for_ourselves():
                 found: dict[Any, Any] = await self._consumer.getmany(
@@ -184,8 +191,8 @@ class KafkaSource:
                 return found
             return {}
         except Transient as error:
-            # aiokafka tries again by itself where it can. What it raises here has ended one of its
-            # tasks, and the group would go on without us.
+            # aiokafka retries by itself where it can. An error that it raises here has ended one of
+            # its tasks: this member would never read again, so the worker stops.
             raise Fatal(
                 f"{error}\nNothing is lost: start the worker again, it goes on at the last commit.",
                 exit_code=EXIT_UNREACHABLE,
@@ -210,7 +217,7 @@ class KafkaSource:
             try:
                 await self._consumer.commit(offsets)
             except (kafka_errors.CommitFailedError, kafka_errors.IllegalStateError):
-                return  # the group went on without us: the new owner starts at the last commit
+                return  # the partitions have a new owner, which starts at the last commit
 
     def pause(self, partition: int) -> None:
         # A partition that is about to be handed back needs no pause.
@@ -222,7 +229,7 @@ class KafkaSource:
         return {each: state.position for each, state in states if state.has_valid_position}
 
     def known_ends(self) -> Mapping[int, int]:
-        """As `end_offsets`, by what the last reads said."""
+        """`end_offsets` as the last fetch answers gave them, without asking the broker."""
         ends = ((each, getattr(state, self._end)) for each, state in self._states())
         return {each: end for each, end in ends if end}
 
@@ -255,8 +262,8 @@ class KafkaSource:
                 log.warning("left in the middle of a rebalance: the group notices by the session")
 
     async def committed(self, partitions: Iterable[int]) -> dict[int, Commit]:
-        """Offset and metadata of the group; partitions without a commit start at the earliest
-        record. Raises `Transient`.
+        """The group's offsets and metadata; for a partition without a commit its earliest record.
+        Raises `Transient`.
         """
         wanted = [self._numbers.of(number) for number in partitions]
         what = "a question about the committed offsets"
@@ -283,7 +290,7 @@ class KafkaSource:
         self._joining_since_s = _now_s()
 
     async def seek(self, starts: Mapping[int, Commit]) -> None:
-        with suppress(kafka_errors.IllegalStateError):  # a partition that has just left
+        with suppress(kafka_errors.IllegalStateError):  # a partition was revoked meanwhile
             for number, commit in starts.items():
                 self._consumer.seek(self._numbers.of(number), commit.next_offset)
 
@@ -294,8 +301,9 @@ class KafkaSource:
 
 
 def _assignors(settings: config.Kafka) -> tuple[Any, ...]:
-    """By range each topic's first partitions would all go to the same member. It stays the second
-    choice, for members of before, as a group has one that all of them know.
+    """With several topics round robin, because range gives the first partitions of every topic to
+    the same member. Range stays the second choice: a group uses an assignor that all its members
+    offer, and members with one topic offer only range.
     """
     is_one = settings.inputs == [settings.input_topic] and settings.input_topics is None
     return (

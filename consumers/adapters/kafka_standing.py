@@ -1,7 +1,8 @@
-"""How a consumer group stands: its lag, and how many workers of its own it has.
+"""Asks for a consumer group's lag and for the number of its own workers.
 
-Rule: asked by a client that is a member of no group. A member counts as the group's own unless its
-client id says that it helps; a group that the broker does not know has nobody. Owner: who asks.
+Rule: the client that asks is a member of no group. A member counts as the group's own unless its
+client id begins with the helpers' prefix; a group that the broker does not know has 0 workers.
+Owner: the caller, which stops it.
 """
 
 from typing import Any, Final
@@ -16,13 +17,13 @@ from consumers.adapters.kafka_metadata import count_partitions
 from consumers.adapters.kafka_positions import check_code, positions
 from consumers.core.regions import Standing
 
-# A broker that is well answers each of the questions within milliseconds.
+# A healthy broker answers each of these requests within milliseconds.
 LOOK_S: Final = 5.0
 CLOSE_S: Final = 2.0
 
 
 class GroupStanding:
-    """`helpers`: how the client ids of those begin that help a group."""
+    """`helpers`: the prefix of the client ids of workers that help a group."""
 
     def __init__(self, settings: config.Kafka, helpers: str) -> None:
         self._settings = settings
@@ -30,7 +31,7 @@ class GroupStanding:
         self._consumer: AIOKafkaConsumer | None = None
 
     async def of(self, group: config.Kafka) -> Standing:
-        """Of the group and the inputs of these settings. Raises `Transient`, or `Fatal`."""
+        """The standing of these settings' group on its inputs. Raises `Transient` or `Fatal`."""
         if self._consumer is None:
             consumer = AIOKafkaConsumer(**connection(self._settings), enable_auto_commit=False)
             await start(consumer, self._settings, "a client that looks at other regions")

@@ -1,9 +1,9 @@
-"""Blocking calls of a client library, one after the other, on a thread of their own.
+"""Makes the blocking calls of a client library, one after the other, on a thread of their own.
 
-Rule: the event loop never waits for the thread, only for its answers; a call whose caller has gone
-before its turn is not made. Where the library calls us back within a call and that takes work of
-the event loop, further calls are made meanwhile, as that work may ask for them. The thread is a
-daemon: a call that hangs keeps no process from ending. Owner: the source.
+Rule: the event loop awaits the answers and never blocks on the thread. A call is skipped if its
+caller was cancelled before its turn. If the library calls us back within a call and the callback
+needs work in the event loop, the thread makes further calls meanwhile, as that work may need them.
+The thread is a daemon, so a call that hangs cannot keep the process from ending. Owner: the source.
 """
 
 import asyncio
@@ -30,19 +30,19 @@ class CallThread:
         self._thread.start()
 
     def call(self, work: Callable[[], T]) -> "asyncio.Future[T]":
-        """In its turn. What `work` raises is what the future raises."""
+        """Queue `work`; the future gets what it returns or raises."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         self._calls.put(_Call(work, answer, loop))
         return answer
 
     def end(self) -> None:
-        """After the calls that were asked for."""
+        """End the thread after the calls already queued."""
         self._calls.put(None)
 
     def in_loop(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-        """From within a call of this thread: have it done in the event loop, and make the calls
-        that come until then.
+        """Called on this thread, within a call: run `work` in the event loop, and make the calls
+        that are queued until it is done.
         """
         done = asyncio.run_coroutine_threadsafe(work, loop)
         done.add_done_callback(lambda _: self._calls.put(None))
@@ -50,20 +50,20 @@ class CallThread:
         return done.result()
 
     def _run(self) -> None:
-        """Until the next None."""
+        """Make calls until the next None in the queue."""
         while (call := self._calls.get()) is not None:
             if call.answer.cancelled():
                 continue
             result, failure = None, None
             try:
                 result = call.work()
-            except BaseException as error:  # whatever it is, its caller raises it
+            except BaseException as error:  # raised again by the caller's future
                 failure = error
             try:
                 call.loop.call_soon_threadsafe(_answer, call.answer, result, failure)
             except RuntimeError:
-                return  # the loop is closed: nobody waits any more
-            # Results are large, and the next call may be long in coming.
+                return  # the event loop is closed: no caller is left
+            # Free the result now: it may be large, and the next call may come much later.
             del call, result, failure
 
 

@@ -1,6 +1,6 @@
-"""Making and removing topics: what `penstock topics create`, the demo and the bench ask of Kafka.
+"""Creates, removes and describes topics for `penstock topics create`, the demo and the bench.
 
-Rule: a topic that is there already is left as it is. Owner: the command that asks.
+Rule: a topic that exists already is left as it is. Owner: the command that calls.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ LOOK_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class TopicShape:
-    """How a topic is made; `settings` are Kafka's own, such as `retention.ms`."""
+    """Partitions and replicas of a topic; `settings` are Kafka's own, such as `retention.ms`."""
 
     partitions: int
     replication: int = 1
@@ -31,10 +31,10 @@ class TopicShape:
 async def create_topics(
     kafka: config.Kafka, topics: Sequence[str], shape: TopicShape
 ) -> list[tuple[str, str]]:
-    """Create what is missing; (topic, "created" or "was there") for each, in the given order. A
-    worker that starts after it finds them.
+    """Create the topics that are missing. Returns (topic, "created" or "was there") for each, in
+    the given order, once the brokers know them: a worker may start right after.
 
-    Raises `Fatal` with Kafka's reason where it refuses, `Unreachable` after `kafka.timeout_ms`.
+    Raises `Fatal` with Kafka's reason if it refuses, `Unreachable` after `kafka.timeout_ms`.
     """
     admin = AIOKafkaAdminClient(**connection(kafka))
     what = "the creation of topics"
@@ -46,7 +46,7 @@ async def create_topics(
 
 
 async def delete_topics(kafka: config.Kafka, topics: Sequence[str]) -> None:
-    """Kafka removes them some time after it has agreed to."""
+    """Returns when Kafka has agreed; it removes them some time later."""
     admin = AIOKafkaAdminClient(**connection(kafka))
     what = "the removal of topics"
     async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
@@ -55,8 +55,8 @@ async def delete_topics(kafka: config.Kafka, topics: Sequence[str]) -> None:
 
 
 async def controller_known(admin: AIOKafkaAdminClient) -> None:
-    """aiokafka looks once for the broker that makes and removes topics, and raises AttributeError
-    if none is named: while a broker starts, elects, or was too slow to say.
+    """Wait until the controller, the broker that creates and removes topics, is known. aiokafka
+    looks once and raises AttributeError if the answer names none, as while brokers start or elect.
     """
     client = admin._client
     while client.cluster.controller is None:
@@ -65,8 +65,8 @@ async def controller_known(admin: AIOKafkaAdminClient) -> None:
 
 
 async def topics_known(admin: AIOKafkaAdminClient, topics: Sequence[str]) -> None:
-    """The controller has them before the brokers do: one that was busy says a second later yet that
-    there is no such topic.
+    """Wait until the brokers know the topics. The controller knows them first; a busy broker can
+    still answer a second later that there is no such topic.
     """
     described = await admin.describe_topics(list(topics))
     while any(each["error_code"] for each in described):
@@ -75,12 +75,12 @@ async def topics_known(admin: AIOKafkaAdminClient, topics: Sequence[str]) -> Non
 
 
 async def partition_counts(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, int]:
-    """How many partitions each has; without those that do not exist."""
+    """How many partitions each topic has. Topics that do not exist are left out."""
     return {topic: shape.partitions for topic, shape in (await topic_shapes(kafka, topics)).items()}
 
 
 async def topic_shapes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, TopicShape]:
-    """How each is made, its settings aside; without those that do not exist."""
+    """Partitions and replicas of each topic, without settings. Missing topics are left out."""
     admin = AIOKafkaAdminClient(**connection(kafka))
     what = "the description of topics"
     async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
@@ -93,7 +93,7 @@ async def topic_shapes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, 
 
 
 async def record_bytes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, int]:
-    """What key and value of one record may have, by topic."""
+    """By topic, the most bytes that key and value of one record may have together."""
     admin = AIOKafkaAdminClient(**connection(kafka))
     what = "a question about the settings of topics"
     async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):

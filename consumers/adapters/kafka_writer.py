@@ -1,8 +1,8 @@
-"""Records to several topics, by key or to a partition, with the offset that each of them got.
+"""Writes records to several topics, by key or to a given partition, and returns their offsets.
 
-Rule: what goes to one partition keeps its order, through retries too; a record keeps the time that
-it is given. A writer that had to leave out a record ends the process: what follows would stand in
-its place. Owner: `penstock scenes`.
+Rule: records of one partition keep their order, through retries too, and each record keeps the time
+given with it. If a record cannot be delivered, the process ends, because later records would get
+its offset. Owner: `penstock scenes`.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ Out = tuple[str, bytes, bytes | None, int | None, int | None]
 
 
 class _Run:
-    """What goes to one partition, in order: into as few batches as take it."""
+    """The records for one partition, in order, in as few batches as possible."""
 
     def __init__(self, topic: str, partition: int, batch_bytes: int) -> None:
         self.topic = topic
@@ -49,7 +49,7 @@ class _Run:
 
 
 class KafkaWriter:
-    """`start` it with the topics that it will write."""
+    """`start` needs all topics that will be written."""
 
     def __init__(self, settings: config.Kafka, clock: Clock) -> None:
         self._settings = settings
@@ -73,8 +73,8 @@ class KafkaWriter:
             self._batch_bytes[topic] = min(BATCH_BYTES, most or BATCH_BYTES)
 
     async def __call__(self, records: Sequence[Out]) -> Awaitable[Sequence[int]]:
-        """Hand over; the awaitable is done when the brokers have all, and has the offsets; a
-        negative one: the broker did not say.
+        """Hand over the records. The awaitable is done when the brokers have all of them and gives
+        their offsets, -1 where the broker did not say.
         """
         now_ms = self._clock.wall_ms()
         runs: dict[tuple[str, int], _Run] = {}
@@ -95,7 +95,7 @@ class KafkaWriter:
         await close(self._producer, CLOSE_S, "the end of the producer")
 
     async def abandon(self) -> None:
-        """What is not sent is not sent any more."""
+        """Drop the records that are not sent yet."""
         await give_up(self._producer)
 
     async def _send(self, run: _Run, batch: BatchBuilder) -> asyncio.Future[Any]:
