@@ -11,25 +11,18 @@ import orjson
 from rich.console import Console, RenderableType
 
 from consumers import config
-from consumers.bench import against, beside, crayfish, streams, tables, throughput
+from consumers.bench import beside, crayfish, streams, tables, throughput
 from consumers.bench.beside import BesidePlan
 from consumers.bench.crayfish import CrayfishPlan
-from consumers.bench.plot import p99_plot
-from consumers.bench.streams import StreamsPlan, StreamsReport
-from consumers.bench.throughput import ThroughputPlan, ThroughputReport
+from consumers.bench.streams import StreamsPlan
+from consumers.bench.throughput import ThroughputPlan
 
 
 async def run_throughput(
-    cfg: config.Config,
-    config_path: Path | None,
-    plan: ThroughputPlan,
-    json_path: Path | None,
-    against_path: Path | None,
+    cfg: config.Config, config_path: Path | None, plan: ThroughputPlan, json_path: Path | None
 ) -> None:
-    before = against_path and against.saved(against_path, "throughput", ThroughputReport)
     report = await throughput.measure(cfg, config_path, plan, _tell())
-    compared = [against.throughput_table(report, before)] if before else []
-    _give("throughput", report, json_path, tables.throughput_table(report), *compared)
+    _give("throughput", report, json_path, tables.throughput_table(report))
 
 
 async def run_crayfish(
@@ -41,14 +34,8 @@ async def run_crayfish(
 
 
 async def run_streams(
-    cfg: config.Config,
-    config_path: Path | None,
-    plan: StreamsPlan,
-    json_path: Path | None,
-    plot_path: Path | None,
-    against_path: Path | None,
+    cfg: config.Config, config_path: Path | None, plan: StreamsPlan, json_path: Path | None
 ) -> None:
-    before = against_path and against.saved(against_path, "streams", StreamsReport)
     report = await streams.measure(cfg, config_path, plan, _tell())
     _give(
         "streams",
@@ -56,13 +43,8 @@ async def run_streams(
         json_path,
         tables.trials_table(report),
         tables.where_table(report.proof or report.trials[-1]),
-        *([against.streams_table(report, before)] if before else []),
         tables.result_line(report),
     )
-    if json_path is not None:
-        plot_path = plot_path or json_path.with_suffix(".svg")
-    if plot_path is not None:
-        plot_path.write_text(p99_plot(report.trials, report.bound_ms))
 
 
 async def run_beside(

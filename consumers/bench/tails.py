@@ -24,14 +24,6 @@ def is_proven(ticks: int, misses: int) -> bool:
     return _at_most(misses, ticks, 1 - PERCENTILE) <= 1 - CONFIDENCE
 
 
-def misses_allowed(ticks: int) -> int:
-    """The most misses with which so many ticks are a proof; -1 if not even none is enough."""
-    misses = -1
-    while is_proven(ticks, misses + 1):
-        misses += 1
-    return misses
-
-
 def ticks_needed(misses: int) -> int:
     """The fewest ticks that are a proof with so many misses."""
     low, high = misses, max(1, misses)

@@ -34,12 +34,6 @@ def measuring(command: Any) -> Any:
         ),
         _WAIT,
         _JSON,
-        click.option(
-            "--against",
-            "against_path",
-            type=click.Path(dir_okay=False, path_type=Path),
-            help="A report that --json wrote: show what became of each figure.",
-        ),
     ):
         command = option(command)
     return command
@@ -87,7 +81,6 @@ def throughput(
     warm_up: int,
     wait_for_quiet: float,
     json_path: Path | None,
-    against_path: Path | None,
 ) -> None:
     """Rows per second and CPU per row, beside a client that only posts. About a minute a round."""
     from consumers.bench.report import run_throughput
@@ -101,7 +94,7 @@ def throughput(
         warm_up_requests=warm_up,
         quiet_wait_s=wait_for_quiet,
     )
-    run_async(run_throughput(context.load(), context.path, plan, json_path, against_path))
+    run_async(run_throughput(context.load(), context.path, plan, json_path))
 
 
 @bench.command()
@@ -127,12 +120,6 @@ def throughput(
     "--trial-seconds", type=click.FloatRange(1, 600), default=12, show_default=True,
     help="Of each trial of the search.",
 )  # fmt: skip
-@click.option(
-    "--plot",
-    "plot_path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write p99 against streams as SVG; default: beside the JSON.",
-)
 @measuring
 @common
 @pass_context
@@ -148,11 +135,9 @@ def streams(
     max_streams: int,
     seconds: float,
     trial_seconds: float,
-    plot_path: Path | None,
     warm_up: int,
     wait_for_quiet: float,
     json_path: Path | None,
-    against_path: Path | None,
 ) -> None:
     """How many streams one worker holds within a latency bound. About five minutes."""
     from consumers.bench.report import run_streams
@@ -172,7 +157,7 @@ def streams(
         warm_up_requests=warm_up,
         quiet_wait_s=wait_for_quiet,
     )
-    run_async(run_streams(context.load(), context.path, plan, json_path, plot_path, against_path))
+    run_async(run_streams(context.load(), context.path, plan, json_path))
 
 
 @bench.command()

@@ -61,7 +61,6 @@ class _World:
         self._workers: list[RegionWorker] = []
         self._asked: dict[tuple[str, int], list[list[int]]] = defaultdict(list)
         self._hired = self._announced = 0
-        self._is_untouched = True
 
     async def live(self) -> Report:
         async with self.tasks:

@@ -1,19 +1,16 @@
-"""Reports: the same figures as a table, as a sentence, as JSON and as a plot."""
+"""Reports: the same figures as a table, as a sentence and as JSON."""
 
 from io import StringIO
 from pathlib import Path
-from xml.etree import ElementTree
 
 import orjson
 import pytest
 from rich.console import Console, RenderableType
 
-from consumers.bench import against, report, tables
-from consumers.bench.plot import p99_plot
+from consumers.bench import report, tables
 from consumers.bench.streams import StreamsReport
 from consumers.bench.throughput import Summary, ThroughputReport
 from consumers.bench.verdict import Trial
-from consumers.errors import EXIT_USAGE, Fatal
 
 
 def trial(streams: int, p99_ms: float | None, *, held: bool, proven: bool = False) -> Trial:
@@ -135,46 +132,6 @@ def test_the_json_has_every_figure_of_the_table(tmp_path: Path) -> None:
     assert document["bench"] == "throughput"
     assert document["summaries"][0]["ratio_to_direct"] == 0.754
     assert document["machine"]["cores"] >= 1
-
-
-def test_the_plot_is_an_image_with_two_dots_a_trial_inside_its_frame() -> None:
-    trials = [trial(40, None, held=False), trial(20, 21.0, held=True), trial(10, 0.4, held=True)]
-    image = ElementTree.fromstring(p99_plot(trials, 50.0))
-    dots = [
-        dot for dot in image.iter("{http://www.w3.org/2000/svg}circle") if dot.get("fill-opacity")
-    ]
-    assert len(dots) == 6
-    assert all(
-        0 < float(dot.attrib["cx"]) < 640 and 0 < float(dot.attrib["cy"]) < 400 for dot in dots
-    )
-
-
-def test_a_saved_report_stands_beside_the_new_one_where_both_have_a_figure(
-    tmp_path: Path,
-) -> None:
-    before = streams_report(trial(20, 22.0, held=True), trial(80, 60.0, held=False), streams=20)
-    report.write_json(tmp_path / "before.json", "streams", before)
-    now = streams_report(trial(20, 15.0, held=True), trial(40, None, held=False), streams=20)
-    text = printed(
-        against.streams_table(
-            now, against.saved(tmp_path / "before.json", "streams", StreamsReport)
-        )
-    )
-    assert "22 → 15" in text
-    assert "0.410 → 0.410" in text
-    assert "80" not in text
-    assert "40" not in text.replace("0.410", "")
-
-
-def test_what_is_no_report_of_that_kind_is_refused_before_anything_is_measured(
-    tmp_path: Path,
-) -> None:
-    other = tmp_path / "throughput.json"
-    report.write_json(other, "throughput", throughput_report())
-    for path in (other, tmp_path / "missing.json"):
-        with pytest.raises(Fatal, match=f"--against {path}") as caught:
-            against.saved(path, "streams", StreamsReport)
-        assert caught.value.exit_code == EXIT_USAGE
 
 
 def test_wake_ups_are_shown_for_whom_they_are_counted() -> None:

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import orjson
 import pytest
@@ -69,7 +68,7 @@ def test_a_file_may_be_the_body_of_every_object(
     assert (document["rows"], trial["ticks"], trial["unanswered"]) == (1, 40, 0)
 
 
-def test_streams_reports_every_trial_and_draws_it(services: Services, tmp_path: Path) -> None:
+def test_streams_reports_every_trial(services: Services, tmp_path: Path) -> None:
     counts = ("--streams", "2", "--hz", "10", "--seconds", "2", "--p99-ms", "5000")
     document = bench(services, tmp_path / "report.json", "streams", *counts)
     assert document["bench"] == "streams"
@@ -79,4 +78,3 @@ def test_streams_reports_every_trial_and_draws_it(services: Services, tmp_path: 
     assert trial["held"]
     assert {"schedule", "Kafka in", "wait", "call"} <= trial["stages_ms"].keys()
     assert {"worker", "generator", "machine"} <= trial["cores"].keys()
-    assert ElementTree.parse(tmp_path / "report.svg").getroot().tag.endswith("svg")
