@@ -59,9 +59,9 @@ class Deaths:
         """
         self._count(hung=True)
         self.is_touchy = self.is_touchy or self.count >= SPLIT_DEATHS
-        if rows > 1:
-            return self.is_touchy and chance**self.count <= SPLIT_DOUBT
         doubt = min(self._doubt, chance**self.count)
+        if rows > 1:
+            return self.is_touchy and doubt <= SPLIT_DOUBT
         return self.count >= LONE_DEATHS and doubt <= MOST_DOUBT
 
     def _count(self, *, hung: bool) -> None:
@@ -71,7 +71,7 @@ class Deaths:
         self.count += 1
 
     def fell(self, after_s: float) -> None:
-        """The server that hung up on the row was gone afterwards: as a death, of all of it."""
+        """The server that hung up on the rows was gone afterwards: as a death, of all of it."""
         self._doubt *= min(LEAST_PROOF, after_s / KILL_PERIOD_S)
 
     def unanswered(self, rows: int, heard: int, after_s: float) -> bool:

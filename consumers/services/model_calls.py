@@ -44,6 +44,9 @@ RETRY: Final = Backoff(first_s=0.05, most_s=5.0)
 PROBE_ROWS: Final = 32
 # In a row, of a server that is well: then it must answer something.
 WELL_HANG_UPS: Final = 3
+# In a row, none is well: of one that breaks half of all connections by chance, so many are broken
+# one time in a thousand.
+GONE_HANG_UPS: Final = 10
 # A server that is ill now and then is logged once a minute.
 QUIET_S: Final = 60.0
 
@@ -95,6 +98,8 @@ class ModelCalls:
         self._witness: list[Payload] = []
         self._wants_witness = False
         self._broken_in_a_row = 0
+        # Was nothing answered since it last failed otherwise than by a broken connection?
+        self._is_away = False
         self.mishaps = Mishaps()
         self.allowed = most_calls
         # How many requests were answered, if by a refusal, and the longest that took with rows.
@@ -122,9 +127,9 @@ class ModelCalls:
         return self._broken_in_a_row >= WELL_HANG_UPS
 
     @property
-    def is_away(self) -> bool:
-        """Did nobody answer when it was asked last?"""
-        return self._outage.away_s is not None
+    def is_gone(self) -> bool:
+        """Did nobody answer lately, and chance does not explain it?"""
+        return self._is_away or self._broken_in_a_row >= GONE_HANG_UPS
 
     @property
     def has_witness(self) -> bool:
@@ -170,11 +175,15 @@ class ModelCalls:
     async def is_healthy(self, rank: Rank | None) -> bool:
         return await self.probe(await self._gate.enter(rank))
 
-    async def until_healthy(self, rank: Rank | None) -> None:
-        failures = 0
+    async def until_healthy(self, rank: Rank | None) -> bool:
+        """Was it gone until then?"""
+        failures, was_gone = 0, self.is_gone
         while not await self.is_healthy(rank):
             failures += 1
-            await self.pause(failures)
+            was_gone = was_gone or self.is_gone
+            # Soon again until it is known: it may be gone for a moment only.
+            await self.pause(failures if was_gone else 1)
+        return was_gone
 
     def parted(self) -> None:
         """A request was refused whose rows will be sent again in parts: that is progress."""
@@ -204,6 +213,7 @@ class ModelCalls:
             self._telemetry.retried("predict")
             if isinstance(error, Unreachable):
                 self._lost_s = self._clock.now()
+                self._is_away = self._is_away or not isinstance(error, HungUp)
             if isinstance(error, HungUp) and self._hung_up():
                 self._gate.dropped(call)
                 raise
@@ -262,13 +272,14 @@ class ModelCalls:
         return answers
 
     def _hung_up(self) -> bool:
-        """Does the server answer others, so that it is not ill?"""
+        """May it be well all the same?"""
         self._wants_witness = True
         self._broken_in_a_row += 1
-        return self._broken_in_a_row <= WELL_HANG_UPS
+        return self._broken_in_a_row < GONE_HANG_UPS
 
     def _healthy(self, call: Call) -> None:
         self._broken_in_a_row = 0
+        self._is_away = False
         self._is_known = True
         self._lost_s = -math.inf
         self.heard += 1

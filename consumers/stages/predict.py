@@ -214,18 +214,24 @@ class Predict:
         rank: Rank | None,
     ) -> None:
         """The connection, by these rows or by chance: it counts against them while others are
-        answered. Nothing is waited for.
+        answered, or if the server was gone afterwards. Nothing else is waited for.
         """
         calls, deaths = self._calls, search.deaths
         tries = deaths.count + 1
+        was_gone = False
         if calls.is_silent and not await calls.is_healthy(rank):
-            search.again()
-            await calls.pause(search.failures)
-            return
+            was_gone = await calls.until_healthy(rank)
+            if not was_gone:
+                search.again()
+                return
         search.hang_ups += 1
         if not deaths.hung_up(search.rows, calls.mishaps.chance(calls.heard)):
             search.again()
-            if search.rows == 1:
+            if was_gone:
+                deaths.fell(after_s)
+            if search.rows == 1 and was_gone:
+                await self._until_trial(rank)
+            elif search.rows == 1:
                 await self._between_trials(search, after_s, rank)
         elif attempts := search.refused(str(error)):
             search.hang_ups = 0
@@ -234,12 +240,12 @@ class Predict:
     async def _between_trials(self, search: Search, after_s: float, rank: Rank | None) -> None:
         """A row that is known to be answered must be, or what was held against this one is void.
         Twice at first, then once: no server that breaks every so many connections is in step. One
-        that is gone went with the row, so far as is known, and is waited for.
+        that is gone at once went with the row, so far as is known, and is waited for.
         """
-        for _ in range(2 if search.deaths.count == 1 else 1):
+        for probe in range(2 if search.deaths.count == 1 else 1):
             if await self._calls.is_healthy(rank):
                 continue
-            if self._calls.is_away:
+            if not probe and await self._calls.until_healthy(rank):
                 search.deaths.fell(after_s)
                 await self._until_trial(rank)
             else:

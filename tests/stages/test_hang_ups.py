@@ -11,7 +11,7 @@ import pytest
 
 from consumers.core.payload import Payload
 from consumers.core.window import WindowLimits
-from consumers.errors import HungUp, Rejected, Unreachable
+from consumers.errors import HungUp, Rejected, Transient, Unreachable
 from consumers.ports import Answers
 from consumers.testing.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
@@ -182,26 +182,30 @@ async def test_the_only_row_there_is_that_is_hung_up_on_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("has_canary", [True, False])
+@pytest.mark.parametrize("starting", [Unreachable, HungUp])
+@pytest.mark.parametrize("batch", [1, 4, 40])
 @virtual_time
-async def test_a_row_that_takes_the_server_down_each_time_is_given_up(*, has_canary: bool) -> None:
+async def test_a_row_that_takes_the_server_down_each_time_is_given_up(
+    batch: int, starting: type[Transient], *, has_canary: bool
+) -> None:
     starts_s, up_s, deaths = 20.0, 0.0, 0
 
     async def fragile(payloads: Sequence[Payload]) -> Answers | None:
         nonlocal up_s, deaths
         await asyncio.sleep(CALL_S)
         if world.clock.now() < up_s:
-            raise Unreachable("ConnectionRefusedError")
+            raise starting("the server is starting")
         if 2.0 in values_of(payloads):
             up_s, deaths = world.clock.now() + starts_s, deaths + 1
             raise HungUp("ConnectionResetError: the server hung up")
         return None
 
     world = World().with_settings(
-        window=WindowLimits(1, 1 << 20, 0.010), canary=row(-1.0) if has_canary else None
+        window=WindowLimits(batch, 1 << 20, 0.010), canary=row(-1.0) if has_canary else None
     )
     world.model.script = fragile
-    world.announce("a.csv", csv(5))
+    world.announce("a.csv", csv(max(5, 2 * batch)))
     async with running(world):
         await until(lambda: world.next_offset() == 1, within_s=600.0)
     assert errors(world) == {2: "unavailable"}
-    assert deaths <= 5
+    assert deaths <= 3 + 2 * batch.bit_length()
