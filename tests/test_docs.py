@@ -237,7 +237,7 @@ def test_every_command_is_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [ROOT / "README.md", *DOCS.glob("*.md")], ids=lambda page: page.stem
+    "page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.stem
 )
 def test_prose_lines_fit_into_a_window(page: Path) -> None:
     """Except tables, code, and a single word (a link, code between ticks) that is longer."""
