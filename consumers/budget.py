@@ -1,9 +1,10 @@
 """One byte budget for everything that is held: rows waiting, in flight, and answers held back.
 
-Rule: no fetcher starts a chunk while the budget is spent, except the head of a lane (or of a
-stream, where order is kept per stream) of which nothing is left to deliver: it must go on, as
-everything behind it waits for it. So the overdraft is one chunk per lane (two per fetcher, where
-order is per stream) and nothing can lock up. Owner: the pipeline; used from the event loop only.
+Rule: no fetcher starts a chunk while the budget is spent, with one exception: the first object of
+a lane (or of a stream, where order is kept per stream) that has nothing left to deliver. It must go
+on, as everything behind it waits for it. So the overdraft is at most one chunk per lane (two per
+fetcher, where order is per stream), and the worker cannot lock up. Owner: the pipeline; used from
+the event loop only.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from collections.abc import Callable
 
 
 class Budget:
-    """`await room(...)` before a chunk, `spend` what it became, `refund` when that is
+    """`await room(...)` before a chunk, `spend` the bytes of its rows, `refund` them when these are
     delivered or dropped.
     """
 
@@ -44,7 +45,7 @@ class Budget:
             await self.until(lambda: self.has_room or may_overdraw())
 
     async def until(self, may_go_on: Callable[[], bool]) -> None:
-        """Asked again whenever the budget is reviewed."""
+        """Return when `may_go_on()`, which is asked again at every `review`."""
         while not may_go_on():
             future = asyncio.get_running_loop().create_future()
             self._waiting[future] = may_go_on
@@ -58,14 +59,17 @@ class Budget:
         self.spent_bytes += nbytes
         self.peak_bytes = max(self.peak_bytes, self.spent_bytes)
         if had_room and not self.has_room and self._waiting:
-            self.review()  # a head that waits for its turn need not wait any more
+            # From now on only heads go on, and one that waited for its turn may be the first.
+            self.review()
 
     def refund(self, nbytes: int) -> None:
         self.spent_bytes -= nbytes
         self.review()
 
     def review(self) -> None:
-        """Let go on who may: after a refund, when it is spent, when a lane has a new head."""
+        """Wake the waiters that may go on: after a refund, when the budget runs out (only heads go
+        on then), and when a lane has a new head.
+        """
         for future, may_go_on in self._waiting.items():
             if not future.done() and may_go_on():
                 future.set_result(None)

@@ -1,9 +1,9 @@
-"""Recognises what was announced before.
+"""Recognises an object that was announced before.
 
-Rule: of one object of a lane one announcement is read at a time, in input order, so that the second
-knows how the first ended: read, then it is a duplicate; failed, then it is read itself. A fetcher
-only waits for objects that were announced before its own, so there is no deadlock. Owner: the
-pipeline; download reads in turn, publish tells of errors.
+Rule: when a lane has several announcements of one object, they are read one at a time, in input
+order. So the second knows how the first ended: if it was read, the second is a duplicate; if it
+failed, the second is read. A fetcher only waits for announcements before its own, so there is no
+deadlock. Owner: the pipeline; download reads in turn, publish tells of errors.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from schemas.reference import Reference, RowRange
 
 _Object = tuple[Owner[Ticket], str, str, str, tuple[RowRange, ...] | None, str | None]
 
-# Nothing is waited for; one for all.
+# For an object that waits for no other; shared, as it has no state.
 _AT_ONCE = nullcontext()
 
 
 class Dedupe:
-    """A fetcher reads within `turn`, and asks `is_duplicate` when the object is open. What a lane
-    knows goes with it.
+    """A fetcher reads within `turn`, and asks `is_duplicate` when the object is open. Memory of a
+    lane's objects goes with the lane.
     """
 
     def __init__(self, *, is_on: bool) -> None:
@@ -33,7 +33,7 @@ class Dedupe:
         self._reading: dict[_Object, asyncio.Event] = {}
 
     def turn(self, ticket: Ticket) -> AbstractAsyncContextManager[None]:
-        """Enter it to read the object."""
+        """A context to read the object in; entering it waits for earlier announcements of it."""
         reference = ticket.reference
         return self._turn(ticket, reference) if self._is_on and reference else _AT_ONCE
 
@@ -55,14 +55,18 @@ class Dedupe:
                 del self._reading[name]
 
     def rejected(self, ticket: Ticket) -> None:
-        """Some of its rows are answered by errors: sent again, it is to be answered again."""
+        """Some of its rows were answered by errors: if the object is announced again, it is
+        answered again.
+        """
         ticket.has_errors = True
         announced = self._announced.get(ticket.owner)
         if announced is not None:
             announced.forget(ticket)
 
     def is_duplicate(self, ticket: Ticket) -> bool:
-        """Of an object whose rows were begun to be answered the rest is answered, too."""
+        """Was the object answered for an earlier announcement? Never true once some of its rows
+        are answered for this one: then the rest of them is answered, too.
+        """
         if not self._is_on:
             return False
         announced = self._announced.get(ticket.owner)

@@ -1,8 +1,8 @@
-"""One assignment of one partition: its ledger, its order, its objects waiting to be fetched.
+"""One assignment of one partition: its ledger, its order, and the objects it has yet to fetch.
 
-Rule: a lane is a generation. When the partition goes away the lane closes and never opens again;
-what still arrives for it is dropped and can neither publish nor commit. Owner: the pipeline, from
-the event loop; stages reach it through their tickets.
+Rule: a lane is a generation. When the partition is taken away, the lane closes and never opens
+again; work that still arrives for it is dropped and can neither publish nor commit. Owner: the
+pipeline, from the event loop; stages reach the lane through their tickets.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LaneLimits:
-    """`line`: when too many letters stop it. `order_by_stream`: order is kept per stream only."""
+    """`line`: how many dead letters stop a line. `order_by_stream`: keep order per stream only."""
 
     max_objects: int
     line: LineLimits
@@ -39,20 +39,18 @@ class LaneLimits:
 
 class Decode(Protocol):
     def tickets(self, lane: "Lane", record: Record) -> Sequence[Ticket]:
-        """One for each object that the record names, in its order. Raises nothing."""
+        """One for each object that the record names, in the record's order. Raises nothing."""
         ...
 
 
 class Fetchers(Protocol):
     def offer(self, lane: "Lane") -> None:
-        """The lane has jobs for them."""
+        """Tell the fetchers that the lane has jobs for them."""
         ...
 
 
 class Lane:
-    """`receive` records, hand out `jobs`, `release` what may be published, account for
-    what is delivered.
-    """
+    """`receive` records, hand out `jobs`, `release` answers in order, account for the delivered."""
 
     def __init__(
         self,
@@ -69,8 +67,9 @@ class Lane:
         passing: Collection[tuple[str, int]] = (),
         stream_share: Share | None = None,
     ) -> None:
-        """`number` is what the source calls it. With a `stream_share`, order is kept per stream
-        only. `fetchers`: those of each model. `passing`: of streams what stops no line.
+        """`number` is the source's name for the partition. With a `stream_share`, order is kept
+        per stream only. `fetchers`: by model. `passing`: the places, as stream and offset, whose
+        dead letters an operator let pass; they stop no line.
         """
         self.number = number
         self.topic, self.partition = where
@@ -89,7 +88,7 @@ class Lane:
         self._stops: dict[str, LineStop] = {}
         self._streams = None if stream_share is None else StreamOrder()
         self._order: Order = PartitionOrder() if self._streams is None else self._streams
-        # Each model has its own fetchers, so that one that is ill keeps no other's objects waiting.
+        # Each model has its own fetchers, so that a model that fails delays no other's objects.
         self.jobs: dict[str | None, Jobs] = {
             model: JobsInOrder() if stream_share is None else JobsByStream(stream_share)
             for model in fetchers
@@ -117,7 +116,7 @@ class Lane:
 
     @property
     def progress(self) -> Commit:
-        """What may be committed now: the next record, and what is delivered of it and beyond."""
+        """The position to commit now: the next record, and the rows delivered from there on."""
         progress = self.ledger.progress
         stopped_at = self.letters.stopped_at.union(stop.offset for stop in self.stops)
         metadata = position.written(progress, stopped_at, self.letters.limits)
@@ -125,21 +124,21 @@ class Lane:
 
     @property
     def stops(self) -> Collection[LineStop]:
-        """Where its lines stand still."""
+        """The places at which a stream (or the whole lane) has been stopped."""
         return self._stops.values()
 
     @property
     def stopped(self) -> LineStop | None:
-        """Where all of it does."""
+        """The place at which the whole lane has been stopped, if it keeps one order."""
         return next(iter(self._stops.values()), None) if self._streams is None else None
 
     def stands_at(self, end: int) -> bool:
-        """Is nothing before this offset left to do but what stands still?"""
+        """Is everything before this offset delivered, except for streams that were stopped?"""
         owes = len(self._order) or self._backlog or self._unconfirmed
         return not self.alive or (not owes and self.ledger.seen_next >= end)
 
     def line_of(self, ticket: Ticket) -> str:
-        """What stands still with it: its stream, or all."""
+        """The name of what stops together with this ticket: its stream, or "", the whole lane."""
         return "" if self._streams is None else ticket.stream
 
     @property
@@ -149,8 +148,8 @@ class Lane:
 
     @property
     def due(self) -> Commit | None:
-        """What is to be committed; None: nothing moved. Nothing is added to what a stopped line has
-        delivered, but that counts.
+        """The position to commit, or None if it has not moved since the last commit. A stopped line
+        still commits what it delivered before it stopped.
         """
         if not self.alive and self.stopped is None:
             return None
@@ -158,7 +157,7 @@ class Lane:
         return progress if progress != self._committed else None
 
     def committed_up_to(self, commit: Commit) -> None:
-        """Kafka has it."""
+        """Kafka has stored this position."""
         self._committed = commit
 
     @property
@@ -167,17 +166,22 @@ class Lane:
 
     @property
     def is_publishing(self) -> bool:
-        """Records of it are with the broker, which has not acknowledged them."""
+        """Has the lane handed records to the broker that are not acknowledged yet?"""
         return self._unconfirmed > 0
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """How far it is, and which stage must act next; None: it owes nothing."""
+        """How far the lane is and which stage must act next, for the watchdog; None: it owes
+        nothing.
+        """
         offset = self.ledger.progress.next_offset
+        # Asked backwards along the flow: the last stage that has work is the one to wait for.
         if self._unconfirmed:
             return Snapshot("publish", offset, self._deliveries)
         if self._stops and not self.ledger.spare_marks():
-            return None  # no more may leave before what stands still
+            # The commit's metadata has no room to tell of more rows beyond the stopped streams, so
+            # the lane waits for an operator; the watchdog must not take that for a fault.
+            return None
         if head := min(self._order, key=_place, default=None):
             stage = holder(head)
             return Snapshot(stage, offset, self._deliveries, head.next_row, head.read_bytes)
@@ -187,15 +191,18 @@ class Lane:
 
     @property
     def wants_records(self) -> bool:
-        """Room for more objects, and no record waiting before them."""
+        """Is there room for more objects, with no received record waiting for it already?"""
         is_open = self.alive and not self._draining
         return is_open and not self._backlog and self._has_room_for(None)
 
     def _has_room_for(self, offset: int | None) -> bool:
+        # A lane that owes nothing takes one record in any case: a single message larger than the
+        # whole share would otherwise never be read.
         if self.ledger.owed and not self._budget.has_room_for_messages:
             return False
         if self._streams is not None:
-            # Which stream comes next is not known: what has no room waits without being fetched.
+            # The stream of the next record is unknown until it is decoded, so records are taken
+            # while any model's fetchers have room; an object without room waits unfetched.
             for jobs in self.jobs.values():
                 if jobs.in_work < self._max_objects:
                     return self.ledger.has_room_for(offset)
@@ -203,26 +210,31 @@ class Lane:
         return self.ledger.owed < self._max_objects
 
     def receive(self, record: Record) -> None:
-        """Take a record in arrival order. Looked at when there is room; dropped when draining."""
+        """Take a record, in arrival order. It is decoded once there is room. A draining lane drops
+        it: it is not committed, so the next assignment reads it again.
+        """
         if self.alive and not self._draining:
             self._backlog.append(record)
             self._admit()
 
     def pass_over(self, offset: int) -> None:
-        """There is nothing before `offset` that was not received."""
+        """Every record before `offset` has been received: gaps up to there hold no records."""
+        # Records of the backlog are not in the ledger yet: it would take their offsets for a gap.
         if self.alive and not self._draining and not self._backlog:
             self.ledger.pass_over(offset)
 
     def _admit(self) -> None:
         while self._backlog and self._has_room_for(self._backlog[0].offset):
             record = self._backlog.popleft()
-            # With order by stream a former owner may have answered records beyond its commit.
+            # With order by stream a former owner may have answered records beyond the committed
+            # offset. Their objects are not even decoded again.
             if self.ledger.is_completed(record.offset):
                 self.ledger.open(record.offset, 0)
                 continue
             tickets = self._decode.tickets(self, record)
             if self.ledger.is_begun(record.offset):
                 tickets = self._without_delivered(tickets)
+            # The ledger owes the objects of stopped streams too: the commit must not pass them.
             self.ledger.open(record.offset, len(tickets))
             if self._stops:
                 tickets = [one for one in tickets if one.stream not in self._stops]
@@ -231,18 +243,20 @@ class Lane:
                 self._order.add(ticket)
                 if not ticket.closed:
                     self.jobs[ticket.model].add(ticket)
-            # What was refused at once has no fetcher that would wake the lane.
+            # A ticket that was refused at decoding has no fetcher that would wake the lane.
             if any(ticket.closed for ticket in tickets):
                 self.wake()
         self._offer()
 
     def _charge(self, record: Record, tickets: Sequence[Ticket]) -> None:
-        """A long message, one that names many objects, and one of very many that are owed is in the
-        byte budget until its objects are delivered.
+        """Charge the message itself to the byte budget until its objects are delivered, if it is
+        long, names many objects, or is one of very many that are owed. Small ones are too cheap to
+        count.
         """
         is_one_of_many = self.ledger.owed > FEW_OBJECTS
         nbytes = message_cost(len(record.value or b""), len(tickets), is_one_of_many=is_one_of_many)
         if tickets and nbytes:
+            # In equal shares, so that each delivered object gives back a part.
             share = nbytes // len(tickets)
             for ticket in tickets:
                 ticket.cost_bytes = share
@@ -259,7 +273,9 @@ class Lane:
                 self._fetchers[model].offer(self)
 
     def _without_delivered(self, tickets: Sequence[Ticket]) -> Sequence[Ticket]:
-        """A former assignment delivered some of these objects, and some rows of others."""
+        """The tickets still to answer, each with the row to begin at: a former assignment may have
+        delivered some of these objects, and some rows of others.
+        """
         left = [
             ticket
             for ticket in tickets
@@ -270,19 +286,22 @@ class Lane:
         return left
 
     def may_overdraw(self, ticket: Ticket) -> bool:
-        """The head must go on, whatever the budget says, once nothing of it is left that could be
-        delivered without more of it: so it overdraws by one step, and by another while one is
-        being delivered where other streams may be in that release. A dead lane's reader goes on
-        to find out.
+        """True when this object blocks the lane and has nothing left to deliver: its reader may
+        then exceed the byte budget by one step, or the lane would never move. With order per stream
+        this holds even while a release is on its way, since that may be another stream's. On a
+        closed lane always true, so that the reader gets to the check that stops it.
         """
         if not self.alive:
             return True
+        # With one block left, or none, nothing can leave: a block stays until it is known whether
+        # it is the object's last.
         is_stuck = ticket.head is ticket.tail and (
             self._streams is not None or not self._unconfirmed
         )
         return is_stuck and self._order.is_head(ticket)
 
     def hold(self, nbytes: int) -> None:
+        # A closed lane has given everything back at once; nobody would refund this.
         if self.alive:
             self._held_bytes += nbytes
             self._budget.spend(nbytes)
@@ -290,6 +309,7 @@ class Lane:
     def fetched(self, ticket: Ticket) -> None:
         self.jobs[ticket.model].fetched(ticket)
         self._offer()
+        # The last block waited for the end of the object; if it is answered, it may leave now.
         if ticket.has_answers:
             self.wake()
 
@@ -297,16 +317,17 @@ class Lane:
         self._changed.set()
 
     async def release(self, room: Callable[[], Room]) -> list[Release]:
-        """What may be published next, in order; waits until there is something. Empty: the
-        lane is closed.
+        """Wait for answers that may be published next, and return them in order. Empty: the lane
+        is closed.
         """
         while self.alive and not (releases := self._release(room())):
+            # Cleared before the wait: between the look above and here nothing else has run.
             self._changed.clear()
             await self._changed.wait()
         if not self.alive:
             return []
         self._unconfirmed += 1
-        # There is a new head, which may have to go on although the budget is spent.
+        # The release made another object the head, and the head may exceed a spent budget.
         self._budget.review()
         return releases
 
@@ -314,16 +335,17 @@ class Lane:
         return self._order.release(room, self.ledger.spare_marks)
 
     def delivered(self, releases: Sequence[Release]) -> None:
-        """All records of these releases are on the output topic. Called in the
-        order of `release`.
+        """The broker has acknowledged all records of these releases. Called in the order of
+        `release`.
         """
         if self.alive:
             self.account(releases)
             self.confirm(releases)
 
     def account(self, releases: Sequence[Release], stops: Iterable[LineStop] = ()) -> None:
-        """`progress` is what these releases bring, and where lines stop behind them. A
-        transaction needs it before they are delivered; if it fails, the lane is over.
+        """Add to `progress` what these releases deliver, and the stops behind them. A transaction
+        carries this position, so it calls this before the delivery; if it fails, the lane is over
+        and the position is lost with it.
         """
         self.letters.stopped_at.update(stop.offset for stop in stops)
         for release in releases:
@@ -331,12 +353,13 @@ class Lane:
         self._offer()
 
     def confirm(self, releases: Sequence[Release]) -> None:
-        """Delivered and accounted for: make room."""
+        """These releases are delivered and accounted for: give back their bytes, admit records."""
         if not self.alive:
             return
         self._unconfirmed -= 1
         self._deliveries += 1
         freed = sum(block.cost_bytes for release in releases for block in release.blocks)
+        # Most lanes hold no long message, and are spared the second pass over the releases.
         if self._held_messages_bytes:
             messages = sum(release.ticket.cost_bytes for release in releases if release.finished)
             self._held_messages_bytes -= messages
@@ -352,18 +375,20 @@ class Lane:
         offset = ticket.record.offset
         if release.finished:
             self.ledger.deliver(offset, ticket.index)
+            # A refused ticket was never a job, so it does not count as one that is done.
             if ticket.started:
                 self.jobs[ticket.model].delivered(ticket)
             ticket.forget()
         else:
             last = release.blocks[-1]
-            # Rows that are answered again for the result object alone are no step back.
+            # A result object is written from its first row again after a restart, though some of
+            # its rows are published: those must not move the cursor back.
             row = max(last.first_row + last.rows, ticket.published_rows)
             cursor = Cursor(row, ticket.digest)
             self.ledger.reach(offset, ticket.index, cursor)
 
     def drain(self) -> None:
-        """Take nothing new and forget what no fetcher has begun."""
+        """Take no new records, and forget the objects that no fetcher has begun."""
         self._draining = True
         self._backlog.clear()
         self._clear_jobs()
@@ -375,15 +400,17 @@ class Lane:
             jobs.clear()
 
     async def drained(self) -> None:
-        """Return when all that was begun is delivered, or the lane is closed."""
+        """Return when every object that was begun is delivered, or the lane is closed."""
         await self._idle.wait()
 
     def stop(self, stop: LineStop, refused: Sequence[Release]) -> None:
-        """Stand still before these answers until the assignment ends: all of it, or the stream.
-        What is held is given back.
+        """Publish nothing from these answers on until the assignment ends: of the whole lane, or
+        of the one stream if order is kept per stream. Gives back the bytes they hold.
         """
         self._stops[stop.stream] = stop
         if self._streams is None:
+            # With one order everything stands behind the refused answers, so the lane ends here.
+            # `due` still gives the position to commit.
             self._backlog.clear()
             self._clear_jobs()
             self._order.abandon()
@@ -394,11 +421,16 @@ class Lane:
         self._on_stopped(self, stop)
 
     def _leave_out(self, tickets: Sequence[Ticket], refused: Sequence[Release]) -> None:
-        """Their stream stands still. The ledger still owes them, and nothing else knows them."""
+        """Forget the tickets of a stopped stream everywhere but in the ledger, which owes them, so
+        that the commit stays before them.
+        """
+        # A refused release that ended its object has left the order already.
         left = [*tickets, *(one.ticket for one in refused if one.finished)]
         blocks = [block for release in refused for block in release.blocks]
         blocks += [block for ticket in left for block in ticket.blocks()]
         messages = sum(ticket.cost_bytes for ticket in left)
+        # Answers may still arrive for these tickets: under an owner that is over they are dropped,
+        # while the lane itself lives on for its other streams.
         over = Over(self.topic, self.partition)
         for ticket in left:
             self.jobs[ticket.model].drop(ticket.queue)
@@ -413,11 +445,13 @@ class Lane:
         self._note_idle()
 
     def close(self) -> None:
-        """The generation is over; what it held is given back at once."""
+        """End the generation and give back at once all bytes that it held."""
         self.alive = False
+        # At once, and not block by block as stages let go: the partitions that stay need the room.
         self._budget.messages_bytes -= self._held_messages_bytes
         self._budget.refund(self._held_bytes)
         self._held_bytes = self._held_messages_bytes = 0
+        # Ends `release` and `drained`, which would wait for deliveries that never come.
         self._changed.set()
         self._idle.set()
 

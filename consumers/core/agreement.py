@@ -1,9 +1,9 @@
 """Do two models say the same of a row?
 
 Rule: two predictions agree when their JSON says the same: numbers within the tolerance, everything
-else exactly; with pointers only what stands there counts. A pointer to nothing makes two different
-answers disagree, so that a slip of the pen in it is seen. Owner: the shadow stage and `replay`,
-which compare the answers of two models.
+else exactly. With pointers, only the values at these places count. If a pointer finds no value, two
+answers agree only when they are equal as a whole, so that a mistyped pointer shows as disagreement.
+Owner: the shadow stage and `replay`, which compare the answers of two models.
 """
 
 import math
@@ -16,15 +16,15 @@ import msgspec
 
 from consumers.core.pointers import resolve
 
-# Of a normal distribution, 95 percent lie within so many standard deviations.
+# 95 percent of a normal distribution lie within this many standard deviations.
 Z_95 = 1.959964
-# Streams that are counted by name; what comes after them is counted together.
+# So many streams are counted by name; all that come after them are counted together.
 MOST_STREAMS = 1_000
 OTHERS = "(others)"
 
 _decode = msgspec.json.Decoder().decode
 _NUMBERS = (int, float)
-# No value of a document.
+# Equal to no value that a document can have.
 _NOTHING = object()
 
 
@@ -39,7 +39,7 @@ class Agreement:
         self._close = partial(math.isclose, rel_tol=min(tolerance, 1.0), abs_tol=tolerance)
 
     def same(self, a: bytes, b: bytes) -> bool:
-        """Two predictions as JSON text. What is no JSON agrees with its own bytes alone."""
+        """Compare two predictions as JSON text. A text that is not JSON equals only itself."""
         if a == b:
             return True
         try:
@@ -52,7 +52,7 @@ class Agreement:
         return True
 
     def differing(self, a: Sequence[bytes], b: Sequence[bytes]) -> list[int]:
-        """Where two models disagree on the same rows, by index."""
+        """The indexes of the rows on which two models disagree."""
         if a == b:
             return []
         return [
@@ -72,7 +72,9 @@ class Agreement:
         return kind is type(b) and bool(a == b)
 
     def _same_members(self, a: dict[str, Any], b: dict[str, Any]) -> bool:
-        """Called for most rows: what is one object (a small number, null) needs no call of ours."""
+        """Called for most rows. Two values that are one Python object (a small number, null) are
+        equal without another call.
+        """
         for name, value in a.items():
             other = b.get(name, _NOTHING)
             if value is not other and not self._same(value, other):
@@ -80,20 +82,22 @@ class Agreement:
         return True
 
     def _same_elements(self, a: list[Any], b: list[Any]) -> bool:
-        """A vector is compared without a call of ours for each number."""
+        """Vectors are compared in C first, without a call of ours for each number."""
         if set(map(type, a)) | set(map(type, b)) == {float}:
             return all(map(self._close, a, b))
         return all(map(self._same, a, b))
 
     def _near(self, a: float, b: float) -> bool:
-        """Whole numbers are labels or counts as well, of which none is noise."""
+        """Whole numbers may be labels or counts: between these a difference is never noise, so the
+        tolerance is not taken relative to them.
+        """
         if type(a) is int and type(b) is int:
             return abs(a - b) <= self._tolerance
         return self._close(a, b)
 
 
 class Share(NamedTuple):
-    """Of `rows` that were compared, `agreed` are the same."""
+    """`rows` were compared; in `agreed` of them both models said the same."""
 
     rows: int
     agreed: int
@@ -103,8 +107,8 @@ class Share(NamedTuple):
         return self.agreed / self.rows if self.rows else 0.0
 
     def interval(self, z: float = Z_95) -> tuple[float, float]:
-        """Wilson's: where the true share lies, 95 times of 100, if rows are independent. It holds
-        for few rows, and for shares near 0 and 1, where the usual one does not.
+        """Wilson's interval: it holds the true share 95 times of 100, if rows are independent. It
+        is right for few rows and for shares near 0 and 1, too, where the usual interval is wrong.
         """
         if not self.rows:
             return 0.0, 1.0
@@ -113,7 +117,7 @@ class Share(NamedTuple):
         spread = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
         scale = 1 + z * z / n
         low, high = max(0.0, (middle - spread) / scale), min(1.0, (middle + spread) / scale)
-        # Nothing disagreed, or nothing agreed: the bound is exact, its arithmetic is not.
+        # If all rows agreed, or none did, this bound is exactly 1 or 0; floats only come near it.
         return (0.0 if not self.agreed else low), (1.0 if self.agreed == n else high)
 
     def plus(self, rows: int, agreed: int) -> "Share":
@@ -125,7 +129,7 @@ NOTHING = Share(0, 0)
 
 @dataclass(slots=True)
 class Tally:
-    """Agreement in all and by stream. Streams beyond `most` are counted as `OTHERS`."""
+    """Agreement of all rows, and by stream. Streams beyond `most` are counted as `OTHERS`."""
 
     streams: dict[str, Share]
     most: int
@@ -141,6 +145,8 @@ class Tally:
         self.total = self.total.plus(rows, agreed)
 
     def worst(self, most: int) -> list[tuple[str, Share]]:
-        """Streams with disagreements; those first of which it is surest that they agree least."""
+        """Streams with disagreements, the worst first: ordered by the upper end of the interval,
+        so that a stream with a few rows does not lead by chance.
+        """
         wrong = [(name, share) for name, share in self.streams.items() if share.agreed < share.rows]
         return sorted(wrong, key=lambda one: (one[1].interval()[1], one[0]))[:most]

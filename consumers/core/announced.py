@@ -1,24 +1,24 @@
 """Was this version of this object announced before?
 
-Rule: only what was read to its end counts, and only as long as it is remembered: the last
-`MAX_VERSIONS` of one assignment of a partition. Owner: `dedupe`, one per lane.
+Rule: an object counts once it was read to its end. The last `MAX_VERSIONS` versions of one
+assignment of a partition are remembered. Owner: `dedupe`, one per lane.
 """
 
 from consumers.core.blocks import Ticket
 from consumers.core.owner import Answered
 from schemas.reference import RowRange
 
-# About 400 bytes each: 4 MB per partition. At 20 announcements a second 8 minutes, several times
-# what notifications are sent again within.
+# About 400 bytes each: 4 MB per partition. At 20 announcements a second this is a memory of 8
+# minutes, several times as long as stores take to send a notification again.
 MAX_VERSIONS = 10_000
 
-# Digest of name and version, the rows that were asked for, and who answers them.
+# Digest of name and version, the rows that were asked for, and the model that answers them.
 _Version = tuple[str, tuple[RowRange, ...] | None, str | None]
 
 
 class Announced:
-    """`read` says what was read, `first` who answers it already. The longest not asked for
-    is forgotten first.
+    """`read` tells it of an object that was read; `first` returns the earlier one of the same
+    version. The version that was not asked for longest is forgotten first.
     """
 
     def __init__(self, max_versions: int = MAX_VERSIONS) -> None:
@@ -26,8 +26,8 @@ class Announced:
         self._answered: dict[_Version, Answered] = {}
 
     def first(self, ticket: Ticket) -> Answered | None:
-        """The earlier object that was answered for the version that the ticket's object has; it is
-        open, so that the version is known.
+        """The earlier object with the version of this one, if it was answered. Asked when this one
+        is open, as its version is known only then.
         """
         version = _version(ticket)
         answered = self._answered.pop(version, None) if version else None
@@ -47,7 +47,7 @@ class Announced:
             del self._answered[next(iter(self._answered))]
 
     def forget(self, ticket: Ticket) -> None:
-        """The next one is to be answered in full."""
+        """Forget this version: the next announcement of it is answered in full."""
         version = _version(ticket)
         if version is not None:
             self._answered.pop(version, None)

@@ -10,14 +10,14 @@ from typing import Literal
 from consumers.core.blocks import Block
 from consumers.core.payload import Shape
 
-# Why it was closed.
+# Why a batch was closed.
 Reason = Literal["rows", "bytes", "deadline", "idle", "drain"]
 
 
 @dataclass(slots=True)
 class Batch:
     """What one model call carries: blocks of equal shape, of any streams and lanes. `cost_bytes`:
-    what it takes of the byte budget, where several models share one.
+    its share of the byte budget, counted only where several models share one.
     """
 
     blocks: list[Block]

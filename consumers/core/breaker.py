@@ -1,12 +1,12 @@
-"""How many calls a model server gets at a time, and when only a probe: learned from their ends.
+"""How many calls a model server gets at a time, and when it gets only a probe.
 
-Rule: fewer at once when the server is ill (halved once for all calls that were under way), more
-when it answers. Every failure spends one of a small budget, every answer earns a tenth: what is
-sent again stays a share of what is answered. With the budget spent the breaker is open: one probe
-at a time, later each time it fails and small from the second on, until anything is answered. A
-server that answers every second call is not left alone ever longer: each probe that is answered
-halves the count of those that failed. Pure: time and jitter are arguments. Owner: the gate, for all
-callers.
+Rule: the number of calls at a time is halved when the server fails (once for all calls that were
+under way) and grows while it answers. Every failure spends one of a small budget and every answer
+earns a tenth, so repeated calls stay a tenth of the answered ones. With the budget spent the
+breaker is open: one probe at a time, each later than the one before it and small from the second
+on, until one is answered. An answered probe halves the count of failed ones, so that a server that
+answers every second call is not probed ever more rarely. Pure: time and jitter are arguments.
+Owner: the gate, for all callers.
 """
 
 import math
@@ -19,20 +19,20 @@ from consumers.core.turns import Turn
 # TorchServe needs about 2 s to replace a dead worker process; 5 s between probes spare a server
 # that is down for long.
 PROBES = Backoff(first_s=0.05, most_s=5.0)
-# Requests that a server gave up on still run there: a tenth on top is what it can take while it is
-# ill, and what other clients' retry budgets use (10 to 20 %).
+# Requests that a failing server gave up on still run there, so repeats may add only a tenth to its
+# load. Retry budgets of other clients allow 10 to 20 %.
 RETRY_SHARE = 0.1
 FLOOR = 3.0
-# Refused for a full queue at n calls, it is asked up to three quarters of n soon and beyond slowly:
-# growing by one costs a refusal now and then, one in a hundred at this pace.
+# After a refusal for a full queue at n calls, the number grows fast up to three quarters of n and
+# slowly beyond: each step too far costs a refusal, one call in a hundred at this pace.
 STEADY_SHARE = 0.75
 GROW_AFTER_CALLS = 50
 
 
 class Call(NamedTuple):
-    """A call under way: `round` tells which failures are of one and the same illness, `place` how
-    many were under way when it began, itself included, `turn` who makes it. `is_small`: the server
-    failed the probe before this one, so that few rows are enough.
+    """A call under way. `round`: failures of one round count as one, as one fault causes them all.
+    `place`: how many were under way when it began, itself included. `turn`: who makes it.
+    `is_small`: the probe before this one failed, so this one carries few rows.
     """
 
     round: int
@@ -62,11 +62,11 @@ class Breaker:
 
     @property
     def allowed(self) -> int:
-        """Calls at a time, as of now."""
+        """How many calls may be under way now."""
         return 1 if self.is_open else int(self._calls)
 
     def wait_s(self, now_s: float) -> float:
-        """0.0: a call may begin. Infinite: not before another call has ended."""
+        """Seconds to wait. 0.0: a call may begin now. Infinite: not before another call ends."""
         if now_s < self._not_before_s:
             return self._not_before_s - now_s
         if self.is_open:
@@ -80,20 +80,20 @@ class Breaker:
         return Call(self._round, self._in_flight, self.is_open, turn, is_small)
 
     def dropped(self, call: Call) -> None:
-        """Nobody knows how it ended."""
+        """The call ended without telling anything about the server."""
         self._in_flight -= 1
         if call.is_probe:
             self._is_probing = False
 
     def answered(self, call: Call) -> None:
-        """By anything that took a healthy server, a refusal of the rows included."""
+        """The server answered; if it refused the rows, it is well all the same."""
         self.dropped(call)
         if self.is_open:
             self.is_open = self._is_probing = False
             self._not_before_s = -math.inf
             self._failed_probes //= 2
             self._calls = 1.0
-            # The next failure opens it again.
+            # Just enough for one call: the next failure opens the breaker again.
             self._budget = 1.0
         elif self._calls < self.most_calls:
             is_near = self._calls >= self._steady_calls
@@ -113,7 +113,7 @@ class Breaker:
         is_full: bool = False,
         asked_s: float | None = None,
     ) -> None:
-        """By the server's illness; `is_full` when it said that it has too much to do."""
+        """The server failed. `is_full`: it said that its queue is full."""
         self._shrink(call, is_full=is_full)
         self.dropped(call)
         if asked_s:

@@ -1,25 +1,26 @@
 """Many records as one Kafka record: how many, in which form, and the form of a JSON array.
 
-Rule: a bundle has records of one object in their order, at most so many, and no more bytes than the
-topic takes; each stands in it as it would alone. Pure; owner: the publish stage.
+Rule: a bundle has records of one object in their order, no more than configured and no more bytes
+than the topic takes. A record has the same bytes in a bundle as alone. Pure; owner: the publish
+stage.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-# The brackets around a record that is alone in its bundle.
+# The brackets of the JSON array.
 FRAME_BYTES = 2
 
 
 class Blocks(NamedTuple):
-    """At most so many rows in each."""
+    """The form of a Kafka record of many rows, and how many at most."""
 
     rows: int
     form: Literal["json", "arrow"] = "json"
 
 
 def bundled(values: Sequence[bytes], most: int, fits: Callable[[int], bool]) -> Iterator[bytes]:
-    """`fits`: does the topic take a value of so many bytes? Of a single record that is known."""
+    """`fits`: does the topic take a value of so many bytes? Each record alone is known to fit."""
     start = 0
     while start < len(values):
         stop = min(start + most, len(values))

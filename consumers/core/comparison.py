@@ -1,4 +1,4 @@
-"""What was compared of two models: agreement by stream, the time that both took, what is missing.
+"""The comparison of two models: agreement by stream, the time that both took, what is missing.
 
 Rule: comparisons add up, over intervals and over workers. Times are counted in twenty classes a
 decade, so that a quantile of many workers is at most twelve percent too high. Owner: the shadow
@@ -43,8 +43,8 @@ class Took:
 
 @dataclass(slots=True)
 class Comparison:
-    """`dropped` rows found no room, `unanswered` ones no answer of the shadow; `unsent`
-    disagreements are counted and have no record.
+    """`dropped`: rows for which the buffer had no room. `unanswered`: rows that the shadow did not
+    answer. `unsent`: disagreements that are counted but have no record.
     """
 
     tally: Tally = field(default_factory=Tally)

@@ -1,8 +1,8 @@
 """Batches that wait for a shadow model, as copies.
 
-Rule: what waits, and what is being asked and compared, is bounded by rows and by bytes; a batch for
-which there is no room gets no copy. A copy holds nothing of the live batch: its rows are in memory
-of their own, and what they are called is written down. Owner: the shadow stage.
+Rule: all copies, those being asked and compared included, are bounded by rows and by bytes; a batch
+for which there is no room is not copied. A copy holds nothing of the live batch: its rows are in
+memory of their own, and it has their names. Owner: the shadow stage.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ from schemas.prediction import ObjectId, Source, encodable
 
 
 class Run(NamedTuple):
-    """Rows of one object, in the order of the batch: what a record says of them."""
+    """Rows of one object, in the order of the batch: the fields that a record says of them."""
 
     stream: str
     source: Source
@@ -27,7 +27,7 @@ class Run(NamedTuple):
     rows: int
 
     def id_of(self, row: int) -> str:
-        """As the answer's record has it."""
+        """The row's id, as in the record of its answer."""
         topic, partition, offset = self.source.topic, self.source.partition, self.source.offset
         return f"{topic}/{partition}/{offset}/{self.object_index}/{row}"
 
@@ -51,7 +51,7 @@ def run_of(block: Block) -> Run:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Copy:
-    """A batch and what the live model said of it, in how long."""
+    """A batch, the live model's answers to it, and the time these took."""
 
     payloads: Sequence[Payload]
     runs: Sequence[Run]
@@ -63,7 +63,7 @@ class Copy:
 
 
 class Copies:
-    """`has_room`, then `put`; `take` one and say `done` when nothing of it is held any more."""
+    """`has_room`, then `put`; `take` one, and call `done` when it is compared and dropped."""
 
     def __init__(self, most_rows: int, most_bytes: int) -> None:
         self._most_rows = most_rows
@@ -92,7 +92,7 @@ class Copies:
 
 
 def requests(payloads: Sequence[Payload], most_rows: int) -> Iterator[list[Payload]]:
-    """The same rows in requests of so many at most, in order."""
+    """The same rows in order, in requests of at most `most_rows`."""
     request: list[Payload] = []
     room = most_rows
     for payload in payloads:

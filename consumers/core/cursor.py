@@ -1,9 +1,9 @@
 """What is delivered at and beyond the next record: the metadata of a commit.
 
-Rule: a cursor only saves work. All of it is bound to the offset that it was committed with, rows to
-their object's version, too; a part that cannot be read is worth nothing, and its work is repeated.
-A text that was cut off claims less, never more. ASCII, within the 4,000 characters that the
-broker's limit of 4,096 leaves. Owner: the ledger, which keeps what is said here.
+Rule: a cursor only saves work. It is valid only with the offset that it was committed with, and its
+rows only for their object's version. A part that cannot be read is ignored, and its work repeated.
+A text that was cut off claims less, never more. ASCII, within 4,000 of the 4,096 characters that
+the broker takes. Owner: the ledger, which keeps the state that is written here.
 """
 
 import hashlib
@@ -21,16 +21,15 @@ from consumers.core.ranges import END, Ranges
 PREFIX = "p1:"
 MAX_CHARS = 4_000
 VERSION_DIGITS = 16
-# Row numbers that any reader takes as an integer.
+# The largest row number: 64 bits hold it in any reader.
 MAX_NUMBER = (1 << 63) - 1
 
-# Stops that are written down; streams beyond them are counted from the start by the next owner.
+# So many stops are written down; for further stopped streams the next owner counts from zero.
 STOPS = 16
-# The part on the next record, with the largest numbers, its offset, the marks between parts, and
-# where lines stopped.
+# The part about the next record, at its longest, with its offset, the separators and the stops.
 _HEAD_CHARS = len(PREFIX) + 19 + 1 + 19 + 1 + VERSION_DIGITS + 1 + 16 + 3 + STOPS * 17 + 1 + 4
-# A message of 1 MB names fewer than 16^5 objects; where several models answer one, a number that
-# stands for the model is before it.
+# Five hexadecimal digits for the object, as a message of 1 MB names fewer than 16^5; where several
+# models answer one object, digits that stand for the model come before them.
 _INDEX_CHARS = 9
 _ROW_CHARS = 16
 
@@ -38,7 +37,8 @@ _HEAD = re.compile(rf"([0-9]{{1,19}})\.([0-9]{{1,19}})\.([0-9a-z]{{{VERSION_DIGI
 _STOP = re.compile(r"(p1:.*)!([0-9a-f]{1,16}(?:,[0-9a-f]{1,16})*)\.([0-9a-f]{4})")
 _OFFSET = re.compile(r"[0-9a-f]{1,16}")
 _RUN = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,16})")
-# One bit an offset, from the next record on: where every second one is owed, a run each is longer.
+# One bit for each offset from the next record on: shorter than runs where every second record is
+# owed.
 _BITS = re.compile(r"~([A-Za-z0-9_-]+)")
 _OBJECTS = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,9})\.([0-9a-f]{1,9})")
 _ROWS = re.compile(
@@ -59,7 +59,7 @@ START = Cursor(0, "")
 
 
 class StopMark(NamedTuple):
-    """Lines stopped so many offsets beyond the next record, under limits with this digest."""
+    """How many offsets beyond the next record lines stopped, under limits with this digest."""
 
     beyond: tuple[int, ...]
     limits: str
@@ -67,8 +67,8 @@ class StopMark(NamedTuple):
 
 @dataclass(slots=True)
 class Progress:
-    """What is delivered: all before `next_offset`, `completed` offsets beyond it, and of records
-    that are not complete the objects (by offset) and rows (by offset and object index).
+    """What is delivered: all records before `next_offset`, the `completed` ones beyond it, and of
+    incomplete records the objects (by offset) and rows (by offset and object index).
     """
 
     next_offset: int
@@ -78,13 +78,13 @@ class Progress:
 
     @property
     def stop(self) -> int:
-        """Behind the last offset of which something is known."""
+        """The offset after the last one of which something is delivered."""
         offsets = [self.next_offset - 1, *self.objects, *(offset for offset, _ in self.rows)]
         return max(self.completed.stop, max(offsets) + 1)
 
 
 def encode(progress: Progress) -> str:
-    """Commit metadata; empty when nothing of the next record, or beyond it, is delivered."""
+    """The metadata to commit; empty when nothing at or beyond the next record is delivered."""
     base = progress.next_offset
     objects = progress.objects.get(base)
     index = objects.stops[0] if objects and not objects.starts[0] else 0
@@ -101,18 +101,18 @@ def encode(progress: Progress) -> str:
 
 
 def _completed(base: int, completed: Ranges) -> str:
-    """The shorter one of two texts: runs, or bits."""
+    """The shorter of two texts: runs, or bits."""
     if completed.stop <= base:
         return ""
     span = completed.stop - base
     most = _bits_chars(span)
-    # A run has four characters at least: of very many the text is not even begun.
+    # A run has at least four characters, so with too many runs their text need not be made.
     if 4 * len(completed.starts) <= most:
         runs = ",".join(_runs(base, completed))
         if len(runs) <= most:
             return runs
     steps = np.zeros(span + 1, np.int8)
-    # None of them spans the next record: that one is owed.
+    # All of these runs lie beyond the next record, which is owed.
     starts, stops = np.array(completed.starts), np.array(completed.stops)
     steps[starts[starts > base] - base] = 1
     steps[stops[starts > base] - base] = -1
@@ -121,7 +121,7 @@ def _completed(base: int, completed: Ranges) -> str:
 
 
 def _bits_chars(span: int) -> int:
-    """So many offsets as bits, with the mark before them."""
+    """The length of `span` offsets as bits, with their prefix."""
     return 1 + 4 * ceil(max(0, span) / 24)
 
 
@@ -146,10 +146,11 @@ def _rows(base: int, rows: dict[tuple[int, int], Cursor], first: int) -> Iterato
 
 
 def most_chars(span: int, *, runs: int, objects: int, rows: int) -> int:
-    """No encoding of so many marks, on offsets less than `span` beyond the next, is longer.
+    """An upper bound for the length of an encoding of so many marks, all of them on offsets less
+    than `span` beyond the next.
 
-    Gaps and lengths of the runs add up to no more than the span, so their digits are at most those
-    of equal shares; each has a mark behind it. Bits take what the span takes, however many runs.
+    Gaps and lengths of the runs add up to no more than the span, so they have the most digits when
+    all are equal; each has a separator behind it. The length of bits depends on the span alone.
     """
     far = len(f"{span:x}")
     digits = 1 + log(max(1.0, span / (2 * runs)), 16) if runs else 0.0
@@ -225,7 +226,7 @@ def _read_beyond(parts: list[str], progress: Progress) -> bool:
 
 
 def _read_runs(text: str, progress: Progress) -> bool | None:
-    """Was all of it read? None: what it says cannot be."""
+    """Was all of it read? None: the text contradicts itself or the offset."""
     before = progress.next_offset
     for part in text.split(",") if text else ():
         run = _RUN.fullmatch(part)
@@ -240,7 +241,7 @@ def _read_runs(text: str, progress: Progress) -> bool | None:
 
 
 def _read_bits(text: str, progress: Progress) -> bool | None:
-    """As `_read_runs`."""
+    """Returns the same as `_read_runs`."""
     found = _BITS.fullmatch(text)
     if found is None or len(found[1]) % 4 == 1:
         return False
@@ -273,8 +274,8 @@ def without_stop(metadata: str) -> tuple[str, StopMark | None]:
 
 
 def digest(name: str, version: str | None, row_rules: str = "") -> str:
-    """What binds a cursor to one version of one object, and to the rules by which its bytes become
-    rows: row 200 is another row under others. Empty without a version to bind to.
+    """Binds a cursor to one version of one object, and to the rules by which its bytes become rows:
+    under other rules row 200 is a different row. Empty if the object has no version.
     """
     if version is None:
         return ""

@@ -1,17 +1,17 @@
-"""The model server gathers requests, too: what that costs where they are batches already, and how
-many it needs at a time where each carries one row.
+"""Advice for a model server that gathers requests into batches as well.
 
-Rule: pure; from what the server said and our own settings.
+Rule: if our requests are batches already, its gathering only adds delay. If each carries one row,
+it needs many of them at once. Pure: judged by the server's answer and our own settings.
 """
 
 from typing import Final, NamedTuple
 
-# One batch is with the worker, the next is being filled.
+# One batch is with the server's worker while the next is being filled.
 BATCHES_A_WORKER: Final = 2
 
 
 class ServerBatching(NamedTuple):
-    """How TorchServe gathers the requests of a model; the last ones only where it tells them."""
+    """How TorchServe gathers the requests of a model. It does not always tell the last values."""
 
     batch_size: int
     max_batch_delay_ms: int
@@ -21,14 +21,14 @@ class ServerBatching(NamedTuple):
 
 
 def calls_to_fill(server: ServerBatching) -> int:
-    """Calls of one row that keep every worker's batches full, within the server's queue."""
+    """How many calls of one row keep every worker's batches full and fit the server's queue."""
     calls = BATCHES_A_WORKER * server.batch_size * max(1, server.workers)
     return calls if server.queue_size is None else min(calls, max(1, server.queue_size))
 
 
 def warning(server: ServerBatching, *, max_in_flight: int) -> str | None:
-    """A worker of TorchServe that has one request waits for `batch_size - 1` more, at most
-    `max_batch_delay_ms`: it waits in full whenever there cannot be that many.
+    """A TorchServe worker with one request waits up to `max_batch_delay_ms` for `batch_size - 1`
+    more. When we never send that many at once, it always waits that long: then this warns.
     """
     size, delay_ms = server.batch_size, server.max_batch_delay_ms
     if size <= 1 or delay_ms <= 0:

@@ -5,23 +5,23 @@ one lone record through all stages). So when records come so often that a short 
 together, wait; when they are rare, never. Owner: the consume stage.
 """
 
-# Below what a row may wait in the window by default, above what a fetch takes on a quiet broker.
+# Less than a row may wait in the window by default, more than a fetch takes on a quiet broker.
 GATHER_S = 0.004
-# Fewer are not worth it: 40 streams at 20 Hz bring 3.2 in that time, 10 streams 0.8.
+# Worth waiting for so many. In that time 40 streams at 20 Hz bring 3.2 records, 10 streams 0.8.
 WORTH_RECORDS = 2.0
-# How fast the rate is believed and forgotten.
+# Time constant of the moving average of the record rate.
 MEMORY_S = 0.5
 
 
 class Gather:
-    """Tell it every poll; it tells how long to wait before the next."""
+    """Tell it of every poll; it returns how long to wait before the next."""
 
     def __init__(self) -> None:
         self._rate_hz = 0.0
         self._polled_s: float | None = None
 
     def wait_s(self, records: int, now_s: float) -> float:
-        """After a poll that brought so many records."""
+        """Seconds to wait after a poll that brought `records`."""
         before_s, self._polled_s = self._polled_s, now_s
         if before_s is None:
             return 0.0

@@ -1,9 +1,8 @@
 """Which object of a lane is fetched next?
 
-Rule: in input order. Where order is kept per stream, a stream has its share of the fetchers and of
-the objects in work and no more, so that one that is held back leaves the rest to the others.
-Objects of one store never wait for those of another.
-Owner: the lane.
+Rule: in input order. Where order is kept per stream, each stream has a share of the fetchers and of
+the objects in work and no more, so that a stream that cannot go on leaves the rest to the others.
+Objects of one store never wait for those of another. Owner: the lane.
 """
 
 from collections import deque
@@ -15,8 +14,9 @@ from consumers.core.blocks import Ticket
 
 
 class Jobs(Protocol):
-    """`add` tickets, `take` the next; say `fetched` of one that was read, `delivered` of one that
-    was answered. `in_work`: those that were added and neither delivered nor held back.
+    """`add` tickets, `take` the next; call `fetched` when it was read and `delivered` when its
+    answers are out. `in_work`: tickets added and not yet delivered, without those that wait because
+    their stream has used up its share.
     """
 
     in_work: int
@@ -27,11 +27,11 @@ class Jobs(Protocol):
 
     @property
     def stores(self) -> Iterable[str]:
-        """Those of which some may be taken now, perhaps others."""
+        """The stores that may have a ticket to take now; some of them may have none."""
         ...
 
     def waiting(self, store: str) -> int:
-        """How many of this store's may be taken now."""
+        """How many tickets of this store may be taken now."""
         ...
 
     def add(self, ticket: Ticket) -> None: ...
@@ -50,7 +50,7 @@ class Jobs(Protocol):
 
 
 class _Ready:
-    """What may be taken now, a queue for each store."""
+    """The tickets that may be taken now, in a queue for each store."""
 
     def __init__(self) -> None:
         self._ready: dict[str, deque[Ticket]] = {}
@@ -92,7 +92,7 @@ class JobsInOrder(_Ready):
         self._put(ticket)
 
     def fetched(self, ticket: Ticket) -> None:
-        """Any number may be fetched at a time."""
+        """Frees nothing: any number may be fetched at a time."""
 
     def delivered(self, ticket: Ticket) -> None:
         self.in_work -= 1
@@ -102,8 +102,8 @@ class JobsInOrder(_Ready):
 
 
 class Share(NamedTuple):
-    """What one stream may have: objects being fetched, and objects in work, fetched ones that are
-    not delivered included.
+    """The most that one stream may have: objects being fetched, and objects in work. In work are
+    also those that are fetched and not delivered yet.
     """
 
     fetching: int
@@ -112,7 +112,7 @@ class Share(NamedTuple):
 
 @dataclass(slots=True)
 class _Stream:
-    """`admitted` wait for a fetcher only, `waiting` for one of their own stream to be delivered."""
+    """`admitted` tickets wait for a fetcher only; `waiting` ones for a delivery of their stream."""
 
     fetching: int = 0
     in_work: int = 0
@@ -121,8 +121,8 @@ class _Stream:
 
 
 class JobsByStream(_Ready):
-    """First come, first served among the streams that have not used up their share. `in_work` only
-    grows by `add`: the lane, which adds, decides how many may be in work.
+    """First come, first served among the streams that have not used up their share. `in_work` grows
+    only in `add`, so that the lane, which adds, decides how many may be in work.
     """
 
     def __init__(self, share: Share) -> None:
@@ -148,6 +148,7 @@ class JobsByStream(_Ready):
 
     def delivered(self, ticket: Ticket) -> None:
         stream = self._streams[ticket.queue]
+        # The next of the stream takes the delivered one's place, so `in_work` stays as it is.
         if stream.waiting:
             stream.admitted.append(stream.waiting.popleft())
             self._let_in(stream)

@@ -1,9 +1,9 @@
-"""Does a group keep up with what comes for it?
+"""Does a group keep up with its topics?
 
-Rule: a group is behind when it has not committed what was on its topics a while ago. That is a lag
-in time, seen by offsets alone: how many records a second come, and how often it commits, does not
-matter. Until it was watched for that long, a group with anything left to commit counts as behind. A
-partition without a commit has no reader that a replay could keep waiting. Owner: the replay.
+Rule: a group is behind when it has not committed records that were on its topics a while ago. So
+lag is measured in time by offsets alone; the rate of records and the interval of commits do not
+matter. Until it was watched for that while, a group with anything left to commit counts as behind.
+A partition without a commit does not count: nobody reads it. Owner: the replay.
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ from consumers.core.bulk import Neighbour
 
 Part = TypeVar("Part", bound=Hashable)
 
-# What came so long ago is no stream that is live: cameras and sensors send several times a second.
+# A topic without a record for so long is not live: cameras and sensors send several a second.
 LIVE_S = 5.0
 
 
@@ -26,7 +26,7 @@ class Seen(NamedTuple):
 
 
 class KeepingUp(Generic[Part]):
-    """`look` again and again. `within_s`: what came longer ago than this is to be committed."""
+    """`look` again and again. `within_s`: records must be committed this long after they came."""
 
     def __init__(self, within_s: float) -> None:
         self._within_s = within_s

@@ -1,7 +1,7 @@
-"""What stays with a row while the model has it: some of its columns, and its own time.
+"""Columns and times of rows that are kept for the records, as the model does not get them.
 
-Rule: kept in bulk like rows, cut like them, and written into records that are complete otherwise.
-Where nothing is configured there is none of it. Pure; owner: the block.
+Rule: kept in bulk like rows, cut like rows, and inserted into records that are complete otherwise.
+Blocks have none of it unless it is configured. Pure; owner: the block.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ _NUMBER_BYTES = 40  # ,"event_time":-62135596800000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kept:
-    """Of each row a JSON object of `columns`, and epoch milliseconds; either may be None."""
+    """For each row a JSON object of `columns`, and epoch milliseconds; either may be None."""
 
     columns: JsonRows | None
     times: npt.NDArray[np.int64] | None
@@ -40,7 +40,7 @@ class Kept:
 
     @property
     def row_bytes(self) -> int:
-        """What a record grows by, at most."""
+        """How many bytes this adds to a record, at most."""
         if self.columns is None:
             return _NUMBER_BYTES
         return _NUMBER_BYTES + int(np.diff(self.columns.ends, prepend=0).max())
@@ -52,10 +52,10 @@ class Kept:
         )
 
     def into(self, record: bytes, row: int, event_time: bytes | None) -> bytes:
-        """The record of this row with what was kept; `event_time` is what it says so far, as JSON.
+        """The record of this row with the kept values; `event_time` is its value so far, as JSON.
 
-        The first `,"event_time":` of a record is its own: in a text its quotes would be escaped,
-        and what is nested comes behind it.
+        The first `,"event_time":` in the bytes is the record's own field: within a text its quotes
+        would be escaped, and nested objects come later.
         """
         if self.times is not None and (time := int(self.times[row])) != NO_TIME:
             written = b',"event_time":%d' % time

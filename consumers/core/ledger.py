@@ -1,9 +1,9 @@
 """How far may I commit? One account per assignment of a partition.
 
-Rule: it tracks the records that arrived, never what should have arrived (offsets have gaps), and
-`next_offset` moves only when every object of a record is delivered. What is delivered beyond it is
-kept as ranges: offsets that never arrived, or ask for nothing, lie within them like within what is
-committed. Everything that leaves is a `next_offset`: the record to read next. Owner: the lane.
+Rule: it tracks the records that arrived, never those that should have (offsets have gaps), and
+`next_offset` moves only when every object of a record is delivered. Deliveries beyond it are kept
+as ranges; such a range may include offsets that never arrived or that name no object. All positions
+that it gives out are a `next_offset`: the record to read next. Owner: the lane.
 """
 
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ from consumers.core.ranges import Ranges
 
 @dataclass(slots=True)
 class Entry:
-    """A record and how many of its objects are still owed; `begin` is behind the record that was
-    opened before it.
+    """A record, with how many of its objects are still owed. `begin`: the offset after the record
+    that was opened before it.
     """
 
     begin: int
@@ -31,7 +31,7 @@ class Entry:
 
 class Ledger:
     """`open` in arrival order; `reach` and `deliver` in any order; `progress` is safe to commit.
-    `start` is what former assignments delivered.
+    `start`: the progress of former assignments.
     """
 
     def __init__(self, start: Progress) -> None:
@@ -57,7 +57,7 @@ class Ledger:
 
     @property
     def seen_next(self) -> int:
-        """Behind the last record that arrived."""
+        """The offset after the last record that arrived."""
         return self._seen_next
 
     @property
@@ -66,8 +66,8 @@ class Ledger:
 
     @property
     def progress(self) -> Progress:
-        """A view, good until the ledger changes. What a former assignment completed counts, though
-        it was not read again yet.
+        """A view, valid until the ledger changes. It includes records that a former assignment
+        completed, also before they are read again.
         """
         next_offset = self._completed.behind(self.next_offset)
         return Progress(next_offset, self._completed, self._objects, self._rows)
@@ -90,8 +90,8 @@ class Ledger:
         return self._rows.get((offset, index), START)
 
     def open(self, offset: int, objects: int) -> None:
-        """A record arrived and owes so many `objects`; with 0 (ignored, or delivered by a former
-        assignment) it is passed over like a gap.
+        """A record arrived that owes so many `objects`. With 0 (it is ignored, or a former
+        assignment delivered it) it is passed over like a gap.
         """
         if offset < self._seen_next:
             raise ValueError(f"offset {offset} arrived after next_offset {self._seen_next}")
@@ -102,19 +102,19 @@ class Ledger:
             self._owed += objects
 
     def pass_over(self, offset: int) -> None:
-        """All before `offset` has arrived: what lies behind the last record is a gap."""
+        """Every record before `offset` has arrived: between the last one and `offset` is a gap."""
         if offset > self._seen_next:
             self._seen_next = offset
             if not self._entries and (self._completed or self._rows or self._objects):
                 self._forget_passed()
 
     def reach(self, offset: int, index: int, cursor: Cursor) -> None:
-        """Rows of an object that is not complete are on the output topic."""
+        """Rows of an incomplete object are on the output topic, up to the cursor."""
         if cursor.version:
             self._rows[offset, index] = cursor
 
     def deliver(self, offset: int, index: int) -> None:
-        """An object is on the output topic, to its end."""
+        """All answers of an object are on the output topic."""
         entry = self._entries.get(offset)
         if entry is None or self.is_delivered(offset, index):
             raise ValueError(f"object {index} of offset {offset} was delivered more than once")
@@ -133,7 +133,9 @@ class Ledger:
             self._forget_passed()
 
     def _forget_passed(self) -> None:
-        """Marks may be older than what is committed: of records that are on the topic no more."""
+        """Drop marks below the next offset. They may be of records that no longer exist, so their
+        deliveries, which would drop them, never come.
+        """
         next_offset = self.next_offset
         self._completed.drop_below(next_offset)
         for begun in [begun for begun in self._rows if begun[0] < next_offset]:
@@ -142,16 +144,14 @@ class Ledger:
             del self._objects[offset]
 
     def spare_marks(self) -> int:
-        """How many deliveries beyond the first object that is owed certainly fit
-        into the metadata.
-        """
+        """For how many deliveries beyond the first owed object the metadata certainly has room."""
         span = self._span(self._seen_next)
         free = MAX_CHARS - self._most_chars(span)
         return max(0, free // most_chars_of_one(span))
 
     def has_room_for(self, offset: int | None) -> bool:
-        """May a record at `offset` (None: the next) be opened? As long as all fits even if
-        of those that are owed every second one completes.
+        """May a record at `offset` (None: the next) be opened? Yes, if the metadata has room even
+        when every second owed record completes, which takes the most marks.
         """
         if not self._entries:
             return True

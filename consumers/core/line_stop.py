@@ -1,17 +1,17 @@
 """How many dead letters of a stream are too many? One account per assignment of a partition.
 
-Rule: it is asked before answers leave, in the order of each stream, and refuses the letter that
-would be one too many, so that the object at which a stream stops is not answered. Of one record's
-objects only the first that fails counts: a record that names a hundred missing objects would
-otherwise stop its line at every start, and no restart would get past it. The stream that was silent
-for longest is forgotten first. Owner: the lane; the publish stage asks.
+Rule: the account is asked before answers leave, in the order of each stream, and refuses the letter
+that would be one too many, so the object at which a stream stops is not answered. Only the first
+failed object of a record counts: a record that names a hundred missing objects would otherwise stop
+its line at every start, and no restart would get past it. The stream that was silent longest is
+forgotten first. Owner: the lane; the publish stage asks.
 """
 
 import zlib
 from collections.abc import Collection
 from typing import NamedTuple
 
-# The objects of a stream that `ratio` is about; fewer are too small a sample to judge by.
+# `ratio` is of the last so many objects of a stream; fewer are too small a sample to judge by.
 WINDOW = 100
 _ALL = (1 << WINDOW) - 1
 # About 200 bytes each: 2 MB per partition.
@@ -19,8 +19,8 @@ MAX_STREAMS = 10_000
 
 
 class LineLimits(NamedTuple):
-    """A stream stops above this share of its last 100 objects, and above so many in a row; 0
-    turns either off.
+    """A stream stops when more than this share of its last 100 objects failed, or more than so many
+    in a row; 0 turns either off.
     """
 
     ratio: float
@@ -28,7 +28,7 @@ class LineLimits(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Four digits that tell these limits from those of another time."""
+        """Four digits that differ when the limits were changed."""
         return f"{zlib.crc32(f'{self.ratio:g}/{self.consecutive}'.encode()) & 0xFFFF:04x}"
 
 
@@ -36,8 +36,8 @@ NO_LIMITS = LineLimits(0.0, 0)
 
 
 class LineStop(NamedTuple):
-    """Where a line stands still, at which letter, and by which limit. `row` None: the object as
-    a whole failed.
+    """Where a line stopped, at which letter, and by which limit. `row` None: the object as a whole
+    failed.
     """
 
     partition: int
@@ -58,8 +58,8 @@ class LineStop(NamedTuple):
 
 
 class _Stream:
-    """`recent`: a bit per object, 1 for a letter. `failing`: the object that is leaving has one.
-    `failed_record`: the offset of the record whose failure was counted last.
+    """`recent`: a bit per object, 1 if it has a letter. `failing`: the object that is leaving now
+    has a letter. `failed_record`: the offset of the record whose failure was counted last.
     """
 
     __slots__ = ("failed_record", "failing", "in_a_row", "recent", "seen")
@@ -72,7 +72,7 @@ class _Stream:
         self.failed_record = -1
 
     def exceeds(self, limits: LineLimits) -> str | None:
-        """The limit that one more letter would break."""
+        """The limit that one more letter would exceed, or None."""
         failed = (self.recent << 1 & _ALL | 1).bit_count()
         if limits.ratio and self.seen + 1 >= WINDOW and failed > limits.ratio * WINDOW:
             return (
@@ -99,9 +99,9 @@ class _Stream:
 
 class LetterAccount:
     """The dead letters of one lane. `stopped_at`: the records at which lines stopped under the same
-    limits, in a former assignment, too. A letter for one stops its line at once; otherwise every
-    restart before the mending would let as many through again. `passing`: streams and records
-    that are let pass, whatever the limits.
+    limits, now or in a former assignment. A letter for one of them stops its line at once;
+    otherwise every restart before the cause is mended would let as many through again. `passing`:
+    streams and records whose letters pass, whatever the limits.
     """
 
     def __init__(
@@ -117,8 +117,8 @@ class LetterAccount:
         self._streams: dict[str, _Stream] = {}
 
     def refuses(self, stream: str, offset: int, *, failed: bool, finished: bool) -> str | None:
-        """Answers of the stream's next object want to leave, with letters if `failed`, its last
-        ones if `finished`. None lets them; else the limit that they would break.
+        """Asked before answers of the stream's next object leave: with letters if `failed`, the
+        last of the object if `finished`. Returns None if they may, else the limit that forbids it.
         """
         if self._is_off:
             return None

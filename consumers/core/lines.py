@@ -1,8 +1,8 @@
-"""What a person says of a line that stands still: that it is to go on.
+"""An operator's words about stopped lines: how each is to go on.
 
-Rule: a word is about one stop, by the stream and the offset at which it stands, and has a number of
-its own, so that it is acted on once. Words of a partition are one short text, the newest last;
-where there are too many the oldest go. Owner: the pipeline, which acts, and the command.
+Rule: a word is about one stop, named by its stream and offset, and has a number of its own, so that
+it is acted on once. The words of a partition are one short text, the newest last; if there are too
+many, the oldest are dropped. Owner: the pipeline, which acts on them, and the command.
 """
 
 import hashlib
@@ -17,12 +17,12 @@ PREFIX = "l1:"
 MOST_WORDS = 50
 _WORD = re.compile(r"(resume|skip)\.([0-9a-f]{1,16})\.([0-9a-f]{16})\.([0-9a-f]{1,14})")
 
-# Try the object again at which it stands; or have that object answered by its error.
+# Try the object again at which the line stopped, or let it be answered by its error.
 Verb = Literal["resume", "skip"]
 
 
 class Word(NamedTuple):
-    """`number`: no two words of a partition have the same."""
+    """`number` is unique among the words of a partition."""
 
     verb: Verb
     offset: int
@@ -38,13 +38,13 @@ def digest(stream: str) -> str:
 
 
 def encode(words: Sequence[Word]) -> str:
-    """The newest of them."""
+    """The newest words as text, as many as fit."""
     said = (f"{one.verb}.{one.offset:x}.{one.stream}.{one.number:x}" for one in words[-MOST_WORDS:])
     return f"{PREFIX}{';'.join(said)}"
 
 
 def decode(text: str) -> list[Word]:
-    """What cannot be read is left out."""
+    """The words of a text. Parts that cannot be read are left out."""
     found = map(_WORD.fullmatch, text.removeprefix(PREFIX).split(";"))
     return [
         Word(one[1], int(one[2], 16), one[3], int(one[4], 16))  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """Which stream an object belongs to.
 
-Rule: the one that its reference names; else what `stream_from` finds in its key; else the record's
-key; else its folder. Owner: the intake, and the judge, which must agree with it.
+Rule: the stream that its reference names; else the one that `stream_from` finds in its key; else
+the record's key; else its folder. Owner: the intake, and the judge, which must agree with it.
 """
 
 import re
@@ -16,7 +16,7 @@ class Naming:
         self._pattern = re.compile(pattern) if pattern else None
 
     def of(self, reference: Reference, key: str) -> str:
-        """`key`: the record's key, where it may name a stream."""
+        """`key`: the record's key as text, or "" if it cannot name a stream."""
         if reference.stream:
             return reference.stream
         found = self._pattern.search(reference.key) if self._pattern else None
@@ -29,10 +29,10 @@ class Naming:
 
 
 def key_text(key: bytes | None) -> str:
-    """A record's key as a name; one too long to stand in every record names nothing."""
+    """A record's key as a name. One that is too long to stand in every record becomes ""."""
     return key.decode("utf-8", "replace") if key and len(key) <= MAX_NAME_CHARS else ""
 
 
 def fallback(key: bytes | None, partition: int) -> str:
-    """Where there is no object to name one."""
+    """The stream of a record without an object."""
     return key_text(key) or f"partition-{partition}"

@@ -1,7 +1,7 @@
 """Which answers may leave a lane now, in input order: of the whole lane, or of each stream.
 
 Rule: a block leaves when everything before it has left and it is known whether it is the object's
-last; so the last block of an object that is still being read stays. Owner: the lane.
+last. So the last block of an object that is still being read stays. Owner: the lane.
 """
 
 from collections import deque
@@ -23,15 +23,16 @@ class Release(NamedTuple):
         return sum(block.rows for block in self.blocks)
 
 
-# A dead letter names the object twice and has a message; a rejected row has one.
+# A dead letter names the object twice and carries a message; the record of a rejected row carries
+# one message.
 LETTER_BYTES = 1_500
 FAILED_ROW_BYTES = 1_000
 RANGE_BYTES = 84
 
 
 class Room:
-    """What may still leave now: `rows`, and `nbytes` of records and letters. `frame_bytes` says
-    what a record of a ticket takes besides its answer.
+    """How much may still leave now: `rows`, and `nbytes` of records and letters. `frame_bytes`:
+    the bytes that a record of a ticket takes besides its answer.
     """
 
     def __init__(self, rows: int, nbytes: int, frame_bytes: Callable[[Ticket], int]) -> None:
@@ -45,18 +46,20 @@ class Room:
         return self.rows > 0 and self.nbytes > 0
 
     def take(self, block: Block) -> bool:
-        """Does the block leave? It is cut if it is larger than what is left; one
-        row always leaves.
+        """Does the block leave? A block larger than the rest of the room is cut. Into an unused
+        room at least one row goes, however large.
         """
         nbytes = self._weight(block)
         if nbytes > self.nbytes:
             fitting = self.nbytes * block.rows // nbytes
             if fitting or not self._is_used:
-                # A row that is larger than all the room leaves alone: otherwise it never would.
+                # A row larger than the whole room leaves alone, or it would never leave.
                 if block.rows > 1:
                     block.split(max(1, fitting))
-                nbytes = self.nbytes  # and that was the last
+                nbytes = self.nbytes  # the room is used up: the rest of the block comes next time
             else:
+                # Less than one row fits: the room counts as used up, and the block waits for the
+                # next one.
                 self.nbytes = 0
                 return False
         self._is_used = True
@@ -65,7 +68,7 @@ class Room:
         return True
 
     def take_end(self, ticket: Ticket) -> None:
-        """A marker leaves."""
+        """Count the marker that ends an object without rows, or one that failed."""
         ranges = ticket.reference.rows if ticket.reference else None
         self._is_used = True
         self.rows -= 1
@@ -76,6 +79,7 @@ class Room:
     def _weight(self, block: Block) -> int:
         frame_bytes = self._frame_bytes(block.ticket) + 6 * len(block.member or "")
         nbytes = block.rows * frame_bytes + block.answer_bytes
+        # Each error also costs a dead letter, which leaves in the same release and is held as long.
         letters = len(block.errors)
         if block.rejection is not None:
             letters = block.reasons.stretches if block.reasons is not None else 1
@@ -84,18 +88,18 @@ class Room:
 
 
 class Order(Protocol):
-    """The tickets of one lane that are not answered yet. Iterates in no promised order."""
+    """The tickets of one lane that have not left completely. Iterates in no promised order."""
 
     def __len__(self) -> int: ...
 
     def __iter__(self) -> Iterator[Ticket]: ...
 
     def add(self, ticket: Ticket) -> None:
-        """In input order."""
+        """Tickets are added in input order."""
         ...
 
     def is_head(self, ticket: Ticket) -> bool:
-        """Does nothing have to leave before it?"""
+        """May its next block leave without waiting for another ticket's?"""
         ...
 
     def abandon(self) -> None:
@@ -103,18 +107,19 @@ class Order(Protocol):
         ...
 
     def abandon_unstarted(self) -> None:
-        """Forget the tickets that no fetcher has begun, and those that would leave behind them."""
+        """Forget the tickets that no fetcher has begun, and all that wait behind these."""
         ...
 
     def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
-        """Take out what may leave, stopping after the block that uses up the room. Of tickets
-        beyond the first of all, no more than there are marks left to tell of.
+        """Take out the blocks that may leave, up to the one that uses up the room. At most
+        `spare_marks()` releases are of tickets other than the first of the lane: each of these
+        needs a mark of its own in the commit's metadata.
         """
         ...
 
 
 class PartitionOrder:
-    """Offset, then object, then row, over the whole lane."""
+    """One order over the whole lane: by offset, then object, then row."""
 
     def __init__(self) -> None:
         self._tickets: deque[Ticket] = deque()
@@ -138,14 +143,16 @@ class PartitionOrder:
         _cut_at_unstarted(self._tickets)
 
     def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
-        """Only the first of all ever leaves, so there is always room to tell of it."""
+        """`spare_marks` is not asked: only the first ticket of the lane leaves, and its cursor
+        always fits into the metadata.
+        """
         releases: list[Release] = []
         _release_queue(self._tickets, releases, room)
         return releases
 
 
 class StreamOrder:
-    """Offset, then object, then row, within each stream of the lane."""
+    """An order for each stream of the lane: by offset, then object, then row."""
 
     def __init__(self) -> None:
         self._streams: dict[str, deque[Ticket]] = {}
@@ -175,21 +182,24 @@ class StreamOrder:
                 del self._streams[stream]
 
     def take_out(self, stream: str) -> list[Ticket]:
-        """What is not answered of it, for each model. From now on what moves the next offset may
-        not be here.
+        """Remove and return the tickets of this stream, those of every model. From now on the
+        record that holds back the next offset may be one of them.
         """
         self._holds_back = True
         queues = [queue for queue, found in self._streams.items() if found[0].stream == stream]
         return [ticket for queue in queues for ticket in self._streams.pop(queue)]
 
     def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
-        """The stream that used up the room is last in turn the next time."""
+        """The stream that used up the room comes last the next time."""
         releases: list[Release] = []
+        # Asked once: it looks at the whole ledger, which does not change in this loop.
         marks = spare_marks()
+        # With a stream taken out, the first ticket here may no longer be the one that moves the
+        # next offset, so each needs a mark.
         heads = () if self._holds_back else (tickets[0] for tickets in self._streams.values())
         first = min(heads, key=_place, default=None)
         for stream, tickets in list(self._streams.items()):
-            # The first of all moves the next offset and so needs no mark of its own.
+            # The first ticket of the lane moves the next offset and so needs no mark of its own.
             is_first = tickets[0] is first
             before = len(releases)
             _release_queue(tickets, releases, room, marks + is_first)
@@ -197,7 +207,8 @@ class StreamOrder:
             if not tickets:
                 del self._streams[stream]
             elif not room.is_left:
-                # Else a stream that always has answers would keep the later ones from leaving.
+                # Last in turn now: a stream that always has answers would otherwise use up the room
+                # every time, and the streams behind it would never leave.
                 self._streams[stream] = self._streams.pop(stream)
             if not room.is_left:
                 break
@@ -209,7 +220,7 @@ def _place(ticket: Ticket) -> tuple[int, int]:
 
 
 def _cut_at_unstarted(tickets: deque[Ticket]) -> None:
-    """Fetchers begin tickets in order, so behind the first that is not begun all only wait."""
+    """Fetchers begin tickets in order, so all behind the first that is not begun wait as well."""
     for number, ticket in enumerate(tickets):
         if not (ticket.started or ticket.closed):
             while len(tickets) > number:
@@ -220,7 +231,7 @@ def _cut_at_unstarted(tickets: deque[Ticket]) -> None:
 def _release_queue(
     tickets: deque[Ticket], releases: list[Release], room: Room, most: int | None = None
 ) -> None:
-    """Append to `releases` (at most so many) what may leave this queue."""
+    """Append the releases that may leave this queue, at most `most` of them."""
     while tickets and room.is_left and most != 0:
         ticket = tickets[0]
         release = _release_from(ticket, room)
@@ -235,7 +246,8 @@ def _release_queue(
 def _release_from(ticket: Ticket, room: Room) -> Release:
     blocks: list[Block] = []
     while (block := ticket.head) is not None and block.is_answered and room.is_left:
-        # It may be the last row of the object, whose record has to say so.
+        # While the object is being read its newest block stays: it may hold the object's last row,
+        # whose record has to say that it is the last.
         if block.next is None and not ticket.closed:
             break
         if not room.take(block):
@@ -243,7 +255,8 @@ def _release_from(ticket: Ticket, room: Room) -> Release:
         blocks.append(block)
         ticket.head = block.next
     finished = ticket.closed and ticket.head is None
-    # Without rows, or with an end that failed, a marker ends the answers.
+    # The last row's record tells the end. An object without rows, or one that failed, has no such
+    # record, so a marker is published in its place.
     if finished and (ticket.failure is not None or not blocks):
         room.take_end(ticket)
     return Release(ticket, blocks, finished)

@@ -1,16 +1,16 @@
-"""What a ticket belongs to and comes from, as far as the core needs to know it.
+"""A ticket's record and its lane, as far as the core needs to know them.
 
-Rule: nothing here decides. Owner: the lane, which is what a ticket belongs to.
+Rule: nothing here decides. Owner: the lane, to which the ticket belongs.
 """
 
 from typing import NamedTuple, Protocol, TypeVar
 
-# The ticket itself, which is in blocks.py: that imports this file, not the other way round.
+# The ticket's class is in blocks.py, which imports this file; so it stands here as a variable.
 Ticket_contra = TypeVar("Ticket_contra", contravariant=True)
 
 
 class Origin(Protocol):
-    """The record a ticket came with, as far as it goes on with it."""
+    """The fields of a ticket's record that the ticket keeps."""
 
     @property
     def offset(self) -> int: ...
@@ -23,7 +23,7 @@ class Origin(Protocol):
 
 
 class Owner(Protocol[Ticket_contra]):
-    """The lane of a ticket, as far as a stage that holds one of its blocks needs to know it."""
+    """The lane of a ticket, as a stage that holds one of the ticket's blocks sees it."""
 
     @property
     def topic(self) -> str: ...
@@ -41,7 +41,7 @@ class Owner(Protocol[Ticket_contra]):
         ...
 
     def fetched(self, ticket: Ticket_contra) -> None:
-        """The ticket's object was read to its end, or will not be."""
+        """The ticket's object was read to its end, or was given up."""
         ...
 
     def hold(self, nbytes: int) -> None:
@@ -49,19 +49,19 @@ class Owner(Protocol[Ticket_contra]):
         ...
 
     def wake(self) -> None:
-        """Something was answered or closed: there may be something to release."""
+        """A block was answered or a ticket closed, so there may be a release."""
         ...
 
 
 class Over(NamedTuple):
-    """The owner of a ticket whose stream stands still: as that of a generation that is over."""
+    """The owner of a ticket whose stream was stopped. Like a closed lane it drops all work."""
 
     topic: str
     partition: int
     alive: bool = False
 
     def may_overdraw(self, ticket: object) -> bool:
-        """Who reads it goes on to find out."""
+        """True, so that the reader gets to the check that stops it."""
         return True
 
     def fetched(self, ticket: object) -> None:
@@ -83,7 +83,7 @@ class Answered(NamedTuple):
 
 
 class Times:
-    """When a ticket's object passed where; seconds of the pipeline's clock."""
+    """When a ticket's object passed each stage, in seconds of the pipeline's clock."""
 
     __slots__ = ("fetched_s", "fetching_s", "received_s")
 

@@ -1,15 +1,15 @@
-"""Batch size, wait and calls in flight, learned from what calls take and what latency is allowed.
+"""Batch size, wait and calls in flight, learned from the time of calls and the latency allowed.
 
-Rule: a call's time is fitted as `base + rows * per_row`, recent calls counting more. The largest
-batch is the one whose call still fits into half of the time that the rest of the way leaves, or the
-smallest that costs the server little more per row, if that is larger. A row waits for company as
-long as a call takes when the server is busy half of the time, and less the more it is idle: so a
-server with room is asked at once, and one that gets slower less often. Where the processor is what
-is short, and timers ring late, each request is worth avoiding: the wait grows to the fixed one,
-which it never exceeds. Calls in flight grow by one and shrink by half, as the answers come in time
-or late. Without data, and while the target is out of reach whatever a batch does (a backlog, a
-model that is slower than that), the fixed values hold: they are good for throughput. Owner:
-predict.
+Rule: a call's time is fitted as `base + rows * per_row`, recent calls counting more.
+- Rows a batch: as many as a call answers in half of the time that the rest of the way leaves, but
+  enough that the call's base is a small part of its cost.
+- Wait: as long as a call takes when the server is busy half of the time, and less the more it is
+  idle. So a server with room is asked at once, and one that gets slower is asked less often. On a
+  full processor (timers ring late) every request is worth avoiding: the wait grows up to the fixed
+  one, which it never exceeds.
+- Calls in flight: one more after answers in time, half after a late one.
+Without data, and while no batch could reach the target (a backlog, a slow model), the fixed values
+hold: they are good for throughput. Owner: predict.
 """
 
 from dataclasses import dataclass, field
@@ -17,29 +17,29 @@ from dataclasses import dataclass, field
 # Calls until the fit is believed, and its memory: a few seconds of calls.
 MIN_CALLS = 20
 MEMORY_CALLS = 300.0
-# What of the target may go into one call; the other half is waiting and queueing.
+# The share of the target that one call may take; the other half is for waiting and queueing.
 CALL_SHARE = 0.5
-# A call is late when it takes this many times what the fit says: then calls queue in the server.
+# A call is late when it takes this many times the fitted time: then calls queue in the server.
 LATE_FACTOR = 2.0
 GROW_AFTER_CALLS = 50
-# How fast the share of time in which a call is under way is believed, and from which share on a row
-# waits as long as a call takes: beyond it the calls themselves would queue.
+# Time constant of the average share of time in which a call is under way; and the share from which
+# on a row waits as long as a call takes, as beyond it the calls themselves would queue.
 BUSY_MEMORY_S = 1.0
 FULL_WAIT_BUSY = 0.5
 # A timer rings up to 1 ms late on an idle machine, as the event loop counts in whole milliseconds:
 # 0.5 on average. From three times that on, the processor is taken to be full.
 IDLE_LATE_S = 0.0007
 FULL_LATE_S = 0.0015
-# Of what is known of it, what the next timer replaces: some tenths of a second of batches.
+# Weight of the newest timer in the average lateness: a memory of some tenths of a second.
 LATE_STEP = 0.05
-# A timer that is never set cannot tell that it rings late.
+# The wait never falls to zero, as lateness is learned from timers, and then none would be set.
 LEAST_WAIT_S = 0.0005
-# Smaller batches save no time that can be measured, and cost the server more per row.
+# Fewer rows save no measurable time and cost the server more per row.
 LEAST_ROWS = 32
-# A batch is not cut so small that its call's base is more than a quarter of what its rows take: a
-# stream of large objects would have to be answered at the price of small ones.
+# A call's base may be at most a quarter of the time that its rows take: with smaller batches rows
+# of large objects would cost as much as those of small ones.
 ROWS_TO_BASE = 4.0
-# Above this share of the target spent elsewhere no batch can save it.
+# When more than this share of the target is spent elsewhere, no batch is small enough to reach it.
 LOST_SHARE = 0.8
 # The quantile of the time spent elsewhere that is tracked, and its step as a share of the target.
 ELSEWHERE_QUANTILE = 0.95
@@ -79,7 +79,7 @@ class CallFit:
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """What the window and the callers go by."""
+    """The limits that the window and the callers keep."""
 
     max_rows: int
     max_wait_s: float
@@ -88,9 +88,7 @@ class BatchPlan:
 
 @dataclass(slots=True)
 class Pace:
-    """`fixed` are the configured values: upper bounds for rows and calls, and all there
-    is at first.
-    """
+    """`fixed`: the configured values, the upper bounds. They hold until enough calls are known."""
 
     fixed: BatchPlan
     target_s: float
@@ -106,12 +104,14 @@ class Pace:
         self.calls = float(self.fixed.calls)
 
     def answered(self, rows: int, took_s: float, now_s: float) -> None:
-        """A call with so many rows took so long, and ended now."""
+        """A call with `rows` rows took `took_s`, and ended now."""
         passed_s = max(now_s - self._answered_s, 1e-6)
         self._answered_s = now_s
         self._busy += min(1.0, passed_s / BUSY_MEMORY_S) * (took_s / passed_s - self._busy)
+        # Judged before it is added: a very late call would move the fit towards itself.
         is_late = self._fit.calls >= MIN_CALLS and took_s > LATE_FACTOR * self.call_s(rows)
         self._fit.add(rows, took_s)
+        # A late call that still fits its share of the target is no reason to lose throughput.
         if is_late and took_s > CALL_SHARE * self.target_s:
             self.calls = max(1.0, self.calls / 2)
             self._in_time = 0
@@ -122,25 +122,23 @@ class Pace:
             self._in_time = 0
 
     def elsewhere(self, spent_s: float) -> None:
-        """What an object spent before the window and after the call; its high
-        quantile is tracked.
-        """
+        """An object spent so long before the window and after the call. Tracks a high quantile."""
         step_s = ELSEWHERE_STEP * self.target_s
         up = spent_s > self._elsewhere_s
         moved = step_s * (ELSEWHERE_QUANTILE if up else ELSEWHERE_QUANTILE - 1.0)
         self._elsewhere_s = min(max(0.0, self._elsewhere_s + moved), self.target_s)
 
     def rang(self, late_s: float) -> None:
-        """A timer of the window rang so long after it was due."""
+        """A timer of the window rang `late_s` after it was due."""
         self._late_s += LATE_STEP * (late_s - self._late_s)
 
     def call_s(self, rows: int) -> float:
-        """What a call of so many rows should take."""
+        """The time that a call of so many rows should take, by the fit."""
         base_s, per_row_s = self._fit.line()
         return base_s + per_row_s * rows
 
     def plan(self) -> BatchPlan:
-        """What to go by now."""
+        """The limits that hold now."""
         if self._fit.calls < MIN_CALLS or self._elsewhere_s > LOST_SHARE * self.target_s:
             return self.fixed
         left_s = self.target_s - self._elsewhere_s
@@ -158,8 +156,8 @@ class Pace:
         return int(min(self.fixed.max_rows, max(LEAST_ROWS, fitting, worthwhile)))
 
     def _wait_s(self, left_s: float, call_s: float) -> float:
-        """How long a row waits for others. On a full machine the target is no reason to wait less:
-        more requests would only make it later.
+        """How long a row waits for others. On a full machine it waits longer even beyond the
+        target, as more requests would only make the answers later.
         """
         most_s = self.fixed.max_wait_s
         company_s = call_s * min(1.0, self._busy / FULL_WAIT_BUSY)

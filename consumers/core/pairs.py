@@ -1,9 +1,9 @@
-"""Two topics that answer the same messages, brought together row by row.
+"""Two topics that answer the same messages, joined row by row.
 
-Rule: within a stream of an input partition both topics have the rows in the input's order, and that
-is enough: a row whose place one side has passed will not come any more. So what is kept is only
-what one side is ahead of the other, and a repeat of a crash is known by its place alone. What would
-be more than `most_bytes` is let go and counted. Owner: the comparison.
+Rule: within a stream of an input partition both topics have the rows in the input's order. So a
+side that has passed a place will not bring that row any more, only the rows by which one side is
+ahead are kept, and a repeat after a crash is known by its place. Rows beyond `most_bytes` are
+dropped and counted. Owner: the comparison.
 """
 
 from collections import deque
@@ -13,12 +13,12 @@ from typing import Generic, NamedTuple, TypeVar
 
 Item = TypeVar("Item")
 
-# About what a row takes here besides its answer.
+# About the memory that a row takes here besides its answer.
 ROW_BYTES = 300
 
 
 class Place(NamedTuple):
-    """Of a row within its input partition; row -1 is the object itself."""
+    """The place of a row within its input partition; row -1 is the object itself."""
 
     offset: int
     object_index: int
@@ -36,7 +36,9 @@ class _Waiting(NamedTuple, Generic[Item]):
 
 @dataclass(slots=True)
 class _Stream(Generic[Item]):
-    """`sides` wait for their counterparts. All up to `done` is decided, up to `lost` let go."""
+    """`sides`: rows that wait for their counterparts. Rows up to the place `done` are decided; up
+    to `lost` some were dropped.
+    """
 
     sides: tuple[deque[_Waiting[Item]], deque[_Waiting[Item]]]
     done: Place = BEFORE
@@ -45,8 +47,8 @@ class _Stream(Generic[Item]):
 
 @dataclass(slots=True)
 class Pairs(Generic[Item]):
-    """`put` what comes of either side, 0 or 1. `only` have no counterpart, `repeated` came before,
-    `unseen` was let go, or its counterpart was.
+    """`put` each row that comes from side 0 or 1. Counts: `only` had no counterpart, `repeated` had
+    come before, `unseen` were dropped or their counterparts were.
     """
 
     most_bytes: int
@@ -60,7 +62,7 @@ class Pairs(Generic[Item]):
     def put(
         self, side: int, stream: Hashable, place: Place, item: Item, nbytes: int
     ) -> Item | None:
-        """The counterpart, if it has come. None: it may come yet, or all is said."""
+        """The counterpart, if it has come. None: it may come yet, or the row was counted."""
         one = self._streams.get(stream)
         if one is None:
             one = self._streams[stream] = _Stream((deque(), deque()))
@@ -87,7 +89,7 @@ class Pairs(Generic[Item]):
         return self._pop(other, 1 - side).item
 
     def end(self) -> None:
-        """Nothing comes any more: what waits has no counterpart."""
+        """No more rows come: those that wait have no counterpart."""
         for one in self._streams.values():
             for side, waiting in enumerate(one.sides):
                 while waiting:

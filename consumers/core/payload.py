@@ -1,4 +1,4 @@
-"""Rows in the form the model takes, many at a time.
+"""Rows in the form that the model takes, many at a time.
 
 Rule: a payload is immutable and can be cut anywhere between two rows without looking at the
 rows. `shape` says which payloads may share one request. Owner: the block that has it; nothing
@@ -15,7 +15,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# What a row is: numbers, a JSON element, opaque bytes (a frame, a document), typed columns.
+# The kinds of rows: numbers, a JSON element, opaque bytes (a frame, a document), typed columns.
 Form = Literal["matrix", "json", "bytes", "columns"]
 # A form and its width or schema.
 Shape = tuple[str, int | str]
@@ -25,7 +25,7 @@ Offsets = npt.NDArray[np.int64]
 
 
 class Payload(Protocol):
-    """A run of rows; `rows` >= 1, `nbytes` is what it holds in memory."""
+    """A run of rows; `rows` >= 1, `nbytes` is the memory that it holds."""
 
     @property
     def rows(self) -> int: ...
@@ -39,11 +39,11 @@ class Payload(Protocol):
         ...
 
     def cut(self, start: int, stop: int) -> Self:
-        """Rows `start` to `stop` (half open) of this payload, which stays in memory with them."""
+        """Rows `start` to `stop` (half open). The whole payload stays in memory with them."""
         ...
 
     def owned(self) -> Self:
-        """The same in memory of its own, so that what it was cut from can go."""
+        """A copy in memory of its own, so that the payload it was cut from can be freed."""
         ...
 
 
@@ -81,7 +81,7 @@ class JsonRows:
 
     @classmethod
     def of(cls, elements: Sequence[bytes]) -> Self:
-        """Join elements that are JSON each. The elements themselves are not kept."""
+        """Join elements, each of them JSON. The elements themselves are not kept."""
         lengths = np.fromiter(map(len, elements), np.int64, len(elements))
         ends = np.cumsum(lengths + 1) - 1
         return cls(b",".join(elements), ends)
@@ -107,15 +107,15 @@ class JsonRows:
         return JsonRows(bytes(self.body), self.ends)
 
 
-# Before each opaque row stands its length, as in a BYTES tensor of the Open Inference Protocol.
+# Each opaque row begins with its length, as in a BYTES tensor of the Open Inference Protocol.
 LENGTH_BYTES = 4
 MOST_ROW_BYTES = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BytesRows:
-    """Opaque rows: in `body` a little-endian uint32 length and the bytes, row after row; `ends[i]`
-    is where row i stops.
+    """Opaque rows: `body` has a little-endian uint32 length and the bytes of each row, one after
+    the other; `ends[i]` is where row i stops.
     """
 
     body: bytes | memoryview
@@ -160,8 +160,8 @@ class BytesRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Rows as an Arrow record batch. `schema` tells equal schemas from others; who makes many
-    batches of one schema writes it out once.
+    """Rows as an Arrow record batch. `schema` is a text that equal schemas have in common; it is
+    written out once for many batches.
     """
 
     batch: "pa.RecordBatch"

@@ -1,8 +1,8 @@
 """Which store has the object that a reference names?
 
-Rule: the reference's own word comes first (a store's name, or the scheme of a URL), then the routes
-in the order of the configuration, then the store whose `url` names the bucket most exactly;
-`[objects]` is for any bucket. What no store is for is refused, never looked for in another one.
+Rule: the reference itself comes first (a store's name, or the scheme of a URL), then the routes in
+the order of the configuration, then the store whose `url` names the bucket most exactly;
+`[objects]` takes any bucket. A reference that fits no store is refused, never tried at another one.
 Owner: the intake.
 """
 
@@ -21,8 +21,8 @@ _MAGIC = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A store, and what of the world it is for. `account`: of Azure, where buckets of two accounts
-    may have one name. `bucket` is a glob, `routes` are globs of `bucket/key`.
+    """A store, and the objects that it is for. `account`: of Azure, where buckets of two accounts
+    may have the same name. `bucket` is a glob, `routes` are globs of `bucket/key`.
     """
 
     name: str
@@ -41,21 +41,20 @@ class Places:
     """`of` names the store of an object."""
 
     def __init__(self, places: Sequence[Place], near: Collection[str] | None = None) -> None:
-        """`near`: names of those that come before all others; None: there is no difference."""
+        """`near`: names of the stores that come before all others; None: all are equal."""
         self._beyond = None if near is None else Places(places)
         places = [place for place in places if near is None or place.name in near]
         self._names = {place.name for place in places}
         self._routes = [
             _Rule(place.name, _compiled(route)) for place in places for route in place.routes
         ]
-        # What is named literally comes before what fits a glob, and a longer beginning before a
-        # shorter one.
+        # Literal names before globs, and of globs the one with the longer literal beginning first.
         self._exactly = sorted(places, key=lambda place: -_exactness(place.bucket))
         self._is_plain = [(place.name, place.bucket) for place in places] == [(DEFAULT, "*")]
 
     @classmethod
     def one(cls) -> Self:
-        """Only `[objects]`."""
+        """The one store `[objects]`."""
         return cls([Place(DEFAULT, "s3")])
 
     def of(self, store: str | None, bucket: str, key: str) -> str:
@@ -84,14 +83,18 @@ class Places:
         return self._by_bucket(scheme, account or None, bucket)
 
     def _is_named_for(self, store: str, bucket: str, key: str) -> bool:
-        """A name brings the credentials of its store along, so it is no way to another bucket."""
+        """Is the named store for this object? A name stands for credentials, so a reference may not
+        use it to read buckets that the store is not for.
+        """
         name = f"{bucket}/{key}"
         by_url = any(_is_for(place, bucket) for place in self._exactly if place.name == store)
         by_route = (rule.pattern.match(name) for rule in self._routes if rule.name == store)
         return by_url or any(by_route)
 
     def _plain(self, bucket: str) -> str:
-        """Of S3 where there is one, since `s3://` is left out as often as it is written."""
+        """The store for a reference without a scheme: one of S3 if there is one, as `s3://` is left
+        out as often as it is written.
+        """
         fitting = [place for place in self._exactly if _is_for(place, bucket)]
         of_s3 = next((place.name for place in fitting if place.scheme == "s3"), None)
         if of_s3 is None and fitting:
@@ -124,7 +127,7 @@ def _is_for(place: Place, bucket: str) -> bool:
 
 
 def _exactness(bucket: str) -> int:
-    """Above all globs for one without a magic character."""
+    """The length of the literal beginning; a name without magic characters is above all globs."""
     magic = _MAGIC.search(bucket)
     return magic.start() if magic else 1 << 16
 

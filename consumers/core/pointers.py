@@ -1,7 +1,7 @@
 """A place in a JSON document, by its pointer (RFC 6901).
 
-Rule: "" is the whole document; every other pointer begins with a slash. Owner: those
-who read answers of a configured form: model adapters, and the comparison of two answers.
+Rule: "" is the whole document; every other pointer begins with a slash. Owner: the readers of
+answers with a configured form: model adapters, and the comparison of two answers.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,9 @@ def is_pointer(text: str) -> bool:
 
 
 def resolve(document: Any, pointer: str, opened: Callable[[Any], Any] | None = None) -> Any:
-    """Raises `LookupError` where there is nothing. `opened` makes one level of what is text yet."""
+    """Raises `LookupError` if the pointer finds no value. `opened` decodes one level of a document
+    that is still text.
+    """
     if not pointer:
         return document
     for part in pointer.split("/")[1:]:

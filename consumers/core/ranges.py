@@ -1,15 +1,15 @@
 """Sets of numbers as ascending, disjoint, half-open ranges.
 
-Rule: what is complete is one range, however long; memory grows with the gaps only. Used for rows
-of an object, objects of a record and offsets of a partition, for the worker that delivers and
-for the judge.
+Rule: numbers without a gap are one range, however many; memory grows with the gaps only. Used for
+rows of an object, objects of a record and offsets of a partition, by the worker and by the judge.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Self
 
-# Beyond every row number and offset: "to the end", and the place of a marker after all rows.
+# Larger than every row number and offset. As a stop it means "to the end"; a marker stands there,
+# after all rows.
 END = 1 << 63
 
 
@@ -47,7 +47,7 @@ class Ranges:
 
     @property
     def stop(self) -> int:
-        """Behind the last number."""
+        """The number after the last one."""
         return self.stops[-1] if self.stops else 0
 
     def __contains__(self, number: int) -> bool:
@@ -55,7 +55,7 @@ class Ranges:
         return place >= 0 and number < self.stops[place]
 
     def behind(self, number: int) -> int:
-        """The first number from this one on that is not in it."""
+        """The first number, from this one on, that is missing here."""
         place = bisect_right(self.starts, number) - 1
         return max(number, self.stops[place]) if place >= 0 else number
 
@@ -66,7 +66,7 @@ class Ranges:
         return ", ".join(shown) + (f" and {more} more ranges" if more else "")
 
     def add(self, start: int, stop: int) -> None:
-        """Join with whatever it touches. `stop` > `start`."""
+        """Add [start, stop), joined with all ranges that it touches. `stop` > `start`."""
         starts, stops = self.starts, self.stops
         if not stops or start > stops[-1]:
             starts.append(start)
@@ -83,7 +83,7 @@ class Ranges:
         del self.starts[:passed], self.stops[:passed]
 
     def within(self, start: int, stop: int) -> "Ranges":
-        """What of it lies in [start, stop)."""
+        """The numbers that lie in [start, stop)."""
         if start >= stop:
             return Ranges()
         low, high = bisect_right(self.stops, start), bisect_left(self.starts, stop)
@@ -93,7 +93,7 @@ class Ranges:
         )
 
     def minus(self, other: "Ranges") -> "Ranges":
-        """What of it is not in `other`."""
+        """The numbers that are not in `other`."""
         left = Ranges()
         for start, stop in self:
             free = start
@@ -113,7 +113,7 @@ def selected(
     if rows is None:
         yield start, stop
         return
-    # Found, not searched from the first: an archive may have a run for each of 100,000 members.
+    # By bisection: an archive may have a run for each of 100,000 members.
     place = bisect_right(rows, start, key=_end)
     for first, end in rows[place:]:
         if first >= stop:

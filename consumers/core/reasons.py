@@ -1,7 +1,7 @@
 """Why consecutive rows cannot be read, without an object for each row.
 
 Rule: neighbours with the same reason are one stretch, and the texts of all stretches are one piece
-of memory. An object of nothing but bad rows then takes no more than good rows would. Owner: the
+of memory. So an object whose rows are all bad takes no more memory than good rows would. Owner: the
 block that holds them; nothing changes once built.
 """
 
@@ -47,7 +47,7 @@ class Reasons:
             row, begin = row_end, text_end
 
     def cut(self, start: int, stop: int) -> "Reasons":
-        """Of the rows `start` to `stop` (half open)."""
+        """The reasons of the rows `start` to `stop` (half open)."""
         first = int(np.searchsorted(self._row_ends, start, side="right"))
         last = int(np.searchsorted(self._row_ends, stop, side="left")) + 1
         begin = int(self._text_ends[first - 1]) if first else 0

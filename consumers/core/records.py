@@ -1,8 +1,8 @@
-"""What answers become on the output topic: the records of a release, and what failed in it.
+"""The records of a release on the output topic, and a list of the rows that failed in it.
 
-Rule: records are encoded in bulk, the constant part once per object; neighbours that failed for one
-reason are one format, too. No record is larger than the topic takes: one that would be is answered
-by an error, and an error that would be says less. Owner: the publish stage.
+Rule: records are encoded in bulk, the constant part once per object, and once for neighbours that
+failed for one reason. No record is larger than the topic takes: a larger one is replaced by an
+error, and an error that is still too large is shortened. Owner: the publish stage.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,8 +19,8 @@ Fits = Callable[[bytes | None, int], bool]
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What every prediction says about where it comes from. `versions` are those of the models
-    beside the default one.
+    """The constant fields of every prediction: its input topic and its model. `versions`: of the
+    models beside the default one.
     """
 
     input_topic: str
@@ -31,20 +31,20 @@ class Labels:
     versions: Mapping[str, str | None] = field(default_factory=dict)
 
     def model_of(self, ticket: Ticket) -> tuple[str, str | None]:
-        """Name and version of who answers it."""
+        """Name and version of the model that answers it."""
         if ticket.model is None:
             return self.model, self.model_version
         return ticket.model, self.versions.get(ticket.model)
 
 
 def same_partition(ticket: Ticket) -> int:
-    """The answers' partition where both topics have as many: the reference's own."""
+    """Answers go to the partition of their reference: for topics with equally many partitions."""
     return ticket.owner.partition
 
 
 class Failed(NamedTuple):
-    """So many rows from `row` on that are answered by one error; `row` None: the object itself, or
-    what is left of it.
+    """`rows` rows from `row` on that are answered by one error; `row` None: the object itself, or
+    the rest of it.
     """
 
     row: int | None
@@ -54,15 +54,15 @@ class Failed(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """Records of a release, in order, all under the stream's key, and what of it failed."""
+    """Records of a release, in order, all under the stream's key, and the rows that failed."""
 
     values: list[bytes]
     failed: list[Failed]
 
 
 def has_result(ticket: Ticket) -> bool:
-    """Is its object, which is closed, one whose answers are written as a result? Nothing is written
-    of what could not be read at all, nor of what is answered elsewhere.
+    """Is a result written for this closed object? Not if it could not be read at all, nor if it is
+    answered elsewhere.
     """
     is_named = ticket.reference is not None or ticket.inline is not None
     is_read = ticket.failure is None or ticket.tail is not None
@@ -83,7 +83,7 @@ class Records:
         self._of_objects = of_objects
 
     def frame_bytes(self, ticket: Ticket) -> int:
-        """What a record of this ticket takes besides its answer and its member."""
+        """The bytes that a record of this ticket takes besides its answer and its member."""
         return self._frame_of(ticket).nbytes
 
     def encode(self, release: Release) -> Encoded:
@@ -101,7 +101,7 @@ class Records:
         return out
 
     def object_record(self, ticket: Ticket, result: Result) -> bytes:
-        """The one of a finished object, behind those of its rows."""
+        """The record of a finished object, which follows those of its rows."""
         failure = ticket.failure
         error = (failure.code, failure.message) if failure else None
         value = b""
@@ -146,8 +146,8 @@ class Records:
             row += rows
 
     def _keep_refused(self, block: Block, row: int, rows: int, out: Encoded) -> None:
-        """Rows that the model refused keep what stays with them, too, as far as the topic takes
-        it.
+        """Rows that the model refused get their kept values, too, if the topic takes the longer
+        record.
         """
         key, begin = block.ticket.stream.encode(), len(out.values) - rows
         for index in range(rows):
@@ -198,7 +198,7 @@ class Records:
     def _add_failed(
         self, ticket: Ticket, failed: Failed, last_rows: int | None, out: Encoded
     ) -> None:
-        """The errors of consecutive rows."""
+        """Append the errors of consecutive rows."""
         row, why = failed.row, failed.why
         assert row is not None
         out.failed.append(failed)
@@ -212,8 +212,8 @@ class Records:
         out.values.extend(values)
 
     def _add_end(self, ticket: Ticket, out: Encoded) -> None:
-        """The marker of an object without rows, or that could not be read (to its end); the record
-        of its result says as much.
+        """Append the marker of an object without rows, or that could not be read (to its end). It
+        is left out when the record of the object's result says the same.
         """
         failure = ticket.failure
         if self._labels.markers and not (self._of_objects and has_result(ticket)):
@@ -235,8 +235,8 @@ class Records:
             out.failed.append(Failed(None, 1, None, failure))
 
     def _frames(self, ticket: Ticket) -> Iterator[RecordFrame]:
-        """As it should be; without what the sender gave along; and without the object's name, which
-        is then found by `source`.
+        """Three frames, each shorter: the full one; one without the sender's attributes; and one
+        without the object's name, which can still be found by `source`.
         """
         yield self._frame_of(ticket)
         yield self._frame(ticket, attributes=None, event_time=None)
@@ -285,21 +285,21 @@ def failed_rows(release: Release) -> Iterator[Failed]:
 
 
 def ends_alone(release: Release) -> bool:
-    """Is its object at an end that no row says?"""
+    """Does the object end in this release without a row whose record could say so?"""
     ticket = release.ticket
     return release.finished and (ticket.failure is not None or ticket.tail is None)
 
 
 def published_rows(release: Release) -> int:
-    """How many a former assignment published: they are answered again for the result alone. Each
-    row has one record.
+    """How many of the release's rows a former assignment published: these are answered again for
+    the result object alone. Each row has one record.
     """
     published = release.ticket.published_rows
     return sum(min(b.rows, max(0, published - b.first_row)) for b in release.blocks)
 
 
 def unpublished(ticket: Ticket, failed: Sequence[Failed]) -> list[Failed]:
-    """Without what a former assignment published."""
+    """The failures without those of rows that a former assignment published."""
     found: list[Failed] = []
     for one in failed:
         passed = max(0, ticket.published_rows - (one.row or 0))

@@ -1,30 +1,30 @@
 """Does another region need help, and when is it well again?
 
-Rule: it needs help when none of its own workers is left or its lag is above a limit, and does so
-for a while; it is well again when workers of its own are there and the lag is half of the limit or
-less, for as long. What is not known changes nothing. A region that was helped twice within a short
-time is helped longer, as each joining and leaving costs it a rebalance. Nobody begins to help while
-the own region is above its own limit. Pure: times are arguments. Owner: the stage that assists, one
-for each region that it may help.
+Rule: a region needs help when for a while it has had no workers of its own, or a lag above its
+limit. It is well again when for as long it has had workers of its own and at most half of that lag.
+If its state is unknown, nothing changes. A region that needs help again soon is helped longer, as
+each joining and leaving costs it a rebalance. A worker does not begin to help while its own region
+is above its own limit. Pure: times are arguments. Owner: the stage that assists, one for each
+region that it may help.
 """
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# A region that is called on again so soon after it was left, in `after_s`, was not well.
+# In `after_s`: a region that needs help again within this time of the last help was not well yet.
 SOON = 6.0
 MOST_PATIENCE = 8.0
 
 
 class Standing(NamedTuple):
-    """Of a region: records that its group has not committed, and workers of its own."""
+    """The state of a region: records that its group has not committed, and its own workers."""
 
     lag: int
     workers: int
 
 
 class HelpTerms(NamedTuple):
-    """`lag` is the limit, in records; `after_s` for how long something must be so."""
+    """`lag`: the limit, in records. `after_s`: how long a state must last before it counts."""
 
     lag: int
     after_s: float
@@ -32,7 +32,7 @@ class HelpTerms(NamedTuple):
 
 @dataclass(slots=True)
 class Help:
-    """`look` at a region from time to time; `is_on` says what is to be done."""
+    """`look` at a region from time to time; `is_on`: the region is to be helped now."""
 
     terms: HelpTerms
     is_on: bool = False
@@ -41,7 +41,9 @@ class Help:
     _patience: float = 1.0
 
     def look(self, standing: Standing | None, now_s: float, *, is_free: bool = True) -> bool:
-        """Whether to help from now on. None: nobody knows. `is_free`: is our own region well?"""
+        """Whether to help from now on. `standing` None: unknown. `is_free`: our own region is well,
+        so that help may begin.
+        """
         if standing is None or not self._should_change(standing, is_free=is_free):
             self._since_s = None
             return self.is_on
@@ -52,7 +54,7 @@ class Help:
         return self.is_on
 
     def failed(self) -> None:
-        """Helping was not possible: it is found out anew whether it is needed."""
+        """An attempt to help failed: whether help is needed is judged from the start again."""
         self.is_on, self._since_s = False, None
 
     def _should_change(self, standing: Standing, *, is_free: bool) -> bool:

@@ -1,9 +1,9 @@
 """Where the answers of an input object are written: the name of their result object.
 
-Rule: a name is made of the reference and its record alone, never of the time of the writing, so a
-repeat after a crash writes the same object. Whatever a reference says, it stays below the
-template's own folders: no segment is empty, `.` or `..`, and none is longer than stores and file
-systems take. Owner: the publish stage.
+Rule: a name is made of the reference and its record alone, never of the time of writing, so a
+repeat after a crash writes the same object. No reference can name a place outside the template's
+own folders: no segment is empty, `.` or `..`, or longer than stores and file systems take. Owner:
+the publish stage.
 """
 
 import hashlib
@@ -17,23 +17,24 @@ from consumers.core.places import DEFAULT
 from consumers.core.result_template import Template, parsed
 from schemas.reference import day_of
 
-# S3 takes 1,024 bytes, a file system 255 a segment; `.`, a random part and `.part` come to it.
+# S3 takes 1,024 bytes, a file system 255 a segment. While it is written, `.`, a random part and
+# `.part` are added.
 MAX_KEY_BYTES = 1_000
 MAX_SEGMENT_BYTES = 200
 _DIGEST_CHARS = 16
 
-# What no path may have, and `%` itself, so that two names never become one.
+# Characters that no path may have; and `%`, which escapes them, so that two names never become one.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f%\\]")
 _LIKE_A_PART = re.compile(r"\.rows-(?=[^/]+-\d+-\d+-\d+$)")
-# What `{bucket}` is for inline rows, and what `{key}` looks like.
+# The `{bucket}` of inline rows, and the form of their `{key}`: topic, partition, offset.
 INLINE = "inline"
 _INLINE_KEY = re.compile(r"[a-zA-Z0-9._-]+/\d+/\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What there is to name: objects of one bucket only, records of one topic, answers of several
-    models, or one object at all.
+    """What can differ between the objects to name: their bucket, their topic, their model; or there
+    is only one object.
     """
 
     is_one_bucket: bool = False
@@ -55,12 +56,12 @@ class ResultName(NamedTuple):
 
 
 class ResultNames:
-    """`of` a ticket. Raises `ValueError` for a template that can name no results, or would give
-    two of them one name.
+    """`of` a ticket, the name. Raises `ValueError` for a template that cannot name results, or that
+    would give two of them one name.
     """
 
     def __init__(self, template: str, model: str, scope: Scope) -> None:
-        """`model` is the default one's name."""
+        """`model`: the name of the default model."""
         found = parsed(template)
         if not scope.is_one_object:
             _check(template, found, scope)
@@ -71,7 +72,7 @@ class ResultNames:
         self._names_records = found.names_records(is_one_input=scope.is_one_input)
         self._names_stores = "store" in found.fields
         self._names_buckets = "bucket" in found.fields
-        # Only one field may have folders, or what is between two of them could be part of either.
+        # Only one field may contain slashes, or the text between two could belong to either.
         self._folded = ("model", "stream") if "key" in found.fields else ("model",)
 
     def of(self, ticket: Ticket) -> ResultName:
@@ -82,13 +83,15 @@ class ResultNames:
         for name in self._folded:
             safe[name] = safe[name].replace("/", "%2F")
         bucket, key = self.bucket.format_map(safe), self._key.format_map(safe)
-        # Only a part's name ends like a part's: in other names that dot is escaped.
+        # Only the result of a part of an object ends so: in all other names that dot is escaped.
         key = _LIKE_A_PART.sub("%2Erows-", self._with_folders(key))
         key = _short(key + self._own(ticket)) + self._suffix
         return ResultName(self.scheme, bucket, f"/{key}" if self.scheme == "file" else key)
 
     def _with_folders(self, key: str) -> str:
-        """No folder is called as a result may be: a file system, and MinIO, cannot have both."""
+        """Rename folders that a result might be called by: a file system, and MinIO, cannot have a
+        folder and a file of one name.
+        """
         *folders, last = key.split("/")
         start, end = self._own_folders, len(self._suffix)
         for place, folder in enumerate(folders[start:], start):
@@ -97,7 +100,7 @@ class ResultNames:
         return "/".join([*folders, last])
 
     def _is_like_inline(self, ticket: Ticket) -> bool:
-        """An object that lies where inline rows would: a `%` distinguishes it from them."""
+        """Does the object lie where inline rows would? Then a `%` tells it from them."""
         reference = ticket.reference
         return (
             reference is not None
@@ -106,13 +109,12 @@ class ResultNames:
         )
 
     def _own(self, ticket: Ticket) -> str:
-        """What keeps apart answers to the same object that are not the same: those to some of its
-        rows only, those of one message that names several objects, and those to objects of one
-        name in several stores.
+        """The part of the name that distinguishes answers to one object name: to some of its rows
+        only, to several objects of one message, and to objects of that name in several stores.
         """
         if self._names_records:
             return f"%object-{ticket.object_index}" if ticket.object_index else ""
-        # A `%` that no value has, see `_safe`: nothing else ends so.
+        # No value has a bare `%`, see `_safe`, so no other name ends like this.
         place = "" if self._names_stores or ticket.store == DEFAULT else f"%in-{ticket.store}"
         return place + self._part(ticket)
 
@@ -124,7 +126,7 @@ class ResultNames:
 
 
 def _check(template: str, found: Template, scope: Scope) -> None:
-    """Is there a name for each object? Raises `ValueError`."""
+    """Raises `ValueError` if the template gives two objects of this scope one name."""
     names_records = found.names_records(is_one_input=scope.is_one_input)
     if not names_records and "key" not in found.fields:
         if found.names_records(is_one_input=True):
@@ -167,7 +169,7 @@ def _values(ticket: Ticket, model: str) -> Mapping[str, str]:
 
 
 def _safe(text: str) -> str:
-    """The value as path segments that lead nowhere else."""
+    """The value as path segments that stay below their folder."""
     text = _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", text)
     text = text.encode(errors="replace").decode()
     segments = (
@@ -178,7 +180,7 @@ def _safe(text: str) -> str:
 
 
 def _short(key: str) -> str:
-    """As it is, or with a digest in place of what is too long."""
+    """The key, or if it is too long, a shorter one with a digest."""
     key = "/".join(_cut(part, MAX_SEGMENT_BYTES) for part in key.split("/"))
     if len(key.encode()) <= MAX_KEY_BYTES:
         return key

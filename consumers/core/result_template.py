@@ -1,8 +1,8 @@
-"""The template of result names: what it is made of, and whether each object gets a name of its own.
+"""The template of result names: its parts, and whether each object gets a name of its own.
 
-Rule: a name can be read back. A folder has at most one field of free text, and numbers stand apart
-from what is beside them; so two names are the same only if every field is, and among the fields is
-what tells one object from another. Owner: the result names.
+Rule: a name can be read back. A folder has at most one field of free text, and numbers are
+separated from the text beside them. So two names are equal only if all fields are equal, and the
+fields must include those that distinguish the objects. Owner: the result names.
 """
 
 import re
@@ -14,19 +14,19 @@ from typing import Final, NamedTuple
 FIELDS: Final = frozenset(
     {"store", "bucket", "key", "stream", "date", "topic", "partition", "offset", "model"}
 )
-# By the end of the template.
+# The template's ending says which.
 FORMATS: Final = ("jsonl", "jsonl.gz", "csv", "parquet")
 
-# A date has ten characters and a number none but digits; all others may hold anything.
+# A date has ten characters and a number only digits; all other fields may hold anything.
 _FREE: Final = FIELDS - {"date", "partition", "offset"}
 _NUMBERS: Final = frozenset({"partition", "offset"})
-# Those in which there may be folders.
+# Fields that may contain slashes.
 _PATHS: Final = frozenset({"key", "stream"})
 _URL = re.compile(r"(?P<scheme>[a-z0-9]+)://(?P<bucket>[^/]*)/(?P<key>.+)")
 
 
 class Template(NamedTuple):
-    """`key` is without the format's end. `fields` are those of bucket and key."""
+    """`key` is without the format's ending. `fields`: all that bucket and key use."""
 
     scheme: str
     bucket: str
@@ -40,14 +40,14 @@ class Template(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A field, or the text between two."""
+    """A field, or the text between two fields."""
 
     text: str
     is_field: bool
 
 
 def parsed(text: str) -> Template:
-    """Raises `ValueError` for one that can name no results."""
+    """Raises `ValueError` for a template that cannot name results."""
     format = _format_of(text)
     found = _URL.fullmatch(text)
     if found is None:
@@ -98,7 +98,7 @@ def _cut(template: str, folder: str) -> Iterator[Piece]:
 
 
 def _check_apart(template: str, folder: Sequence[Piece]) -> None:
-    """Raises `ValueError` where one folder's text could be read in two ways."""
+    """Raises `ValueError` if a folder's text could be read back in two ways."""
     free = [f"{{{piece.text}}}" for piece in folder if piece.is_field and piece.text in _FREE]
     if len(free) > 1:
         raise ValueError(

@@ -4,14 +4,14 @@ number are arguments.
 
 from dataclasses import dataclass
 
-# A server that asks for more is a server that is misconfigured, or lies.
+# A longer pause is not believed: a server that asks for it is misconfigured.
 MOST_ASKED_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential with full jitter between half and all of the step, so that workers do not
-    march in step.
+    """Exponential, with jitter between half of the step and all of it, so that workers do not try
+    at the same moments.
     """
 
     first_s: float
@@ -23,7 +23,7 @@ class Backoff:
     ) -> float | None:
         """Seconds before try `attempt + 1` (`attempt` >= 1 have failed), or None: give up.
 
-        `jitter` is a random number in [0, 1); `asked_s` is what the other side asked for, and is
+        `jitter` is a random number in [0, 1); `asked_s` is the pause that the other side asked for,
         honoured up to `MOST_ASKED_S`.
         """
         if self.give_up_s is not None and waited_s >= self.give_up_s:
@@ -33,9 +33,9 @@ class Backoff:
 
 
 class Tries:
-    """All tries at one object. It is given up by the time that the service was there for it and
-    brought nothing new: neither the time in which the service was away counts, nor the time in
-    which we kept it waiting ourselves. `mishaps`: how many ended by what nobody foresaw.
+    """All tries at one object. It is given up after some time without anything new, of which only
+    the time counts in which the service was there and we did not keep it waiting. `mishaps`: how
+    many tries ended by an unforeseen exception.
     """
 
     def __init__(self, ill: Backoff, away: Backoff, now_s: float) -> None:
@@ -52,14 +52,14 @@ class Tries:
         self.is_open = False
 
     def kept_waiting(self, seconds: float) -> None:
-        """So long this try stood still because of us."""
+        """This try stood still for `seconds` because of us, which does not count against it."""
         self._since_s += seconds
 
     def failed(
         self, now_s: float, jitter: float, asked_s: float | None, *, is_away: bool, has_new: bool
     ) -> float | None:
-        """Seconds before the next try, or None: give up. `is_away`: nobody answered at all, which
-        says nothing about the object. `has_new`: the try brought something that no earlier one had.
+        """Seconds before the next try, or None: give up. `is_away`: the service did not answer at
+        all, which says nothing about the object. `has_new`: the try got further than all before it.
         """
         spent_s, self._since_s = now_s - self._since_s, now_s
         self._in_a_row += 1

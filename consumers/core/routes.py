@@ -1,9 +1,9 @@
 """Which models answer an object?
 
-Rule: the one that its reference names; else those of the first route that matches its stream,
-bucket and key; else the default. A split takes whole streams, by their hash: a stream keeps its
-model on every worker and after every start, and what takes 5 percent today and 10 tomorrow keeps
-the streams that it has. Owner: the intake.
+Rule: the model that its reference names; else those of the first route that matches its stream,
+bucket and key; else the default one. A split divides whole streams by their hash: a stream has the
+same model on every worker and after every start, and a model whose share grows from 5 to 10 percent
+keeps the streams that it has. Owner: the intake.
 """
 
 import fnmatch
@@ -21,8 +21,8 @@ PARTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Globs (None: anything), and the models that answer each row of what they match. `split` has
-    percents of the streams that go to other models instead.
+    """Globs (None: anything), and the models that answer each row of a matching object. `split`:
+    percentages of the streams that go to other models instead.
     """
 
     models: tuple[str, ...]
@@ -32,7 +32,7 @@ class Route:
     split: Mapping[str, float] = field(default_factory=dict)
 
     def model_of(self, stream: str) -> str:
-        """Where there is a split: the one model of this stream."""
+        """The one model of this stream, if the route has a split."""
         place = int.from_bytes(blake2b(stream.encode(), digest_size=8).digest()) % PARTS
         begin = 0.0
         for model, percent in self.split.items():
@@ -43,8 +43,8 @@ class Route:
 
 
 class Routes:
-    """`models` are all that are configured, the default first. `overrule`: whichever model a
-    reference names, it is answered by these.
+    """`models`: all that are configured, the default one first. `overrule`: the model that a
+    reference names is ignored.
     """
 
     def __init__(
@@ -99,8 +99,8 @@ def _matches(glob: re.Pattern[str] | None, name: str | None) -> bool:
 
 
 def place_of(object_index: int, model: str) -> int:
-    """The place in the ledger of an object that several models answer, as far as this one does. It
-    is bound to the model's name, not to its place in a route: routes change, and what was delivered
-    of one model says nothing of another.
+    """The place in the ledger of one model's answers to an object that several models answer. It
+    depends on the model's name, not on its place in a route: routes change, and deliveries of one
+    model must not count for another.
     """
     return ((crc32(model.encode()) & 0x7FFF) + 1) * _OBJECTS + object_index

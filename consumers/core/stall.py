@@ -1,9 +1,9 @@
-"""Does a lane stand still although it owes something?
+"""Does a lane stand still although it owes answers?
 
-Rule: whatever moves is progress: bytes, rows, answers, deliveries, commits, and every try of a
-service that is known to be away, since waiting for one is what a worker is for. A try that a
-service answered is none: the stage that makes it gives up by itself. Time in which the watchdog did
-not look (a stopped process, a sleeping machine) counts as one look. Owner: the watchdog.
+Rule: bytes, rows, answers, deliveries and commits are progress. So is every try at a service that
+is known to be away, as a worker is meant to wait for it. A failed try that the service answered is
+not: the stage that makes it gives up by itself. Time in which the watchdog did not look (a stopped
+process, a sleeping machine) counts as one look. Owner: the watchdog.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from consumers.core.blocks import Ticket
 
 
 class Snapshot(NamedTuple):
-    """How far a lane is: two equal ones mean that nothing moved. `stage` holds what comes next, the
-    record at `offset`.
+    """How far a lane is: two equal snapshots mean that it did not move. `stage` must act next, on
+    the record at `offset`.
     """
 
     stage: str
@@ -31,7 +31,7 @@ class Stalled(NamedTuple):
 
 
 class Stall:
-    """`look` about every `look_s`; says who stands still for `limit_s`."""
+    """`look` about every `look_s`; it returns the partition that stood still for `limit_s`."""
 
     def __init__(self, limit_s: float, look_s: float, now_s: float) -> None:
         self._limit_s = limit_s
@@ -43,8 +43,8 @@ class Stall:
     def look(
         self, now_s: float, snapshots: Mapping[int, Snapshot | None], tries: int
     ) -> Stalled | None:
-        """`snapshots` by partition, None where nothing is owed; `tries` that failed so far, of all
-        services. The partition that stands still longest, if that is too long.
+        """`snapshots` by partition, None if it owes nothing; `tries`: failed ones so far, of all
+        services. Returns the partition that stands still longest, if that is too long.
         """
         late_s = max(0.0, now_s - self._looked_s - 2 * self._look_s)
         is_waiting = tries != self._tries
@@ -64,7 +64,7 @@ class Stall:
 
 
 def holder(head: Ticket) -> str:
-    """The stage that has what this ticket needs next."""
+    """The stage that must act next on this ticket."""
     block = head.head
     if block is None or (block.is_answered and block.next is None):
         if head.closed:

@@ -1,15 +1,15 @@
-"""Of several that do the same, which is asked? The first in their order that is well.
+"""Which of several replicas is asked? The first in their order that is well.
 
-Rule: one that is away is passed over and looked at again every few seconds, by one asker at a time,
-so that a place that swallows questions holds up one of them. Illness counts for each place alone: a
-failure spends one of a small budget, an answer earns a tenth; one that has spent it counts as away.
-Where none is well all are asked, in their order. Pure; owner: an adapter with replicas.
+Rule: a replica that is away is passed over and tried again every few seconds, by one caller at a
+time, so that one that never answers holds up a single call. Each has a small budget: a failure
+spends one of it, an answer earns a tenth, and a replica that has spent it counts as away. If none
+is well, all are asked in their order. Pure; owner: an adapter with replicas.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# As the breaker's: what is sent again stays a tenth of what is answered.
+# As the breaker's: repeated calls stay a tenth of the answered ones.
 FLOOR = 3.0
 EARNED = 0.1
 
@@ -22,19 +22,19 @@ class _Standing:
 
 
 class Standby:
-    """Places by their number: 0 is preferred to 1. Times are the caller's."""
+    """Replicas are numbered places: 0 is preferred to 1. Times are the caller's."""
 
     def __init__(self, places: int, *, look_again_s: float) -> None:
         self._standings = [_Standing() for _ in range(places)]
         self._look_again_s = look_again_s
 
     def well(self) -> Sequence[int]:
-        """Those to ask, in turn; never empty."""
+        """The places to ask, in this order; never empty."""
         return [n for n, one in enumerate(self._standings) if one.is_well] or self._all
 
     def due(self, now_s: float, *, waits_at: int | None = None) -> int | None:
-        """The first of those that are away, once it is time to look at it: to one asker. The one
-        that `waits_at` a place asks about the others.
+        """The first place that is away and due to be tried again, given to one caller only. A
+        caller that already `waits_at` a place gets another one.
         """
         if waits_at is None and not any(one.is_well for one in self._standings):
             return None  # all are asked in any case
@@ -52,11 +52,11 @@ class Standby:
         if one.is_well:
             one.budget = min(FLOOR, one.budget + EARNED)
         else:
-            # The next failure has it passed over again.
+            # Just enough for one call: the next failure has the place passed over again.
             one.is_well, one.budget = True, 1.0
 
     def failed(self, place: int, now_s: float, *, is_away: bool = True) -> bool:
-        """True when it is passed over from now on. `is_away`: nobody answered; else it is ill."""
+        """True when the place is passed over from now on. `is_away`: it did not answer at all."""
         one = self._standings[place]
         one.budget = 0.0 if is_away else one.budget - 1.0
         if one.budget >= 1.0:

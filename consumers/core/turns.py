@@ -1,14 +1,14 @@
 """Who makes the next model call: a batch of waiting rows, or a search for bad rows?
 
-Rule: searches have at most a quarter of the calls, never all of them where there is more than one,
-and while rows wait they take turns with them. So a search always goes on, and rows that nobody
-suspects wait for one short call of a search at most. Pure; owner: the gate.
+Rule: searches have at most a quarter of the calls, and never all of them if there is more than one;
+while rows wait, the two take turns. So a search always goes on, and rows without a suspicion wait
+for one short call of a search at most. Pure; owner: the gate.
 """
 
 from typing import Literal
 
-# Of the default of four calls at a time one: a server with one worker process then answers a search
-# between any two batches, and no two of them.
+# One of the default four calls at a time: a server with one worker process then answers at most one
+# search between two batches.
 SEARCH_SHARE = 4
 
 Turn = Literal["rows", "search"]
@@ -22,7 +22,7 @@ class Turns:
         self._last: Turn = "search"
 
     def next(self, calls: int, *, rows_wait: bool, searches_wait: bool) -> Turn | None:
-        """With so many calls allowed at a time, one of which is free. None: no call may begin."""
+        """Who may begin, with `calls` allowed at a time and one of them free. None: nobody."""
         may_search = searches_wait and self.searching < max(1, calls // SEARCH_SHARE)
         if may_search and not (rows_wait and self._last == "search"):
             return "search"

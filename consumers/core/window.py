@@ -1,11 +1,11 @@
 """When does a batch close, and what is in it?
 
 Rule: a batch closes for rows, bytes, the deadline of its oldest row, an idle call slot (`eager`) or
-drain, whichever comes first; the deadline counts from the row's own arrival, never from the batch
-before. Streams share a batch by need: a stream that wants no more than an equal share gets it
-whole, the others take turns (deficit round robin), so one huge object cannot fill every batch; so
-do shapes, as a batch has one. Bulk, the rows far inside a huge object, stays until `bulk_from_s`.
-Owner: the microbatch stage.
+drain, whichever comes first. The deadline counts from the row's own arrival, never from the batch
+before. Streams share a batch by need: a stream with no more rows than an equal share gives all of
+them, the others take turns (deficit round robin), so one huge object cannot fill every batch.
+Shapes take turns, too, as all rows of a batch have one. Bulk, the rows far inside a huge object,
+stays until `bulk_from_s`. Owner: the microbatch stage.
 """
 
 import math
@@ -22,7 +22,7 @@ from consumers.core.payload import Shape
 
 @dataclass(frozen=True, slots=True)
 class WindowLimits:
-    """`bulk_rows`: rows of an object from this one on are bulk."""
+    """`bulk_rows`: from this row on, the rows of an object are bulk."""
 
     max_rows: int
     max_bytes: int
@@ -32,13 +32,13 @@ class WindowLimits:
     bulk_rows: int = BULK_ROWS
 
 
-# Stream, and whether its rows are bulk: these two leave independently.
+# A stream, and whether its rows are bulk: bulk may be held back while other rows of it leave.
 _Key = tuple[str, bool]
 
 
 @dataclass(slots=True)
 class _Queue:
-    """The waiting blocks of one stream and kind, and what it may still take in its turn."""
+    """The waiting blocks of one stream and kind. `deficit_rows`: the rest of its turn, in rows."""
 
     blocks: deque[Block] = field(default_factory=deque)
     rows: int = 0
@@ -47,13 +47,15 @@ class _Queue:
 
 @dataclass(slots=True)
 class _Waiting:
-    """All that waits of one kind, bulk or not, in the order of arrival."""
+    """All waiting blocks of one kind (bulk, or plain), in the order of arrival."""
 
     rows: int = 0
     nbytes: int = 0
     arrivals: deque[Block] = field(default_factory=deque)
 
     def oldest(self) -> Block | None:
+        # Blocks leave from the middle. They are dropped here, when they come to the front: to
+        # search for each as it leaves would cost every batch a pass over everything that waits.
         arrivals = self.arrivals
         while arrivals and not arrivals[0].waiting:
             arrivals.popleft()
@@ -84,7 +86,7 @@ class Window:
 
     @property
     def cost_bytes(self) -> int:
-        """About what the waiting rows take of the byte budget."""
+        """About how much of the byte budget the waiting rows take."""
         return sum(
             kind.nbytes + kind.rows * ROW_COST_BYTES + len(kind.arrivals) * BLOCK_COST_BYTES
             for kind in (self._plain, self._bulk)
@@ -96,7 +98,7 @@ class Window:
         return len({stream for stream, _ in self._queues})
 
     def rows_of(self, stream: str) -> int:
-        """How many rows of this stream wait; without fairness all are one stream."""
+        """How many rows of this stream wait. Without fairness all streams are one queue."""
         name = stream if self.limits.fair else ""
         plain, bulk = self._queues.get((name, False)), self._queues.get((name, True))
         return (plain.rows if plain else 0) + (bulk.rows if bulk else 0)
@@ -117,13 +119,14 @@ class Window:
         kind.nbytes += block.payload.nbytes
 
     def deadline_s(self) -> float | None:
-        """When the next row must leave; None when nothing waits that may leave by itself."""
+        """When the next row must leave; None when nothing waits, or only bulk that is held back."""
         plain, bulk = self._plain.oldest(), self._bulk.oldest()
         deadline_s = math.inf
         if plain is not None:
             deadline_s = plain.arrived_s + self.limits.max_wait_s
         if bulk is not None:
             due_s = bulk.arrived_s + self.limits.max_wait_s
+            # A full batch of bulk has no company to wait for, only for its turn.
             is_full = self._bulk.rows >= self.limits.max_rows
             deadline_s = min(
                 deadline_s, self.bulk_from_s if is_full else max(self.bulk_from_s, due_s)
@@ -136,6 +139,7 @@ class Window:
         oldest = _oldest(free)
         if oldest is None:
             return None
+
         if sum(kind.rows for kind in free) >= self.limits.max_rows:
             return "rows"
         if sum(kind.nbytes for kind in free) >= self.limits.max_bytes:
@@ -159,6 +163,7 @@ class Window:
             self._shape(free, now_s),
             takes_bulk=takes_bulk,
         )
+        # Small streams first: their rows are all in this batch, however much the large ones want.
         self._take_small(filling)
         self._take_turns(filling)
         for block in filling.blocks:
@@ -174,6 +179,7 @@ class Window:
         kept = [block for block in waiting if block.waiting and not is_dead(block)]
         self._queues.clear()
         self._plain, self._bulk = _Waiting(), _Waiting()
+        # With their own times of arrival, so that no deadline moves.
         for block in sorted(kept, key=lambda block: block.arrived_s):
             self.add(block, block.arrived_s)
 
@@ -181,13 +187,14 @@ class Window:
         return self._bulk if block.is_bulk else self._plain
 
     def _free(self, now_s: float) -> Sequence[_Waiting]:
-        """What may leave now."""
+        """The kinds that may leave now. A drain holds nothing back: it has a time limit."""
         holds_bulk = now_s < self.bulk_from_s and not self.draining
         return (self._plain,) if holds_bulk else (self._plain, self._bulk)
 
     def _shape(self, free: Sequence[_Waiting], now_s: float) -> Shape:
-        """That of the oldest row; but of shapes that are due another one than the last time, so
-        that rows of one shape do not wait for all that came before them of the others.
+        """The shape of the next batch: that of the oldest row. If the last batch had it as well,
+        a different one that is due goes first, or its rows would wait for all older rows of this
+        shape.
         """
         oldest = _oldest(free)
         assert oldest is not None
@@ -195,6 +202,8 @@ class Window:
         if shape == self._last_shape and self.limits.fair:
             due_s = now_s - self.limits.max_wait_s
             takes_bulk = self._bulk in free
+            # Only the fronts are looked at: within a stream rows leave in order, so no shape that
+            # is further behind could leave now.
             fronts = (queue.blocks[0] for queue in self._queues.values())
             others = [
                 block
@@ -209,14 +218,15 @@ class Window:
         return shape
 
     def _take_small(self, filling: Filling) -> None:
-        """Streams that want no more than an equal share of the batch get it whole."""
+        """Move all rows of the streams that have no more than an equal share of the batch."""
+        # So these together always fit, as far as rows count.
         share = self.limits.max_rows // len(self._queues)
         for key in [name for name, queue in self._queues.items() if queue.rows <= share]:
             self._move(key, filling, self.limits.max_rows)
 
     def _take_turns(self, filling: Filling) -> None:
-        """The others take turns, each with a batch's worth of rows a turn; a turn goes on in
-        the next batch.
+        """The others take turns of `max_rows` rows each. A turn that the batch cuts short goes on
+        in the next batch.
         """
         skipped = 0
         while self._queues and not filling.is_full and skipped < len(self._queues):
@@ -225,13 +235,15 @@ class Window:
                 queue.deficit_rows += self.limits.max_rows
             moved = self._move(key, filling, queue.deficit_rows)
             queue.deficit_rows -= moved
+            # A stream may have nothing for this batch: its front has another shape, or is bulk that
+            # must rest. When all in turn were such, the batch goes as it is.
             skipped = 0 if moved else skipped + 1
             if key in self._queues and (queue.deficit_rows <= 0 or not moved):
                 self._queues[key] = self._queues.pop(key)
 
     def _move(self, key: _Key, filling: Filling, max_rows: int) -> int:
-        """From the queue's front into the batch, cutting the block that does not
-        fit; rows moved.
+        """Move rows from the queue's front into the batch, cutting the block that does not fit.
+        Returns how many.
         """
         queue = self._queues[key]
         moved = 0
@@ -244,7 +256,8 @@ class Window:
             if rows < block.rows:
                 rest = block.split(rows)
                 queue.blocks.appendleft(rest)
-                # In its place: rows of another shape may be older, and their deadline comes first.
+                # The rest keeps its place: it may still be the oldest that waits, and the deadline
+                # of the window is read from the front.
                 arrivals = self._kind(rest).arrivals
                 arrivals[arrivals.index(block)] = rest
             filling.add(block)

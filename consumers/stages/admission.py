@@ -1,8 +1,8 @@
-"""May the reading of an object go on? Asked before each of its steps.
+"""May the reading of an object go on? The reader asks before each step.
 
 Rule: a step waits until its model's window has room for the stream and the byte budget has room for
-more, except when everything behind the object waits for it: then it goes on although the budget is
-spent. Owner: the reader of objects, which has a permit for each try.
+more. An object that everything behind it waits for goes on although the budget is spent. Owner: the
+reader of objects, which has a permit for each try.
 """
 
 from contextlib import AbstractAsyncContextManager
@@ -17,11 +17,11 @@ from consumers.stages.microbatch import Microbatch
 
 
 class GaveWay(Exception):
-    """The decoder is needed for an object that everything waits for; this one begins again."""
+    """This try gave its decoder to an object that everything waits for, and begins again later."""
 
 
 class Admission:
-    """Of the objects of one model. `permit` for each try, `decoder` for what needs one."""
+    """For the objects of one model: a `permit` for each try, and a `decoder` if it needs one."""
 
     def __init__(
         self, budget: Budget, microbatch: Microbatch, decoders: Decoders, clock: Clock
@@ -35,13 +35,15 @@ class Admission:
         return Permit(self, ticket, tries)
 
     def decoder(self, ticket: Ticket, *, new: bool) -> AbstractAsyncContextManager[Decoder]:
-        """Lent for one try; `new`: it served nobody before."""
+        """A decoder, lent for one try. `new`: a fresh process that has decoded nothing yet."""
         must_go_on = partial(ticket.owner.may_overdraw, ticket)
         return self.decoders.lent(must_go_on, self.budget.review, new=new)
 
 
 class Permit:
-    """For one try at one object. While it `has_decoder`, it gives way to one that must have it."""
+    """For one try at one object. While the try `has_decoder`, it gives the decoder up to an object
+    that must go on.
+    """
 
     __slots__ = ("_admission", "_ticket", "_tries", "has_decoder")
 
@@ -52,7 +54,9 @@ class Permit:
         self._tries = tries
 
     async def next_step(self) -> None:
-        """Returns when it may be taken. What was waited is no time of the try. Raises `GaveWay`."""
+        """Return when the next step may be taken. The time waited does not count against the try.
+        Raises `GaveWay`.
+        """
         admission, stream = self._admission, self._ticket.stream
         budget, microbatch = admission.budget, admission.microbatch
         if budget.has_room and not microbatch.is_crowded(stream):

@@ -1,9 +1,9 @@
 """Helps other regions, and gives back: a member of their groups for as long as they need one.
 
-Rule: what is to be done is decided by `core.regions`; to help is to join, to give back is to hand
-over what was assigned and to leave, both as in any rebalance. A failure ends the help, never the
-worker: its own work needs no other region. Owner: the pipeline runs `run`; its end leaves all
-groups.
+Rule: `core.regions` decides whether to help. To help is to join the region's group; to give back is
+to hand over the assigned partitions and leave, as in any rebalance. A failure ends the help, never
+the worker, whose own work needs no other region. Owner: the pipeline runs `run`; when it ends, it
+leaves all groups.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from consumers.telemetry.region import RegionTelemetry
 
 log = logging.getLogger(__name__)
 
-# A look is three small questions to the broker.
+# A look costs three small requests to the broker.
 LOOK_EVERY_S = 2.0
-# After a failure: each joining costs the other region a rebalance.
+# Pause after a failure, as each joining costs the other region a rebalance.
 REST_S = 60.0
 
 
 class Assist:
-    """`stop` ends the reading for others; `idle` returns when it has ended. `helped` are the
-    regions that are helped now, `standings` what was last seen of all.
+    """`stop` ends the reading for other regions; `idle` returns when it has ended. `helped`: the
+    regions that are helped now. `standings`: the last known state of each region.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Assist:
         await self._is_idle.wait()
 
     async def run(self, rebalance: Rebalance) -> None:
-        """Never returns by itself."""
+        """Runs until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for region in self._helps:
                 tasks.create_task(self._watch(region, rebalance))
@@ -96,7 +96,7 @@ class Assist:
             return None
 
     async def _help(self, region: str, rebalance: Rebalance) -> None:
-        """Until the region is well, or the worker stops: then it is waited for the end."""
+        """Help until the region is well. If the worker stops, wait to be cancelled."""
         log.warning("region %s is helped from now on: %s", region, self.standings[region])
         member, ours = self._neighbours.join(region), _Ours(rebalance)
         try:
@@ -106,7 +106,7 @@ class Assist:
             finally:
                 ours.is_leaving = True
             if self._stopping:
-                await asyncio.Event().wait()  # the pipeline hands back all at once, and ends us
+                await asyncio.Event().wait()  # the pipeline hands all back at once, then cancels us
             await rebalance.revoked(ours.partitions)
             log.warning("region %s is well again: %s", region, self.standings[region])
         except PenstockError:
@@ -141,8 +141,8 @@ class Assist:
 
 
 class _Ours:
-    """What the group of another region assigned to us; of one that we are about to leave nothing is
-    taken any more.
+    """The partitions that another region's group assigned to us. While we leave it, new ones are
+    refused.
     """
 
     def __init__(self, rebalance: Rebalance) -> None:

@@ -1,8 +1,8 @@
-"""Reads records and opens a ticket for every object they name.
+"""Reads records and opens a ticket for every object that they name.
 
-Rule: whatever cannot be decoded takes its place in the order as a ticket that is already closed,
-with the reason; nothing is skipped and nothing is waited for here. Partitions without room are not
-polled, so the rest of their backlog stays in Kafka.
+Rule: a record that cannot be decoded takes its place in the order as a ticket that is already
+closed, with the reason. No record is skipped, and decoding waits for no service. Partitions without
+room are not polled, so the rest of their backlog stays in Kafka. Owner: the pipeline runs `run`.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from schemas.codec import Ignored, Inline, SchemaError, decode
 from schemas.prediction import printable
 from schemas.reference import Reference
 
-# Bounds how long a partition that has room again waits for the poll of the others.
+# A partition that has room again waits at most so long for the poll of the others to end.
 POLL_WAIT_MS = 50
 
 
@@ -44,10 +44,13 @@ class Consume:
 
     async def run(self) -> None:
         while not self._stopping:
+            # Partitions are chosen poll by poll: to pause one in the client would drop what it has
+            # fetched.
             wanted = [lane.number for lane in self._lanes.values() if lane.wants_records]
             records = await self._source.poll(wanted, POLL_WAIT_MS)
             for record in records:
                 lane = self._lanes.get(record.partition)
+                # The partition may have been taken away during the poll.
                 if lane is not None:
                     lane.receive(record)
             if not records:
@@ -56,7 +59,9 @@ class Consume:
                 await asyncio.sleep(wait_s)
 
     def _pass_over(self) -> None:
-        """Offsets that are no records, at the end of a partition, are nothing to wait for."""
+        """Let lanes pass over the end of a partition that has offsets but no records (of
+        transactions, for example); otherwise its backlog would never count as read.
+        """
         for partition, offset in self._source.reached().items():
             lane = self._lanes.get(partition)
             if lane is not None:
@@ -65,9 +70,9 @@ class Consume:
 
 @dataclass(frozen=True, slots=True)
 class IntakeTerms:
-    """`allow`: globs of `bucket/key` that may be read, of one store with its name and `://` before
-    them; None allows all. `streams`: globs of those that are answered, None: all are; of the others
-    objects are `skipped`. `near`: by input topic, where a topic has places of its own.
+    """`allow`: globs of `bucket/key` that may be read; with a store's name and `://` in front, of
+    that store only. None allows all. `streams`: globs of the streams that are answered (None: all);
+    objects of others are `skipped`. `near`: places by input topic, for topics that have their own.
     """
 
     stream_from: str | None = None
@@ -78,7 +83,7 @@ class IntakeTerms:
 
 
 class Intake:
-    """A record's value becomes tickets. `routes` may be replaced at any time."""
+    """Turns the value of a record into tickets. `routes` may be replaced at any time."""
 
     def __init__(
         self,
@@ -112,6 +117,7 @@ class Intake:
         return tickets
 
     def _guarded(self, lane: Lane, record: Record) -> list[Ticket]:
+        # An unforeseen exception gets a second try; after that it costs this record alone.
         for tries in (1, 2):
             try:
                 with self._guard:
@@ -121,7 +127,7 @@ class Intake:
         return [self._refused(lane, record, why)]
 
     def _chosen(self, tickets: list[Ticket]) -> list[Ticket]:
-        """Those of the streams that are answered."""
+        """The tickets of streams that are answered."""
         chosen = [
             ticket for ticket in tickets if any(glob.match(ticket.stream) for glob in self._streams)
         ]
@@ -159,7 +165,7 @@ class Intake:
         reference: Reference | None,
         inline: Inline | None,
     ) -> list[Ticket]:
-        """One for each model that is to answer."""
+        """One ticket for each model that is to answer the object."""
         ticket = Ticket(lane, record, index, stream, reference, inline)
         if reference is not None:
             self._place(ticket, reference, self._near.get(lane.topic, self._places))
@@ -172,6 +178,7 @@ class Intake:
             if self.routes.fans_out:
                 one.queue = f"{stream}\0{model}"
             if others:
+                # The ledger accounts for each model's answers separately.
                 one.index = place_of(index, model)
                 one.store = ticket.store
                 if ticket.failure is not None and one is not ticket:
@@ -179,7 +186,7 @@ class Intake:
         return [ticket, *others]
 
     def _place(self, ticket: Ticket, reference: Reference, places: Places) -> None:
-        """Which store has it; or it is refused."""
+        """Set the ticket's store, or close the ticket if no store may be asked for the object."""
         try:
             ticket.store = places.of(reference.store, reference.bucket, reference.key)
         except Poison as error:
@@ -198,7 +205,7 @@ class Intake:
         return self.routes.of(ticket.stream, bucket, key)
 
     def _knows_model(self, ticket: Ticket) -> bool:
-        """Is there the one that the message names? Else it is refused."""
+        """Is the model configured that the message names? If not, closes the ticket."""
         origin = ticket.reference or ticket.inline
         model = origin.model if origin else None
         if model is None or self.routes.overrule or model in self.routes.models:
@@ -210,14 +217,14 @@ class Intake:
         return False
 
     def _refused(self, lane: Lane, record: Record, why: Rejection) -> Ticket:
-        """For a message of which no object is known."""
+        """A closed ticket for a message whose objects could not be read from it."""
         ticket = Ticket(lane, record, 0, fallback(record.key, lane.partition), None)
         ticket.close(why)
         return self._of_default(ticket)
 
     def _of_default(self, ticket: Ticket) -> Ticket:
-        """What no model is asked about leaves in turn with the answers of the default one, as its
-        record names that.
+        """Put a ticket that no model is asked about in one queue with the default model's answers:
+        its record names the default model, so their order must hold.
         """
         if self.routes.fans_out:
             ticket.queue = f"{ticket.stream}\0{self.routes.default}"
@@ -231,7 +238,7 @@ class Intake:
 
 
 def _allowed_by(glob: str) -> tuple[str | None, re.Pattern[str]]:
-    """Of which store (None: of any), and which names."""
+    """The store that the glob is about (None: any), and the pattern of names."""
     store, is_named, names = glob.rpartition("://")
     return store if is_named else None, re.compile(fnmatch.translate(_whole(names)))
 

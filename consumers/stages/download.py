@@ -1,9 +1,9 @@
 """Fetches objects: a fixed number of fetchers a model, lanes in turn, objects of a lane in order.
 
-Rule: one object is one fetcher's from the first try to the last; what is tried again and for how
-long is decided here, what a try is in download_object.py. A store has fetchers of its own, so that
-one that is away delays no other store. Owner: the pipeline runs `fetch_forever` for each store as
-often as its `concurrency` says.
+Rule: one fetcher reads an object from the first try to the last. This file decides what is tried
+again and for how long; download_object.py makes one try. Each store has its own fetchers, so that a
+store that is away delays no other. Owner: the pipeline runs `fetch_forever` for each store as often
+as its `concurrency` says.
 """
 
 import asyncio
@@ -22,19 +22,19 @@ from consumers.stages.download_object import ObjectReader, ObjectTerms
 from consumers.stages.microbatch import Microbatch
 from consumers.telemetry.worker import Telemetry
 
-# A store that answers, but not with this object, gets two minutes: a rolling update of a cluster.
-# So does one whose transfer of it breaks after a good beginning: it may always break there.
+# How long an object is tried whose store answers, but not with this object, or whose transfer keeps
+# breaking in the same place: two minutes, as long as a rolling update of a cluster.
 GIVE_UP_S = 120.0
 RETRY = Backoff(first_s=0.1, most_s=5.0, give_up_s=GIVE_UP_S)
-# One that does not answer at all says nothing about the object: it is waited for.
+# A store that does not answer at all says nothing about the object, so it is tried without end.
 AWAY_RETRY = Backoff(first_s=0.1, most_s=5.0)
 LATE_OBJECT_POLL_S = 0.1
-# A record's message has 1,000 characters, and a key may have 1,024: the reason must have its room.
+# A record's message has 1,000 characters and a key may have 1,024: the reason needs room as well.
 SHOWN_KEY_CHARS = 200
 
 
 class _Pool:
-    """The fetchers of one store that wait for work, and the lanes that have some, each once."""
+    """The idle fetchers of one store, and the lanes that have jobs for it, each lane once."""
 
     def __init__(self) -> None:
         self.lanes: deque[Lane] = deque()
@@ -79,11 +79,11 @@ class Download:
         self._pools = {store: _Pool() for store in outages}
 
     def offer(self, lane: Lane) -> None:
-        """This lane has jobs; said again while it has some, that changes nothing."""
+        """This lane has jobs. Calling it again while the lane waits in turn changes nothing."""
         jobs = lane.jobs[self._model]
         for store in jobs.stores:
             pool, waiting = self._pools[store], jobs.waiting(store)
-            # Without a job it must not count as offered: its next one would wake no fetcher.
+            # A lane without a job must not count as offered, or its next job would wake no fetcher.
             if not waiting or lane in pool.offered:
                 continue
             pool.offered.add(lane)
@@ -113,7 +113,8 @@ class Download:
                     if jobs.waiting(store):
                         pool.offered.add(lane)
                         pool.lanes.append(lane)
-                        # Jobs may have come since `offer`, and this one may take long.
+                        # Jobs may have come since `offer`, and this object may take long: another
+                        # fetcher takes them.
                         pool.wake_one()
                     return ticket
             idle = asyncio.get_running_loop().create_future()
@@ -152,7 +153,7 @@ class Download:
                 return
 
     def _until_next(self, error: Poison, tries: Tries, waited_s: float) -> float | None:
-        """Seconds before the next try at an object that could not be read, or None: give up."""
+        """Seconds before the next try at an object that could not be decoded, or None: give up."""
         if isinstance(error, Unforeseen):
             tries.mishaps += 1
             return 0.0 if tries.mishaps == 1 else None
@@ -169,8 +170,8 @@ class Download:
     def _after(
         self, ticket: Ticket, error: Transient, tries: Tries, *, is_away: bool, has_new: bool
     ) -> float | None:
-        """Seconds before the next try, or None: give up. Only a store that is away keeps the
-        watchdog quiet; anything else has an end of its own.
+        """Seconds before the next try, or None: give up. Only for a store that is away the watchdog
+        is told, as only these tries go on without end.
         """
         self._telemetry.retried("download", is_away=is_away)
         if is_away:
@@ -181,7 +182,7 @@ class Download:
 
 
 def _name(ticket: Ticket) -> str:
-    """In front of a reader's words: it knows bytes and not where they came from."""
+    """The object's name, put before the message of a reader, which does not know it."""
     reference = ticket.reference
     if reference is None:
         return ""

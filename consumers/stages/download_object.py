@@ -1,8 +1,8 @@
 """Reads one object: one try, from its first byte to its last.
 
-Rule: an object is pinned to the version it began with; a try after one that broke reads under the
-same pin and skips the rows that are there already. A chunk is asked for only when the byte budget
-has room, so a spent budget stops the transfer itself. Owner: the fetchers.
+Rule: an object is pinned to the version it began with; a try after one that broke reads the same
+version and skips the rows that it has already. A chunk is read only when the byte budget has room,
+so a spent budget stops the transfer itself. Owner: the fetchers.
 """
 
 import logging
@@ -26,13 +26,13 @@ from consumers.telemetry.worker import Telemetry
 
 log = logging.getLogger(__name__)
 
-# Need not exist: any answer about it tells that the store is there.
+# A key that need not exist: any answer about it shows that the store is there.
 PROBE_KEY = "penstock-probe"
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectTerms:
-    """How objects are fetched and read. `stores`: the fetchers of each, for each model."""
+    """How objects are fetched and read. `stores`: how many fetchers each model has, by store."""
 
     fetchers: int
     object_bytes: int | None
@@ -47,7 +47,7 @@ class ObjectTerms:
 
 
 class ObjectReader:
-    """`read` is one try. Says by `tries` whether the store began to answer."""
+    """`read` is one try. It notes in `tries` whether the store began to answer."""
 
     def __init__(
         self,
@@ -61,10 +61,11 @@ class ObjectReader:
         terms: ObjectTerms,
         results: ResultPlan | None,
     ) -> None:
-        # An object that becomes one result is read from its first row on, whatever is delivered.
+        # A result object needs all rows, so its object is read from the first row on, also when
+        # some rows are delivered.
         self._from_first_row = results is not None
-        # What a cursor is bound to besides the rules of the rows: rows that were delivered within a
-        # result object only are not on the output topic.
+        # A part of what binds a cursor: rows delivered within a result object only are not on the
+        # output topic, so the cursor must not hold after records of rows are switched on.
         self._row_rules = "" if results is None or results.of_rows else "/objects"
         self.objects = objects
         self._expand = expand
@@ -77,7 +78,7 @@ class ObjectReader:
         self._object_bytes = terms.object_bytes
 
     async def read(self, ticket: Ticket, tries: Tries) -> None:
-        """Returns at the end, or when the lane is over. Raises `Poison` and `Transient`."""
+        """Returns at the object's end, or when the lane is over. Raises `Poison`, `Transient`."""
         ticket.row_rules = self._expand.rules + self._row_rules
         is_new = False
         while True:
@@ -93,7 +94,7 @@ class ObjectReader:
                 if died.was_alone:
                     died.poison.stage = "expand"
                     raise died.poison from died
-                # The object before may have worn it out: once more, by one that served nobody.
+                # An earlier object may have damaged the decoder: one more time, by a fresh one.
                 is_new = True
             finally:
                 await supply.aclose()
@@ -118,7 +119,7 @@ class ObjectReader:
             self._telemetry.object_read(supply.read_bytes)
 
     async def _begin(self, ticket: Ticket, supply: "_Supply") -> bool:
-        """False: there is nothing to read."""
+        """Open the object. False: it need not be read."""
         if ticket.inline is not None:
             ticket.times.fetched_s = self._clock.now()
             ticket.resumes(from_first_row=self._from_first_row)
@@ -129,8 +130,9 @@ class ObjectReader:
         return bool(supply.size) and not supply.is_answered
 
     def location(self, ticket: Ticket) -> Location:
-        """The version that an earlier try began with, else the one the reference names. Without
-        `objects.pin` an earlier try binds as soon as it brought rows: two versions never mix.
+        """The version that an earlier try began with, else the one that the reference names.
+        Without `objects.pin` an earlier try counts only if it brought rows: then two versions must
+        not mix.
         """
         reference = ticket.reference
         assert reference is not None
@@ -141,27 +143,27 @@ class ObjectReader:
         return location._replace(version_id=version_id, etag=etag)
 
     def answered(self, ticket: Ticket) -> None:
-        """The store did."""
+        """The store answered about this object."""
         self._outages[ticket.store].answered()
 
     def pinned(self, ticket: Ticket) -> Location:
-        """The version of which a part is here already, whatever `objects.pin` says: parts of two
-        versions never mix.
+        """The version of which we have a part already. It is required even without `objects.pin`,
+        as parts of two versions must not mix.
         """
         reference, (version_id, etag) = ticket.reference, ticket.pin or (None, None)
         assert reference is not None
         if version_id is None and etag is None:
             raise Poison(
                 "changed",
-                f"the store tells no version of {reference.bucket}/{reference.key}, so that its "
-                "parts could be of different ones",
+                f"the store tells no version of {reference.bucket}/{reference.key}, so its parts "
+                "could be of different versions",
             )
         etag = None if version_id else etag
         return Location(reference.bucket, reference.key, version_id, etag, ticket.store)
 
     def begin_version(self, ticket: Ticket, body: Body | Part) -> bool:
-        """From here on the ticket is bound to the version that is read. False: it
-        is answered already.
+        """Bind the ticket to the version that is being read. False: this version is answered
+        already.
         """
         ticket.pin = (body.version_id, body.etag)
         ticket.times.fetched_s = self._clock.now()
@@ -173,7 +175,7 @@ class ObjectReader:
                 ticket.record.offset,
             )
             ticket.resume = START
-        # Only now: rows of another version that are delivered say nothing of this one.
+        # Checked after the cursor, which may show that the delivered rows were of another version.
         if self._object_bytes is not None and body.size > self._object_bytes:
             raise Poison(
                 "too_large",
@@ -182,9 +184,8 @@ class ObjectReader:
         return not self._dedupe.is_duplicate(ticket)
 
     async def is_away(self, ticket: Ticket, error: Transient) -> bool:
-        """Did the store not answer at all, or only not for this object? One that answers
-        about another name of the same bucket is there, and the silence about this object has an
-        end.
+        """Is the store away, or does it only not answer about this object? Asks it about another
+        name of the bucket: if it answers that, it is there, and the tries at this object must end.
         """
         if not isinstance(error, Unreachable) or ticket.reference is None:
             return False
@@ -223,7 +224,9 @@ class _Supply:
         self._chunks = aiter(self._body)
 
     async def whole(self, most_bytes: int) -> bytes | None:
-        """The object, if it is a stream of at most `most_bytes`; None: nothing was taken yet."""
+        """The whole object, if it is a stream of at most `most_bytes`. None: it is not, and no
+        bytes were taken from the stream.
+        """
         if self._ticket.inline is not None:
             self._first.append(self._ticket.inline.body())
             self.size = len(self._first[0])
@@ -239,9 +242,11 @@ class _Supply:
         return await self._fetched()
 
     async def _fetched(self) -> bytes:
-        """Empty at the end only: what a store hands over before it breaks off may be nothing."""
+        """The next bytes; empty only at the end. A store may hand over an empty chunk before the
+        end, which is skipped here.
+        """
         if self._chunks is None:
-            return b""  # rows of a message are all here
+            return b""  # inline rows came whole, with their message
         async for chunk in self._chunks:
             if chunk:
                 self._count(chunk)

@@ -1,8 +1,8 @@
-"""Records of what leaves a lane; a release that cannot be encoded is cut until the fault is alone.
+"""Encodes a release into records; one that cannot be encoded is cut until the fault is alone.
 
-Rule: what nobody foresaw at encoding costs the one row whose record cannot be made: it is tried
-once more alone, then answered by `unavailable`. Its letter, too, says less rather than nothing.
-Owner: the publish stage.
+Rule: an unforeseen exception at encoding costs only the row whose record cannot be made. That row
+is tried once more alone, then answered by `unavailable`. A letter that cannot be made in full is
+shortened, not left out. Owner: the publish stage.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class Leaving(NamedTuple):
 
 
 def encoded(records: Records, guard: Guard, release: Release) -> Iterator[Leaving]:
-    """In order: the release as it is, unless a part of it cannot be encoded."""
+    """The release as a whole if it can be encoded, else its parts, in order."""
     try:
         with guard:
             made = records.encode(release)
@@ -40,8 +40,8 @@ def encoded(records: Records, guard: Guard, release: Release) -> Iterator[Leavin
 
 
 def _alone(records: Records, guard: Guard, release: Release, error: Unforeseen) -> Encoded:
-    """Of one row, or of the end of an object: tried once more, then refused. If not even that can
-    be said, the process ends.
+    """The record of one row, or of the end of an object: tried once more, then an error in its
+    place. If that cannot be encoded either, the process ends.
     """
     try:
         with guard:
@@ -56,8 +56,8 @@ def _alone(records: Records, guard: Guard, release: Release, error: Unforeseen) 
 
 
 def _cut(release: Release) -> tuple[Release, Release] | None:
-    """Two parts with half of the rows each, or a row and the end of its object; None: it is one
-    thing already.
+    """Two parts with half of the rows each, or a row and the end of its object. None: the release
+    cannot be cut further.
     """
     rows = release.rows
     if rows > 1:
@@ -71,7 +71,7 @@ def _cut(release: Release) -> tuple[Release, Release] | None:
 
 
 def _at(blocks: list[Block], rows: int) -> tuple[list[Block], list[Block]]:
-    """The first `rows` rows, and the others; a block on both sides is cut."""
+    """The first `rows` rows, and the others; a block that lies across the border is cut."""
     for number, block in enumerate(blocks):
         if rows < block.rows:
             rest = [block.split(rows)] if rows else [block]

@@ -1,9 +1,9 @@
-"""Bytes become blocks of rows, on their ticket's chain and in the window.
+"""Turns bytes into blocks of rows, on their ticket's chain and in the window.
 
 Rule: this is the last place that may look at rows one by one, and only at bad ones. Small objects
-of plain text are decoded here, in turns of a few milliseconds; all others by a decoder, which is a
-process with nothing to lose. Rows that a former try or assignment already has are skipped, never
-predicted again.
+of plain text are decoded here, in turns of a few milliseconds. All others are decoded by a decoder,
+a process that holds no partition and no credential, so that it may crash. Rows that a former try or
+assignment has are skipped, never predicted again. Owner: the reader of objects.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from consumers.stages.admission import Permit
 from consumers.stages.microbatch import Microbatch
 from schemas.reference import LATEST_MS, epoch_ms
 
-# Text of the worst kind, rows that are bad, is read at 10 MB/s: 3 ms of the event loop.
+# The slowest text, bad rows, is read at 10 MB/s: one turn takes 3 ms of the event loop.
 TURN_BYTES = 32 * 1024
 
 _BAD_ROW = Rejection("bad_row", "", "expand")
@@ -39,15 +39,15 @@ class Supply(Protocol):
 
     @property
     def size(self) -> int:
-        """-1: it is not known yet."""
+        """In bytes; -1: not known yet."""
         ...
 
     async def chunk(self) -> bytes:
-        """The next of the stream; empty: there are no more."""
+        """The next chunk of the stream; empty: the end."""
         ...
 
     async def tail(self) -> tuple[int, bytes]:
-        """The object's size, and its last bytes; from here on it is read here and there."""
+        """The object's size, and its last bytes. From then on the object is read by ranges."""
         ...
 
     async def part(self, start: int, stop: int) -> bytes: ...
@@ -73,7 +73,7 @@ class Expand:
         inline_bytes: int,
     ) -> None:
         self._options = options
-        # What fails at decoding says so, whether anybody foresaw it or not.
+        # An unforeseen exception at decoding is answered as a decoding error of its object.
         self._guard = guards.at("decode", stage="expand")
         self._microbatch = microbatch
         self._decoders = decoders
@@ -81,16 +81,16 @@ class Expand:
 
     @property
     def rules(self) -> str:
-        """What the numbers of an object's rows depend on."""
+        """The settings on which the row numbers of an object depend."""
         return self._options.rules
 
     def is_streamed(self, ticket: Ticket) -> bool:
-        """By its name: is it read from its first byte on?"""
+        """Is an object of this name read as a stream, from its first byte on?"""
         with self._guard:
             return way_in(self._options, **self._asked(ticket)._asdict()) == "stream"
 
     def begin_inline(self, ticket: Ticket, data: bytes) -> "Reading | None":
-        """Of a whole object. None: it is for a decoder."""
+        """A reading of a whole object in this process. None: it needs a decoder."""
         asked = self._asked(ticket)
         most_bytes = self.inline_bytes if ticket.reference is not None else len(data)
         with self._guard:
@@ -118,7 +118,7 @@ class Expand:
 
 
 class DecoderReading:
-    """One try at one object by a process of its own."""
+    """One try at one object, by a decoder."""
 
     def __init__(self, task: Task, rows: "_Rows", guard: Guard) -> None:
         self._task = task
@@ -126,7 +126,7 @@ class DecoderReading:
         self._guard = guard
 
     async def read(self, decoder: Decoder, supply: Supply, permit: Permit) -> None:
-        """To the end, or until the lane is over. Each turn needs a permit. Raises `Died`."""
+        """Read to the end, or until the lane is over. Each turn needs a permit. Raises `Died`."""
         answer: Task | bytes = self._task
         while self._rows.alive:
             with self._guard:
@@ -146,7 +146,7 @@ class DecoderReading:
 
 
 class Reading:
-    """One try at a whole object that is plain."""
+    """One try at a whole object of plain text, in this process."""
 
     def __init__(self, decoder: FormatDecoder, data: bytes, rows: "_Rows", guard: Guard) -> None:
         self._decoder = decoder
@@ -155,7 +155,7 @@ class Reading:
         self._guard = guard
 
     async def read(self, permit: Permit) -> None:
-        """In turns, each of which needs a permit; a small object is one."""
+        """Read in turns, each of which needs a permit; a small object takes one turn."""
         data, decoder = self._data, self._decoder
         if len(data) <= TURN_BYTES:
             await self._step(decoder.whole, data, permit)
@@ -163,7 +163,7 @@ class Reading:
             for start in range(0, len(data), TURN_BYTES):
                 await self._step(decoder.feed, data[start : start + TURN_BYTES], permit)
                 await asyncio.sleep(0)
-        # Of a lane that is over nobody wants the rest.
+        # If the lane is over, nobody needs the rest.
         while self._rows.alive:
             with self._guard:
                 runs = decoder.close()
@@ -172,7 +172,7 @@ class Reading:
             self._rows.emit(runs)
 
     async def _step(self, take: Callable[[bytes], list[Run]], data: bytes, permit: Permit) -> None:
-        """And what it had too much of."""
+        """Take one turn's bytes; if they make too many rows for one turn, go on in further ones."""
         is_first = True
         while self._rows.alive and (is_first or self._decoder.pending):
             if not is_first:
@@ -185,7 +185,7 @@ class Reading:
 
 
 class _Bad(NamedTuple):
-    """Bad rows next to each other, so far."""
+    """Consecutive bad rows that are not a block yet."""
 
     first_row: int
     member: str | None
@@ -193,7 +193,7 @@ class _Bad(NamedTuple):
 
 
 class _Rows:
-    """Runs become blocks. Rows below `ticket.next_row` are skipped."""
+    """Turns runs into blocks. Rows below `ticket.next_row` are skipped."""
 
     def __init__(self, ticket: Ticket, microbatch: Microbatch) -> None:
         self._ticket = ticket
@@ -239,13 +239,13 @@ class _Rows:
         self._microbatch.add(block)
 
     def _timed(self, since_ms: npt.NDArray[np.int64]) -> Kept | None:
-        """None: the reference does not say when the object began."""
+        """The times of the rows; None if the reference does not say when the object began."""
         origin = self._ticket.reference or self._ticket.inline
         begin_ms = epoch_ms(origin.event_time) if origin is not None else None
         return None if begin_ms is None else Kept(None, (since_ms + begin_ms).clip(max=LATEST_MS))
 
     def _add_bad(self, run: Run, first: int, rows: int) -> None:
-        """Neighbours become one block, whatever the reason of each."""
+        """Bad rows next to each other become one block, also with different reasons."""
         bad = self._bad
         if bad is None or (bad.first_row + bad.reasons.rows, bad.member) != (first, run.member):
             self._end_bad()

@@ -1,8 +1,9 @@
 """Hands batches to the callers of the model as they become free.
 
-Rule: the window decides, this stage only waits: one timer for the oldest row, one look per turn of
-the event loop however many blocks arrived in it. A batch is closed only when a caller is there to
-take it, so rows that wait for a caller fill the next batch.
+Rule: the window decides, this stage only waits: with one timer for the oldest row, and one look at
+the window per turn of the event loop, however many blocks arrived in it. A batch is closed only
+when a caller is there to take it, so rows that wait for a caller fill the next batch. Owner: the
+track of its model.
 """
 
 import asyncio
@@ -19,15 +20,15 @@ from consumers.core.window import Window
 from consumers.ports import Clock
 from consumers.telemetry.worker import Telemetry
 
-# Rows of one stream that wait for a caller, as batches: at 200,000 rows/s, the most that was
-# measured, 16 batches of 512 rows last 40 ms, several times what the next object takes to decode.
+# So many batches of one stream's rows may wait. At 200,000 rows/s, the most that was measured, 16
+# batches of 512 rows last 40 ms, several times as long as decoding the next object takes.
 AHEAD_BATCHES = 16
-# With small batches a handful of objects may still be ahead.
+# With small batches still so many rows, enough for a handful of objects.
 AHEAD_ROWS = 8_192
 
 
 class Waiting(NamedTuple):
-    """What is in the window, and what it goes by."""
+    """The rows in the window, and its limits, for metrics and the status page."""
 
     rows: int
     streams: int
@@ -38,9 +39,7 @@ class Waiting(NamedTuple):
 
 
 class Microbatch:
-    """Blocks in by `add`, batches out by `take`; callers are served in the order in
-    which they came.
-    """
+    """Blocks in by `add`, batches out by `take`; callers are served in order of arrival."""
 
     def __init__(
         self,
@@ -52,7 +51,7 @@ class Microbatch:
         calls: int,
         budget: Budget | None = None,
     ) -> None:
-        """`budget` where several models share one."""
+        """`budget`: given only where several models share it."""
         self._pace = pace
         self._window = window
         self._budget = budget
@@ -88,10 +87,10 @@ class Microbatch:
         self._look_soon()
 
     async def room(self, stream: str) -> None:
-        """Return when so few rows of the stream wait that more would not only take memory.
+        """Wait while the stream has so many rows in the window that more would only take memory.
 
-        Callers take rows whatever order they are answered in, so this wait always ends; and each
-        stream waits for itself alone, so a huge object keeps no small one from the window.
+        The wait ends, as callers take rows even while answers are held back for order. Each stream
+        waits for itself alone, so a huge object does not keep small ones from the window.
         """
         while self.is_crowded(stream):
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -100,12 +99,13 @@ class Microbatch:
 
     def is_crowded(self, stream: str) -> bool:
         if self._budget is None and self._window.rows <= AHEAD_ROWS:
-            return False  # all streams together, of the only model: nothing to look up
+            return False  # all streams together have less than one may have: no need to look it up
         ahead = max(AHEAD_ROWS, AHEAD_BATCHES * self._window.limits.max_rows)
         if self._window.rows_of(stream) > ahead:
             return True
-        # What waits for one of several models takes no more than it leaves free for the others: one
-        # that is ill gets half of the budget, two a third each. Callers end this wait, too.
+        # With several models, rows waiting for one may not hold more bytes than remain free. So one
+        # sick model ends up with half of the budget, two with a third each. The wait ends when a
+        # caller takes rows.
         budget = self._budget
         if budget is None or not (self._window.rows or self._called_bytes):
             return False
@@ -121,8 +121,9 @@ class Microbatch:
         self._crowd = still
 
     def pace(self, plan: BatchPlan) -> None:
-        """Go by these limits from now on."""
+        """Keep these limits from now on."""
         limits = self._window.limits
+        # Called after every answer; most plans change nothing and cost only this comparison.
         if plan != BatchPlan(limits.max_rows, limits.max_wait_s, self._calls):
             self._calls = plan.calls
             self._window.limits = replace(
@@ -130,17 +131,17 @@ class Microbatch:
             )
 
     def read(self, ticket: Ticket) -> None:
-        """This object was read to its end: live small ones hold back the rows of huge ones."""
+        """This object was read to its end. If it was small and fresh, bulk gives way to it."""
         age_s = (self._clock.wall_ms() - ticket.record.timestamp_ms) / 1000
         self._bulk.read(ticket.rows, age_s, self._clock.now())
 
     def give_way(self, neighbour: Neighbour) -> None:
-        """Another group, that goes before this one, does this from now on."""
+        """The live group, which goes before this replay, is now in this state."""
         self._window.bulk_from_s = self._bulk.beside(neighbour)
         self._look_soon()
 
     def done(self, batch: Batch) -> None:
-        """A caller has done with its batch."""
+        """A caller is done with its batch."""
         self._busy -= 1
         if self._budget is not None:
             self._called_bytes -= batch.cost_bytes
@@ -151,7 +152,7 @@ class Microbatch:
             self._look_soon()
 
     async def take(self) -> Batch:
-        """The next batch that is due; waits for one. Say `done` when it is answered."""
+        """Wait for the next batch that is due. Call `done` when it is answered."""
         if self._failure is not None:
             raise self._failure
         caller: asyncio.Future[Batch] = asyncio.get_running_loop().create_future()
@@ -160,12 +161,12 @@ class Microbatch:
         return await caller
 
     def drain(self) -> None:
-        """From now on, until `resume`, nothing waits for company."""
+        """From now on, until `resume`, rows do not wait for company."""
         self._window.draining = True
         self._look_soon()
 
     def resume(self) -> None:
-        """Wait for company again."""
+        """Rows wait for company again."""
         self._window.draining = False
 
     def discard_dead(self) -> None:
@@ -174,12 +175,13 @@ class Microbatch:
         self._look_soon()
 
     def _look_soon(self) -> None:
+        # Not at once: the blocks that arrive in this turn of the event loop go into one batch.
         if self._look is None:
             self._look = asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
-        """Nobody waits for what the event loop calls: what fails here fails the callers, which end
-        the worker, as no row would leave any more.
+        """The event loop calls this, and would only log an exception. So the exception is given to
+        the callers: it ends the worker, from which no row would leave any more.
         """
         try:
             self._hand_out()
@@ -194,6 +196,7 @@ class Microbatch:
         self._look = None
         now_s = self._clock.now()
         while self._callers and self._busy < self._calls:
+            # A caller that was cancelled is still in the queue; a batch given to it would be lost.
             if self._callers[0].done():
                 self._callers.popleft()
                 continue
@@ -215,9 +218,12 @@ class Microbatch:
             self._let_in()
 
     def _set_timer(self) -> None:
+        # Without a free caller no timer: the look when a caller comes back closes what is due.
         is_free = self._callers and self._busy < self._calls
         deadline_s = self._window.deadline_s() if is_free else None
         if self._timer is not None:
+            # A timer that rings too early only looks again, which is cheaper than a new timer for
+            # every batch.
             if deadline_s is not None and self._timer.when() <= deadline_s:
                 return
             self._timer.cancel()
@@ -229,5 +235,6 @@ class Microbatch:
         if self._pace is not None and self._timer is not None:
             self._pace.rang(asyncio.get_running_loop().time() - self._timer.when())
         self._timer = None
+        # A look that is already due in this turn of the event loop serves this deadline, too.
         if self._look is None:
             self._serve()

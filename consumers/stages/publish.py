@@ -1,10 +1,11 @@
 """Publishes a lane's answers in order and reports what the broker has.
 
-Rule: a lane has one release with the broker at a time; what becomes ready meanwhile leaves together
-in the next, so that batches grow with the load and none waits without it. Rows count as delivered
-when every record of their release (dead letters included) was acknowledged; in transactions, when
-these and the position that they reach were committed as one. A release whose letters the line
-refuses stays, and so does everything behind it.
+Rule: a lane has one release with the broker at a time. Answers that become ready meanwhile leave
+together in the next, so releases grow with the load, and without load no answer waits for others.
+Rows count as delivered when every record of their release (dead letters included) was acknowledged;
+in transactions, when the records and the position after them were committed as one. A release whose
+letters the line refuses stays, and so does everything behind it. Owner: the pipeline runs one loop
+for each lane.
 """
 
 import asyncio
@@ -34,20 +35,21 @@ from schemas.prediction import Result
 
 # About 1 MB of records, the size of a Kafka batch, and a few ms of the event loop.
 RELEASE_ROWS = 2_500
-# Where records are long, by answers or attributes: two Kafka batches, held twice while they leave.
+# For long records (large answers, many attributes): two Kafka batches, which are in memory twice
+# while they leave.
 RELEASE_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class PublishTerms:
-    """`partition_of`: where an answer goes on the output topic."""
+    """`partition_of`: the partition of the output topic for a ticket's answers."""
 
     partition_of: Callable[[Ticket], int]
     blocks: Blocks | None = None  # None: a Kafka record for each row
 
 
 class _Leaving(NamedTuple):
-    """What goes out for a release."""
+    """A release with its records and dead letters."""
 
     release: Release
     encoded: Encoded
@@ -55,14 +57,14 @@ class _Leaving(NamedTuple):
 
 
 class _Refused(NamedTuple):
-    """What stays of a line, and why."""
+    """The releases of a line that stay, and why."""
 
     stop: LineStop
     releases: list[Release]
 
 
 class _Step(NamedTuple):
-    """What leaves at once, and what may not."""
+    """The releases that leave together, and the refused ones."""
 
     releases: Sequence[Release]
     outgoing: list[Outgoing]
@@ -71,9 +73,7 @@ class _Step(NamedTuple):
 
 
 class Publish:
-    """One per pipeline; `lane_forever` or `lane_in_transactions` runs once per lane and
-    ends with it.
-    """
+    """One per pipeline; `lane_forever` or `lane_in_transactions` runs once for each lane."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Publish:
         guards: Guards,
         results: ObjectResults | None = None,
     ) -> None:
-        """With `results` answers are written as objects, before anything of them is published."""
+        """With `results` answers are written as objects before any record of them is published."""
         self._results = results
         self._guard = guards.at("record")
         self._sink = sink
@@ -96,6 +96,7 @@ class Publish:
         self._dedupe = dedupe
         self._reject = reject
         self._output_topic = labels.output_topic
+        # Without result objects the records of rows are the only answers, so they cannot be off.
         of_rows = results is None or results.of_rows
         of_objects = results is not None and results.of_objects
         blocks = terms.blocks
@@ -117,19 +118,22 @@ class Publish:
                 try:
                     step = await self._step(lane, found, results)
                 except Transient as error:
-                    # The answers are gone with the upload, and a lane that lives has no way back.
+                    # The answers were dropped with the upload, and an open lane cannot ask for them
+                    # again; the next assignment can.
                     raise Fatal(
                         f"results cannot be written; they will be repeated: {error}",
                         exit_code=EXIT_UNREACHABLE,
                     ) from error
-                # All are handed over before the first is waited for: they leave in one batch.
+                # All are handed over before the first is waited for, so they leave in one request.
                 for delivery in [await self._sink.send(out) for out in step.outgoing]:
                     await delivery
                 lane.delivered(step.releases)
                 self._end(lane, step)
 
     async def lane_in_transactions(self, lane: Lane, outlet: Outlet, idle_s: float) -> None:
-        """Records that need no answer move the position alone, after `idle_s` without a release."""
+        """As `lane_forever`, in transactions. After `idle_s` without a release it commits the
+        position alone, which records without objects may have moved.
+        """
         async with self._results_of_lane() as results:
             await self._in_transactions(lane, outlet, idle_s, results)
 
@@ -143,7 +147,8 @@ class Publish:
             if not found and lane.due is None:
                 continue
             step = await self._step(lane, found, results)
-            # The position goes into the transaction, so it is known before the answers are out.
+            # The transaction carries the position, so the releases are accounted for before they
+            # are delivered. If it fails, the lane ends, and with it this account.
             lane.account(step.releases, [one.stop for one in step.refused])
             position = lane.progress
             await outlet.publish(step.outgoing, position)
@@ -157,6 +162,7 @@ class Publish:
         self, lane: Lane, found: Sequence[Release], results: LaneResults | None
     ) -> _Step:
         released_s = self._clock.now()
+        # Encoded before results are written: a refused release must not leave a result behind.
         leaving, refused = self._encode_all(lane, found)
         releases = [one.release for one in leaving]
         if results is not None:
@@ -166,7 +172,9 @@ class Publish:
     def _add_results(
         self, leaving: Sequence[_Leaving], results: Sequence[Result | Rejection | None]
     ) -> None:
-        """The record of each object that ends here, behind those of its rows."""
+        """For every object whose last rows are in these releases, append its object record after
+        its row records.
+        """
         for one, result in zip(leaving, results, strict=True):
             ticket = one.release.ticket
             if isinstance(result, Rejection):
@@ -180,14 +188,15 @@ class Publish:
     def _end(self, lane: Lane, step: _Step) -> None:
         if step.releases:
             self._delivered(step.releases, step.released_s)
-        # What a line refuses stays, with all behind it; what was before it is out by now.
+        # Only now: the answers before the refused ones are delivered, so the line stops exactly
+        # behind them. The first stop may close the lane.
         for one in step.refused:
             if lane.alive:
                 lane.stop(one.stop, one.releases)
 
     async def _within(self, lane: Lane, idle_s: float) -> list[Release] | None:
-        """What may be published next; empty after `idle_s` without any, None when the
-        lane is closed.
+        """The releases to publish next; empty after `idle_s` without any, None if the lane is
+        closed.
         """
         try:
             async with asyncio.timeout(idle_s):
@@ -196,7 +205,7 @@ class Publish:
             return []
 
     def _fits(self, key: bytes | None, value_bytes: int) -> bool:
-        """A single record, in the array that it may stand in."""
+        """Does the topic take a single record, with the brackets of an array if it gets one?"""
         frame_bytes = 0 if self._array_rows is None else FRAME_BYTES
         return self._sink.fits(self._output_topic, key, value_bytes + frame_bytes)
 
@@ -206,11 +215,12 @@ class Publish:
     def _encode_all(
         self, lane: Lane, releases: Sequence[Release]
     ) -> tuple[list[_Leaving], list[_Refused]]:
-        """What leaves of each line before the first release that it refuses; and what stays."""
+        """The releases of each line before the first that it refuses; and those that stay."""
         passed: list[_Leaving] = []
         refused: dict[str, _Refused] = {}
         for whole in releases:
             line = lane.line_of(whole.ticket)
+            # A line that stopped in this very step: the rest of it is not even encoded.
             if line in refused:
                 refused[line].releases.append(whole)
                 continue
@@ -231,7 +241,8 @@ class Publish:
                 letters: list[bytes] = []
                 if made.failed:
                     letters = list(self._reject.letters(ticket, made.failed))
-                    # Before they leave: a repeated announcement may not point at a failed answer.
+                    # Before they leave, so that a repeated announcement never points at a failed
+                    # answer.
                     self._dedupe.rejected(ticket)
                 passed.append(_Leaving(release, made, letters))
         return passed, list(refused.values())
@@ -253,6 +264,8 @@ class Publish:
         outgoing: dict[int, Outgoing] = {}
         letters: list[bytes] = []
         for release, made, its_letters in leaving:
+            # All releases for one partition leave as one Kafka batch, so that small objects do not
+            # each pay for a batch of their own.
             partition = self._partition_of(release.ticket)
             out = outgoing.get(partition)
             if out is None:
@@ -294,6 +307,7 @@ class Publish:
 def _time_spent(release: Release, latency_s: float, released_s: float, now_s: float) -> TimeSpent:
     """Where an object's time went, by its last rows."""
     times = release.ticket.times
+    # The record's time is of another machine's clock: only the part before we received it uses it.
     here_s = now_s - times.received_s
     if not release.blocks or release.blocks[-1].answers is None:
         return TimeSpent(kafka_in=latency_s - here_s, publish=now_s - released_s)

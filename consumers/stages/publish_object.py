@@ -1,10 +1,10 @@
 """Writes the answers of each object as one result object, while they come.
 
-Rule: a result is complete before its record leaves and before anything of its object counts as
-delivered. One that is interrupted is given up and written again from the object's first row: what
-was written of it cannot be seen, and a packed format cannot be gone on with. One that meets what
-nobody foresaw has no second try, as its rows are gone: its object is answered by that. Owner: the
-publish stage, one `LaneResults` per lane; what a lane leaves open is given up with it.
+Rule: a result is complete before its record leaves and before any row of its object counts as
+delivered. An interrupted result is given up and written again from the object's first row: the part
+that was written is invisible, and a compressed format cannot be continued. After an unforeseen
+exception there is no second try, as its rows are gone: the object is answered by that error. Owner:
+the publish stage, one `LaneResults` per lane; results that a lane leaves open are given up.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from consumers.telemetry.worker import Telemetry
 from consumers.threads import in_thread
 from schemas.prediction import Result
 
-# Below this a step of the encoding costs less than the way to a thread.
+# Fewer bytes are encoded faster than a thread is started for them.
 IN_THREAD_BYTES = 64 * 1024
-# Small objects that end together are written together: so many requests at a time.
+# Small objects that end together are written together, with so many requests at a time.
 AT_A_TIME = 16
 
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Offload(Protocol):
-    """Makes a call where it may take its time."""
+    """Makes a call in a thread, where it does not hold up the event loop."""
 
     async def __call__(self, decode: Callable[[bytes], T], data: bytes) -> T: ...
 
@@ -47,8 +47,8 @@ async def call_in_thread(decode: Callable[[bytes], T], data: bytes) -> T:
 
 @dataclass(frozen=True, slots=True)
 class ResultPlan:
-    """What is written where, and what is published besides: a record for each row, one for each
-    object.
+    """Where results are written and in which format, and which records are published besides: one
+    for each row, one for each object.
     """
 
     names: ResultNames
@@ -106,7 +106,7 @@ class ResultObject:
 
 
 class ObjectResults:
-    """One per pipeline; `lane` for the time of a lane."""
+    """One per pipeline; `lane` gives the results of one lane while it lives."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class ObjectResults:
 
 
 class LaneResults:
-    """The results of one lane. With order by stream there may be one for each stream in work."""
+    """The open results of one lane: one, or with order by stream one for each stream in work."""
 
     def __init__(self, results: ObjectResults) -> None:
         self._results = results
@@ -148,8 +148,8 @@ class LaneResults:
         self._lost: dict[Ticket, Rejection] = {}
 
     async def write(self, releases: Sequence[Release]) -> list[Result | Rejection | None]:
-        """The rows of these releases; for each that ends its object, the result, or why there is
-        none. Raises `Transient` and `Fatal`: the lane cannot go on then.
+        """Write the rows of these releases. Returns for each one that ends its object the result,
+        or the reason why it failed. After `Transient` and `Fatal` the lane cannot go on.
         """
         for release in releases:
             if release.blocks:
@@ -162,7 +162,9 @@ class LaneResults:
         return [found.get(release.ticket) for release in releases]
 
     async def give_up(self) -> None:
-        """All at once: each may take its time where the store is away, and a stop has little."""
+        """Give up all open results at once: if the store is away, each takes long, and a stop has
+        little time.
+        """
         begun = list(self._open.values())
         self._open.clear()
         await asyncio.gather(*(result.abort() for result in begun))
@@ -180,7 +182,7 @@ class LaneResults:
             await self._lose(ticket, error)
 
     async def _lose(self, ticket: Ticket, error: Unforeseen) -> None:
-        """Nothing is left of what was written of it, as far as that can be had."""
+        """Give up the result of this object, and remove the part that was written, if possible."""
         self._lost[ticket] = Rejection(error.code, str(error), "publish")
         begun = self._open.pop(ticket, None)
         with suppress(Unforeseen), self._guard:

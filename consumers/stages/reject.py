@@ -1,10 +1,10 @@
-"""Dead letters: what could not be answered, as coordinates, one letter per run of rows with one
+"""Dead letters: the place of what could not be answered, one letter per run of rows with one
 reason.
 
-Rule: a letter never carries payloads; its reference names exactly the rows that failed, so that it
-can be published again as it is. A message without a reference is kept whole, in the first letter
-about it. A letter that its topic would not take says less, and always fits. A run ends with the
-release, which is sent as one.
+Rule: a letter carries no rows. Its reference names exactly the rows that failed, so it can be
+published again as it is. A message without a reference is kept whole, in the first letter about it.
+A letter that is too large for its topic is shortened until it fits. A run ends with the release,
+which is sent as one. Owner: the publish stage.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,8 +22,8 @@ from schemas.dead_letter import dead_letter
 from schemas.prediction import Source
 from schemas.reference import RowRange
 
-# What a letter leaves out when it is too large: the message (which is on the input topic, where
-# `source` says); then the reference, for its attributes and ranges; then every name.
+# A letter that is too large leaves out the message (`source` says where it is on the input topic),
+# then the reference, which may have long attributes and ranges, then every name.
 _LESS: tuple[dict[str, Any], ...] = ({}, {"value": None}, {"value": None, "again": False})
 
 
@@ -57,13 +57,13 @@ class Reject:
         return Outgoing(self._terms.topic, partition % self._terms.partitions, keys, letters)
 
     def letters(self, ticket: Ticket, failed: Sequence[Failed]) -> Iterator[bytes]:
-        """For what failed in one release of the ticket, in row order."""
+        """The letters about one release of the ticket, in row order."""
         for one in _runs(failed):
             rows = ((one.row, one.row + one.rows),) if one.row is not None else _rest(ticket)
             yield self._letter(ticket, one, rows)
 
     def letter_of_object(self, ticket: Ticket, why: Rejection) -> bytes:
-        """For all that was asked of it, though its rows were answered."""
+        """A letter about the whole object, although its rows were answered: its result was lost."""
         rows = ticket.reference.rows if ticket.reference else None
         return self._letter(ticket, Failed(None, 1, None, why), rows)
 
@@ -72,7 +72,7 @@ class Reject:
         origin = reference or ticket.inline
         model = self._labels.model_of(ticket)[0]
         if reference is not None and ticket.index != ticket.object_index:
-            # The others have answered: sent back, it is for this one alone.
+            # The other models have answered: when it is sent back, only this one is to answer.
             reference = structs.replace(reference, model=model)
         whole: dict[str, Any] = {
             "code": why.code,
@@ -106,7 +106,7 @@ class Reject:
 
 
 def _rest(ticket: Ticket) -> tuple[RowRange, ...] | None:
-    """What is missing of an object that could not be read (to its end)."""
+    """The missing rows of an object that could not be read (to its end)."""
     if not ticket.next_row:
         return None
     selected = ticket.reference.rows if ticket.reference else None
@@ -118,7 +118,7 @@ def _rest(ticket: Ticket) -> tuple[RowRange, ...] | None:
 
 
 def _runs(failed: Sequence[Failed]) -> Iterator[Failed]:
-    """Consecutive rows with one and the same reason as one."""
+    """Join consecutive rows that failed for the same reason."""
     run: Failed | None = None
     for one in failed:
         if (

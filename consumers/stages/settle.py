@@ -1,8 +1,8 @@
 """Turns deliveries into commits.
 
-Rule: what is committed is what the lanes' ledgers say, one request for all partitions; nothing is
-committed for a lane that is closed. A commit that fails is tried again with the next one, as the
-ledger only moves forward; a broker that answers none for too long ends the process.
+Rule: it commits the positions of the lanes' ledgers, one request for all partitions, and none for a
+closed lane. A failed commit is made good by the next one, as ledgers only move forward. If no
+commit succeeds for too long, the process ends. Owner: the pipeline.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from consumers.ports import Clock, Source
 from consumers.services.outage import Outage
 from consumers.telemetry.worker import Telemetry
 
-# One commit may hang for 5 s, and what is left of a stop's 10 s is for leaving.
+# A commit may hang for 5 s, and a stop has 10 s: the rest is for leaving the group.
 LAST_S = 4.0
 LAST_PAUSE_S = 0.2
 
@@ -45,7 +45,7 @@ class Settle:
             await self.try_to_commit(list(self._lanes.values()))
 
     async def try_to_commit(self, lanes: Iterable[Lane]) -> None:
-        """What fails is logged and left to the next commit."""
+        """Commit; a failure is logged and left to the next commit."""
         try:
             await self.commit(lanes)
         except Transient as error:
@@ -53,7 +53,9 @@ class Settle:
             self._outage.unreachable(error)
 
     async def commit_at_last(self, lanes: Sequence[Lane]) -> None:
-        """At a stop: no later one makes up for it. Raises `Fatal` if it fails for too long."""
+        """The commit at a stop, after which none makes up for a failure. Raises `Fatal` if it fails
+        for too long.
+        """
         began_s = self._clock.now()
         while True:
             try:
@@ -63,13 +65,13 @@ class Settle:
                 self._telemetry.retried("settle")
                 if self._clock.now() - began_s >= LAST_S:
                     raise Fatal(
-                        f"the last commit failed, what it says will be repeated: {error}",
+                        f"the last commit failed; its rows will be repeated: {error}",
                         exit_code=EXIT_UNREACHABLE,
                     ) from error
                 await asyncio.sleep(LAST_PAUSE_S)
 
     async def commit(self, lanes: Iterable[Lane]) -> None:
-        """One request, if anything moved. Raises `Transient`."""
+        """Commit in one request, if any position moved. Raises `Transient`."""
         due = {lane: position for lane in lanes if (position := lane.due) is not None}
         if not due:
             return

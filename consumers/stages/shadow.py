@@ -1,9 +1,9 @@
-"""Asks another model what the live one was asked, and compares the answers.
+"""Sends batches of the live model to a shadow model as well, and compares the answers.
 
-Rule: the live line never notices. A batch is copied once its answers are on their way out, into a
-buffer of its own, or not at all; calls, errors and records of the shadow end here. It is asked once
-for each copy: what it does not answer is counted, not repeated. Owner: the pipeline runs `run`, and
-calls `end` when all live work is over.
+Rule: live work is never delayed and never fails by it. A batch is copied after it was answered,
+into a buffer of its own; if that is full, it is not copied. Calls, errors and records of the shadow
+end here. It is asked once for each copy: rows without an answer are counted, not asked again.
+Owner: the pipeline runs `run`, and calls `end` when all live work is over.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ from consumers.telemetry.shadow import ShadowTelemetry
 
 log = logging.getLogger(__name__)
 
-# So much text of answers is compared in about half a millisecond; then the live line has its turn.
+# So much text of answers is compared in about half a millisecond; then live work has its turn.
 TURN_BYTES = 64 << 10
-# One that is away, or set wrongly, costs next to nothing.
+# A shadow that is away, or misconfigured, is asked rarely, so that it costs next to nothing.
 RETRY = Backoff(first_s=0.2, most_s=10.0)
-# Refusals are logged once in so long.
+# Refusals are logged once in this time.
 QUIET_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowPlan:
-    """What is set for a shadow, as plain values. `rows` and `nbytes` wait for it at most; a call
+    """The settings of a shadow, as plain values. At most `rows` and `nbytes` wait for it; a call
     has up to `call_rows`.
     """
 
@@ -48,7 +48,7 @@ class ShadowPlan:
 
 
 class Shadow:
-    """`wants`, `copied` and then `offer`, for each batch that the live model answered."""
+    """`wants`, then `offer`, for each batch that the live model answered."""
 
     def __init__(
         self,
@@ -80,12 +80,12 @@ class Shadow:
 
     @property
     def away_s(self) -> float | None:
-        """How long it has not answered; None: it does, as far as anybody knows."""
+        """For how long it has not answered; None: the last call was answered, or there was none."""
         return self._outage.away_s
 
     def wants(self, blocks: Sequence[Block]) -> Sequence[Payload] | None:
-        """The rows of this batch, which was answered just now, if it is to be copied. Asked before
-        its blocks let go of them.
+        """The rows of a batch that was just answered, if it is to be copied. Called before its
+        blocks let go of the rows.
         """
         if self.is_over or self._draw() * 100 >= self.plan.percent:
             return None
@@ -97,7 +97,7 @@ class Shadow:
         return payloads
 
     def offer(self, payloads: Sequence[Payload], blocks: Sequence[Block], answers: Answers) -> None:
-        """The batch that was wanted, when nothing live waits for it any more."""
+        """Copy the wanted batch. Called when no live work waits for it any more."""
         owned = [payload.owned() for payload in payloads]
         nbytes = answers.nbytes if answers.nbytes is not None else sum(map(len, answers.values))
         self._copies.put(
@@ -114,19 +114,19 @@ class Shadow:
         self._come.set()
 
     async def run(self) -> None:
-        """Never returns by itself, and raises nothing of the shadow's."""
+        """Runs until it is cancelled. Errors of the shadow end here."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._topic.write_forever())
                 for _ in range(self.plan.callers):
                     tasks.create_task(self._ask_forever())
         except* Exception as errors:
-            # Not of our families, so a fault of ours: even that is no reason to end live work.
+            # An unforeseen exception is a fault of ours; even that must not end live work.
             self.is_over = True
             log.exception("the shadow ended, live work goes on", exc_info=errors)
 
     async def end(self) -> None:
-        """What was compared is written, within a moment; what waits is dropped."""
+        """Write what was compared, within a moment; drop the copies that wait."""
         while (copy := self._copies.take()) is not None:
             self._copies.done(copy)
             self._drop(copy.rows)
@@ -145,7 +145,7 @@ class Shadow:
                 await asyncio.sleep(pause_s)
 
     async def _ask(self, copy: Copy) -> float:
-        """Returns how long to leave it in peace."""
+        """Ask and compare one copy. Returns the pause before the next, in seconds."""
         began_s = self._clock.now()
         try:
             theirs = await self._answers(copy)
@@ -170,7 +170,7 @@ class Shadow:
         self._telemetry.rows("dropped", rows)
 
     async def _answers(self, copy: Copy) -> Answers:
-        """In as many requests as the shadow's server wants."""
+        """Ask, in requests no larger than the shadow's server takes."""
         most = min(self.plan.call_rows, self._model.most_rows or self.plan.call_rows)
         values: list[bytes] = []
         errors: dict[int, str] = {}
@@ -181,8 +181,8 @@ class Shadow:
         return Answers(values, errors)
 
     def _failed(self, error: PenstockError) -> float:
-        """A batch that was refused says nothing of the next one."""
-        if isinstance(error, Fatal):  # set wrongly: as if it were away
+        """The pause after a failed call; none after a refusal, as the next batch may be taken."""
+        if isinstance(error, Fatal):  # misconfigured: treated as away
             error = Unreachable(str(error))
         if isinstance(error, Unreachable):
             self._outage.unreachable(error)
@@ -195,7 +195,7 @@ class Shadow:
         return RETRY.delay_s(self._failures, 0.0, self._draw()) or 0.0
 
     async def _compare(self, copy: Copy, theirs: Answers) -> None:
-        """Row by row, with a turn for all others in between."""
+        """Compare row by row, with turns for other tasks in between."""
         start = done_bytes = 0
         row_bytes = 1 + sum(map(len, theirs.values)) // len(theirs.values)
         step = max(1, TURN_BYTES // row_bytes)

@@ -1,9 +1,9 @@
-"""Writes to the shadow topic: rows on which two models disagree, and summaries of all compared.
+"""Writes to the shadow topic: rows on which two models disagree, and summaries of the comparison.
 
-Rule: no live stage waits for it. Disagreements are sent once, and those for which there is no room,
-or that Kafka does not take, are counted. A summary is sent again until it is there, under its `id`,
-so that its rows count once. It has a producer of its own: a failure of it ends nothing. Owner: the
-shadow stage.
+Rule: no live stage waits for it. Disagreements are sent once; those without room in the buffer, or
+that Kafka refuses, are only counted. A summary is sent again until it is acknowledged, always with
+the same `id`, so that its rows count once. It has a producer of its own, whose failure ends nothing
+else. Owner: the shadow stage.
 """
 
 import asyncio
@@ -24,22 +24,22 @@ from schemas.shadow import Disagreement, ModelId, Summary, encode_shadow, said
 
 log = logging.getLogger(__name__)
 
-# How long a disagreement waits for others.
+# A disagreement waits so long for others.
 WRITE_S = 1.0
-# A summary of each so often: 60 kB at most, of a thousand streams.
+# A summary is sent so often; of a thousand streams it has at most 60 kB.
 SUMMARY_S = 10.0
-# What waits to be written.
+# At most so many records wait to be written.
 MOST_RECORDS = 5_000
 MOST_BYTES = 8 << 20
-# A worker that stops has ten seconds beyond its drain, most of which its last commit may need.
+# A stopping worker has ten seconds after its drain, and its last commit may need most of them.
 LAST_S = 1.0
-# So many streams by name in a summary; fewer where their names are too long for a record.
+# A summary names so many streams, or the next lower number if the record is too long.
 NAMED = (1_000, 100, 10, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Which models are compared, how, and the topic that says so."""
+    """The compared models, the comparison's settings, and the topic it is written to."""
 
     topic: str
     live: ModelId
@@ -49,7 +49,7 @@ class Terms:
 
 
 class ShadowTopic:
-    """`interval` is what was compared since the last summary."""
+    """`interval`: the comparison since the last summary."""
 
     def __init__(
         self, guest: Guest, terms: Terms, clock: Clock, telemetry: ShadowTelemetry
@@ -76,7 +76,7 @@ class ShadowTopic:
         live: tuple[bytes, str | None],
         shadow: tuple[bytes, str | None],
     ) -> None:
-        """Each with the prediction and, for a rejected row, why."""
+        """Queue a record for each differing row: both predictions and, for a rejected row, why."""
         terms = self._terms
         value = encode_shadow(
             Disagreement(
@@ -107,7 +107,7 @@ class ShadowTopic:
             await self._write()
 
     async def end(self) -> None:
-        """The last summary, and the end of the producer, within a moment."""
+        """Send the last summary and stop the producer, within a moment."""
         self._sum_up()
         with suppress(TimeoutError, PenstockError):
             async with asyncio.timeout(LAST_S):
@@ -115,7 +115,7 @@ class ShadowTopic:
                 await self._sink.stop()
 
     def _sum_up(self) -> None:
-        """While one is not there yet, the next one waits."""
+        """Make a summary, unless the last one is still unacknowledged."""
         if self._summary is not None or self.interval.is_empty:
             return
         found, now_ms = self.interval, self._clock.wall_ms()
@@ -170,7 +170,7 @@ class ShadowTopic:
             self._not_sent(unsent)
 
     async def _send(self, records: Iterable[tuple[Run, bytes]]) -> int:
-        """How many of the disagreements are there; the others are longer than a record may be."""
+        """Send the disagreements; returns how many. The others are too long for a record."""
         topic, sent = self._terms.topic, 0
         if not self._partitions:
             await self._sink.start()
@@ -204,7 +204,7 @@ def _add(
 
 
 def _shortened(streams: dict[str, Share], named: int) -> dict[str, tuple[int, int]]:
-    """The largest by name."""
+    """The `named` streams with the most rows by name, the others together."""
     kept = sorted(streams.items(), key=lambda one: -one[1].rows)
     short = dict(kept[:named])
     for _, share in kept[named:]:
