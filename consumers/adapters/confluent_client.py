@@ -1,7 +1,7 @@
-"""What a client of librdkafka needs to know, and what its errors mean to us.
+"""The connection options of a librdkafka client, and the translation of its errors.
 
-Rule: every error of confluent-kafka becomes one of ours here. librdkafka goes on trying by itself
-where that can help; what it reports besides is only said in the log. Owner: the source.
+Rule: every error that confluent-kafka raises becomes one of ours here. librdkafka retries by itself
+where a retry can help; the errors that it reports meanwhile are only logged. Owner: the source.
 """
 
 import logging
@@ -17,15 +17,15 @@ from consumers.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, PenstockError
 
 log = logging.getLogger("librdkafka")
 
-# Where the coordinator is, is asked again after this, and a commit without one is given up; its
-# own default is ten minutes.
+# How often librdkafka asks which broker is the coordinator; a commit without a coordinator fails
+# after this time, too. librdkafka's default is ten minutes.
 COORDINATOR_MS = 5_000
-# A request that is not answered by then is given up: reads wait for a commit meanwhile, and must
-# go on before the group puts a member out that does not read.
+# A request without an answer fails after this time. Reads wait while a commit does, and a member
+# that does not read for too long is removed from the group.
 SOCKET_TIMEOUT_MS = 10_000
-# Its own lines would go to standard error past our log; a Python logger in their place makes
-# confluent-kafka 2.16 abort the process (`CallState_get: cs != NULL`). What matters comes by
-# `error_cb`, too.
+# Off: librdkafka writes its log lines to standard error, past our log. Giving it a Python logger
+# makes confluent-kafka 2.16 abort the process (`CallState_get: cs != NULL`). Errors that matter
+# also arrive by `error_cb`.
 LOG_LEVEL = 0
 
 _RIGHTS = frozenset(
@@ -48,7 +48,7 @@ _NOBODY_ANSWERED = frozenset(
         KafkaError._RESOLVE,
     }
 )
-# What waiting does not mend.
+# Errors that a retry cannot cure.
 _LASTING = frozenset(
     {
         KafkaError.OFFSET_METADATA_TOO_LARGE,
@@ -60,7 +60,7 @@ _LASTING = frozenset(
         KafkaError._UNSUPPORTED_FEATURE,
     }
 )
-# The group went on without us.
+# Errors of a commit by a member whose partitions have a new owner.
 NO_MEMBER = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,
@@ -82,7 +82,7 @@ def connection(settings: config.Kafka) -> dict[str, Any]:
         "allow.auto.create.topics": False,
         "coordinator.query.interval.ms": COORDINATOR_MS,
         "socket.timeout.ms": SOCKET_TIMEOUT_MS,
-        # A broker that comes back is found as soon as by aiokafka.
+        # A broker that comes back is found within a second, as with aiokafka.
         "reconnect.backoff.max.ms": 1_000,
     }
     if settings.security_protocol.endswith("SSL"):
@@ -98,7 +98,7 @@ def connection(settings: config.Kafka) -> dict[str, Any]:
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Every error of librdkafka becomes one of ours, saying `what` failed."""
+    """Turn every error of librdkafka into one of ours that says `what` failed."""
     try:
         yield
     except PenstockError:
@@ -106,7 +106,7 @@ def translated(what: str) -> Iterator[None]:
     except KafkaException as error:
         raise of_ours(what, error.args[0]) from error
     except RuntimeError as error:
-        # What confluent-kafka raises of a consumer that was closed.
+        # confluent-kafka raises it when a closed consumer is used.
         raise not_now(what, str(error)) from error
 
 
@@ -128,5 +128,5 @@ def of_ours(what: str, error: KafkaError) -> PenstockError:
 
 
 def noted(error: KafkaError) -> None:
-    """What librdkafka says of brokers and goes on from by itself."""
+    """Log an error from which librdkafka recovers by itself."""
     log.warning("%s: %s", error.name(), error.str())

@@ -1,8 +1,8 @@
-"""Records that librdkafka has handed over and the pipeline has not asked for yet.
+"""Holds records that librdkafka has handed over and the pipeline has not asked for yet.
 
-Rule: librdkafka gives what it has of any partition, the pipeline asks for some; what it does not
-ask for waits here, and a partition with much waiting is paused, so that it is bounded. No record
-is given out twice, and none out of order. Owner: the source.
+Rule: librdkafka hands over records of any partition, but the pipeline asks for some partitions
+only. The others' records wait here; a partition with many waiting is paused, so the memory is
+bounded. Each record is given out once and in order. Owner: the source.
 """
 
 from collections import deque
@@ -10,13 +10,16 @@ from collections.abc import Collection, Iterable, Mapping
 
 from consumers.ports import Commit, Record
 
-# As many as a poll gives; and as many bytes as aiokafka holds of a partition.
+# A partition is paused at as many records as one poll gives, or as many bytes as aiokafka would
+# hold of it.
 CROWD_RECORDS = 500
 CROWD_BYTES = 1 << 20
 
 
 class _Waiting:
-    """Of one partition; `next_offset` is behind all that came, `end` behind what is no record."""
+    """One partition. `next_offset`: after the last record that came. `end`: the end of the log as
+    librdkafka reported it, which also passes offsets without a record (transaction marks).
+    """
 
     __slots__ = ("end", "nbytes", "next_offset", "records")
 
@@ -32,16 +35,16 @@ class Inbox:
         self._waiting: dict[int, _Waiting] = {}
 
     def clear(self) -> None:
-        """Nothing is ours."""
+        """Forget all partitions: none is assigned to us."""
         self._waiting.clear()
 
     def begin(self, starts: Mapping[int, Commit]) -> None:
-        """These partitions are read from here on; what waits of them is dropped."""
+        """Start these partitions at new positions, and drop the records that wait for them."""
         for partition, start in starts.items():
             self._waiting[partition] = _Waiting(start.next_offset)
 
     def put(self, record: Record) -> None:
-        """Of a partition that has left, or that came before: dropped."""
+        """Add a record, unless its partition was revoked or the record came before."""
         waiting = self._waiting.get(record.partition)
         if waiting is not None and record.offset >= waiting.next_offset:
             waiting.next_offset = record.offset + 1
@@ -49,13 +52,13 @@ class Inbox:
             waiting.nbytes += len(record.value or b"")
 
     def ends(self, partition: int, offset: int) -> None:
-        """There is no record before `offset` but those that came."""
+        """Note that every record before `offset` has come."""
         waiting = self._waiting.get(partition)
         if waiting is not None:
             waiting.end = max(waiting.end, offset)
 
     def take(self, partitions: Iterable[int], most: int) -> list[Record]:
-        """What waits of these, in order each."""
+        """Up to `most` waiting records of these partitions, each partition in order."""
         taken: list[Record] = []
         for partition in partitions:
             waiting = self._waiting.get(partition)
@@ -71,7 +74,7 @@ class Inbox:
         return taken
 
     def crowded(self, wanted: Collection[int]) -> set[int]:
-        """Those that the caller does not ask for and of which enough waits."""
+        """The partitions that the caller does not ask for and that have enough records waiting."""
         return {
             partition
             for partition, waiting in self._waiting.items()
@@ -84,11 +87,11 @@ class Inbox:
         return waiting is not None and bool(waiting.records)
 
     def read_up_to(self) -> dict[int, int]:
-        """Where reading goes on, by partition."""
+        """By partition, the offset at which reading goes on."""
         return {partition: waiting.next_offset for partition, waiting in self._waiting.items()}
 
     def given_up_to(self) -> dict[int, int]:
-        """All before was given out."""
+        """By partition, the offset before which every record was given out."""
         return {
             partition: (
                 waiting.records[0].offset

@@ -1,7 +1,7 @@
-"""How a member of the consumer group is set up in librdkafka.
+"""The librdkafka options of a member of the consumer group.
 
-Rule: where to read and what to commit is ours to say, so everything of librdkafka's own that would
-do so is off; what the group sees of a member is as with aiokafka. Owner: the source.
+Rule: our code decides where to read and what to commit, so librdkafka's automatic commits and
+resets are off. The group sees the same session and assignor as with aiokafka. Owner: the source.
 """
 
 from typing import Any
@@ -14,26 +14,27 @@ from consumers.adapters.kafka_source import (
     SESSION_TIMEOUT_MS,
 )
 
-# A broker keeps a question for so long while there are no records. All partitions of a broker share
-# one question, and any record answers it, so that this is no latency floor as it is in aiokafka.
+# How long a broker without records may wait before it answers. librdkafka asks for all partitions
+# of a broker in one request, and any record ends the wait, so it adds no latency.
 FETCH_WAIT_MS = 500
-# Read ahead, of a partition and in all: enough for the fastest that was measured (some 5,000
-# references a second), little enough to hold where a message is a megabyte.
+# How much librdkafka reads ahead, per partition and in all: enough for the highest rate measured
+# (some 5,000 references a second), and little memory even if a message is a megabyte.
 AHEAD_RECORDS = 1_000
 AHEAD_KIB = 16 << 10
-# How long it fetches nothing more of a partition of which it has enough; its own second would be a
-# standstill.
+# How long librdkafka stops fetching a partition of which it has read enough ahead. Its default of a
+# second would stop the flow.
 AHEAD_LOOK_MS = 5
 
 
 def member_options(settings: config.Kafka, poll_ms: int) -> dict[str, Any]:
-    """A member that does not read for `poll_ms` is out of the group."""
+    """The group removes a member that does not read for `poll_ms`."""
     return connection(settings) | {
         "group.id": settings.group,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        "auto.offset.reset": "error",  # we say where to go on, and that we do
-        # Its own default leaves out what transactions took back, and waits for open ones.
+        "auto.offset.reset": "error",  # `kafka_places` decides where to go on, and logs it
+        # As with aiokafka. librdkafka's default leaves out aborted records and waits for open
+        # transactions.
         "isolation.level": "read_uncommitted",
         "enable.partition.eof": True,
         "session.timeout.ms": SESSION_TIMEOUT_MS,

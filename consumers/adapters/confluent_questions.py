@@ -1,10 +1,12 @@
-"""What is asked of the group and the topic through librdkafka's consumer, commits included.
+"""Commits, and questions about the group and the topic, by librdkafka's consumer.
 
-Rule: each question has a deadline here. They share the thread of the reads, as confluent-kafka lets
-one thread at a time use a consumer: a question waits for the end of a read. Only the broker's word
-that nothing is committed makes a partition begin at its earliest record. Where the group is, is
-asked by aiokafka: confluent-kafka 2.16 reads a commit's metadata beyond its end, and a cursor with
-stray bytes behind it cannot be read. Owner: the source.
+Rule: each call has a deadline here. The calls run on the thread of the reads and wait for the end
+of the current read, because confluent-kafka lets one thread at a time use a consumer. A partition
+begins at its earliest record only if the broker says that nothing is committed.
+
+The group's positions are asked for by aiokafka instead: confluent-kafka 2.16 reads a commit's
+metadata beyond its end, and a cursor with stray bytes after it cannot be decoded. Owner: the
+source.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -22,7 +24,7 @@ from consumers.ports import Commit
 
 T = TypeVar("T")
 
-# ListOffsets takes these for the earliest and the next offset.
+# In a ListOffsets request these stand for the earliest and the next offset.
 EARLIEST, NEXT = -2, -1
 ENDS = "a question about the ends of partitions"
 
@@ -52,7 +54,8 @@ class Questions:
         try:
             _check_each(await self._ask("the commit", work, self._commit_s))
         except KafkaException as error:
-            # No longer a member: the new owner starts at the last commit.
+            # A member that lost its partitions need not commit: the new owner starts at the last
+            # commit.
             if error.args[0].code() not in NO_MEMBER:
                 raise of_ours("the commit", error.args[0]) from error
 
@@ -71,7 +74,7 @@ class Questions:
         return begins[partition], ends[partition]
 
     async def ends(self, partitions: Collection[int]) -> dict[int, int]:
-        """For the metrics page, which must not keep its reader waiting."""
+        """With a shorter deadline, as the metrics page waits for it."""
         return await self._offsets(partitions, NEXT, END_OFFSETS_S)
 
     async def partitions(self) -> int:

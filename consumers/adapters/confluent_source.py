@@ -1,10 +1,10 @@
 """The input topic by confluent-kafka: one member of the consumer group, by librdkafka.
 
-Rule: nothing is read before `assigned` returned, nothing is committed after `revoked` returned.
-librdkafka calls back in a rebalance inside a read and waits for the return; so the consumer has a
-thread of its own, which waits there while the event loop hands partitions back, and commits for
-it. Without records a read waits in librdkafka, and the event loop sleeps. Owner: the consume task
-polls; commits come from settle.
+Rule: nothing is read before `assigned` has returned, and nothing is committed after `revoked` has
+returned. In a rebalance librdkafka calls us back from inside a read and waits for our return. So
+the consumer has a thread of its own: it waits in the callback while the event loop hands partitions
+back, and makes the commits of that time. A read without records waits on that thread, too. Owner:
+the consume task polls, settle commits.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class ConfluentSource:
-    """`drain_ms` is the time a revoke may take; the group waits a little longer than that."""
+    """`drain_ms`: the time that a revoke may take; the group waits 10 s longer."""
 
     def __init__(self, settings: config.Kafka, *, drain_ms: int) -> None:
         self.assignments = 0
@@ -53,7 +53,8 @@ class ConfluentSource:
         self._settings = settings
         self._topic = settings.input_topic
         self._timeout_s = settings.timeout_ms / 1000
-        # A member that does not read for so long is out; in a rebalance the group waits as long.
+        # The group removes a member that does not read for this long, and waits as long for it in
+        # a rebalance.
         self._poll_ms = min(drain_ms + 10_000, REQUEST_TIMEOUT_MS - 5_000)
         self._places = Places(self, self._timeout_s)
         self._group = GroupPositions(settings)
@@ -90,6 +91,7 @@ class ConfluentSource:
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
         self._check()
         if self._handing is not None:
+            # In a rebalance the thread is inside a read: another one would queue behind it.
             await asyncio.sleep(wait_ms / 1000)
             self._check()
             return ()
@@ -105,8 +107,9 @@ class ConfluentSource:
         return self._inbox.take(wanted & self._ours, MAX_RECORDS)
 
     def _read(self, wanted: set[int], wait_ms: int) -> None:
-        """What librdkafka has, or gets within the time. It is waited for beside this: a read within
-        which a rebalance comes takes as long as that.
+        """Begin a read on the thread: it ends with the records that librdkafka has or gets within
+        `wait_ms`. `poll` does not await it directly, because a rebalance inside the read makes it
+        last as long as the rebalance.
         """
         crowded = self._inbox.crowded(wanted) | self._for_good
         pause = crowded - self._paused
@@ -116,8 +119,8 @@ class ConfluentSource:
         self._reading.add_done_callback(self._arrived)
 
     def _arrived(self, reading: "asyncio.Future[list[Any]]") -> None:
-        """At once, so that a seek that the thread comes to next finds what it makes void: records,
-        and ends of partitions, which would otherwise be taken for those after the seek.
+        """Store what a read brought as soon as it ends. A seek may be next on the thread: it drops
+        what is stored, but records and ends stored later would be taken for those after the seek.
         """
         self._reading = None
         if not reading.cancelled():
@@ -139,7 +142,7 @@ class ConfluentSource:
             self._woken.set_result(None)
 
     def _read_now(self, pause: set[int], resume: set[int], wait_s: float) -> list[Any]:
-        """In the thread. `consume` would wait until it has as many as it is asked for."""
+        """On the thread. Waits by `poll`, because `consume` would wait for the full number."""
         consumer = self._consumer
         if pause:
             consumer.pause(self._places_of(pause))
@@ -149,12 +152,12 @@ class ConfluentSource:
         return [] if first is None else [first, *consumer.consume(MAX_RECORDS - 1, 0)]
 
     async def _take_notice(self) -> None:
-        """Of errors that come among the records."""
+        """Handle the errors that came among the records."""
         while self._notices:
             message = self._notices.popleft()
             error, where, offset = message.error(), message.partition(), message.offset()
             if error.code() == KafkaError._AUTO_OFFSET_RESET:
-                # One that was read from elsewhere since is not gone.
+                # If the partition is read from another offset since, the error is out of date.
                 if where in self._ours and self._inbox.read_up_to()[where] == offset:
                     await self._places.find(where, offset, self._rebalance)
             elif isinstance(failure := of_ours("a read of the input topic", error), Fatal):
@@ -202,8 +205,8 @@ class ConfluentSource:
         return await self._questions.ends(self._ours) if self._ours else {}
 
     async def seek(self, starts: Mapping[int, Commit]) -> None:
-        """What waits of them, and what a read under way brings of them, is dropped: the thread
-        is through with it when it comes to the seek.
+        """Move to new positions. The records that wait for these partitions are dropped, and so
+        are those of a read under way: the thread ends that read before it comes to the seek.
         """
         wanted = {number: start for number, start in starts.items() if number in self._ours}
         if wanted:
@@ -214,9 +217,9 @@ class ConfluentSource:
             self._inbox.begin({one: wanted[one] for one in wanted if one in self._ours})
 
     def _seek_now(self, wanted: set[int], places: Mapping[int, int], paused: set[int]) -> None:
-        """In the thread. A partition that is not being fetched (yet, or since its position is
-        gone) takes no seek: then all are assigned anew, each where it is. One that was
-        revoked meanwhile is left out.
+        """On the thread. librdkafka refuses to seek a partition that it is not fetching (not yet,
+        or because its position is gone): then all partitions are assigned anew, each at its
+        position. Partitions that were revoked meanwhile are left out.
         """
         to = [TopicPartition(self._topic, number, places[number]) for number in places]
         held = {one.partition for one in self._consumer.assignment()}
@@ -233,26 +236,26 @@ class ConfluentSource:
     # The group.
 
     def _on_assign(self, consumer: Any, partitions: list[Any]) -> None:
-        """In the thread of the reads, within one."""
+        """librdkafka calls this on the thread, inside a read."""
         numbers = [one.partition for one in partitions]
         starts = self._in_loop(self._assigned(numbers)) or {}
         consumer.assign(
             [TopicPartition(self._topic, one, starts[one].next_offset) for one in starts]
         )
-        consumer.resume(self._places_of(starts))  # what was paused in an earlier assignment
+        consumer.resume(self._places_of(starts))  # librdkafka keeps pauses of earlier assignments
 
     def _on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
         self._in_loop(self._revoked([one.partition for one in partitions]))
         consumer.unassign()
 
     def _in_loop(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Have it done in the event loop, and wait; None where we are leaving, or it failed."""
+        """Run `work` in the event loop and wait for it. None if we are stopping or it failed."""
         if self.has_stopped:
             work.close()
             return None
         try:
             return self._thread.in_loop(self._handed(work), self._loop)
-        except BaseException as error:  # kept for the task that polls
+        except BaseException as error:  # the task that polls raises it
             self._failure = self._failure or error
             return None
 

@@ -1,8 +1,8 @@
-"""One answer of HTTP/1.1, read from the bytes as they come.
+"""Reads one HTTP/1.1 answer from its bytes as they come.
 
-Rule: what contradicts itself, or has a byte more than it says, is no answer; nothing is held beyond
-the bounds that the caller gives. Pure. Owner: the connections of our own, a reader for each
-question.
+Rule: an answer that contradicts itself, or has more bytes than it announced, is refused. No more is
+held than the bounds that the caller gives. Pure. Owner: `http_connections`, one reader for each
+request.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
 HEAD_BYTES: Final = 64 * 1024
-# Of a chunk's size, which a server may say something behind.
+# The most bytes of the line with a chunk's size; a server may add extensions after the size.
 LINE_BYTES: Final = 4096
 
 _END: Final = b"\r\n\r\n"
@@ -27,16 +27,16 @@ Fields = re.Pattern[bytes]
 
 
 class Unusable(Exception):
-    """What came is no answer of HTTP/1.1, or one that contradicts itself."""
+    """The bytes are not an HTTP/1.1 answer, or the answer contradicts itself."""
 
 
 class TooLong(Exception):
-    """The answer has more bytes than are read."""
+    """The answer is longer than the caller's bound."""
 
 
 class Answer(NamedTuple):
-    """Read whole, or of a complaint as much as was wanted. The names of `fields` are in lower case;
-    the values of one that came several times are joined by line feeds, which no value can hold.
+    """A whole answer, or the wanted beginning of an error answer. Names in `fields` are in lower
+    case; if a field came several times, its values are joined by line feeds, which no value has.
     """
 
     status: int
@@ -45,8 +45,8 @@ class Answer(NamedTuple):
 
 
 def wanting(*names: str) -> Fields:
-    """The fields that a caller looks at, with those that tell where an answer ends: an answer has a
-    dozen more, passed over by their first letters.
+    """A pattern for the fields that a caller needs and those that tell where an answer ends. It
+    skips all other fields, a dozen in most answers, by their first letter.
     """
     every = sorted({*_FRAMING, *(name.lower() for name in names)})
     said = "|".join(f"[{name[0]}{name[0].upper()}](?i:{re.escape(name[1:])})" for name in every)
@@ -54,9 +54,9 @@ def wanting(*names: str) -> Fields:
 
 
 class AnswerReader:
-    """Of a 200, `most_bytes` are read; of every other answer the first `most_complaint_bytes`. With
-    `believes_length` one that says that it is longer is not read at all. `keeps` tells, after an
-    answer, whether its connection may be used again.
+    """A 200 may have `most_bytes`; of every other answer the first `most_complaint_bytes` are read.
+    With `believes_length`, a 200 whose Content-Length is above the bound fails before its body is
+    read. After an answer, `keeps` tells whether the connection may be used again.
     """
 
     __slots__ = (
@@ -89,13 +89,13 @@ class AnswerReader:
         self._most_bytes = most_bytes
         self._most_complaint_bytes = most_complaint_bytes
         self._most_here = most_bytes
-        # What came and could not be read yet: the beginning of a head, or of a chunk's line.
+        # Bytes that cannot be read yet: the beginning of a head, or of a chunk's line.
         self._early = b""
         self._passed_bytes = 0
         self._status: int | None = None
         self._found: dict[bytes, bytes] = {}
         self._body = bytearray()
-        # Of the body, or of the chunk; None where the connection's end is the body's.
+        # Bytes left of the body or the chunk; None if the body ends with the connection.
         self._left: int | None = None
         self._at_end: Literal["", "size", "chunk", "trailer"] = ""
 
@@ -122,13 +122,17 @@ class AnswerReader:
         return self._add(data) or (None if self._left else self._answer(bytes(self._body)))
 
     def end(self) -> Answer | None:
-        """The connection has ended: so has an answer without a length. None: it broke off."""
+        """Called when the connection ends, which completes an answer without a length. None if the
+        answer was cut off.
+        """
         if self._status is None or self._at_end or self._left is not None:
             return None
         return self._answer(bytes(self._body))
 
     def _read_heads(self, data: bytes) -> bytes | None:
-        """What is behind the head, and behind those that only say that an answer will come."""
+        """Read the head, and skip interim answers (1xx) before it. Returns the bytes after it, or
+        None if it is not complete yet.
+        """
         while self._status is None:
             if self._early:
                 data = self._early + data
@@ -144,7 +148,7 @@ class AnswerReader:
         return data
 
     def _check_beginning(self, data: bytes) -> None:
-        """Of a head whose end is still to come."""
+        """Refuse an incomplete head that is too long or cannot become HTTP/1.1."""
         if len(data) + self._passed_bytes > HEAD_BYTES:
             raise Unusable(f"its head has more than {HEAD_BYTES} bytes")
         if not data.startswith(b"HTTP/1.") and not b"HTTP/1.".startswith(data):
@@ -153,7 +157,7 @@ class AnswerReader:
     def _read_head(self, head: bytes) -> None:
         said = _STATUS.match(head)
         if said is None or self._passed_bytes > HEAD_BYTES:
-            raise Unusable("what came is no head of HTTP/1.1")
+            raise Unusable("what came is not a head of HTTP/1.1")
         status = int(said[2])
         if status < OK and status != SWITCHING:
             return
@@ -167,6 +171,7 @@ class AnswerReader:
         self._read_framing(is_old=said[1] == b"0")
 
     def _check_lines(self, head: bytes) -> None:
+        # Bare line feeds and folded lines: servers and proxies disagree about where they end.
         if head.count(b"\n") != head.count(b"\r\n") or b"\r\n " in head or b"\r\n\t" in head:
             raise Unusable("its head has broken lines")
 
@@ -175,22 +180,23 @@ class AnswerReader:
         found, status = self._found, self._status or 0
         if status != OK:
             self._most_here = self._most_complaint_bytes
-        # Many servers (all on uvicorn, when the model raised) hang up after a complaint without
-        # saying so, and the next request would be lost.
+        # Many servers (all on uvicorn, if the model raised) close the connection after an error
+        # without announcing it, and the next request on it would be lost.
         self.keeps = not is_old and status < 400 and status != SWITCHING
         connection = found.get(b"connection")
         if connection is not None and b"close" in connection.lower():
             self.keeps = False
         length, coded = found.get(b"content-length"), found.get(b"transfer-encoding")
         if length is not None and not _LENGTH.fullmatch(length):
-            raise Unusable("its Content-Length is no number, or several")
+            raise Unusable("its Content-Length is not one number")
         if status in BODILESS:
             self._left = 0
         elif coded is not None:
             if coded.lower() != b"chunked":
                 raise Unusable("its Transfer-Encoding is not chunked")
             self._at_end, self._left = "size", 0
-            # Two ways to tell the end: chunks count, and what follows them is not trusted.
+            # With a Content-Length besides, the chunks decide where the answer ends, and the
+            # connection is not used again (RFC 9112, 6.3: a sign of request smuggling).
             self.keeps = self.keeps and length is None
         elif length is not None:
             self._left = int(length)
@@ -200,7 +206,7 @@ class AnswerReader:
             self.keeps = False
 
     def _add(self, data: bytes) -> Answer | None:
-        """An answer only if no more of it is wanted."""
+        """Add to the body. Returns an answer only if an error answer has reached its bound."""
         self._body += data
         if len(self._body) <= self._most_here:
             return None
@@ -235,7 +241,9 @@ class AnswerReader:
                 return self._answer(bytes(self._body))
 
     def _is_last(self, line: bytes) -> bool:
-        """Reads a line that is no part of the body: a size, what ends a chunk, a trailer."""
+        """Read a line between chunks: a size, the end of a chunk, or a trailer. True if it ends
+        the answer.
+        """
         if self._at_end == "trailer":
             self._passed_bytes += len(line)
             if self._passed_bytes > HEAD_BYTES:
@@ -248,7 +256,7 @@ class AnswerReader:
             return False
         size = _CHUNK.fullmatch(line)
         if size is None:
-            raise Unusable("the size of a chunk is no number")
+            raise Unusable("the size of a chunk is not a number")
         self._left = int(size[1], 16)
         self._at_end = "chunk" if self._left else "trailer"
         return False

@@ -1,9 +1,8 @@
-"""Connections of HTTP/1.1 of our own, on asyncio's transport: one question at a time on each, kept
-for the next one. It is here for its price: a POST and its answer cost a third of what a general
-client takes.
+"""Our own HTTP/1.1 connections on asyncio's transport: one request at a time on each, kept open for
+the next one. They exist because a POST and its answer cost a third of the CPU of a general client.
 
-Rule: a connection is used again only after an answer that was read whole; every question ends, by
-its answer, by its time, or with the connection. Owner: the client of one host, which lends a
+Rule: a connection is used again only after an answer that was read whole. Every request ends: by
+its answer, by its deadline, or with the connection. Owner: the client of one host, which lends a
 connection to one task at a time.
 """
 
@@ -17,19 +16,20 @@ from typing import Final, cast
 from consumers.adapters.http_answers import Answer, AnswerReader, TooLong, Unusable
 
 MAX_IDLE: Final = 64
-# Servers close idle connections after some seconds; a stale one costs a retry.
+# An older connection is not used again: servers close idle ones after some seconds, and a request
+# on a closed one must be sent again.
 IDLE_S: Final = 8.0
-# Above it a body is sent in pieces, between which the loop can do other work.
+# A larger body is sent in pieces, so that the event loop can do other work between them.
 PIECE_BYTES: Final = 256 << 10
-# As browsers do (RFC 8305): so long the next address of a name is waited with. An address itself
-# has no next one, and asyncio's race of one that is cancelled leaves its socket open (Python 3.11
-# to 3.13).
+# If a name has several addresses, the next one is tried after this time (RFC 8305, as browsers do).
+# Not used for a literal address: it has no next one, and if asyncio's race of a single address is
+# cancelled, its socket stays open (Python 3.11 to 3.13).
 NEXT_ADDRESS_S: Final = 0.25
 
 
 class Connection(asyncio.Protocol):
-    """Owner: the task that took it, until it is given back. It keeps its loop: to ask for the
-    running one costs Python 3.11 a getpid each time.
+    """Owner: the task that took it, until it gives it back. It stores its event loop, because
+    `get_running_loop` costs a getpid per call in Python 3.11.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -82,7 +82,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def rested_s(self) -> float:
-        """How long ago it was used."""
+        """The seconds since it was last used."""
         return self._loop.time() - self._used_s
 
     @property
@@ -95,7 +95,9 @@ class Connection(asyncio.Protocol):
         return min(self._heard_s + self._silence_s, self._due_s)
 
     def _keep_watch(self) -> None:
-        """One timer a connection, not one a question: set again when it rings too early."""
+        """One timer per connection instead of one per request: if it rings too early, it is set
+        again.
+        """
         ends_s = self._ends_s
         if self._watch is not None:
             if self._watch.when() <= ends_s:
@@ -148,7 +150,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         reader = self._reader
         if reader is None:
-            # No question is open: these bytes could be taken for the next answer.
+            # No request is open: these bytes could be taken for the next answer.
             self.close()
             return
         self._heard_s = self._loop.time()
@@ -173,7 +175,7 @@ class Connection(asyncio.Protocol):
 
 
 def is_address(name: str) -> bool:
-    """Of IPv4 or IPv6, so that there is no name to be looked up."""
+    """True for an IPv4 or IPv6 address, false for a name that must be looked up."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -182,8 +184,8 @@ def is_address(name: str) -> bool:
 
 
 class Host:
-    """The connections to one host: the idle ones wait for the next question. The caller bounds how
-    many are lent.
+    """The connections to one host; idle ones are kept for the next request. The caller bounds how
+    many are lent at a time.
     """
 
     def __init__(self, name: str, port: int, secure: ssl.SSLContext | None) -> None:
@@ -199,7 +201,8 @@ class Host:
         return len(self._idle)
 
     def take(self) -> Connection | None:
-        """The one that rested least."""
+        """The idle connection that was used last, or None: the server has closed it least likely.
+        """
         while self._idle:
             connection = self._idle.pop()
             if connection.is_fresh:
@@ -208,7 +211,7 @@ class Host:
         return None
 
     async def connect(self, most_s: float) -> Connection:
-        """A new one. Raises `TimeoutError`, other kinds of `OSError`."""
+        """Open a new connection. Raises `TimeoutError` and other kinds of `OSError`."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(most_s):
             _, connection = await loop.create_connection(
@@ -224,7 +227,7 @@ class Host:
         return connection
 
     def give(self, connection: Connection) -> None:
-        """Back, after an answer."""
+        """Give a connection back after an answer; it is kept if it may be used again."""
         if connection.is_reusable and len(self._idle) < MAX_IDLE:
             self._idle.append(connection)
         else:

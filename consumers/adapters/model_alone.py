@@ -1,9 +1,10 @@
 """A model whose server may put several requests into one batch of its own.
 
-Rule: such a server fails all of them for one bad row, so what it says of a lone row counts only
-when nothing else of ours was there. A row that was refused in company is asked once more while all
-other requests wait. Other workers of the same server cannot be made to wait: they are few, and the
-same row would have to meet bad rows twice. Owner: the application, around the protocol's adapter.
+Rule: such a server refuses all requests of its batch for one bad row. So a refusal of a single row
+counts only if no other request of ours was open. If one was, the row is asked once more while all
+our other requests wait. Other workers' requests cannot be made to wait; but to be refused wrongly,
+the row would have to share a batch with a bad row of theirs both times. Owner: the application,
+around the protocol's adapter.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from consumers.ports import Answers, Model
 
 
 class AloneModel:
-    """The port `Model`, around another."""
+    """The port `Model`, around another model."""
 
     def __init__(self, model: Model) -> None:
         self._model = model

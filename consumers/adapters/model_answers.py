@@ -1,8 +1,8 @@
-"""What a model's JSON answer says of each row: its prediction, or why there is none.
+"""Reads from a model's JSON answer the prediction of each row, or the reason why there is none.
 
-Rule: one element for each row, in order. Predictions are cut from the text of the answer, blanks
-between tokens aside, so that a number keeps its digits. Pure functions, shared by the adapters of
-model servers that answer JSON.
+Rule: one element for each row, in order. Predictions are cut from the text of the answer (without
+blanks between tokens), so that every number keeps its digits. Pure functions, shared by the
+adapters of model servers that answer JSON.
 """
 
 import json
@@ -19,18 +19,18 @@ from consumers.core.pointers import resolve
 from consumers.errors import Poison, Rejected
 from consumers.ports import Answers
 
-# orjson encodes no deeper; readers of the output topic need not either.
+# orjson's limit of nesting; a deeper prediction would also break readers of the output topic.
 MOST_DEPTH: Final = 254
 _PREDICTIONS: Final = "/predictions"
 _SCALARS: Final = frozenset({int, float, bool, type(None)})
-# What is inside stays text.
+# Decodes one level; the values stay text.
 _LEVEL: Final = msgspec.json.Decoder(dict[str, Raw] | list[Raw])
 _ELEMENTS: Final = msgspec.json.Decoder(list[Raw])
 
 
 def parse(raw: bytes, rows: int, pointer: str = "") -> Answers:
-    """One entry per row, from where the pointer (RFC 6901) says. Raises `Rejected` for what is no
-    JSON, `Poison` for a wrong count.
+    """One entry per row, from the array at `pointer` (RFC 6901). Raises `Rejected` if the answer is
+    not JSON, `Poison` if the number of elements is wrong.
     """
     try:
         text = _part(raw, pointer) if pointer else raw
@@ -41,14 +41,16 @@ def parse(raw: bytes, rows: int, pointer: str = "") -> Answers:
         return _lenient(raw, rows, pointer, error)
     values = _values(document, raw, rows)
     try:
-        # Brackets that outnumber the rows may be nested, deeper than a reader can follow.
+        # Only an answer with many more brackets than rows can be nested too deep; `dumps` refuses
+        # it then.
         if raw.count(b"[") + raw.count(b"{") > len(values) + MOST_DEPTH:
             orjson.dumps(values)
         texts, nbytes = _cut(compact(text), values)
     except orjson.JSONEncodeError as error:
         raise Rejected("model_rejected", f"the model's answer is unusable: {error}") from None
     rejected: dict[int, str] = {}
-    # Most answers cannot hold what is looked for here; a backslash may hide it.
+    # Skipped for most answers: without these bytes no row can be an error. A backslash may be part
+    # of an escaped "error".
     if b'"error"' in raw or b"null" in raw or b"\\" in raw:
         rejected = {row: _message(value) for row, value in enumerate(values) if _is_error(value)}
     for row in rejected:
@@ -57,9 +59,9 @@ def parse(raw: bytes, rows: int, pointer: str = "") -> Answers:
 
 
 def parse_single(raw: bytes, rows: int) -> Answers:
-    """The answer to a request that carried one row (or none, where only health was asked). An array
-    of one element, bare or as `predictions`, is that row's; a handler that knows nothing of
-    batches answers the row itself, by any JSON.
+    """The answer to a request with one row, or with none if it only asked for health. An array of
+    one element, bare or as `predictions`, holds that row's prediction. Any other JSON is the
+    prediction itself, from a handler that does not know batches.
     """
     if not rows:
         return Answers((), {})
@@ -71,12 +73,12 @@ def parse_single(raw: bytes, rows: int) -> Answers:
 
 
 def from_lines(raw: bytes) -> bytes:
-    """An answer of a line for each row, as an array."""
+    """Turn an answer with one JSON line per row into an array."""
     return b"[%b]" % b",".join(line for line in raw.splitlines() if line.strip())
 
 
 def refused_at(answers: Answers, pointer: str) -> Answers:
-    """With the rows rejected in whose answers something stands at the pointer."""
+    """Reject the rows whose answers have an error at the pointer."""
     values, errors = list(answers.values), dict(answers.errors)
     for row, value in enumerate(values):
         try:
@@ -105,7 +107,7 @@ def _values(values: Any, raw: bytes, rows: int) -> list[Any]:
 
 
 def _part(raw: bytes, pointer: str) -> bytes:
-    """The text at a pointer, as it stands. Raises `DecodeError` for what is no JSON."""
+    """The unchanged text at a pointer. Raises `DecodeError` if `raw` is not JSON."""
     try:
         return bytes(resolve(Raw(raw), pointer, _opened))
     except LookupError:
@@ -127,8 +129,8 @@ def _nothing_at(pointer: str, raw: bytes) -> Rejected:
 
 
 def _lenient(raw: bytes, rows: int, pointer: str, complaint: Exception) -> Answers:
-    """NaN and Infinity are no JSON, but Python's own encoder writes them: the rows that have one
-    are known from the others. Numbers stay text.
+    """Read an answer with NaN or Infinity. JSON does not have them, but Python's own encoder writes
+    them: only the rows that hold one are rejected. Numbers stay text.
     """
     try:
         document = json.loads(
@@ -148,8 +150,8 @@ def _lenient(raw: bytes, rows: int, pointer: str, complaint: Exception) -> Answe
 
 
 class _NotFinite:
-    """What stands in a document for a number that JSON or a float64 does not have; no encoder
-    takes it.
+    """Stands for NaN, Infinity or a number beyond float64. orjson cannot encode it, which is how
+    `_tagged` finds the row.
     """
 
     def __init__(self, name: str) -> None:
@@ -176,8 +178,8 @@ def _tagged(value: Any) -> tuple[bytes, str | None]:
 
 
 def compact(text: bytes) -> bytes:
-    """Without blanks between tokens: what is cut at commas must have none, and a line feed would
-    break the lines of a result object.
+    """Remove blanks between tokens: `_cut` looks for separators without blanks, and a line feed
+    would break the lines of a result object.
     """
     if b" " in text or b"\n" in text or b"\t" in text or b"\r" in text:
         return msgspec.json.format(text, indent=-1)
@@ -185,10 +187,10 @@ def compact(text: bytes) -> bytes:
 
 
 def _cut(array: bytes, values: Sequence[Any]) -> tuple[list[bytes], int]:
-    """`values` as JSON each, from their compact text, and how many bytes they have at most.
+    """The JSON text of each of `values`, cut from the compact array, and the most bytes they have.
 
-    Compact text has the separator between any two elements, and these separators cannot overlap:
-    as many parts as elements means that none was found inside an element.
+    In compact text a separator stands between any two elements. So if the split gives as many parts
+    as there are elements, no separator was inside an element. Otherwise a real decoder cuts.
     """
     kinds = set(map(type, values))
     text = array[1:-1]
@@ -205,7 +207,7 @@ def _cut(array: bytes, values: Sequence[Any]) -> tuple[list[bytes], int]:
 
 
 def _message(value: Any) -> str:
-    """Why an element is no prediction."""
+    """The reason that an element gives for having no prediction."""
     if value is None:
         return "the model answered null for this row, as some encoders do for NaN"
     error = value["error"]

@@ -1,8 +1,8 @@
 """Texts in, vectors out: servers with OpenAI's interface for embeddings (vLLM, TEI and others).
 
 Rule: a vector belongs to the text whose `index` it carries, wherever it stands in the answer. How
-many texts a server takes is learned from its refusal; of a text that is too long only its own row
-is to blame, which the caller finds by asking parts. Owner: the application.
+many texts a server takes is learned from its refusals. If one text is too long, the caller finds
+its row by asking with parts of the batch, and only that row is rejected. Owner: the application.
 """
 
 import re
@@ -31,11 +31,11 @@ from consumers.errors import PenstockError, Poison, Rejected, Transient
 from consumers.ports import Answers
 
 LOOK_S: Final = 5.0
-# window.max_bytes bounds the rows.
+# Far above what `window.max_bytes` lets the rows have.
 MOST_REQUEST_BYTES: Final = 64 << 20
-# TEI's status for a model that fails behind it: illness, whatever the texts.
+# TEI's status if its model backend fails: the server's failure, not the rows'.
 FAILED_DEPENDENCY: Final = 424
-# TEI, vLLM and OpenAI of too many texts; the number, where there is one, is the limit.
+# How TEI, vLLM and OpenAI refuse too many texts; a number in it is the limit.
 _TOO_MANY: Final = re.compile(
     r"(?:maximum allowed batch size|too many inputs|array too long|maximum length)\D{0,40}(\d+)?",
     re.IGNORECASE,
@@ -59,7 +59,7 @@ class EmbeddingsModel(HttpModel):
     """The port `Model`."""
 
     def __init__(self, settings: config.Model) -> None:
-        # A text that is too long has the same status as a body that is.
+        # 413 can mean a text that is too long or a body that is too large.
         http = ModelHttp(settings, most_bytes=MOST_REQUEST_BYTES, is_too_large=_is_body_too_large)
         super().__init__(settings, http)
         self._name = settings.name
@@ -106,7 +106,7 @@ class EmbeddingsModel(HttpModel):
         return by_status(reply.status, reply.headers, message, too_large=too_large, by_model=False)
 
     async def check(self) -> None:
-        """vLLM and TEI have an address for health; others list their models."""
+        """Asks `/health`, which vLLM and TEI have; for other servers the list of models."""
         reply = await self._http.look(self._health_url, LOOK_S)
         if reply.status == NOT_FOUND:
             reply = await self._http.look(self._models_url, LOOK_S)
@@ -129,12 +129,16 @@ def _text(row: memoryview) -> str | None:
 
 
 def _is_body_too_large(reply: Reply) -> bool:
-    """A server that read the texts says in JSON what it has against them; a gateway does not."""
+    """True if the 413 is not JSON: it comes from a gateway. A server that has read the texts
+    explains in JSON what is wrong with them.
+    """
     return reply.status == TOO_LARGE and not reply.body.lstrip().startswith(b"{")
 
 
 def _vectors(raw: bytes, rows: int) -> Answers:
-    """By `index`, each as its text came. Raises `Poison` where a text has no vector, or two."""
+    """The vectors in the order of `index`, each with its digits unchanged. Raises `Poison` if a
+    text has no vector, or two.
+    """
     try:
         data = orjson.loads(raw)["data"]
         texts = _VECTORS.decode(raw).data

@@ -1,8 +1,9 @@
 """A model behind any JSON server: KServe's first protocol, TF Serving, MLflow, LitServe and others.
 
-Rule: one POST for each batch, one answer per row, wherever in the answer they stand. What a 5xx is
-about cannot be distinguished for an unknown server: 500 is taken for the rows' fault, as
-frameworks answer it when the model raises, all others for the server's. Owner: the application.
+Rule: one POST for each batch; the answer has one element per row at a configured place. For an
+unknown server a 5xx does not tell whether rows or server are at fault: 500 counts as the rows'
+fault, because frameworks answer it if the model raises, and every other 5xx as the server's. Owner:
+the application.
 """
 
 from collections.abc import Sequence
@@ -27,9 +28,9 @@ from consumers.core.payload import Payload
 from consumers.errors import PenstockError, Poison
 from consumers.ports import Answers
 
-# Health is answered from memory.
+# Health needs no prediction, so it is answered soon.
 LOOK_S: Final = 5.0
-# window.max_bytes bounds the rows; a server that takes less says so by 413.
+# Far above what `window.max_bytes` lets the rows have; a server that takes less answers 413.
 MOST_REQUEST_BYTES: Final = 64 << 20
 
 
@@ -43,7 +44,7 @@ class EnvelopeModel(HttpModel):
         self.url = URL(root + self._form.path)
         self._health_url = URL(root + self._form.health) if self._form.health else None
         self._shown_url = config.shown_url(str(self.url))
-        # Without it SageMaker's containers choose a form themselves.
+        # Without this header SageMaker's containers choose a format themselves.
         is_lines = self._form.answers == LINES
         self._accept = {"Accept": requests.JSON_LINES} if is_lines else {}
         self._row_error = settings.row_error
@@ -63,7 +64,7 @@ class EnvelopeModel(HttpModel):
         return self._parsed(reply.body, rows)
 
     def request(self, payloads: Sequence[Payload]) -> Request:
-        """What is posted for these rows."""
+        """The body and headers that `predict` posts for these rows."""
         body, headers = self._form.encode(payloads)
         return Request(body, {**headers, **self._accept})
 
@@ -87,8 +88,9 @@ class EnvelopeModel(HttpModel):
             raise of_server(self._refusal(reply, 0))
 
     async def _check_address(self) -> None:
-        """A server without the model has nothing there; what one that has it makes of a question
-        that is not meant for it tells nothing, and 501 is that (Python's `http.server`).
+        """Ask the prediction address by OPTIONS. Only 401, 403, 404 and statuses above 501 are
+        errors. All others, 501 among them (Python's `http.server`), can just mean that the server
+        does not know OPTIONS.
         """
         reply = await self._http.look(self.url, LOOK_S, "OPTIONS")
         if reply.status in (401, 403, NOT_FOUND) or reply.status > NOT_IMPLEMENTED:

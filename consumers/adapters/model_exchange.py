@@ -1,8 +1,8 @@
-"""A request to the model server and its answer, whatever they mean.
+"""Sends a request to the model server and returns its answer, whatever they mean.
 
-Rule: a request is sent once; again only where a connection had rested and was closed under it
-before a byte of an answer came: such a one was stale, and its loss says nothing of the server or
-the rows. Owner of the connections to one server; the caller bounds the calls.
+Rule: a request is sent once. It is sent again only if its connection had been idle and was closed
+before a byte of the answer came: the server had closed the idle connection, which says nothing
+about its health or the rows. Owner of the connections to one server; the caller bounds the calls.
 """
 
 import asyncio
@@ -13,16 +13,17 @@ from consumers.adapters.certificates import untrusted
 from consumers.adapters.http_answers import Answer, AnswerReader, wanting
 from consumers.adapters.http_connections import Connection, Host
 
-# A server that takes no connection in this time is away; the next probe should not wait for it.
+# A server that accepts no connection within this time counts as unavailable.
 CONNECT_S: Final = 5.0
-# Servers close idle connections after two seconds (gunicorn), five (uvicorn) or more. One
-# that was used later was not stale: it was the request that broke it.
+# Servers close idle connections after two seconds (gunicorn), five (uvicorn) or more. If one breaks
+# that was used less than this ago, the request broke it, and it is not sent again.
 RESTED_S: Final = 1.0
-# Ten times TorchServe's default max_response_size; and more than a person reads of a complaint.
+# Ten times TorchServe's default max_response_size.
 MOST_ANSWER_BYTES: Final = 64 << 20
+# More than a person reads of an error answer.
 MOST_COMPLAINT_BYTES: Final = 1 << 16
 
-# What answers are looked at for, as their readers spell it.
+# The headers that are read from answers, in the spelling of their readers.
 HEADERS: Final = {
     name.lower().encode(): name
     for name in ("Retry-After", "Date", "Inference-Header-Content-Length")
@@ -31,7 +32,7 @@ _FIELDS: Final = wanting(*HEADERS.values())
 
 
 class NotConnected(Exception):
-    """There is no connection to the server, so that nothing was sent."""
+    """No connection could be made, so nothing was sent."""
 
 
 class Exchange:
@@ -44,8 +45,8 @@ class Exchange:
         self._rested_s = rested_s
 
     async def ask(self, head: bytes, body: bytes, timeout_s: float) -> Answer:
-        """Raises `NotConnected`, `Fatal` for a server that is not trusted, and what
-        `Connection.ask` does.
+        """Raises `NotConnected`, `Fatal` if the server's certificate is not trusted, and the errors
+        of `Connection.ask`.
         """
         connection = self._host.take()
         if connection is None:
@@ -60,7 +61,8 @@ class Exchange:
             try:
                 return await self._ask_anew(head, body, timeout_s)
             except NotConnected:
-                # It may have taken the request, and be away since.
+                # The server may have received the first request before it went away: so this is
+                # a lost answer and not `NotConnected`, which promises that nothing was sent.
                 raise lost from None
 
     async def aclose(self) -> None:

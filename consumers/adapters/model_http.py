@@ -1,7 +1,7 @@
 """Requests to a model server over HTTP, whatever protocol it speaks.
 
-Rule: every failure of a connection becomes one of our errors here; nothing is repeated, except once
-with a fresh token. The caller bounds the calls.
+Rule: every failure of a connection becomes one of our errors here. Nothing is repeated here, except
+once with a fresh token. The caller bounds the calls.
 """
 
 import asyncio
@@ -22,12 +22,13 @@ from consumers.adapters.model_exchange import HEADERS, MOST_ANSWER_BYTES, Exchan
 from consumers.adapters.model_refusals import OK, TOO_LARGE
 from consumers.errors import EXIT_USAGE, Fatal, HungUp, NoAnswer, Poison, Transient, Unreachable
 
-# Of a request that was answered by 413: two or three of these reach any limit below it.
+# After a 413 the limit falls to this share of the request's size. Two or three such steps reach
+# most limits.
 LEARNED_SHARE: Final = 0.75
 LEAST_LIMIT_BYTES: Final = 1 << 16
-# Addresses of one model: predictions, health, descriptions.
+# Bounds the cache of request heads: one model has addresses for predictions, health, descriptions.
 _MOST_ADDRESSES: Final = 16
-# In a line of a request's head, where a blank and a line's end mean something.
+# Blanks and control characters, which would break the line of a request's head.
 _UNSENDABLE: Final = re.compile(r"[\x00-\x20\x7f]")
 
 
@@ -59,11 +60,11 @@ def too_large(reply: Reply) -> bool:
 
 
 class ModelHttp:
-    """`rows` may be sent with `post`; `look` asks what a server tells of itself.
+    """`post` sends rows; `look` asks the server about itself.
 
-    Several rows are not sent in more than `most_bytes`, which falls when the server says that
-    a request `is_too_large`; one row always is. `is_denied` tells an answer to a token that is
-    no longer good.
+    Several rows are never sent in more than `most_bytes`, which falls whenever the server answers
+    that a request `is_too_large`. A single row is always sent, in case the server takes it.
+    `is_denied` recognises the answer to an expired token.
     """
 
     def __init__(
@@ -97,7 +98,9 @@ class ModelHttp:
         self._start_of = lru_cache(_MOST_ADDRESSES)(self._make_start)
 
     async def post(self, url: URL, request: Request, rows: int) -> Reply:
-        """An answer of any status. Raises `Poison` for what is too large, `Unreachable`."""
+        """The answer, whatever its status. Raises `Poison` if rows or answer are too large, and
+        `Unreachable`.
+        """
         sent_bytes = len(request.body)
         if sent_bytes > self._most_bytes and rows > 1:
             raise Poison("too_large", f"{rows} rows are {sent_bytes} bytes")
@@ -110,7 +113,7 @@ class ModelHttp:
     async def look(
         self, url: URL, most_s: float, method: str = "GET", request: Request = _NOTHING
     ) -> Reply:
-        """The same for a question without rows, answered sooner or not at all."""
+        """The same for a request without rows, with a shorter deadline."""
         return await self._with_good_token(method, url, request, min(most_s, self._timeout_s))
 
     async def aclose(self) -> None:
@@ -121,7 +124,7 @@ class ModelHttp:
     ) -> Reply:
         reply = await self._send(method, url, request, timeout_s)
         if self._token_file and self._is_denied(reply):
-            # Tokens in files are made anew: TorchServe's every hour, Kubernetes' within one.
+            # Tokens in files are replaced while we run: TorchServe's and Kubernetes' every hour.
             self._token = await asyncio.to_thread(read_token, self._token_file)
             self._start_of.cache_clear()
             reply = await self._send(method, url, request, timeout_s)
@@ -144,18 +147,19 @@ class ModelHttp:
             raise NoAnswer(self._said(url, reason)) from None
         except (Unusable, OSError) as error:
             reason = f"{type(error).__name__}: {error}"
-        # Perhaps it hung up because it is sent more than it reads; perhaps it died.
+        # The server may have hung up because the request is larger than it reads, or it died: for
+        # an oversize request the caller tries smaller ones first.
         is_oversize = len(request.body) > self._most_bytes
         if is_oversize:
             reason = f"{reason} under a request of {len(request.body)} bytes"
         raise HungUp(self._said(url, reason), is_oversize=is_oversize)
 
     def _make_start(self, method: str, url: URL) -> bytes:
-        """Of a request's head, what all requests to this address have."""
+        """The beginning of a request's head, the same for all requests to this address."""
         if _UNSENDABLE.search(url.raw_path_qs) or _UNSENDABLE.search(self._token or ""):
             raise Fatal(
-                "model.url, model.name or the model's token has a blank or a line's end in it, "
-                "which no request can carry",
+                "model.url, model.name or the model's token has a blank or a control character in "
+                "it, which a request cannot carry",
                 exit_code=EXIT_USAGE,
             )
         lines = [f"{method} {url.raw_path_qs} HTTP/1.1", f"Host: {url.host_port_subcomponent}"]
@@ -171,16 +175,16 @@ class ModelHttp:
         return f"{config.shown_url(str(url))}: {reason}; {hint}"
 
     def _masked(self, body: bytes) -> bytes:
-        """A server that repeats the request would have its secrets in our answers."""
+        """Mask our secrets: a server may quote the request in its error, which we log and send."""
         for secret in self._url_secrets | ({self._token} - {None, ""}):
             body = body.replace(str(secret).encode(), config.MASK.encode())
         return body
 
 
 class HttpModel:
-    """What the port `Model` is over HTTP, whatever is sent: a subclass predicts and checks."""
+    """What all models over HTTP share of the port `Model`: a subclass predicts and checks."""
 
-    # In one request, as far as the server says.
+    # The most rows of one request, if the server has told.
     most_rows: int | None = None
 
     def __init__(self, settings: config.Model, http: ModelHttp) -> None:
@@ -199,7 +203,7 @@ class HttpModel:
         return True
 
     async def check(self) -> None:
-        """Is the model there? Raises what its absence means."""
+        """Returns if the model is there; otherwise raises the error that its absence means."""
         raise NotImplementedError
 
     async def aclose(self) -> None:
@@ -215,7 +219,7 @@ def _rest_of_head(method: str, request: Request) -> bytes:
 
 
 def _reply(answer: Answer) -> Reply:
-    """Of a header that came twice, the first."""
+    """If a header came twice, the first value counts."""
     fields = answer.fields
     headers = {
         shown: fields[name].partition(b"\n")[0].decode("latin-1")
@@ -226,11 +230,12 @@ def _reply(answer: Answer) -> Reply:
 
 
 def address_of(settings: config.Model) -> URL:
-    """`model.url`, which must be one."""
+    """`model.url`, checked: http or https, with a host."""
     base = URL(settings.url)
     if base.scheme not in ("http", "https") or not base.host:
         raise Fatal(
-            f"model.url = {config.shown_url(settings.url)!r} is no address; write http://host:8080",
+            f"model.url = {config.shown_url(settings.url)!r} is not an address; "
+            "write http://host:8080",
             exit_code=EXIT_USAGE,
         )
     return base

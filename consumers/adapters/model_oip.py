@@ -1,8 +1,8 @@
 """A model behind the Open Inference Protocol: Triton, KServe, MLServer and others.
 
 Rule: the server is asked what the model takes before the first row is sent, and again after it was
-away; nothing is guessed. Never sends an empty batch, which some servers refuse. The wire knows how
-requests travel.
+unreachable; nothing is guessed. An empty batch is never sent, because some servers refuse it. The
+wire (REST or gRPC) carries the requests. Owner: the application.
 """
 
 import asyncio
@@ -24,22 +24,24 @@ from consumers.core.payload import Payload
 from consumers.errors import EXIT_USAGE, Fatal, Poison, Rejected, Transient, Unreachable
 from consumers.ports import Answers
 
-# A search halves a batch of 512 in ten requests, of which each may be refused.
+# Refused batches make us ask for the description again, at most this often: a search for one bad
+# row in 512 has ten requests, and each may be refused.
 LOOK_AGAIN_S: Final = 1.0
 
 
 class Description(NamedTuple):
-    """What a server says of a model: its metadata, and its configuration where it has one."""
+    """How a server describes a model: its metadata, and its configuration if there is one."""
 
     metadata: Mapping[str, Any]
     limits: Mapping[str, Any]
 
 
 class Wire(Protocol):
-    """REST or gRPC. All raise `Unreachable` and what the server's refusal means."""
+    """REST or gRPC. The methods raise `Unreachable`, or the error that the server's refusal means.
+    """
 
     async def describe(self) -> Description:
-        """Nothing where the server describes nothing and the settings do."""
+        """Empty if the server does not describe the model but the settings do."""
         ...
 
     async def check_ready(self) -> None: ...
@@ -47,7 +49,7 @@ class Wire(Protocol):
     async def infer(
         self, filled: Filled, identity: str, outputs: Sequence[str]
     ) -> tuple[list[Output], Filled]:
-        """The outputs, and the rows that they are of: some may not have been fit for the wire."""
+        """The outputs, and the rows that were really sent: the wire may refuse some of `filled`."""
         ...
 
     @property
@@ -60,14 +62,14 @@ class Wire(Protocol):
         ...
 
     def forget(self) -> None:
-        """What was learned of the server: it may be another one now."""
+        """Drop all that was learned about the server: it may be another one now."""
         ...
 
     async def aclose(self) -> None: ...
 
 
 class OipModel:
-    """The port `Model`. `columns`: how many numbers a row will have, where that is known."""
+    """The port `Model`. `columns`: how many numbers a row will have, if known."""
 
     def __init__(self, settings: config.Model, wire: Wire, columns: int | None = None) -> None:
         self._settings = settings
@@ -97,13 +99,13 @@ class OipModel:
                 await self._check_still(known, sum(payload.rows for payload in payloads))
                 raise
         except Unreachable:
-            # Whatever comes back may be another server, or another model.
+            # The server that comes back may be another one, or have another model.
             self._known = None
             self._wire.forget()
             raise
 
     async def ready(self) -> bool:
-        """Does the server describe the model, and say that it is ready?"""
+        """True if the server describes the model and says that it is ready."""
         try:
             await self.predict(())
         except (Transient, Poison, Fatal):
@@ -126,7 +128,7 @@ class OipModel:
         return spread(found, filled.rows, filled.refused)
 
     async def _look(self) -> Signature:
-        """Ask what the model takes. Raises `Fatal` for what no row of ours could fit."""
+        """Ask what the model takes. Raises `Fatal` if our rows can never fit it."""
         described = await self._wire.describe()
         known = signature(described.metadata, described.limits, self._settings)
         self._check_rows(known)
@@ -135,8 +137,9 @@ class OipModel:
         return known
 
     async def _check_still(self, known: Signature, rows: int) -> None:
-        """Rows are not to blame for a model that was replaced while its server ran on. Several rows
-        are searched on and not blamed yet, so that they are worth a look only now and then.
+        """After a refusal, ask whether the model was replaced while its server ran on: then the
+        rows are not at fault, and `Transient` is raised. For several rows this is asked at most
+        every `LOOK_AGAIN_S`, because the caller goes on searching before it rejects any of them.
         """
         if rows > 1 and asyncio.get_running_loop().time() < self._looked_s + LOOK_AGAIN_S:
             return

@@ -1,7 +1,7 @@
-"""Requests that are made beforehand, in whatever protocol, to measure a model server by.
+"""Makes requests beforehand, in any protocol, to measure a model server with them.
 
-Rule: they are the bytes that the adapter of `model.protocol` would send, and nothing is read of the
-answer. Owner: the bench.
+Rule: they have the bytes that the adapter of `model.protocol` would send. The bench does not decode
+the answers. Owner: the bench.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ GRPC = "grpc"
 
 
 class ReadyMade(NamedTuple):
-    """What is posted where; over gRPC the bodies are messages."""
+    """Bodies to post to one address; over gRPC each body is a message."""
 
     url: str
     headers: Mapping[str, str]
@@ -37,7 +37,7 @@ Post = Callable[[bytes], Awaitable[None]]
 
 
 async def ready_made(settings: config.Model, payloads: Sequence[Payload]) -> ReadyMade:
-    """A request for each of the payloads, which have one number of rows."""
+    """One request for each payload; all payloads have the same number of rows."""
     if settings.protocol in ("oip", "oip-grpc"):
         wire = open_wire(settings)
         try:
@@ -59,15 +59,15 @@ async def _of_wire(settings: config.Model, wire: Wire, payloads: Sequence[Payloa
     described = await wire.describe()
     known = signature(described.metadata, described.limits, settings)
     filled = [fill(known, [payload]) for payload in payloads]
-    # What the server takes is known for certain after the first answer.
+    # The wire learns from the first answer which form of requests the server takes.
     await wire.infer(filled[0], "first", known.outputs)
-    # Ids of one length: a header says how long the JSON is.
+    # All ids have one length: all bodies share one header, which says how long the JSON part is.
     made = [wire.request(one, f"{place:06}", known.outputs) for place, one in enumerate(filled)]
     return ReadyMade(str(wire.url), made[0].headers, [one.body for one in made])
 
 
 def request_of(settings: config.Model) -> str:
-    """The form of numbers that costs least; JSON servers have one of their own."""
+    """The form of request that costs least: float32, except for JSON servers."""
     return settings.request if settings.protocol == "http" else "float32"
 
 

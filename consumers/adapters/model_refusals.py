@@ -1,7 +1,8 @@
 """What a model server's refusal means, as far as the status tells.
 
-Rule: an ill server, refused rows and a wrong setting are three different things; what the words of
-a protocol mean, its adapter knows. Pure functions.
+Rule: a failing server (`Transient`), refused rows (`Poison`, `Rejected`) and a wrong setting
+(`Fatal`) are kept apart. If a protocol's error texts tell more than the status, its own adapter
+reads them. Pure functions.
 """
 
 from collections.abc import Mapping
@@ -24,11 +25,11 @@ OK: Final = 200
 NOT_FOUND: Final = 404
 NOT_IMPLEMENTED: Final = 501
 TOO_LARGE: Final = 413
-# Of a wait in seconds: a year has eight.
+# The most digits of a Retry-After in seconds: a year has eight.
 MOST_DIGITS: Final = 8
 # How much of a server's own words a person wants to read.
 EXCERPT_CHARS: Final = 300
-# Where complaints stand in the answers of the usual frameworks.
+# The fields in which the usual frameworks put their error texts.
 _COMPLAINTS: Final = ("error", "detail", "message", "error_message")
 
 
@@ -40,8 +41,8 @@ def by_status(
     too_large: Poison,
     by_model: bool,
 ) -> PenstockError:
-    """`said` is the whole complaint for a person; `by_model`: not the server but the model behind
-    it refused, so that a 5xx, too, is about the rows.
+    """`said`: the whole error text for a person. `by_model`: the model refused, not the server in
+    front of it, so a 5xx is about the rows, too.
     """
     wish_s = retry_after_s(headers)
     if status == 429 or (status == 503 and not by_model):
@@ -73,7 +74,7 @@ def too_large(url: str, sent_bytes: int) -> Poison:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """In seconds, or as a date, which counts from the answer's own."""
+    """Retry-After in seconds. If it is a date, the difference to the answer's own Date."""
     wish = headers.get("Retry-After", "").strip()
     if wish.isdecimal():
         return float(wish[:MOST_DIGITS])
@@ -85,8 +86,8 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 
 def complaint(raw: bytes) -> str:
-    """What the usual frameworks complain of, in JSON as text or as `{"message": text}`; else how
-    the body begins.
+    """The error text of an answer: from JSON, as the usual frameworks write it (text, or
+    `{"message": text}`), else the beginning of the body.
     """
     try:
         document = orjson.loads(raw)
@@ -102,7 +103,7 @@ def complaint(raw: bytes) -> str:
 
 
 def of_server(error: PenstockError) -> PenstockError:
-    """No rows were sent: what would be a complaint of them is one of the server's state."""
+    """The error for a request without rows: a refusal then tells about the server's state."""
     return Transient(str(error)) if isinstance(error, Poison) else error
 
 
@@ -111,5 +112,5 @@ def excerpt(raw: bytes) -> str:
 
 
 def clean(text: str) -> str:
-    """Short, on one line, and without what a terminal or an encoder would stumble over."""
+    """Short, on one line, with a blank for every character that cannot be printed."""
     return "".join(one if one.isprintable() else " " for one in text[:EXCERPT_CHARS])

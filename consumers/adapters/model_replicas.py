@@ -1,11 +1,11 @@
-"""A model that several servers serve: `model.url`, and for when that is away `model.replicas`.
+"""A model on several servers: `model.url`, and `model.replicas` for when that is unavailable.
 
-Rule: who is asked is decided by `core.standby`: the first while it is well. What was not sent, or
-not answered in `model.failover_ms`, is asked of the next; rows on which a connection broke or a
-worker died are left to the caller, who finds out whether they are the cause. A server that was away
-is looked at without rows, also while calls wait for the only one that was left. A replica that is
-set wrongly counts as away: the first one's work goes on. Owner: the application, around the
-protocol's adapters.
+Rule: `core.standby` decides which server is asked: the first one while it is healthy. A request
+that could not be sent, or got no answer within `model.failover_ms`, goes to the next server. If a
+connection broke or a worker died during a request, the error goes to the caller, which finds out
+whether the rows are the cause. A server that was unavailable is probed without rows, also while
+calls wait for the only server left. A replica with a wrong setting counts as unavailable, so that
+the first server's work goes on. Owner: the application, around the protocol's adapters.
 """
 
 import asyncio
@@ -29,32 +29,32 @@ from consumers.ports import Answers, Model
 
 log = logging.getLogger(__name__)
 
-# How soon a server that is back is used again, and the longest that a look holds up one batch.
+# How often an unavailable server is probed, and the longest that a probe may delay a batch.
 LOOK_AGAIN_S: Final = 3.0
 LOOK_S: Final = 1.0
-# How often a call that waits for the last one asks whether it is time to look.
+# How often a call that waits for the last server asks whether a probe is due.
 PAUSE_S: Final = 0.25
 
 
 class Watcher(Protocol):
-    """Hears of servers that are passed over."""
+    """Is told when a server is passed over."""
 
     def model_failed_over(self, endpoint: str) -> None: ...
 
 
 class Endpoint(NamedTuple):
-    """A server, by its address as it may be shown."""
+    """A server, with its address as it may be shown (without secrets)."""
 
     address: str
     model: Model
 
 
 class _Relieved(Unreachable):
-    """The last one was silent for too long, and by now another one is well."""
+    """The last server was silent for too long, and another one is healthy again."""
 
 
 class ReplicatedModel:
-    """The port `Model`. `patience_s`: for an answer of those that have another one behind them."""
+    """The port `Model`. `patience_s`: how long to wait for an answer if another server is left."""
 
     def __init__(
         self, endpoints: Sequence[Endpoint], patience_s: float, watcher: Watcher | None = None
@@ -70,7 +70,7 @@ class ReplicatedModel:
 
     @property
     def most_rows(self) -> int | None:
-        """What all of them take: rows that were gathered for one may go to another."""
+        """The smallest limit of all servers, as rows gathered for one may go to another."""
         limits = [one.model.most_rows for one in self._endpoints]
         return min((most for most in limits if most is not None), default=None)
 
@@ -78,7 +78,7 @@ class ReplicatedModel:
         due = self._standby.due(_now_s())
         if due is None:
             return await self._ask(payloads)
-        # Both are waited for, so that no look outlives its call.
+        # Await both, so that the probe ends no later than its call.
         answers, _ = await asyncio.gather(
             self._ask(payloads), self._look(due), return_exceptions=True
         )
@@ -100,7 +100,7 @@ class ReplicatedModel:
         try:
             return await self._ask_in_turn(payloads, is_final=False)
         except _Relieved:
-            # Not for ever: rows that no server answers are for the caller to find.
+            # Only one more round: if no server answers, the caller looks for the row at fault.
             return await self._ask_in_turn(payloads, is_final=True)
 
     async def _ask_in_turn(self, payloads: Sequence[Payload], *, is_final: bool) -> Answers:
@@ -114,13 +114,13 @@ class ReplicatedModel:
                 raise
             except Unreachable as error:
                 failure = error
-        assert failure is not None, "somebody is asked"
+        assert failure is not None, "at least one server is asked"
         raise failure
 
     async def _ask_one(
         self, number: int, payloads: Sequence[Payload], *, is_last: bool, is_final: bool
     ) -> Answers:
-        """Raises `Unreachable` where the next is to be asked the same."""
+        """Raises `Unreachable` if the next server should be asked with the same rows."""
         endpoint = self._endpoints[number]
         try:
             async with self._patience(number, is_last=is_last, is_final=is_final):
@@ -142,7 +142,7 @@ class ReplicatedModel:
             self._failed(number, away)
             raise away from error
         except Transient as error:
-            # One that has too much to do is asked less by the caller.
+            # An overloaded server stays in use: the caller sends less.
             if not isinstance(error, Overloaded):
                 self._failed(number, error)
             raise
@@ -151,9 +151,9 @@ class ReplicatedModel:
 
     @asynccontextmanager
     async def _patience(self, number: int, *, is_last: bool, is_final: bool) -> AsyncIterator[None]:
-        """Ends what takes too long by `TimeoutError`. The last one has all the time it wants,
-        unless another one is back: calls that hang there may be all that the caller makes at a
-        time, and then no other call looks.
+        """Raises `TimeoutError` if the block takes too long. The last server has no limit until
+        another one is healthy again. This call itself probes for that: all calls that the caller
+        may have open can hang at the last server, and then no new call would probe.
         """
         async with asyncio.timeout(None if is_last else self._patience_s) as limit:
             if not is_last or is_final:
@@ -174,7 +174,7 @@ class ReplicatedModel:
             if due is None:
                 await asyncio.sleep(PAUSE_S)
             else:
-                # What it raises is for a call with rows to find out.
+                # Its errors are ignored: the next call with rows meets them again.
                 await asyncio.gather(self._look(due), return_exceptions=True)
         limit.reschedule(_now_s())
 
@@ -190,8 +190,9 @@ class ReplicatedModel:
             log.warning("the model server %s is back", endpoint.address)
 
     def _failed(self, number: int, error: Transient) -> None:
-        """A connection that broke under a request may be the request's own fault: it counts as
-        illness. A server that is gone refuses the next one.
+        """Only a server that accepts no request counts as away at once. A connection that broke
+        during a request may be the request's fault, so it counts as one failure; if the server is
+        really gone, it refuses the next request.
         """
         is_away = isinstance(error, Unreachable) and not isinstance(error, NoAnswer)
         if self._standby.failed(number, _now_s(), is_away=is_away):

@@ -1,7 +1,7 @@
 """The model behind TorchServe's REST interface, or anything that speaks it.
 
-Rule: one POST for each batch, the rows spliced together, never touched. The caller
-bounds the calls.
+Rule: one POST for each batch; the rows' bytes are joined unchanged. The caller bounds the calls.
+Owner: the application.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ from consumers.core.payload import Payload
 from consumers.errors import Fatal, Poison, Unreachable, WorkerDied
 from consumers.ports import Answers
 
-# A model that is loading queues the question; readiness is asked again soon anyway.
+# While a model is loading TorchServe queues requests; readiness is asked again soon anyway.
 READY_TIMEOUT_S: Final = 5.0
-# TorchServe's default max_request_size. Several rows are not sent beyond it; one row is, in case
-# the server takes more.
+# TorchServe's default max_request_size. Several rows are never sent in a larger request; a single
+# row is, in case the server takes more.
 MOST_REQUEST_BYTES: Final = 6_553_500
 
 
@@ -49,11 +49,13 @@ class TorchServeModel(HttpModel):
         return parse(reply.body, rows)
 
     def request(self, payloads: Sequence[Payload]) -> Request:
-        """What is posted for these rows."""
+        """The body and headers that `predict` posts for these rows."""
         return Request(*self._form.encode(payloads))
 
     async def ready(self) -> bool:
-        """Is an empty batch answered, if only by a complaint? `/ping` tells nothing of workers."""
+        """True if an empty batch gets an answer, even a refusal: it shows that a worker runs, which
+        `/ping` does not.
+        """
         try:
             reply = await self._http.look(self.url, READY_TIMEOUT_S, "POST", self.request(()))
         except (Unreachable, Fatal):
@@ -65,7 +67,7 @@ class TorchServeModel(HttpModel):
 
 
 def _predictions_url(settings: config.Model) -> URL:
-    """`model.url` is the server, or already the whole address of the model's predictions."""
+    """From `model.url`, which is the server or already the address of the model's predictions."""
     base = address_of(settings)
     if "/predictions/" in base.path:
         return base

@@ -1,7 +1,7 @@
-"""Which adapter speaks `model.protocol`, and how many calls its server wants.
+"""Opens the adapter of `model.protocol`, and decides how many calls its server needs at a time.
 
-Rule: an adapter and its library are loaded when its protocol is asked for, and not before. Owner:
-the application and the library call.
+Rule: the gRPC libraries are imported only if their protocol is configured. Owner: the application
+and the library call.
 """
 
 import logging
@@ -27,15 +27,15 @@ log = logging.getLogger(__name__)
 # Numbers, JSON, opaque bytes, typed columns.
 OIP_REQUESTS = ("float32", "json", "bytes", "arrow")
 TEXT_REQUESTS = ("json", "bytes")
-# Keys that one protocol alone reads: with another they would be silently without effect.
+# Keys that only one protocol reads. With another one they are refused, as they would do nothing.
 OIP_KEYS = ("inputs", "outputs", "binary")
 HTTP_KEYS = ("preset", "path", "health", "template", "answers", "row_error")
 _KEYS_OF = {"http": HTTP_KEYS, "oip": OIP_KEYS, "oip-grpc": OIP_KEYS}
 
 
 def open_model(cfg: config.Config, watcher: Watcher | None = None) -> Model:
-    """With replicas, if there are any; `watcher` hears of those that are passed over. Raises
-    `Fatal` for a form of the rows that the protocol does not have.
+    """With replicas, if there are any; `watcher` is told when one is passed over. Raises `Fatal`
+    if the protocol does not have the configured form of rows.
     """
     each = each_endpoint(cfg)
     if len(each) == 1:
@@ -45,7 +45,7 @@ def open_model(cfg: config.Config, watcher: Watcher | None = None) -> Model:
 
 
 def each_endpoint(cfg: config.Config) -> dict[str, config.Config]:
-    """As it is for each server of the model, by the address as it may be shown."""
+    """A configuration for each server of the model, by the server's address without secrets."""
     urls = list(dict.fromkeys([cfg.model.url, *(cfg.model.replicas or ())]))
     models = [replace(cfg.model, url=url, replicas=None) for url in urls]
     return {config.shown_url(model.url): replace(cfg, model=model) for model in models}
@@ -67,7 +67,7 @@ def _open_one(cfg: config.Config) -> Model:
 
 
 def _check_keys(settings: config.Model) -> None:
-    """The protocol is easily forgotten beside a preset, and an answer would not tell of it."""
+    """Refuse keys of another protocol: it is easy to set a preset and forget the protocol."""
     known = _KEYS_OF.get(settings.protocol, ())
     for key in (*HTTP_KEYS, *OIP_KEYS):
         is_set = getattr(settings, key) != getattr(config.Model(), key)
@@ -105,7 +105,7 @@ def open_wire(settings: config.Model) -> Wire:
 
 
 async def wanted(cfg: config.Config) -> Signature | None:
-    """What the model takes, where the protocol has a way to ask. Raises as the model does."""
+    """What the model takes; None if the protocol cannot ask. Raises the model's errors."""
     if cfg.model.protocol not in ("oip", "oip-grpc"):
         return None
     wire = open_wire(cfg.model)
@@ -117,7 +117,7 @@ async def wanted(cfg: config.Config) -> Signature | None:
 
 
 async def advice(cfg: config.Config) -> str | None:
-    """What the server's own batching costs batches that are gathered already."""
+    """A warning if the server batches as well and so delays our batches."""
     model = cfg.model
     server = await server_batching(model) if model.protocol == "torchserve" else None
     if server is None or requests.find(model.request).single:
@@ -126,8 +126,8 @@ async def advice(cfg: config.Config) -> str | None:
 
 
 async def fitted_to_server(cfg: config.Config) -> config.Config:
-    """Where a server gathers requests: warn if they are batches already; if each carries one row,
-    keep as many in flight as fill its batches.
+    """For a server that gathers requests: warn if ours are batches already; if each carries one
+    row, keep as many in flight as fill the server's batches.
     """
     models = [
         replace(one, max_in_flight=await _calls(each.model))
