@@ -1,8 +1,8 @@
 """What the answers of Google Cloud Storage and Azure mean.
 
-Rule: one table by the cloud's own word, before what a status means everywhere. Owner: the clients
-of both. Sources: Google's "HTTP status and error codes for XML", Azure's "Blob service error codes"
-and "Common REST API error codes".
+Rule: the cloud's own error code decides first, then the HTTP status. Owner: the clients of both.
+Sources: Google's "HTTP status and error codes for XML", Azure's "Blob service error codes" and
+"Common REST API error codes".
 """
 
 import re
@@ -15,7 +15,7 @@ from consumers.ports import Location
 
 _STATUS = re.compile(r"status code: (\d{3})|(\b404 Not Found)")
 _CODE = re.compile(r"<Code>(\w+)</Code>|[Ee]rror[- ][Cc]ode: ?\"?(\w+)")
-# The cloud's own identity service, which is asked for a token before the store is.
+# Errors of the cloud's identity service, which gives a token before the store is asked.
 _IDENTITY = re.compile(
     r"performing token request|getting token|Generic (?:GCS|MicrosoftAzure) "
     r"error: .*(?:token|credential)",
@@ -35,7 +35,7 @@ _GONE: Final = frozenset(
         "InvalidVersionForPageBlobOperation",
     }
 )
-# A pin that the cloud cannot read is none of its versions.
+# Codes for a version that the cloud cannot parse: no version of its own has such an id.
 _BAD_PIN: Final = frozenset({"InvalidArgument", "InvalidQueryParameterValue", "InvalidHeaderValue"})
 
 

@@ -1,8 +1,9 @@
 """Objects of Google Cloud Storage and of Azure, through obstore.
 
-Rule: credentials are those of the configuration, else each cloud's own chain finds them (obstore
-knows it: application default, workload identity, managed identity). A version is a generation, or
-Azure's version id. A key that obstore would rewrite is refused, since no other client is behind.
+Rule: credentials come from the configuration, else from each cloud's own chain (obstore knows it:
+application default, workload identity, managed identity). A version is Google's generation or
+Azure's version id. A key that obstore would rewrite is refused, since there is no second client.
+Owner: the stores.
 """
 
 from collections.abc import AsyncIterator
@@ -32,7 +33,7 @@ from consumers.ports import Body, Listed, Location, Part
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
-# As many as a page of each cloud's listing has at least.
+# A page of either cloud's listing has at least this many.
 LISTED_AT_ONCE: Final = 1000
 
 
@@ -59,8 +60,8 @@ class CloudObjects(ByObstore):
         return body
 
     async def _part(self, location: Location, start: int, stop: int | None) -> Part:
-        """Azure has no word for the last bytes: it is asked for the size first, and for the bytes
-        of the version that has it.
+        """Azure cannot be asked for the last bytes of an object: so first for the size, then for
+        the bytes, of the same version.
         """
         if start >= 0 or self._takes_suffixes:
             part = await super()._part(location, start, stop)
@@ -81,8 +82,8 @@ def cloud_buckets(
     read_timeout_s: float = READ_TIMEOUT_S,
     retries: "RetryConfig | None" = None,
 ) -> Buckets:
-    """How to reach a bucket of `gs`, or a container of `az`. Reads are repeated by the caller,
-    writes by `retries`.
+    """How to reach a bucket of `gs`, or a container of `az`. The caller retries reads; `retries`
+    is for writes.
     """
     maker: Any = GCSStore if scheme == "gs" else AzureStore
     options = _google(settings) if scheme == "gs" else _azure(settings, section)
@@ -125,12 +126,12 @@ def _azure(settings: config.Store, section: str) -> dict[str, Any]:
 
 
 def _given(**options: Any) -> dict[str, Any]:
-    """Without those that are not set: obstore finds them by itself then."""
+    """Leave out options that are not set: obstore then finds them by itself."""
     return {name: value for name, value in options.items() if value not in (None, "")}
 
 
 class _Rest:
-    """What `ByObstore` leaves to another client: odd keys, empty objects, listings."""
+    """The `exact` client behind `ByObstore`: refuses odd keys, opens empty objects, lists."""
 
     def __init__(self, buckets: Buckets) -> None:
         self._buckets = buckets
@@ -151,7 +152,7 @@ class _Rest:
         location = Location(bucket, pattern, store=store)
         check_bucket(location)
         glob = Glob.of(pattern)
-        # obstore takes whole folders only.
+        # obstore lists whole folders only.
         folder = glob.prefix.rpartition("/")[0]
         try:
             pages = obstore.list(self._buckets(bucket), folder or None, chunk_size=LISTED_AT_ONCE)
@@ -184,7 +185,7 @@ class EmptyBody:
 
 
 def _check_version(location: Location, version_id: str | None) -> None:
-    """An account that keeps no versions answers as if none had been asked for."""
+    """Refuse another version: an account without versioning ignores the version asked for."""
     if location.version_id not in (None, version_id):
         raise Poison("changed", f"{name(location)}: there is no version {location.version_id}")
 

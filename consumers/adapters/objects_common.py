@@ -1,6 +1,6 @@
-"""What the object clients share: names that are safe, globs, resuming, what a refusal means.
+"""Shared by the object clients: checks of names, globs, pins, and what a refusal means.
 
-Rule: one table says what a store's answer means, whichever library brought it.
+Rule: one function says what a store's answer means, whichever library brought it.
 Owner: the `objects_*` adapters.
 """
 
@@ -31,10 +31,11 @@ WHOLE_BYTES: Final = 8 << 20
 CONNECT_TIMEOUT_S: Final = 5.0
 # Silence, not duration: a slow consumer may take hours over one body.
 READ_TIMEOUT_S: Final = 30.0
-# Looking for credentials anew takes tens of milliseconds of the event loop.
+# The least time between two searches for new credentials: each blocks the event loop for tens of
+# milliseconds.
 RENEW_S: Final = 30.0
 DEFAULT_REGION: Final = "us-east-1"
-# The answer to a question for bytes that are not there: an empty object has no last ones.
+# The status for a range outside of the object; also for the last bytes of an empty object.
 NO_SUCH_RANGE: Final = 416
 
 # Never a slash: `bucket/key` must not be readable in two ways.
@@ -46,7 +47,7 @@ _GLOB_CHARACTER = re.compile(r"[*?\[]")
 _WRONG_REGION = frozenset(
     {"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
 )
-# Said of our clock and our credentials, never of an object. InvalidTokenId is MinIO's.
+# Codes about our clock or our credentials, never about an object. InvalidTokenId is MinIO's.
 _LOCKED_OUT = frozenset(
     {
         "RequestTimeTooSkewed",
@@ -58,12 +59,12 @@ _LOCKED_OUT = frozenset(
         "InvalidTokenId",
     }
 )
-# Codes that pass, whatever status they come with (AWS says RequestTimeout with 400), and statuses
-# that pass, of the store or of a proxy before it.
+# Codes that a retry cures, whatever their status (AWS says RequestTimeout with 400), and such
+# statuses, from the store or from a proxy in front of it.
 _PASSING = frozenset({"RequestTimeout", "OperationAborted", "ConditionalRequestConflict"})
 _PASSING_STATUS = frozenset({408, 409, 421, 425, 429, 499})
-# Stores say what is wrong with a name in many words.
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
+# Stores have many codes for a name that is not valid; their statuses are these.
 _NAMELESS_STATUS = frozenset({400, 405})
 
 
@@ -87,12 +88,12 @@ def check_credentials(settings: config.Access, section: str) -> None:
 
 
 def section_of(location: Location) -> str:
-    """Where in the configuration its store is, for messages."""
+    """The section of the configuration with this object's store, for messages."""
     return DEFAULT if location.store == DEFAULT else f"stores.{location.store}"
 
 
 def is_odd(key: str) -> bool:
-    """Would a path library change or refuse this key?"""
+    """True if a library that treats keys as paths would change or refuse this key."""
     return _ODD_KEY.search(key) is not None
 
 
@@ -102,11 +103,11 @@ def check_bucket(location: Location) -> None:
 
 
 def quoted(etag: str) -> str:
-    """As HTTP wants it: bucket events leave the quotes out. What no header can hold pins
-    nothing that exists.
+    """An entity tag with its quotes, as HTTP wants it; bucket events leave them out. Raises
+    `Poison` for a text that a header cannot hold: no object has such a tag.
     """
     if not (etag.isascii() and etag.isprintable()):
-        raise Poison("changed", f"{etag[:40]!a} is no entity tag")
+        raise Poison("changed", f"{etag[:40]!a} is not an entity tag")
     return etag if etag.endswith('"') else f'"{etag}"'
 
 
@@ -117,7 +118,7 @@ def name(location: Location) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Glob:
-    """`prefix` is the literal part; `depth` the slashes of every match, None with `**`."""
+    """`prefix`: the literal beginning. `depth`: how many slashes a match has; None with `**`."""
 
     prefix: str
     depth: int | None
@@ -142,21 +143,21 @@ class Glob:
 
 
 def pin_of(said: str | None) -> str | None:
-    """A version id or an entity tag, if it is one. Stores whose versioning is suspended call every
-    version `null`, so that is the name of none.
+    """A version id or an entity tag; None if it identifies no version. Stores with suspended
+    versioning call every version `null`.
     """
     return None if said in (None, "", "null") else said
 
 
 def wants_etag(location: Location) -> bool:
-    """Is the entity tag to be asked for? A version id says more, except `null`."""
+    """True if the request should pin the entity tag. A version id is the better pin, except `null`."""
     return location.etag is not None and pin_of(location.version_id) is None
 
 
 def refusal(
     location: Location, status: int, code: str, retry_after_s: float | None = None
 ) -> PenstockError:
-    """What an answer other than the object means. `code` is S3's own word, if it said one."""
+    """The error that a refusal means. `code`: S3's error code, empty if there is none."""
     said = f"{name(location)}: the store answered {f'{status} {code}'.strip()}"
     section = section_of(location)
     if code in _LOCKED_OUT:
@@ -208,7 +209,9 @@ def led_away(location: Location, said: str | None = None) -> Elsewhere:
 
 
 class Renewal:
-    """Credentials that the store says have expired are looked for again, but not all the time."""
+    """Decides when to look for new credentials after the store called ours expired: at most every
+    `RENEW_S`.
+    """
 
     def __init__(self) -> None:
         self._next_s = 0.0
@@ -222,10 +225,10 @@ class Renewal:
 
 
 def no_sense(location: Location, reason: object) -> Transient:
-    """Somebody answered, perhaps a proxy, but not as a store does."""
+    """The error for an answer that no store would give; it may come from a proxy."""
     return Transient(
-        f"{name(location)}: the answer is none of a store ({reason}); check "
-        f"{section_of(location)}.endpoint_url and what is before it"
+        f"{name(location)}: the answer does not look like a store's ({reason}); check "
+        f"{section_of(location)}.endpoint_url and any proxy before it"
     )
 
 

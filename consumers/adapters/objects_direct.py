@@ -1,10 +1,10 @@
-"""Small objects by one signed GET of our own; everything else by the client behind it.
+"""Reads small objects by one signed GET of our own; everything else by the client behind it.
 
-Rule: only a plain 200 with a length up to `WHOLE_BYTES` is used. Any other answer, any trouble with
-the connection or the credentials, any odd key goes to the client behind, which asks again and says
-what it means; so errors, retries, streams and listings have one home. It is here for its price: a
-GET of 4 KiB costs about 0.06 ms of CPU, obstore's 0.3 ms. Owner of its connections; any number of
-tasks.
+Rule: only a plain 200 with a length up to `WHOLE_BYTES` is used. After any other answer, any error
+of the connection or the credentials, and for any odd key, the client behind asks again and decides
+what it means: so errors, retries, streams and listings are handled in one place. It exists for its
+price: a GET of 4 KiB costs about 0.06 ms of CPU, obstore's 0.3 ms. Owner of its connections; any
+number of tasks may use it.
 """
 
 import ssl
@@ -34,7 +34,7 @@ from consumers.core.places import DEFAULT
 from consumers.errors import LockedOut
 from consumers.ports import Body, Listed, Location, Objects, Part, WholeBody
 
-# Where every bucket has a host of its own; bucket names come from messages.
+# Bounds the hosts that are kept: each bucket may have its own, and bucket names come from messages.
 MAX_SITES: Final = 128
 
 _FIELDS: Final = wanting("content-encoding", "etag", "x-amz-version-id")
@@ -56,13 +56,13 @@ class DirectObjects:
         self._keys = Keys(settings, section)
         self._read_timeout_s = read_timeout_s
         self._secure = trusting(settings.ssl_cafile, f"{section}.ssl_cafile")
-        # By the host, so that all buckets of a host share its connections.
+        # By host, so that all buckets of a host share its connections.
         self._sites: dict[str, _Site] = {}
         self._site_of = lru_cache(MAX_SITES)(self._make_site)
 
     @staticmethod
     def is_for(settings: config.Access) -> bool:
-        """Without a signature there is nothing to be cheap at."""
+        """False for anonymous access: this client always signs."""
         return not settings.anon
 
     async def open(self, location: Location) -> Body:
@@ -104,7 +104,7 @@ class DirectObjects:
             return None
 
     def _make_site(self, bucket: str) -> "tuple[_Site, str]":
-        """The bucket's host, and what of the path is before its keys."""
+        """The bucket's host, and the path before its keys."""
         host_url, prefix = address_of(self._settings, self._keys.region, bucket)
         site = self._sites.get(host_url)
         if site is None:
@@ -141,7 +141,7 @@ class _Site:
             self._sign.get(path, query, more),
             AnswerReader(_FIELDS, WHOLE_BYTES, 0, believes_length=True),
             silence_s=self._read_timeout_s,
-            # What comes so slowly that its progress has to be seen is the client's behind.
+            # A slower transfer is left to the client behind, which watches its progress.
             most_s=SLOW_SILENCES * self._read_timeout_s,
         )
         self._host.give(connection)
@@ -156,7 +156,7 @@ class _Site:
 
 
 def _whole(answer: Answer) -> WholeBody | None:
-    """The object, if the answer is nothing else and no field contradicts another."""
+    """The object; None unless the answer is a plain 200 with one value per field."""
     fields = answer.fields
     etag, version_id = fields.get(b"etag", b""), fields.get(b"x-amz-version-id", b"")
     is_plain = b"content-length" in fields and b"content-encoding" not in fields

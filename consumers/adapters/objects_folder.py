@@ -1,8 +1,8 @@
 """A folder as an object store: its subfolders are the buckets, the files below them the objects.
 
-Rule: a key is a relative path taken literally; one that no file can have is not found. Nothing
-outside the folder is read, whatever links lead there, and nothing but regular files. Files are
-touched in threads, never on the event loop.
+Rule: a key is a relative path, taken literally; a key that a file cannot have is not found. Only
+regular files inside the folder are read, even if links lead out of it. Files are touched in
+threads, never on the event loop. Owner: the stores.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from consumers.errors import PenstockError, Poison, Transient
 from consumers.ports import Listed, Location, Part
 from consumers.threads import in_thread
 
-# One hop to a thread per so many files; as many as a page of an S3 listing.
+# How many files are listed in one call of a thread: the size of a page of an S3 listing.
 LISTED_AT_ONCE: Final = 1000
 
 _NO_SUCH_FILE = frozenset(
@@ -87,7 +87,7 @@ class FolderObjects:
 
 
 class FolderBody:
-    """An open file. A file replaced meanwhile is still read whole: the open one is the old one."""
+    """An open file. If the name gets another file meanwhile, the open one is still read whole."""
 
     version_id = None
 
@@ -129,7 +129,7 @@ class FolderBody:
 
 
 def _check_file(location: Location) -> None:
-    """Refuse what no file below a folder can be: an odd key, or a version."""
+    """Refuse an odd key, which no file can have, and a version, which a folder does not keep."""
     check_bucket(location)
     if is_odd(location.key):
         raise Poison("not_found", f"{name(location)}: no file has such a name")
@@ -138,7 +138,7 @@ def _check_file(location: Location) -> None:
 
 
 def _open_inside(folder: Path, location: Location) -> BinaryIO:
-    """The regular file, if it lies inside the folder. Never waits: a pipe would, for a writer."""
+    """Open a regular file inside the folder. Never blocks: opening a pipe would wait for a writer."""
     path = os.path.realpath(folder / location.bucket / location.key)
     if not _is_inside(folder, path):
         raise Poison("not_found", f"{name(location)}: a link leads out of the folder")
@@ -162,7 +162,7 @@ def _etag(found: os.stat_result) -> str:
 
 
 def _walk(bucket: Path, prefix: str, glob: Glob) -> Iterator[Listed]:
-    """Depth first; a folder sorts as its name with the slash, which is the order of the keys."""
+    """Depth first. A folder is sorted by its name with the slash, which gives the order of keys."""
     try:
         with os.scandir(bucket / prefix) as scan:
             entries = {

@@ -1,9 +1,9 @@
-"""Objects of any file system that fsspec knows: `sftp://`, `webdav://`, `hf://`, `ftp://`, `memory://`.
+"""Objects of any file system that fsspec knows: `sftp://`, `webdav://`, `hf://`, `ftp://` ...
 
-Rule: keys are taken literally below the bucket's own path, or refused. These systems know no
-conditional read, so the version is what `info` says before the first byte and again after the
-last; a file that changed in between is `changed`, and none of its last bytes count. Every call is
-made in a thread. What an unknown library raises is that store's trouble and nobody else's.
+Rule: keys are taken literally below the bucket's own path, or refused. These systems have no
+conditional read, so `info` is asked before the first byte and again after the last: if it differs,
+the object is `changed` and its last bytes are not used. Every call runs in a thread. An error that
+an unknown library raises counts for this store only. Owner: the stores.
 """
 
 import asyncio
@@ -37,16 +37,17 @@ from consumers.threads import in_thread
 
 T = TypeVar("T")
 
-# One hop to a thread per so many names.
+# How many names are listed in one call of a thread.
 LISTED_AT_ONCE: Final = 1000
-# Each piece is a request, and often an open and a close of the file.
+# Large, because each piece is a request, and often opens and closes the file.
 PIECE_BYTES: Final = 4 << 20
-# With a port where the scheme's address is a host.
+# May have a port, as for some schemes the bucket is a host.
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
-# What says that a file is another one, the most certain first; times only together with the size.
+# Fields that differ for another version of a file, the most certain first; times count only
+# together with the size.
 _TAGS: Final = ("ETag", "etag", "e_tag", "generation", "blob_id", "oid", "sha256", "md5")
 _TIMES: Final = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
-# Their keys are parts of an address, where `?`, `#` and `%` mean something else.
+# In these schemes a key is a part of a URL, so `?`, `#` and `%` in it must be quoted.
 _BY_ADDRESS: Final = frozenset({"http", "https"})
 
 
@@ -62,7 +63,7 @@ class FsspecObjects:
         read_timeout_s: float = READ_TIMEOUT_S,
     ) -> None:
         self._scheme = scheme
-        # Longer than one silence: a call may be many reads of the library's own.
+        # Longer than one read may be silent: the library may make many reads in one call.
         self._call_s = SLOW_SILENCES * read_timeout_s
         try:
             self._files: Any = fsspec.filesystem(
@@ -109,10 +110,10 @@ class FsspecObjects:
                 yield Listed(Location(bucket, key, None, _etag(info), store), info["size"])
 
     async def aclose(self) -> None:
-        """Connections are the library's and end with its object."""
+        """Does nothing: the library closes its connections with its file system object."""
 
     def _root(self, location: Location) -> str:
-        """The bucket's path, by a harmless key: libraries cut `?` and `#` out of others."""
+        """The bucket's path. Asked with a harmless key: libraries cut `?` and `#` out of real ones."""
         if not _BUCKET.fullmatch(location.bucket):
             raise Poison("not_found", f"{name(location)}: no bucket has such a name")
         path: str = self._files._strip_protocol(f"{self._scheme}://{location.bucket}/x")
@@ -125,7 +126,7 @@ class FsspecObjects:
         return root + (quote(location.key) if self._scheme in _BY_ADDRESS else location.key)
 
     async def said(self, location: Location, path: str) -> tuple[int, str | None]:
-        """The file's size, and what it is recognised by."""
+        """The file's size, and the tag that tells its version."""
 
         def look() -> dict[str, Any]:
             self._files.invalidate_cache()
@@ -151,7 +152,7 @@ class FsspecObjects:
             raise translated(error, location) from None
 
     def _walk(self, root: str, prefix: str, glob: Glob) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Depth first; a folder sorts as its name with the slash: that is the order of the keys."""
+        """Depth first. A folder is sorted by its name with the slash: that gives the order of keys."""
         self._files.invalidate_cache()
         folder = (root + prefix).rstrip("/")
         try:
@@ -164,7 +165,7 @@ class FsspecObjects:
         for info in entries:
             is_folder = info["type"] == "directory"
             last = info["name"].rstrip("/").rpartition("/")[2]
-            # Asked for the names in what is a file, some answer with the file itself.
+            # Some libraries, asked to list a file, answer with the file itself.
             if is_folder or info["name"].rstrip("/") != folder:
                 named[last + "/" * is_folder] = info
         for entry in sorted(named):
@@ -177,7 +178,9 @@ class FsspecObjects:
 
 
 class FsspecBody:
-    """A file that is read piece by piece, each by its place: libraries share their open files."""
+    """A file read piece by piece, each by its offsets. It is not kept open, because libraries share
+    open files between their users.
+    """
 
     version_id = None
 
@@ -214,23 +217,23 @@ class FsspecBody:
         return data
 
     async def _check(self) -> None:
-        """Is it the file that it was?"""
+        """Raises `Poison` if the file is another one than when it was opened."""
         if await self._objects.said(self._location, self._path) != (self.size, self.etag):
             raise Poison("changed", f"{name(self._location)}: replaced while it was read")
 
     async def aclose(self) -> None:
-        """Nothing is open between two pieces."""
+        """Does nothing: no file is open between two pieces."""
 
 
 def _etag(info: dict[str, Any]) -> str | None:
-    """As a header would have it: 32 characters of a digest of what changes with the file."""
+    """The library's own tag, else a digest of time and size; None if neither is known."""
     for tag in _TAGS:
         if info.get(tag):
             return quoted(str(info[tag]).strip('"'))
     for time in _TIMES:
         if info.get(time):
             moment = info[time]
-            # Some libraries say a time in one way in a listing and in another of a single file.
+            # Some libraries give the time in another type in listings than for a single file.
             written = moment.timestamp() if isinstance(moment, datetime) else moment
             said = f"{written}/{info['size']}"
             return quoted(hashlib.sha256(said.encode()).hexdigest()[:32])
@@ -238,7 +241,7 @@ def _etag(info: dict[str, Any]) -> str | None:
 
 
 def translated(error: Exception, location: Location) -> PenstockError:
-    """Of a hundred libraries only Python's own errors mean the same everywhere."""
+    """The error that a library's means. Only Python's own errors mean the same in all libraries."""
     reason = str(error) or type(error).__name__
     said = f"{name(location)}: {reason}"
     if isinstance(error, PenstockError):

@@ -1,8 +1,9 @@
 """Local files and standard input beside an object store, for `predict`.
 
-Rule: a reference to a local file has the bucket `file://` and an absolute path for a key;
-everything else is the store's. Standard input is copied to a temporary file first, since what is
-read may have to be read again. Owner: `library.predict`; no worker reads local files by reference.
+Rule: a reference to a local file has the bucket `file://` and an absolute path as its key; all
+other references go to the store. Standard input is copied to a temporary file first, since an
+object may have to be read again. Owner: `library.predict`; a worker never reads local files by
+reference.
 """
 
 import asyncio
@@ -26,26 +27,26 @@ STDIN: Final = "-"
 
 
 def local_path(url: str) -> str | None:
-    """The path that a URL, or what is none, names on this machine; None for a store's URL."""
+    """The local path of a `file://` URL or of a plain path; None for a store's URL."""
     if url.startswith(LOCAL):
         return unquote(urlsplit(url).path)
     return None if "://" in url else url
 
 
 async def local_files(path: str) -> list[str]:
-    """Absolute paths in order; of a glob those that match, `**` across folders."""
+    """Absolute paths in order. For a glob the files that match; `**` also matches slashes."""
     return [STDIN] if path == STDIN else await asyncio.to_thread(_files, path)
 
 
 def _files(path: str) -> list[str]:
     if not has_magic(path) or Path(path).exists():  # a file may be called `[1].csv`
-        _refuse_what_is_no_file(path)
+        _refuse_non_file(path)
         return [str(Path(path).absolute())]
     found = (Path(one) for one in glob(path, recursive=True))  # noqa: PTH207 (any path, `**`)
     return sorted(str(one.absolute()) for one in found if one.is_file())
 
 
-def _refuse_what_is_no_file(path: str) -> None:
+def _refuse_non_file(path: str) -> None:
     if Path(path).is_dir():
         inside = path.rstrip("/")
         raise Fatal(
@@ -59,8 +60,8 @@ def _refuse_what_is_no_file(path: str) -> None:
 
 
 class LocalObjects:
-    """The port `Objects` over local files and a store, which is opened when it is first needed: a
-    local file asks for no credentials.
+    """The port `Objects` over local files and a store. The store is opened when it is first needed,
+    because reading local files must work without credentials.
     """
 
     def __init__(self, open_store: Callable[[], Objects]) -> None:
@@ -114,8 +115,8 @@ class LocalObjects:
 
 
 class _Stdin:
-    """Standard input as a file, once it has ended. The thread that reads it is one that nobody
-    waits for: a terminal may never end its input.
+    """Standard input as a file, complete once the input has ended. A daemon thread reads it, so
+    that the process can end although a terminal's input may never end.
     """
 
     def __init__(self) -> None:
@@ -126,7 +127,7 @@ class _Stdin:
 
     def _copy(self) -> None:
         try:
-            # Not `sys.stdin`: who ends the process must not wait for its lock.
+            # Not `sys.stdin`: the interpreter would wait for its lock when the process ends.
             with open(0, "rb", buffering=0, closefd=False) as stdin:
                 shutil.copyfileobj(stdin, self._file)
             self._file.flush()
@@ -136,7 +137,7 @@ class _Stdin:
             self._tell(None)
 
     def _tell(self, error: Exception | None) -> None:
-        with suppress(RuntimeError):  # the loop has ended meanwhile
+        with suppress(RuntimeError):  # the event loop is closed already
             self._loop.call_soon_threadsafe(self._done, error)
 
     def _done(self, error: Exception | None) -> None:
@@ -148,7 +149,7 @@ class _Stdin:
             self.copied.set_exception(error)
 
     def close(self) -> None:
-        """Deletes the file, too: if only its name went, the object would complain at its end."""
+        """Close and delete the file. If it was deleted by its name only, `tempfile` would warn."""
         self.copied.cancel()
         with suppress(FileNotFoundError):
             self._file.close()

@@ -1,9 +1,9 @@
 """Objects through obstore (Rust): the default, for a third of aiobotocore's CPU per small object.
 
-Rule: keys that its path type would rewrite, empty objects and listings go to the exact client
-behind it, and so do buckets of AWS that are in another region, which that client finds under AWS's
-own address; all else is one GET here. Owner of one obstore store per bucket. Cut bodies are resumed
-here, requests are the caller's to repeat. `ByObstore` is any cloud's, `ObstoreObjects` S3's.
+Rule: an object is one GET here. Four things go to the `exact` client behind: keys that obstore's
+path type would rewrite, empty objects, listings, and AWS buckets in another region, which that
+client can find. A body that is cut off is resumed here; failed requests are the caller's to retry.
+`ByObstore` is for any cloud, `ObstoreObjects` for S3. Owner of one obstore store per bucket.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -50,13 +50,14 @@ if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
     from obstore.store import ObjectStore
 
-# Each store has its own connections, and bucket names come from messages: there is a bound.
+# A bound, because each store has its own connections, and bucket names come from messages.
 MAX_STORES: Final = 128
 
 
 class ByObstore:
-    """The port `Objects` over what obstore reaches. `reach` says how a bucket is reached, and looks
-    for credentials anew when it is called again; `exact` is the client for the rest.
+    """The port `Objects` by obstore. `reach` makes the function that opens a bucket; each call of
+    it looks for credentials anew. `exact` is the client for all that obstore cannot do exactly.
+    `meaning` translates obstore's errors.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class ByObstore:
         has_regions: bool = False,
     ) -> None:
         self._has_regions = has_regions
-        # Buckets in another region than ours, as far as they were met.
+        # Buckets that were found to be in another region than ours.
         self._elsewhere: set[str] = set()
         self._reach = reach
         self._exact = exact
@@ -95,13 +96,14 @@ class ByObstore:
             raise meant from None
         check_pin(location, result.meta["e_tag"])
         if not result.meta["size"]:
-            # It may be a 204 of whatever is before the store: only the exact client sees that.
+            # Perhaps a proxy's 204 and no object: obstore hides the status, the exact client sees
+            # it.
             return await self._exact.open(location)
         return ObstoreBody(store, location, result, self._meaning, self._read_timeout_s)
 
     def _renew(self) -> None:
-        """Look for credentials anew: obstore keeps what it was given last, and a file may have
-        others by now. Where none are found at this moment, the old ones are as good.
+        """Look for credentials anew: obstore keeps those it was given, and a file may have new ones
+        by now. If none are found, the old ones stay.
         """
         with suppress(Fatal):
             self._store = lru_cache(MAX_STORES)(self._reach())
@@ -121,7 +123,9 @@ class ByObstore:
         return is_odd(location.key) or location.bucket in self._elsewhere
 
     def _is_in_other_region(self, location: Location, error: PenstockError) -> bool:
-        """Then the exact client asks there. Of more buckets than this each is met again."""
+        """True if the exact client should ask in the bucket's own region. The bucket is remembered;
+        beyond `MAX_STORES` buckets each request finds out again.
+        """
         is_elsewhere = self._has_regions and isinstance(error, Elsewhere)
         if is_elsewhere and len(self._elsewhere) < MAX_STORES:
             self._elsewhere.add(location.bucket)
@@ -154,7 +158,7 @@ class ByObstore:
 
 
 class ObstoreObjects(ByObstore):
-    """Over anything that speaks S3."""
+    """`ByObstore` for S3 and servers that speak it."""
 
     def __init__(
         self,
@@ -173,7 +177,7 @@ class ObstoreObjects(ByObstore):
 
 
 class ObstoreBody:
-    """A result whose body is read once, and asked for again from where it broke."""
+    """An answer whose body is read once; if it breaks, the rest is asked for under the same pin."""
 
     __slots__ = (
         "_chunks",

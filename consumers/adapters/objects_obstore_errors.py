@@ -1,7 +1,7 @@
-"""What errors of obstore mean.
+"""What obstore's errors mean.
 
-Rule: obstore has a class for a few statuses; everything else, the status itself and S3's own word
-are only in the text. Owner: the obstore client.
+Rule: obstore has an exception class for a few statuses only. For all others the status and S3's
+error code are read from the exception's text. Owner: the obstore client.
 """
 
 import re
@@ -24,17 +24,17 @@ from consumers.ports import Location
 _STATUS = re.compile(r"status code: (\d{3})")
 _EMPTY_RANGE = re.compile(r'CONTENT_RANGE header: "bytes [^"]*/0"')
 _CODE = re.compile(r"<Code>(\w+)</Code>")
-# To another host, or from https to http.
+# A redirect to another host, or from https to http.
 _LED_AWAY = re.compile(rf"\b{re.escape(NOWHERE)}|BadScheme|URL scheme is not allowed")
-# An answer came, but its head makes no sense, or it leads in circles.
+# An answer came, but its head cannot be read, or its redirects form a circle.
 _NO_SENSE = re.compile(
     r"source: Header \{|\bParse\(|kind: Redirect\b|non-partial response|(?i:content.range) header"
 )
 
 
 def is_empty(error: Exception) -> bool:
-    """Is this the answer to a question for the last bytes of an object that has none? MinIO tells
-    of a range of none of its 0 bytes, which obstore cannot read.
+    """True if the last bytes of an empty object were asked for. MinIO answers with a range of an
+    object of 0 bytes, which obstore cannot parse; other stores with 416.
     """
     text = str(error)
     said = _STATUS.search(text)
@@ -44,7 +44,7 @@ def is_empty(error: Exception) -> bool:
 
 
 def translated(error: Exception, location: Location) -> PenstockError:
-    """What an error of obstore means: the status is only in its text."""
+    """The error that one of obstore's means; the status is only in its text."""
     text = str(error)
     said, code = _STATUS.search(text), _CODE.search(text)
     status = int(said[1]) if said else _status_without_answer(error, text)
@@ -59,7 +59,7 @@ def translated(error: Exception, location: Location) -> PenstockError:
 
 
 def _status_without_answer(error: Exception, text: str) -> int | None:
-    """For errors without an HTTP answer: what S3 would have said; None when nobody answered."""
+    """The status that belongs to one of obstore's classes; None if no answer came."""
     match error:
         case FileNotFoundError():
             return 404

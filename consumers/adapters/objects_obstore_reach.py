@@ -1,9 +1,9 @@
 """How obstore reaches a bucket: addresses, certificates, credentials.
 
-Rule: reads are repeated by the caller and writes here; credentials are asked for when none are
-fresh. obstore follows a redirect wherever it leads, with the session token in its head, and has no
-setting against it: so all hosts but the store's own are behind a proxy that cannot be. Owner: the
-clients that read and write through obstore.
+Rule: the caller retries reads, obstore retries writes; credentials are asked for when those at hand
+are no longer fresh. obstore follows redirects to any host, with the session token in the request,
+and has no setting against it. So it is given an impossible proxy for all hosts but the store's own:
+a redirect to another host then fails. Owner: the clients that read and write through obstore.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,13 +29,14 @@ from consumers.adapters.objects_s3_access import address_of, is_virtual
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Credential
 
-# obstore's 30 s for a whole transfer would cut off a body that waits for room; silence is limited.
+# obstore's limit for a whole transfer, 30 s, would cut off a body whose reader waits for room.
+# Silence is limited instead, by the read timeout.
 WHOLE_TRANSFER: Final = timedelta(days=1)
-# botocore renews credentials that have less left, so whatever it hands out lasts as long.
+# How long credentials from botocore last at least: it renews those that have less left.
 CREDENTIALS_LAST: Final = timedelta(minutes=10)
 
-# No host can have this address: to connect to it fails at once. By it a redirect to another host is
-# known in what obstore says.
+# The impossible proxy: no host can have this address, so connecting fails at once. Its name in
+# obstore's error tells that a redirect led to another host.
 NOWHERE: Final = "255.255.255.255:1"
 
 # From a bucket's name to its store.
@@ -43,14 +44,16 @@ Buckets = Callable[[str], "ObjectStore"]
 
 
 def is_proxied(host_url: str) -> bool:
-    """Does the environment name a proxy for it? Then that decides which hosts are reached."""
+    """True if the environment names a proxy for this host; then the proxy decides which hosts can
+    be reached.
+    """
     parts, proxies = urlsplit(host_url), getproxies()
     is_named = parts.scheme in proxies or "all" in proxies
     return is_named and not proxy_bypass(parts.hostname or "")
 
 
 def confined(options: "ClientConfig", urls: Sequence[str]) -> "ClientConfig":
-    """To the hosts of these addresses, the store's first."""
+    """Options that reach only the hosts of these addresses; the store's own must be the first."""
     if is_proxied(urls[0]):
         return options
     hosts = ",".join(urlsplit(url).hostname or "" for url in urls)
@@ -58,7 +61,7 @@ def confined(options: "ClientConfig", urls: Sequence[str]) -> "ClientConfig":
 
 
 def client_options(settings: config.Access, section: str, read_timeout_s: float) -> "ClientConfig":
-    """Of every cloud's client. From https to http it follows nobody."""
+    """Options of every cloud's client. It never follows a redirect from https to http."""
     options: ClientConfig = {
         "allow_http": (settings.endpoint_url or "").startswith("http:"),
         "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
@@ -76,8 +79,8 @@ def s3_buckets(
     read_timeout_s: float,
     retries: "RetryConfig | None" = None,
 ) -> Buckets:
-    """How to reach a bucket: as configured, with botocore's chain where keys are not. Reads are
-    repeated by the caller, writes by `retries`.
+    """How to reach a bucket: as configured, or by botocore's chain if no keys are configured. The
+    caller retries reads; `retries` is for writes.
     """
     check_credentials(settings, section)
     try:
@@ -109,7 +112,9 @@ def s3_buckets(
 def _credentials(
     settings: config.Access, session: Session, section: str
 ) -> "Callable[[], S3Credential]":
-    """Asked when none are fresh; never the environment's token beside configured keys."""
+    """A function that obstore calls for fresh credentials. Configured keys are used with their own
+    token only, never with one from the environment.
+    """
     if settings.key is not None and settings.secret is not None:
         session.set_credentials(settings.key, settings.secret, settings.token)
     source = session.get_credentials()

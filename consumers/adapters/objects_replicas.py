@@ -1,9 +1,9 @@
-"""One store and its replicas: the same objects in another place, for when the store is away.
+"""A store and its replicas: the same objects elsewhere, for when the store is unavailable.
 
-Rule: who is asked is decided by `core.standby`: the store itself while it is well. What was pinned
-must be the same bytes by its entity tag, since version ids are each store's own. A replica that
-does not have the object yet says nothing of it: then the store is waited for. Owner: the stores,
-one for each store with replicas.
+Rule: `core.standby` decides which store is asked: the store itself while it is healthy. On a
+replica the entity tag must match the pin, since each store has version ids of its own. If a replica
+does not have the object, that proves nothing, as it may come later: then the store itself is waited
+for. Owner: the stores, one for each store with replicas.
 """
 
 import asyncio
@@ -18,14 +18,15 @@ from consumers.ports import Body, Listed, Location, Objects, Part
 
 T = TypeVar("T")
 
-# Above a slow answer of a store that is there; with a replica's own answer it stays below 5 s.
+# Longer than a slow answer of a healthy store; short enough that with a replica's answer an object
+# takes less than 5 s.
 PATIENCE_S: Final = 4.0
-# How soon a store that is back is used again.
+# How often an unavailable store is tried again.
 LOOK_AGAIN_S: Final = 5.0
 
 
 class Watcher(Protocol):
-    """Hears of reads and of stores that did not answer, by name."""
+    """Is told of reads, and of stores that did not answer."""
 
     def store_read(self, store: str, nbytes: int) -> None: ...
 
@@ -33,7 +34,7 @@ class Watcher(Protocol):
 
 
 class Copy(NamedTuple):
-    """A store that has the objects, by its name."""
+    """A store with a copy of the objects, and its name."""
 
     store: str
     objects: Objects
@@ -61,11 +62,11 @@ class ReplicatedObjects:
         return part if copy is self._copies[0] else part._replace(version_id=None)
 
     def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
-        """Of the store itself: a replica may lack some, and the listing would not show it."""
+        """Always from the store itself: a replica's listing may lack objects without a sign of it."""
         return self._copies[0].objects.list(bucket, pattern, store)
 
     async def aclose(self) -> None:
-        """Closes nothing: each copy is a store by its own name, too, and `Stores` closes it."""
+        """Closes nothing: `Stores` owns every copy and closes it."""
 
     async def _ask(
         self,
@@ -73,9 +74,13 @@ class ReplicatedObjects:
         ask: Callable[[Copy, Location], Awaitable[T]],
         patience_s: float | None,
     ) -> tuple[Copy, T]:
-        """`patience_s` is for those behind which there is another one. A part may be long."""
+        """`patience_s`: how long to wait if another copy is left; None for parts, which may take
+        long.
+        """
         own = self._copies[0]
-        failure = Unreachable(f"{name(location)}: {own.store} is away, and no replica has it")
+        failure = Unreachable(
+            f"{name(location)}: {own.store} is unavailable, and no replica has it"
+        )
         in_turn = self._in_turn()
         for number in in_turn:
             copy = self._copies[number]
@@ -96,7 +101,7 @@ class ReplicatedObjects:
         raise failure
 
     def _in_turn(self) -> Sequence[int]:
-        """A read is the look at a store that was away, too."""
+        """The healthy copies, and one that is due to be tried again: reads serve as probes."""
         due = self._standby.due(asyncio.get_running_loop().time())
         well = self._standby.well()
         return well if due is None else sorted([due, *well])
@@ -122,7 +127,9 @@ class ReplicatedObjects:
 
 
 class ReplicaBody:
-    """A replica's version id is none of the store's: from there only the entity tag pins."""
+    """Counts the bytes read. Leaves out a replica's version id, which the store itself does not
+    have: only the entity tag can pin the object later.
+    """
 
     def __init__(self, body: Body, is_own: bool, count: Callable[[int], None]) -> None:
         self._body = body

@@ -1,8 +1,8 @@
-"""How a bucket of S3 is reached: under which address, and with whose credentials.
+"""How a bucket of S3 is reached: its address and the credentials.
 
-Rule: what is configured comes before what AWS's own chain finds (environment, profile, web
-identity, container, instance); the chain is asked in a thread, since it may send a request to a
-token service; what it finds is used for `GOOD_FOR_S`. Owner: the clients of S3.
+Rule: configured credentials come first, then those that AWS's own chain finds (environment,
+profile, web identity, container, instance). The chain is asked in a thread, since it may send a
+request to a token service; its answer is used for `GOOD_FOR_S`. Owner: the clients of S3.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ from consumers.adapters.objects_common import (
 )
 from consumers.adapters.s3_signature import Credentials
 
-# botocore hands out nothing that has less than ten minutes left: a minute is on the safe side.
+# A minute is safe: credentials from botocore last ten minutes at least.
 GOOD_FOR_S: Final = 60.0
-# Where no credentials were found, their sources are not asked again for every object.
+# If no credentials are found, the chain is not asked again for this long.
 PAUSE_S: Final = 1.0
-# What can be the first part of a host's name under a certificate of `*.host`.
+# A bucket name that can be the first label of a host, as a certificate for `*.host` covers it.
 _LABEL = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 
 
 def is_virtual(settings: config.Access, bucket: str) -> bool:
-    """Is the bucket a part of the host's name? AWS prefers that, most others know only paths."""
+    """True if the bucket is part of the host's name. AWS prefers that; most others know only paths."""
     if settings.addressing == "auto":
         return settings.endpoint_url is None and _LABEL.fullmatch(bucket) is not None
     return settings.addressing == "virtual" and _LABEL.fullmatch(bucket) is not None
@@ -51,8 +51,8 @@ def address_of(settings: config.Access, region: str, bucket: str) -> tuple[str, 
 
 
 class Keys:
-    """Credentials that are at hand. Any number of tasks. The clock is asked itself: to ask for the
-    running loop costs Python 3.11 a getpid for each object.
+    """Keeps credentials at hand for any number of tasks. It uses `time.monotonic` instead of the
+    loop's clock, because `get_running_loop` costs a getpid per call in Python 3.11.
     """
 
     def __init__(self, settings: config.Access, section: str) -> None:
@@ -84,8 +84,8 @@ class Keys:
         return self._found if age_s < GOOD_FOR_S else None
 
     async def ask(self) -> Credentials | None:
-        """None where there are none at this moment: the client behind says what is wrong. While one
-        task asks, the others go on with what there is.
+        """Ask the chain. None if it has no credentials now: the client behind then says what is
+        wrong. While one task asks, the others use those that are known.
         """
         now_s = time.monotonic()
         if now_s - self._asked_s < PAUSE_S:
@@ -108,7 +108,9 @@ class Keys:
         return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
 
     def look_again(self) -> None:
-        """The store takes them no longer: a file may have others by now. Not all the time."""
+        """Called when the store refuses the credentials: ask the chain again, as a file may have
+        new ones by now; at most every `RENEW_S`.
+        """
         now_s = time.monotonic()
         if now_s >= self._next_look_s:
             self._next_look_s = now_s + RENEW_S

@@ -1,8 +1,8 @@
 """Objects through s3fs: its settings and credentials, its aiobotocore client for the bytes.
 
-Rule: bucket and key go to the store exactly as named; s3fs's own file calls rewrite keys, drop
-versions and keep connections. Owner of one session, made at first use. Cut bodies are resumed here,
-requests are the caller's to repeat.
+Rule: bucket and key go to the store exactly as named. s3fs's own file calls are not used: they
+rewrite keys, drop versions and leak connections. A body that is cut off is resumed here; failed
+requests are the caller's to retry. Owner of one session, made at first use.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -116,14 +116,14 @@ class S3fsObjects:
         return answer
 
     async def client(self) -> Any:
-        """aiobotocore's, for what this port has no name for."""
+        """aiobotocore's client, also for calls that the port does not have."""
         if self._client is None:
             self._client = await self._files.set_session()
         return self._client
 
     async def _renew(self) -> None:
-        """Look for credentials anew at the next request: botocore keeps those of a file for good.
-        Bodies of the client before are read to their end; the one before that is minutes old.
+        """Look for credentials anew at the next request: botocore never reads a file's again. The
+        former client stays open, as its bodies may still be read; the one before that is closed.
         """
         for before in self._retired:
             await before.close()
@@ -154,7 +154,7 @@ class S3fsObjects:
 
 
 class S3Body:
-    """A response whose body is read once, and asked for again from where it broke."""
+    """An answer whose body is read once; if it breaks, the rest is asked for under the same pin."""
 
     def __init__(
         self,
@@ -246,7 +246,8 @@ def _files(settings: config.Access, section: str, read_timeout_s: float) -> S3Fi
             "connect_timeout": CONNECT_TIMEOUT_S,
             "read_timeout": read_timeout_s,
             "retries": {"total_max_attempts": 1},
-            # Unlimited: a body that waits for room keeps its connection; ten would stop all.
+            # 0 is unlimited. A body whose reader waits for room keeps its connection: with the
+            # default limit ten such bodies would block all reads.
             "max_pool_connections": 0,
             "response_checksum_validation": "when_required",
             **({"s3": {"addressing_style": style}} if style != "auto" else {}),

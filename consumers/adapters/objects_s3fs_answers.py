@@ -1,6 +1,6 @@
-"""What botocore and aiohttp say, in our words.
+"""What errors and answers of botocore and aiohttp mean.
 
-Rule: every error that either raises at a request is among `CLIENT_ERRORS` and becomes one of
+Rule: every error that either raises for a request is one of `CLIENT_ERRORS` and becomes one of
 `consumers.errors`. Owner: the s3fs client.
 """
 
@@ -44,7 +44,7 @@ _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(?:\d{1,18}|\*)")
 
 
 def refused_with(error: Exception) -> int:
-    """With which status; 0 where there is none."""
+    """The status of a refusal; 0 for other errors."""
     return status_of(error.response) if isinstance(error, ClientError) else 0
 
 
@@ -54,7 +54,7 @@ def status_of(answer: dict[str, Any]) -> int:
 
 
 def sent(answer: dict[str, Any]) -> tuple[int, int]:
-    """From which byte to which, half open, by its own word. Anything but a 206 begins at 0."""
+    """The range of bytes that the answer says it has, half open. All but a 206 begin at 0."""
     found = _CONTENT_RANGE.fullmatch(answer.get("ContentRange") or "")
     length = answer.get("ContentLength")
     if status_of(answer) != 206 or found is None:
@@ -64,7 +64,7 @@ def sent(answer: dict[str, Any]) -> tuple[int, int]:
 
 
 def translated(error: Exception, location: Location) -> PenstockError:
-    """What an error of botocore or aiohttp means."""
+    """The error that one of botocore's or aiohttp's means."""
     if isinstance(error, ClientError):
         metadata = error.response.get("ResponseMetadata", {})
         code = error.response.get("Error", {}).get("Code", "")

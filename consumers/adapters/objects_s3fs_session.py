@@ -1,8 +1,8 @@
-"""aiobotocore's session over HTTP, which follows a redirect nowhere.
+"""aiobotocore's HTTP session, changed so that it never follows a redirect.
 
-Rule: a redirect of AWS is told to botocore, which finds the bucket's region and asks there, under
-an address of its own; one of any other store is an error. aiohttp would follow both to any host,
-with the session token in the head. Owner: the s3fs client.
+Rule: a redirect of AWS is returned to botocore, which finds the bucket's region and builds the
+address there itself. A redirect of any other store is an error. aiohttp would follow both to any
+host, with the session token in the request. Owner: the s3fs client.
 """
 
 from typing import Any, Final
@@ -19,7 +19,7 @@ class LedAway(Exception):
 
 
 class _Unled:
-    """A session of aiohttp, as far as aiobotocore uses it."""
+    """The part of an aiohttp session that aiobotocore uses."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -33,7 +33,7 @@ class _Unled:
 
 
 class UnledSession(AIOHTTPSession):  # type: ignore[misc]
-    """aiobotocore has no setting for it."""
+    """A subclass, because aiobotocore has no setting for redirects."""
 
     async def _get_session(self, proxy_url: str | None) -> _Unled:
         return _Unled(await super()._get_session(proxy_url))

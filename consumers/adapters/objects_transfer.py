@@ -1,8 +1,7 @@
-"""How bytes come over: a cut transfer goes on, a slow one is watched, and what comes is what was
-asked for.
+"""Reads bodies: resumes a transfer that was cut off, watches a slow one, checks what came.
 
-Rule: nothing is taken for the object that is not certainly the next bytes of it. Owner:
-the `objects_*` adapters.
+Rule: bytes are used only if they are certainly the next bytes of the same object. Owner: the
+`objects_*` adapters.
 """
 
 import asyncio
@@ -16,12 +15,12 @@ from consumers.ports import Location, Part
 
 T = TypeVar("T")
 
-# A body that comes in one piece is read in small ones after so many times the silence, so that its
-# progress can be seen; a small one that takes as long is too slow (64 KiB in 60 s: 1 kB/s).
+# A chunk may take this many read timeouts. If it takes longer, the body is read in small chunks, so
+# that progress can be seen; a small chunk that takes longer fails (64 KiB in 60 s: 1 kB/s).
 SLOW_SILENCES: Final = 2
 SLOW_CHUNK_BYTES: Final = 64 << 10
 
-# 0.05 + 0.2 + 0.8 s: outlives a restarting proxy; anything longer is the caller's to wait for.
+# Pauses of 0.05, 0.2 and 0.8 s outlast a restart of a proxy; for longer outages the caller waits.
 RESUMES_WITHOUT_PROGRESS: Final = 3
 FIRST_PAUSE_S: Final = 0.05
 PAUSE_GROWTH: Final = 4
@@ -33,8 +32,8 @@ async def resuming(
     location: Location,
     slow_s: float,
 ) -> AsyncGenerator[bytes]:
-    """All `size` bytes; a cut transfer goes on where it stopped. `read_from` keeps the pin, and is
-    asked for small chunks once one has taken longer than `slow_s`.
+    """All `size` bytes; if a transfer breaks, it is resumed at that byte. `read_from` reads from an
+    offset under the same pin, in small chunks after one took longer than `slow_s`.
     """
     done = failures = 0
     is_slow = False
@@ -68,7 +67,7 @@ async def _within(slow_s: float, chunks: AsyncGenerator[bytes]) -> bytes | None:
 
 
 async def repeated(attempt: Callable[[], Awaitable[T]]) -> T:
-    """What it returns; a transfer that broke is made again a few times."""
+    """Returns the result of `attempt`; a transfer that broke is retried a few times."""
     failures = 0
     while True:
         try:
@@ -81,8 +80,8 @@ async def repeated(attempt: Callable[[], Awaitable[T]]) -> T:
 
 
 def check_part(part: Part, location: Location, start: int, stop: int | None) -> Part:
-    """Raises `Transient` unless exactly the bytes came that were asked for: the store answers, so
-    the object's own two minutes count.
+    """Raises `Transient` unless exactly the requested bytes came. Not `Unreachable`, since the
+    store answers: the object is retried for its own two minutes and then rejected.
     """
     first = max(0, part.size + start) if start < 0 else start
     last = part.size if stop is None else min(stop, part.size)
@@ -95,7 +94,7 @@ def check_part(part: Part, location: Location, start: int, stop: int | None) -> 
 
 
 def check_pin(location: Location, etag: str | None) -> None:
-    """Some stores answer as if `If-Match` had not been said."""
+    """Compare the entity tag ourselves, because some stores ignore `If-Match`."""
     wanted = location.etag if wants_etag(location) else None
     if wanted is not None and pin_of(etag) is not None and quoted(wanted) != etag:
         raise Poison("changed", f"{name(location)}: it is no longer {wanted}")
@@ -104,8 +103,8 @@ def check_pin(location: Location, etag: str | None) -> None:
 def check_rest(
     location: Location, asked: tuple[int, int], got: tuple[int, int], etags: tuple[Any, Any]
 ) -> None:
-    """Is this the rest that was asked for, from one byte to another, of the same object? Stores and
-    proxies that ignore `Range` send the whole; its first bytes are not the next ones.
+    """Raises unless the answer is the requested range of the same object. Stores and proxies that
+    ignore `Range` send the whole object from its first byte.
     """
     if asked != got:
         raise Transient(
