@@ -1,9 +1,9 @@
-"""The input topics up to an end: what a replay reads.
+"""A source that reads the input topics up to given ends: for a replay.
 
-Rule: everything but reading is the source's own, so that a bounded worker joins, commits, hands
-back and takes over like any other. Behind its end a partition gives no records; its end counts as
-a gap does, so that the last position committed is the end itself. Of a partition without an end
-nothing is read. Owner: the consume task, as of any source.
+Rule: all but reading is passed to the real source, so a bounded worker joins, commits, hands back
+and takes over like any other. From its end on a partition gives no records. The end itself counts
+as read, like a gap, so that the last committed position is the end. A partition without an end is
+not read at all. Owner: the consume task, as for any source.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,8 +12,8 @@ from consumers.ports import Commit, Rebalance, Record, Source, Where
 
 
 class BoundedSource:
-    """`ends`: the first offset of each partition that is not read any more. With `is_held` nothing
-    is read for the time being.
+    """`ends`: for each partition the first offset that is not read. While `is_held` is set,
+    nothing is read.
     """
 
     def __init__(self, source: Source, ends: Mapping[Where, int]) -> None:
@@ -30,7 +30,7 @@ class BoundedSource:
         return [record for record in found if record.offset < self._end(record.partition)]
 
     def _unread(self, partitions: Collection[int]) -> list[int]:
-        """Of these the ones that are not at their end; the others are fetched no more."""
+        """Those that are not at their end; the others are paused, so that they are not fetched."""
         reached = self._source.reached()
         at_end = {each for each in partitions if reached.get(each, -1) >= self._end(each)}
         for each in at_end:

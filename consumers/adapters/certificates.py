@@ -1,6 +1,7 @@
-"""Which authorities a TLS client trusts, and how a library says that it does not trust a server.
+"""Which authorities a TLS client trusts, and how libraries report a certificate they do not trust.
 
-Rule: a certificate that is not trusted is a setting to mend; waiting does not help.
+Rule: a certificate that is not trusted is `Fatal`: a setting must be corrected, waiting cannot
+help. Owner: every client with TLS.
 """
 
 import functools
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from consumers.errors import EXIT_USAGE, Fatal
 
-# The words of OpenSSL, of BoringSSL (gRPC's), and of rustls.
+# The texts of OpenSSL, BoringSSL (in gRPC) and rustls.
 _UNTRUSTED = re.compile(
     r"certificate verify failed[^()]*|CERTIFICATE_VERIFY_FAILED: [^():]*|"
     r"InvalidCertificate\(\s*(\w+)"
@@ -18,7 +19,7 @@ _UNTRUSTED = re.compile(
 
 
 def trusting(cafile: str | None, key: str) -> ssl.SSLContext:
-    """The authorities of `cafile`; none: the system's. `key` is the setting, for messages."""
+    """A context with the authorities of `cafile`, or the system's. `key` names it in errors."""
     if cafile is None:
         return _system()
     try:
@@ -29,18 +30,18 @@ def trusting(cafile: str | None, key: str) -> ssl.SSLContext:
 
 @functools.cache
 def _system() -> ssl.SSLContext:
-    """One for all that are asked by this process: to read them takes 70 ms of CPU."""
+    """One context for the whole process: reading the authorities takes 70 ms of CPU."""
     return ssl.create_default_context()
 
 
 def authorities(cafile: str, key: str) -> bytes:
-    """The file itself, for libraries that want that."""
+    """The bytes of the checked file, for libraries that want those."""
     trusting(cafile, key)
     return Path(cafile).read_bytes()
 
 
 def untrusted(said: str, key: str) -> Fatal | None:
-    """The failure, if a library's words are about a certificate."""
+    """The `Fatal` to raise if a library's error text is about a certificate, else None."""
     found = _UNTRUSTED.search(said)
     if found is None:
         return None

@@ -1,7 +1,7 @@
-"""Which hosts a client of Google Cloud Storage or of Azure asks: the store, and who gives tokens.
+"""The hosts that a client of Google Cloud Storage or Azure may ask: the store and token services.
 
-Rule: no other is ever asked, wherever an answer leads. A service that gives tokens is among them
-only where no credentials are configured. Owner: the clients of both.
+Rule: no other host is ever asked, even if a redirect leads there. Token services are allowed only
+if no credentials are configured. Owner: the clients of both.
 """
 
 import os
@@ -26,9 +26,9 @@ _AZURE_TOKENS: Final = (
     "https://login.microsoftonline.us",
     "https://login.partner.microsoftonline.cn",
 )
-# Of the machine's own cloud: it answers under this address alone.
+# The metadata service of the cloud that the machine runs in.
 _INSTANCE: Final = ("http://169.254.169.254", "http://metadata.google.internal")
-# Variables by which a cloud's own chain finds another service: hosts, or addresses.
+# Variables that name another token service to a cloud's own chain: as a host or as an address.
 _ELSEWHERE: Final = (
     "GCE_METADATA_HOST",
     "GCE_METADATA_ROOT",
@@ -46,7 +46,7 @@ class _KeyFile(msgspec.Struct):
 
 
 def hosts_of(settings: config.Store, scheme: str) -> list[str]:
-    """As addresses, the store's own first."""
+    """The allowed hosts as addresses, the store's own first."""
     is_google = scheme == "gs"
     own = settings.endpoint_url or (_GOOGLE if is_google else _AZURE)
     if settings.anon or settings.token or settings.secret:
@@ -63,7 +63,7 @@ def hosts_of(settings: config.Store, scheme: str) -> list[str]:
 
 
 def _named_in(file: Path) -> list[str]:
-    """What is wrong with the file is for who reads it to say."""
+    """The token service that a key file names. A bad file gives none: obstore reports it."""
     try:
         found = msgspec.json.decode(file.read_bytes(), type=_KeyFile)
     except (OSError, msgspec.MsgspecError):

@@ -1,7 +1,7 @@
-"""How well-known JSON servers are called: where, with which envelope, and where the answers stand.
+"""How known JSON servers are called: the address, the envelope, and the place of the answers.
 
-Rule: a preset only fills in what the settings leave open. Pure. Owner: the adapter of
-the protocol `http`.
+Rule: a preset only fills in keys that the settings leave open. Pure. Owner: the adapter of the
+protocol `http`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,16 +12,16 @@ from consumers.core.payload import JsonRows, Payload
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.requests import Body
 
-# In a template, where the rows go: JSON elements with commas between them.
+# Stands in a template for the rows: JSON elements with commas between them.
 ROWS: Final = "{rows}"
-# Instead of a pointer: the answer is a line of JSON for each row.
+# Stands instead of a pointer: the answer has one line of JSON for each row.
 LINES: Final = "lines"
 _JSON: Final = {"Content-Type": "application/json"}
 
 
 class Preset(NamedTuple):
-    """`path` follows the server's root; `health` answers 200 where the model is there; `answers`
-    points to the array, none: the whole answer, or its `predictions`.
+    """`path`: after the server's root. `health`: an address that answers 200 if the model is there.
+    `answers`: points to the array; None: the whole answer, or its `predictions`.
     """
 
     path: str = ""
@@ -38,7 +38,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         "instances",
         health="/v1/models/{name}{/versions/version}",
     ),
-    # The endpoint's whole address is model.url.
+    # For Vertex `model.url` is the whole address of the endpoint.
     "vertex": Preset("", "instances"),
     "mlflow": Preset("/invocations", "inputs", health="/ping"),
     "sagemaker": Preset("/invocations", "ndjson", LINES, "/ping"),
@@ -59,13 +59,13 @@ class Envelope(NamedTuple):
 
 
 def envelope(settings: config.Model) -> Envelope:
-    """Of the settings, and of the preset for what they leave open."""
+    """The envelope by the settings; the preset fills in what they leave open."""
     preset = PRESETS[settings.preset] if settings.preset else Preset()
     template = settings.template or preset.template
     path = settings.path if settings.path is not None else preset.path
     health = settings.health if settings.health is not None else preset.health
     answers = settings.answers if settings.answers is not None else preset.answers
-    # json is the default of the settings: it says what rows are, and any envelope carries them.
+    # "json" is the default and only says that rows are JSON, which every preset's envelope carries.
     name = preset.request if settings.request == "json" else settings.request
     form = requests.find(name)
     encode = form.encode

@@ -201,7 +201,7 @@ class Host:
         return len(self._idle)
 
     def take(self) -> Connection | None:
-        """The idle connection that was used last, or None: the server has closed it least likely."""
+        """The idle connection used last, or None. The server has closed it least likely."""
         while self._idle:
             connection = self._idle.pop()
             if connection.is_fresh:

@@ -1,7 +1,7 @@
-"""A reader of partitions in memory: where it stands in each, and its wait for more.
+"""A reader of partitions in memory: keeps a position in each, and waits for more records.
 
-Rule: a poll returns at once with what is there, else with the first that arrives, else with nothing
-when its time is over, as a consumer's does. Owner: the source in memory, or the simulation's.
+Rule: like a consumer's, a poll returns at once if there are records, else when the first arrives,
+else empty after its time. Owner: the source in memory, or the simulation's.
 """
 
 import asyncio
@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from consumers.ports import Commit, Record
 
-# From a position of a partition on: the records, and the position behind them.
+# Takes a partition and a position; returns the records from there on and the position after them.
 Read = Callable[[int, int], tuple[Sequence[Record], int]]
 
 
 class Inbox:
-    """`arrived` is set where something was written; partitions without a position are not read."""
+    """Set `arrived` after writing a record. Partitions without a position are not read."""
 
     def __init__(self, read: Read) -> None:
         self.positions: dict[int, int] = {}
@@ -46,5 +46,5 @@ class Inbox:
 
 
 def behind(records: Sequence[Record], position: int) -> int:
-    """The position after reading the records from `position` on."""
+    """The position after these records, or `position` if there are none."""
     return records[-1].offset + 1 if records else position

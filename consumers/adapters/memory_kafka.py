@@ -1,7 +1,7 @@
-"""A topic to read and a topic to write, in memory, that a test or a simulation owns.
+"""An input topic and output topics in memory, for tests and simulations.
 
-Rule: they keep the same promises as the real adapters (one contract suite), hold nothing back by
-themselves, and do what the test says: delivery reports can be held. Owner: the test.
+Rule: they keep the same promises as the real adapters (one contract suite). They delay nothing by
+themselves; a test can hold delivery reports. Owner: the test.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from consumers.ports import (
 
 
 class MemorySource:
-    """A topic with one member. `append` records, `move` partitions, look at `committed`; `said`
-    are words about lines; `on_start` and `on_commit` may raise or wait. Up to `gaps` of a partition
-    are offsets without records; `of_topic` is how many partitions there are.
+    """A topic with one member. A test calls `append`, `assign` and `revoke`, and looks at
+    `committed`. `said`: words about lines. `on_start` and `on_commit` may raise or wait. `gaps`:
+    offsets up to this one, by partition, have no records. `of_topic`: how many partitions it has.
     """
 
     def __init__(self, partitions: int = 1) -> None:
@@ -162,11 +162,11 @@ class MemorySink:
         return value_bytes + len(key or b"") < self.record_bytes
 
     def deliver(self) -> int:
-        """Send out all delivery reports that were held; how many."""
+        """Send out all held delivery reports; returns how many."""
         count = len(self._reports)
         while self._reports:
             report = self._reports.popleft()
-            if not report.done():  # nobody waits any more
+            if not report.done():  # done: its waiter was cancelled
                 report.set_result(None)
         return count
 

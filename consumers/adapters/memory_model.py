@@ -1,7 +1,7 @@
-"""A model in memory that a test or a simulation owns.
+"""A model in memory for tests and simulations.
 
-Rule: it keeps the same promises as the real adapters (one contract suite); a script answers in its
-place where a test needs another one. Owner: the test.
+Rule: it keeps the same promises as the real adapters (one contract suite). A test that needs other
+answers gives it a script. Owner: the test.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ Script = Callable[[Sequence[Payload]], Awaitable[Answers | None]]
 
 @dataclass(slots=True)
 class MemoryModel:
-    """Answers each row with its own sum. `script` may wait, raise, or answer instead; None leaves
-    it to the default.
+    """Answers each row with its sum. `script` may wait, raise or answer instead; if it returns
+    None, the sums are the answer.
     """
 
     script: Script | None = None

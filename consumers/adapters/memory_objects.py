@@ -1,4 +1,4 @@
-"""Buckets in memory that a test or a simulation owns.
+"""Buckets in memory for tests and simulations.
 
 Rule: they keep the same promises as the real adapters (one contract suite) and fail when the test
 says so. Owner: the test.
@@ -21,7 +21,7 @@ from consumers.ports import (
 
 @dataclass(slots=True)
 class _MemoryBody:
-    """A body in chunks; `fault` is raised after some of them, once."""
+    """A body in chunks; `fault` is raised once, after `fault_after_chunks`."""
 
     data: bytes
     chunk_bytes: int
@@ -47,10 +47,10 @@ class _MemoryBody:
 
 
 class MemoryObjects:
-    """Buckets as dictionaries. `on_open` may raise or wait before an object is opened; `faults` of
-    an object are raised one per try, after `faulty_after_chunks`; `part_faults` one per part, None
-    for a part that comes. `parts` are those that came, by key and length. What is put while it is
-    `versioned` has a version id for good.
+    """Buckets as dictionaries. `on_open` may raise or wait before an object is opened. `faults`:
+    by object, one raised per try, after `faulty_after_chunks`. `part_faults`: one per part, None
+    for a part without a fault. `parts`: key and length of each part given out. Objects put while
+    `versioned` is set have a version id.
     """
 
     def __init__(self, *, chunk_bytes: int = 1 << 20) -> None:
@@ -67,7 +67,7 @@ class MemoryObjects:
         self._version_id: dict[tuple[str, str], str | None] = {}
 
     def put(self, bucket: str, key: str, data: bytes) -> str:
-        """Store an object; its entity tag is returned."""
+        """Store an object; returns its entity tag."""
         self._data[bucket, key] = data
         self._revision[bucket, key] += 1
         revision = self._revision[bucket, key]

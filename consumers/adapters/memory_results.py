@@ -1,4 +1,4 @@
-"""Result objects in memory that a test or a simulation owns.
+"""Result objects in memory for tests and simulations.
 
 Rule: they keep the same promises as the real adapters (one contract suite) and fail when the test
 says so. Owner: the test.
@@ -13,8 +13,8 @@ Name = tuple[str, str]
 
 
 class MemoryResults:
-    """`objects` are complete, `written` is all that ever was, by version; `begun` are not yet.
-    `on_step` may raise or wait before anything is written or completed.
+    """`objects`: the complete ones. `written`: every version ever completed. `begun`: unfinished
+    ones. `on_step` may raise or wait before each write and each completion.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class MemoryResults:
 
 
 class MemoryUpload:
-    """One object; the last one that was begun under a name is the one that is left there."""
+    """One object. `begun` keeps only the latest upload of a name."""
 
     def __init__(self, results: MemoryResults, location: Location) -> None:
         self._results = results

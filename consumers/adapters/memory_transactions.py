@@ -1,8 +1,8 @@
 """Exactly-once outlets in memory, over a `MemorySource` and a `MemorySink`.
 
-Rule: the sink's topics are what a reader of committed records sees; what was taken back is
-only in `aborted`. Several pipelines that share one of these fence each other as workers do.
-Owner: the test.
+Rule: the sink's topics hold what a reader of committed records sees; aborted records are only in
+`aborted`. Several pipelines that share one of these fence each other as workers do. Owner: the
+test.
 """
 
 import asyncio
@@ -15,8 +15,9 @@ from consumers.ports import Commit, Outgoing
 
 
 class MemoryOutlets:
-    """`before_commit` may wait or raise between the records of a transaction and its commit;
-    `before_open` is what is decided of the former owner while the next one fences it.
+    """`before_commit` may wait or raise between the records of a transaction and its commit.
+    `before_open` runs while a new owner fences the former one, whose last transaction is decided
+    meanwhile.
     """
 
     def __init__(self, source: MemorySource, sink: MemorySink) -> None:

@@ -37,7 +37,7 @@ class Description(NamedTuple):
 
 
 class Wire(Protocol):
-    """REST or gRPC. The methods raise `Unreachable`, or the error that the server's refusal means."""
+    """REST or gRPC. The methods raise `Unreachable`, or what the server's refusal means."""
 
     async def describe(self) -> Description:
         """Empty if the server does not describe the model but the settings do."""

@@ -150,7 +150,7 @@ def pin_of(said: str | None) -> str | None:
 
 
 def wants_etag(location: Location) -> bool:
-    """True if the request should pin the entity tag. A version id is the better pin, except `null`."""
+    """True if the entity tag should be pinned. A version id is a better pin, except `null`."""
     return location.etag is not None and pin_of(location.version_id) is None
 
 

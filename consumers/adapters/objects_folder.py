@@ -138,7 +138,7 @@ def _check_file(location: Location) -> None:
 
 
 def _open_inside(folder: Path, location: Location) -> BinaryIO:
-    """Open a regular file inside the folder. Never blocks: opening a pipe would wait for a writer."""
+    """Open a regular file inside the folder. Never blocks, as opening a pipe would."""
     path = os.path.realpath(folder / location.bucket / location.key)
     if not _is_inside(folder, path):
         raise Poison("not_found", f"{name(location)}: a link leads out of the folder")

@@ -113,7 +113,7 @@ class FsspecObjects:
         """Does nothing: the library closes its connections with its file system object."""
 
     def _root(self, location: Location) -> str:
-        """The bucket's path. Asked with a harmless key: libraries cut `?` and `#` out of real ones."""
+        """The bucket's path. Asked with a harmless key, as libraries cut `?` and `#` out."""
         if not _BUCKET.fullmatch(location.bucket):
             raise Poison("not_found", f"{name(location)}: no bucket has such a name")
         path: str = self._files._strip_protocol(f"{self._scheme}://{location.bucket}/x")
@@ -152,7 +152,7 @@ class FsspecObjects:
             raise translated(error, location) from None
 
     def _walk(self, root: str, prefix: str, glob: Glob) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Depth first. A folder is sorted by its name with the slash: that gives the order of keys."""
+        """Depth first. Folders are sorted with their slash: that gives the order of keys."""
         self._files.invalidate_cache()
         folder = (root + prefix).rstrip("/")
         try:

@@ -62,7 +62,7 @@ class ReplicatedObjects:
         return part if copy is self._copies[0] else part._replace(version_id=None)
 
     def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
-        """Always from the store itself: a replica's listing may lack objects without a sign of it."""
+        """Always from the store itself: a replica's listing may silently lack objects."""
         return self._copies[0].objects.list(bucket, pattern, store)
 
     async def aclose(self) -> None:

@@ -32,7 +32,7 @@ _LABEL = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 
 
 def is_virtual(settings: config.Access, bucket: str) -> bool:
-    """True if the bucket is part of the host's name. AWS prefers that; most others know only paths."""
+    """True if the bucket is part of the host's name: AWS prefers that, most others cannot."""
     if settings.addressing == "auto":
         return settings.endpoint_url is None and _LABEL.fullmatch(bucket) is not None
     return settings.addressing == "virtual" and _LABEL.fullmatch(bucket) is not None

@@ -1,7 +1,7 @@
-"""One input of a request, and all of them, with the rows that do not fit left out.
+"""The inputs of a request as columns, without the rows that do not fit.
 
-Rule: nothing is bent to fit: a number that the datatype does not have refuses its row, alone and
-before it is sent. Pure functions; owner: the adapters of the Open Inference Protocol.
+Rule: no value is changed to fit. If the datatype does not have a number, its row alone is refused,
+before anything is sent. Pure functions; owner: the adapters of the Open Inference Protocol.
 """
 
 import math
@@ -20,7 +20,7 @@ _length = struct.Struct("<I").pack
 
 
 class Column(NamedTuple):
-    """One input of a request: an array, its first dimension the rows, or texts in row order."""
+    """One input of a request: an array whose first dimension is the rows, or texts in row order."""
 
     tensor: Tensor
     shape: tuple[int, ...]
@@ -44,7 +44,7 @@ class Column(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """`refused` are the rows, of all that were given, that no column holds."""
+    """`rows`: how many were given. `refused`: those that the columns leave out, with the reason."""
 
     columns: tuple[Column, ...]
     rows: int
@@ -55,7 +55,7 @@ class Filled(NamedTuple):
         return self.rows - len(self.refused)
 
     def without(self, refused: Mapping[int, str]) -> "Filled":
-        """`refused` by the row of the columns."""
+        """Leave out more rows; `refused` counts rows as the columns do, without those left out."""
         if not refused:
             return self
         places = [row for row in range(self.rows) if row not in self.refused]
@@ -67,7 +67,7 @@ class Filled(NamedTuple):
 
 
 def fit_for_json(filled: Filled) -> Filled:
-    """Without the rows that hold what JSON cannot carry."""
+    """Leave out the rows with values that JSON cannot carry."""
     bad = np.zeros(filled.sent, bool)
     for column in filled.columns:
         if not isinstance(column.values, np.ndarray):
@@ -75,7 +75,7 @@ def fit_for_json(filled: Filled) -> Filled:
             bad |= ~is_text.reshape(len(bad), -1).all(axis=1)
         elif column.values.dtype.kind == "f":
             bad |= ~np.isfinite(column.values).reshape(len(bad), -1).all(axis=1)
-    message = "the server takes JSON only, which has no NaN, no infinity and no bytes but UTF-8"
+    message = "the server takes JSON only, which cannot carry NaN, infinity or bytes beyond UTF-8"
     return filled.without(dict.fromkeys(np.flatnonzero(bad).tolist(), message))
 
 
@@ -88,7 +88,9 @@ def _is_text(text: bytes | memoryview) -> bool:
 
 
 def resolved(shape: tuple[int, ...], numbers: int) -> tuple[int, ...] | None:
-    """With the one dimension that may vary as it must be for so many numbers."""
+    """The shape with its one variable dimension set so that it holds this many numbers; None if
+    that is impossible.
+    """
     if -1 not in shape:
         return shape
     others = math.prod(size for size in shape if size != -1)
@@ -98,7 +100,7 @@ def resolved(shape: tuple[int, ...], numbers: int) -> tuple[int, ...] | None:
 
 
 def fitted(values: Array, tensor: Tensor) -> tuple[Array, dict[int, str]]:
-    """As the tensor's datatype, and the rows that hold what it does not have."""
+    """The values in the tensor's datatype, and the rows with a value that it does not have."""
     dtype = tensor.dtype
     if values.dtype == dtype:
         return values, {}
@@ -107,7 +109,7 @@ def fitted(values: Array, tensor: Tensor) -> tuple[Array, dict[int, str]]:
     if dtype.kind == "f":
         misfits = np.isfinite(values) & ~np.isfinite(made) if values.dtype.kind == "f" else None
     else:
-        # Nothing of another kind is equal to what it was cut to, NaN included.
+        # A value that the conversion changed differs from the result; so does NaN.
         misfits = made != values
     if misfits is None or not misfits.any():
         return made, {}
@@ -115,7 +117,7 @@ def fitted(values: Array, tensor: Tensor) -> tuple[Array, dict[int, str]]:
     flat = values.reshape(len(made), -1)
     rows = np.flatnonzero(by_row.any(axis=1)).tolist()
     return made, {
-        row: f"{flat[row, int(by_row[row].argmax())]} is no {tensor.datatype}; the model wants "
-        f"{tensor}"
+        row: f"{flat[row, int(by_row[row].argmax())]} does not fit {tensor.datatype}; the model "
+        f"wants {tensor}"
         for row in rows
     }

@@ -1,8 +1,9 @@
 """What the statuses of gRPC mean, as servers of the Open Inference Protocol use them.
 
-Rule: UNAVAILABLE is said by the library of a server that is away, and by servers that are too busy;
-the words tell. A refusal is what the server says of rows; a stream that ends without its status is
-no answer, whatever code the library gives that. Pure functions; owner: the gRPC wire.
+Rule: UNAVAILABLE comes from the library if the server cannot be reached, and from servers that are
+too busy; the text tells which. Rows are refused only by the server's own status: if a stream ends
+without one, the server hung up, whatever code the library gives. Pure functions; owner: the gRPC
+wire.
 """
 
 import re
@@ -27,24 +28,24 @@ from consumers.errors import (
 )
 
 _CODE: Final = grpc.StatusCode
-# The library's own words.
+# Texts of the library for a connection that failed, or broke.
 _NO_CONNECTION: Final = re.compile(
     r"failed to connect|connection refused|name resolution|dns|handshake failed", re.IGNORECASE
 )
 _BROKEN: Final = re.compile(
     r"socket closed|reset by peer|goaway|broken pipe|eof|recvmsg", re.IGNORECASE
 )
-# Of a stream that ended before the server's own status.
+# Texts of the library for a stream that ended before the server's status.
 _NO_STATUS: Final = re.compile(
     r"stream removed|rst_stream|received http2 header|compression bit|trailers", re.IGNORECASE
 )
 _LIBRARYS: Final = (_CODE.INTERNAL, _CODE.UNKNOWN, _CODE.CANCELLED)
-# C core and Go; Java; .NET; Rust. Each has its own.
+# Texts of C core and Go, Java, .NET and Rust, in this order.
 _TOO_LARGE: Final = re.compile(
     r"larger than max|exceeds (?:the )?(?:configured )?max|too large|message size", re.IGNORECASE
 )
 _BY_MODEL: Final = (
-    # Triton and MLServer: what the model raised; KServe: what nobody caught.
+    # INTERNAL: an exception of the model in Triton and MLServer, an uncaught one in KServe.
     _CODE.INTERNAL,
     _CODE.UNKNOWN,
     _CODE.INVALID_ARGUMENT,
@@ -58,7 +59,7 @@ def refusal(code: grpc.StatusCode, said: str, where: str) -> PenstockError:
     if untrusting := untrusted(said, "model.ssl_cafile"):
         return Fatal(f"{where}: {untrusting}", exit_code=EXIT_USAGE)
     if code in _LIBRARYS and (not said.strip() or _NO_STATUS.search(said)):
-        # Nor is it a refusal where nothing is said of the rows.
+        # The library's own code, or no text: the server has said nothing about the rows.
         return HungUp(message)
     if code is _CODE.UNAVAILABLE:
         if _NO_CONNECTION.search(said):

@@ -1,8 +1,8 @@
-"""Rows as the tensors that a model of the Open Inference Protocol wants.
+"""Turns rows into the tensors that a model of the Open Inference Protocol wants.
 
-Rule: rows of numbers move as one matrix, opaque rows and typed columns as they are; what no row
-of the request can fit is refused with what the model wants. Pure functions; owner: the adapters
-of the protocol.
+Rule: rows of numbers move as one matrix, opaque rows and typed columns unchanged. If no row of a
+request can fit, it is refused as a whole, and the error says what the model wants. Pure functions;
+owner: the adapters of the protocol.
 """
 
 import math
@@ -20,7 +20,7 @@ from consumers.errors import Rejected
 
 
 def fill(wanted: Signature, payloads: Sequence[Payload]) -> Filled:
-    """All rows of `payloads`, which have one shape. Raises `Rejected` where no row can fit."""
+    """All rows of `payloads`, which have one shape. Raises `Rejected` if no row can fit."""
     if isinstance(payloads[0], Matrix):
         return _of_matrix(wanted, cast("Sequence[Matrix]", payloads))
     if isinstance(payloads[0], BytesRows):
@@ -50,7 +50,9 @@ def _of_matrix(wanted: Signature, matrices: Sequence[Matrix]) -> Filled:
 
 
 def _shapes(wanted: Signature, numbers: int) -> list[tuple[int, ...]] | None:
-    """The shape of one row of each input, together of so many numbers; None where none fits."""
+    """The shape of one row for each input, so that together they hold this many numbers; None if
+    that is impossible.
+    """
     if wanted.takes_text:
         return None
     known = sum(one.numbers or 0 for one in wanted.inputs)
@@ -70,12 +72,14 @@ def _of_bytes(wanted: Signature, payloads: Sequence[BytesRows]) -> Filled:
 
 
 def _of_columns(wanted: Signature, payloads: Sequence[Columns]) -> Filled:
-    """Columns by name; one input of numbers takes all of them, in order."""
+    """Columns by name. If the only input is numeric and no column has its name, it takes all
+    columns in order.
+    """
     names = payloads[0].batch.schema.names
     rows = sum(payload.rows for payload in payloads)
     missing = [one.name for one in wanted.inputs if one.name not in names]
     if missing and len(wanted.inputs) == 1 and not wanted.takes_text:
-        # Some type that all of them fit: a whole number is one still.
+        # numpy chooses one type that holds all columns; `fitted` then checks every value.
         groups = [[payload.batch.column(name) for payload in payloads] for name in names]
         matrix = np.column_stack([_numbers(group, wanted) for group in groups])
         shapes = _shapes(wanted, len(names))
@@ -122,7 +126,7 @@ def _named(parts: list[Any], tensor: Tensor, wanted: Signature) -> tuple[Column,
 
 
 def _numbers(parts: list[Any], wanted: Signature) -> Any:
-    """Of Arrow arrays, lists of numbers included; what is missing becomes NaN."""
+    """Arrow arrays, also of lists of numbers, as one numpy array; missing values become NaN."""
     found = np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])
     if found.dtype == object and len(found) and all(one is not None for one in found):
         with suppress(ValueError):

@@ -1,7 +1,7 @@
-"""JSON rows as the tensors that a model of the Open Inference Protocol wants.
+"""Turns JSON rows into the tensors that a model of the Open Inference Protocol wants.
 
-Rule: rows that all fit go as one array; only where some do not is each looked at by itself, and
-those that do not fit are refused alone. Pure functions; owner: `oip_inputs`.
+Rule: rows that all fit become one array at once. Only if some do not, each row is looked at by
+itself, and those that do not fit are refused alone. Pure functions; owner: `oip_inputs`.
 """
 
 import math
@@ -34,7 +34,7 @@ def of_json(wanted: Signature, payloads: Sequence[JsonRows]) -> Filled:
             columns.append(Column(tensor, shape, list(chain.from_iterable(values))))
             continue
         if len({value.shape for value in values}) > 1:
-            # Halved until those of one shape are together.
+            # The caller halves such a request until each part has rows of one shape.
             raise Poison("too_large", "rows of different shapes cannot be in one request")
         stacked = np.stack(values) if values else np.empty((0, *map(abs, tensor.shape)))
         columns.append(Column(tensor, stacked.shape, stacked.astype(tensor.dtype)))
@@ -42,7 +42,9 @@ def of_json(wanted: Signature, payloads: Sequence[JsonRows]) -> Filled:
 
 
 def _at_once(wanted: Signature, elements: list[Any]) -> Filled | None:
-    """Where all rows are plain numbers for the only input, of the right kind and shape."""
+    """All rows as one array, if they are numbers of the right kind and shape for the only input;
+    else None.
+    """
     if len(wanted.inputs) != 1 or wanted.takes_text:
         return None
     [tensor] = wanted.inputs
@@ -50,7 +52,7 @@ def _at_once(wanted: Signature, elements: list[Any]) -> Filled | None:
         array = np.asarray(elements)
     except ValueError:
         return None
-    # Whole numbers that came with others as floats may have lost digits.
+    # Floats are not taken for an integer input: integers among them may have lost digits.
     if array.dtype.kind not in ("iub" if tensor.dtype.kind in "iub" else "iuf"):
         return None
     shape = resolved(tensor.shape, math.prod(array.shape[1:]))
@@ -62,7 +64,7 @@ def _at_once(wanted: Signature, elements: list[Any]) -> Filled | None:
 
 
 def _picked(wanted: Signature, element: Any) -> list[Any] | str:
-    """A row's value for each input, texts in a list; or why it has none."""
+    """A row's value for each input, texts in a list; or a text with the reason it is refused."""
     inputs = wanted.inputs
     if isinstance(element, dict):
         missing = [one.name for one in inputs if one.name not in element]
@@ -75,13 +77,13 @@ def _picked(wanted: Signature, element: Any) -> list[Any] | str:
     elif isinstance(element, list) and len(element) == len(inputs):
         given = element
     else:
-        return f"the row is no object with {', '.join(one.name for one in inputs)}"
+        return f"the row is not an object with {', '.join(one.name for one in inputs)}"
     values = [_value(tensor, one) for tensor, one in zip(inputs, given, strict=True)]
     return next((value for value in values if isinstance(value, str)), values)
 
 
 def _value(tensor: Tensor, given: Any) -> Any:
-    """As an array of the row's shape, or a list of texts; or why it is neither."""
+    """An array of the row's shape, or a list of texts; or a text with the reason it is refused."""
     misfit = f"the row is not what the model wants: {tensor}"
     if tensor.datatype == BYTES:
         texts = given if isinstance(given, list) and math.prod(tensor.shape) != 1 else [given]

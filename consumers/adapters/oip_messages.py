@@ -1,9 +1,9 @@
-"""The messages of the Open Inference Protocol's gRPC service, as far as they are used.
+"""The messages of the Open Inference Protocol's gRPC service, with the fields that are used.
 
 Rule: field numbers are those of the published `open_inference_grpc.proto` and, for the
-configuration, of Triton's `model_config.proto`; fields that are not listed are skipped when they
-are read. The classes are made when this is imported, so that no generated code has to fit the
-protobuf that is installed. Owner: the gRPC wire.
+configuration, of Triton's `model_config.proto`. Fields that are not listed are skipped in answers.
+The classes are built at import: generated code would only work with matching protobuf versions.
+Owner: the gRPC wire.
 """
 
 from typing import Any, Final
@@ -58,7 +58,7 @@ def _made() -> dict[str, Any]:
                 field.type, field.type_name = kinds.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
             else:
                 field.type = kinds.Type.Value(f"TYPE_{kind.upper()}")
-    # A pool of our own: a program that loads the published file beside us would clash.
+    # A pool of our own: otherwise a program that also loads the published file would fail.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {
@@ -68,7 +68,7 @@ def _made() -> dict[str, Any]:
 
 
 MESSAGES: Final = _made()
-# Of a tensor's typed values, by its datatype.
+# The field with a tensor's typed values, by its datatype.
 CONTENTS: Final = {
     "BOOL": "bool_contents",
     "INT8": "int_contents",

@@ -1,9 +1,9 @@
-"""Predictions from the tensors that a model of the Open Inference Protocol answered.
+"""Makes predictions from the tensors that a model of the Open Inference Protocol answered.
 
-Rule: a prediction is a row's slice of the outputs, an object with one entry for each. A BYTES
-output named `error` is no prediction: a text in it rejects its row. JSON is made of whole
-columns and cut by row, so that no row is touched alone. Pure functions; owner: the adapters
-of the protocol.
+Rule: a prediction is an object with one entry per output, the row's slice of it. A BYTES output
+named `error` is not part of it: a text in it rejects its row. JSON is made of whole columns and
+then cut by row, because encoding row by row is slower. Pure functions; owner: the adapters of the
+protocol.
 """
 
 import math
@@ -25,7 +25,7 @@ from consumers.ports import Answers
 ERROR: Final = "error"
 _LENGTH: Final = struct.Struct("<I")
 _NUMPY: Final = orjson.OPT_SERIALIZE_NUMPY
-# What stands in JSON and messages for the values of each kind; null is what encoders make of NaN.
+# The Python types of each kind of value in JSON and messages; some encoders write null for NaN.
 _PYTHON: Final[Mapping[str, frozenset[type]]] = {
     "b": frozenset({bool}),
     "i": frozenset({int}),
@@ -36,7 +36,7 @@ _PYTHON: Final[Mapping[str, frozenset[type]]] = {
 
 
 class Output(NamedTuple):
-    """`values` are flat, in row order: an array, or one text for each."""
+    """`values`: flat and in row order, an array of numbers or a list of texts."""
 
     name: str
     shape: tuple[int, ...]
@@ -49,14 +49,14 @@ def from_raw(name: str, datatype: str, shape: Sequence[int], raw: bytes | memory
         return Output(name, tuple(shape), _texts(name, raw))
     dtype = _dtype(name, datatype)
     if len(raw) % dtype.itemsize:
-        raise unusable(f"output {name} has {len(raw)} bytes, which are no {datatype}")
+        raise unusable(f"output {name} has {len(raw)} bytes, which is not a number of {datatype}")
     if dtype.kind == "b" and len(raw) and np.frombuffer(raw, np.uint8).max() > 1:
-        raise unusable(f"output {name} holds a byte that is no {datatype}")
+        raise unusable(f"output {name} has a byte that is not a {datatype}")
     return Output(name, tuple(shape), np.frombuffer(raw, dtype))
 
 
 def from_list(name: str, datatype: str, shape: Sequence[int], data: Sequence[Any]) -> Output:
-    """An output that came as JSON or typed values, flat or nested as the shape is."""
+    """An output that came as JSON or typed values, flat or nested like its shape."""
     dtype = None if datatype == BYTES else _dtype(name, datatype)
     try:
         flat = _flat(data, tuple(shape))
@@ -83,7 +83,7 @@ def _flat(data: Sequence[Any], shape: tuple[int, ...]) -> Sequence[Any]:
 
 
 def answers(outputs: Sequence[Output], rows: int, wanted: Sequence[str] = ()) -> Answers:
-    """One entry per row. `wanted` names the outputs that must be there; none: all that are."""
+    """One entry per row. `wanted`: the outputs to use, which must be there; empty: use all."""
     errors: dict[int, str] = {}
     named: dict[str, Sequence[bytes]] = {}
     for output in outputs:
@@ -113,7 +113,7 @@ def unusable(why: str) -> Poison:
 
 
 def spread(answers: Answers, rows: int, refused: Mapping[int, str]) -> Answers:
-    """Answers to the rows that were sent, with those that were refused here in their places."""
+    """Put the answers to the rows that were sent, and the rows refused before, in row order."""
     if not refused:
         return answers
     places = [row for row in range(rows) if row not in refused]
@@ -131,10 +131,10 @@ def _dtype(name: str, datatype: str) -> np.dtype[Any]:
 
 
 def _texts(name: str, raw: bytes | memoryview) -> list[bytes]:
-    """Each is its length, as four bytes, and itself."""
+    """Texts of a binary tensor: each has four bytes with its length before it."""
     texts: list[bytes] = []
     at, end = 0, len(raw)
-    # No row has an error: the usual case is only zeros, and not looked at row by row.
+    # All bytes zero: all texts are empty, the usual `error` output. Saves the loop over the rows.
     if end % _LENGTH.size == 0 and not np.frombuffer(raw, np.uint8).any():
         return [b""] * (end // _LENGTH.size)
     while at < end:
@@ -174,7 +174,7 @@ def _complaints(output: Output, rows: int) -> dict[int, str]:
 
 
 def _json_rows(output: Output, rows: int) -> tuple[Sequence[bytes], dict[int, str]]:
-    """Each row's JSON, and the rows that have none."""
+    """Each row's JSON, and the rows rejected because theirs would not be valid."""
     values, shape = output.values, output.shape
     if isinstance(values, list):
         return _json_texts(output, values, rows)
@@ -204,14 +204,14 @@ def _json_texts(
         try:
             mine = [text.decode() for text in texts[row * each : (row + 1) * each]]
         except UnicodeDecodeError:
-            bad[row] = f"the model's output {output.name} is no text"
+            bad[row] = f"the model's output {output.name} is not UTF-8"
             mine = [""]
         found.append(orjson.dumps(mine[0] if each == 1 else mine))
     return found, bad
 
 
 def _joined(named: Mapping[str, Sequence[bytes]], rows: int) -> bytes:
-    """`{"a":1,"b":2}` for each row, a line each; JSON text has no raw line feed."""
+    """`{"a":1,"b":2}` for each row, one per line; JSON text cannot contain a raw line feed."""
     pieces: list[Iterable[bytes]] = []
     opening = b"{"
     for name, texts in named.items():

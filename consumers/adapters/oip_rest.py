@@ -1,7 +1,7 @@
-"""Requests and answers of the Open Inference Protocol over REST, with binary tensors or without.
+"""Requests and answers of the Open Inference Protocol over REST, with or without binary tensors.
 
-Rule: a binary tensor follows the JSON as it lies in memory; in an answer either form is taken,
-whatever was asked for. Pure functions; owner: the REST adapter.
+Rule: binary tensors follow the JSON, with the bytes that they have in memory. Both forms of answers
+are read, whichever was asked for. Pure functions; owner: the REST adapter.
 """
 
 import json
@@ -26,9 +26,9 @@ from consumers.adapters.oip_outputs import Output, from_list, from_raw, unusable
 from consumers.errors import PenstockError, Rejected, Transient
 
 JSON_LENGTH: Final = "Inference-Header-Content-Length"
-# Servers that have no versions say so with it, of a version as of a method.
+# Servers without versions answer it if a version is asked for; also for an unknown method.
 NOT_IMPLEMENTED: Final = 501
-# Triton's words, with a 404, for a model that it is still loading.
+# Triton's text, with status 404, while it is still loading the model.
 LOADING: Final = "has no available versions"
 _RAISED: Final = re.compile(r"^[\w.]*(?:Error|Exception)\b.*$", re.MULTILINE)
 _JSON: Final = {"Content-Type": "application/json"}
@@ -51,7 +51,7 @@ def as_binary(filled: Filled, identity: str, outputs: Sequence[str]) -> Request:
 
 
 def as_json(filled: Filled, identity: str, outputs: Sequence[str]) -> Request:
-    """Texts that are no UTF-8 must have been left out, and numbers that JSON does not have."""
+    """The request without binary tensors. `fit_for_json` must have left out all other rows."""
     inputs = [_described(column) | {"data": _data(column)} for column in filled.columns]
     document: dict[str, Any] = {"id": identity, "inputs": inputs}
     if outputs:
@@ -60,7 +60,7 @@ def as_json(filled: Filled, identity: str, outputs: Sequence[str]) -> Request:
 
 
 def read(reply: Reply) -> list[Output]:
-    """The outputs of an answer. Raises `Rejected` for what is none."""
+    """The outputs of an answer. Raises `Rejected` if it is not JSON, `Poison` if unusable."""
     length = reply.headers.get(JSON_LENGTH)
     is_cut = length is not None and length.isdecimal()
     end = int(length[:12]) if length is not None and is_cut else len(reply.body)
@@ -84,8 +84,8 @@ def read(reply: Reply) -> list[Output]:
 
 
 def refusal(reply: Reply, url: str, sent_bytes: int) -> PenstockError:
-    """What an answer other than 200 means. 500 is what the model raised: the protocol knows no
-    other way to tell of a bad row.
+    """The error that an answer other than 200 means. 500 counts as an exception of the model: the
+    protocol has no other way to report a bad row.
     """
     said = f"{url} answered {reply.status}: {_said(reply.body)}"
     if reply.status == NOT_FOUND and LOADING in said:
@@ -108,7 +108,7 @@ def _data(column: Column) -> Any:
 
 
 def _loaded(raw: bytes) -> Any:
-    """JSON, and the NaN and Infinity that Python's own encoder writes."""
+    """Read JSON; also with NaN and Infinity, as Python's own encoder writes them."""
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -119,7 +119,7 @@ def _loaded(raw: bytes) -> Any:
 
 
 def _said(raw: bytes) -> str:
-    """A traceback may be longer than a person wants to read, so it is cut before."""
+    """The server's error text. Of a traceback only the exception: the rest would be cut anyway."""
     try:
         error = orjson.loads(raw)["error"]
     except (orjson.JSONDecodeError, LookupError, TypeError):
@@ -128,6 +128,6 @@ def _said(raw: bytes) -> str:
 
 
 def raised(said: str) -> str:
-    """Of a traceback the exception itself: the last line that looks like one."""
+    """The exception of a traceback, that is its last line that looks like one; else the text."""
     found = _RAISED.findall(said)
     return str(found[-1]) if found else said.strip()

@@ -1,7 +1,7 @@
-"""What a model of the Open Inference Protocol takes and gives, from its server's own words.
+"""The inputs and outputs of a model of the Open Inference Protocol, as its server describes them.
 
-Rule: the first dimension of a tensor is the batch; what the settings say goes before what the
-server says. Pure functions; owner: the adapters of the protocol.
+Rule: the first dimension of a tensor is the batch. Settings take precedence over the server's
+description. Pure functions; owner: the adapters of the protocol.
 """
 
 import math
@@ -15,7 +15,7 @@ from consumers import config
 from consumers.errors import EXIT_USAGE, Fatal
 
 BYTES: Final = "BYTES"
-# As they lie in a binary tensor: little-endian.
+# As in binary tensors: little-endian.
 DTYPES: Final[Mapping[str, str]] = {
     "BOOL": "|b1",
     "UINT8": "|u1",
@@ -37,7 +37,7 @@ _WRITTEN: Final = re.compile(
 
 
 class Tensor(NamedTuple):
-    """One input; `shape` is that of one row, -1 where it may vary."""
+    """One input; `shape`: of one row, -1 for a dimension that may vary."""
 
     name: str
     datatype: str
@@ -48,7 +48,7 @@ class Tensor(NamedTuple):
 
     @property
     def numbers(self) -> int | None:
-        """How many a row has; None: any."""
+        """How many numbers one row has; None if that may vary."""
         return None if -1 in self.shape else math.prod(self.shape)
 
     @property
@@ -57,7 +57,7 @@ class Tensor(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """`outputs` are the names to ask for, none: whatever there is; `most_rows` None: any."""
+    """`outputs`: the names to ask for; empty: all. `most_rows`: of one request; None: no limit."""
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[str, ...] = ()
@@ -74,11 +74,11 @@ class Signature(NamedTuple):
 
 
 def signature(metadata: Mapping[str, Any], limits: Any, settings: config.Model) -> Signature:
-    """From the answers about the model and, where there is one, about its configuration."""
+    """The signature, from the answers about the model and about its configuration, if any."""
     inputs, fixed_rows = _inputs(metadata, settings)
     if not inputs:
         raise Fatal(
-            f"the server tells no inputs of the model {settings.name}; set model.inputs, as in "
+            f"the server does not describe the inputs of {settings.name}; set model.inputs, as in "
             'inputs = ["x:FP32:16"]',
             exit_code=EXIT_USAGE,
         )
@@ -137,8 +137,8 @@ def written(text: str) -> Tensor:
     found = _WRITTEN.fullmatch(text)
     if found is None:
         raise Fatal(
-            f"model.inputs: {text!r} is no input; write name:DATATYPE:SHAPE with the shape of one "
-            "row, as in x:FP32:16, image:UINT8:224x224x3 or text:BYTES",
+            f"model.inputs: {text!r} cannot be read; write name:DATATYPE:SHAPE with the shape of "
+            "one row, as in x:FP32:16, image:UINT8:224x224x3 or text:BYTES",
             exit_code=EXIT_USAGE,
         )
     shape = found["shape"]

@@ -1,8 +1,8 @@
 """The Open Inference Protocol over gRPC.
 
-Rule: tensors go as they lie in memory; in an answer typed values are taken, too. Every call has a
-deadline, and nothing is repeated except with a fresh token, or for an answer that cannot be read.
-Owner of one channel, made at first use: the model's adapter.
+Rule: tensors are sent with the bytes that they have in memory; answers may also have typed values.
+Every call has a deadline. A call is repeated only with a fresh token, or if its answer cannot be
+read. Owner: the model's adapter; there is one channel, made at first use.
 """
 
 import asyncio
@@ -33,21 +33,21 @@ from consumers.adapters.oip_outputs import Output, from_list, from_raw, unusable
 from consumers.errors import EXIT_USAGE, Fatal, PenstockError, Poison
 
 LOOK_S: Final = 5.0
-# As over REST, both ways.
+# The same as over REST, for requests and for answers.
 MOST_BYTES: Final = 64 << 20
-# An answer that cannot be read may be a proxy's doing; one that comes three times is the server's.
+# A proxy may have damaged an answer that cannot be read; after three such, the server is at fault.
 READING_TRIES: Final = 3
 _PLAIN: Final = ("http", "grpc")
 _SECURE: Final = ("https", "grpcs")
 _OPTIONS: Final = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", MOST_BYTES),
-    # A dead connection is noticed within one deadline; only while a call is under way, as servers
-    # hang up on clients that ask more often.
+    # Keep-alive pings find a dead connection within about one deadline. Only during calls: servers
+    # disconnect clients that ping more often.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.enable_retries", 0),
-    # Our own pauses pace the calls; a server that is back is found within a second.
+    # Short, as our own pauses already pace the calls: a server that is back is found in a second.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
@@ -60,8 +60,8 @@ class GrpcWire:
         parts = urlsplit(settings.url)
         if parts.scheme not in (*_PLAIN, *_SECURE) or not parts.hostname or not parts.port:
             raise Fatal(
-                f"model.url = {config.shown_url(settings.url)!r} is no address of a gRPC server; "
-                "write grpc://host:8001, or grpcs:// with TLS",
+                f"model.url = {config.shown_url(settings.url)!r} is not an address of a gRPC "
+                "server; write grpc://host:8001, or grpcs:// with TLS",
                 exit_code=EXIT_USAGE,
             )
         self._settings = settings
@@ -91,7 +91,7 @@ class GrpcWire:
         return Description({"inputs": inputs}, await self._limits())
 
     async def _limits(self) -> dict[str, Any]:
-        """Triton's; others do not know the call."""
+        """Triton's limits; empty for other servers, which do not know the call."""
         try:
             known = await self._call("ModelConfig", self._names, LOOK_S)
         except (Fatal, Poison):
@@ -144,7 +144,7 @@ class GrpcWire:
         }
 
     def forget(self) -> None:
-        """Nothing is learned but the size of requests, which is kept."""
+        """Does nothing: only the largest request size is learned, and that is kept."""
 
     async def aclose(self) -> None:
         if self._channel is not None:
@@ -152,14 +152,14 @@ class GrpcWire:
             self._channel = None
 
     async def _call(self, method: str, fields: dict[str, Any], timeout_s: float) -> Any:
-        """Raises what the status means."""
+        """Call, and repeat if the answer cannot be read. Raises the error that the status means."""
         for _ in range(READING_TRIES):
             if (answer := await self._call_once(method, fields, timeout_s)) is not None:
                 return answer
         raise unusable(f"{self._target} {method}: OK, but without a message that can be read")
 
     async def _call_once(self, method: str, fields: dict[str, Any], timeout_s: float) -> Any:
-        """None, as the library has it, for an answer that is empty or cannot be read."""
+        """The answer; None, as the library returns it, if that is empty or cannot be read."""
         request = MESSAGES[f"{method}Request"](**fields)
         call = self._open().unary_unary(
             f"/{SERVICE}/{method}",
@@ -172,7 +172,7 @@ class GrpcWire:
         except grpc.aio.AioRpcError as error:
             if self._token_file is None or error.code() is not grpc.StatusCode.UNAUTHENTICATED:
                 raise self._refusal(error, method) from None
-        # Tokens in files are made anew.
+        # Refused: the file may have a new token by now.
         self._token = await asyncio.to_thread(read_token, self._token_file)
         try:
             return await call(request, timeout=timeout_s, metadata=self._metadata())
@@ -182,7 +182,7 @@ class GrpcWire:
     def _refusal(self, error: grpc.aio.AioRpcError, method: str) -> PenstockError:
         said = error.details() or ""
         if self._token:
-            # A server that repeats the request would have its secrets in our answers.
+            # A server may quote the request in its error, which we log and send.
             said = said.replace(self._token, config.MASK)
         return refusal(error.code(), said, f"{self._target} {method}")
 
@@ -203,7 +203,7 @@ class GrpcWire:
 
 @asynccontextmanager
 async def poster(url: str) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
-    """Sends messages that are made already, without TLS, and reads nothing of the answers."""
+    """Sends messages that are made already, without TLS, and does not decode the answers."""
     async with grpc.aio.insecure_channel(urlsplit(url).netloc, _OPTIONS) as channel:
         call = channel.unary_unary(f"/{SERVICE}/ModelInfer")
 
@@ -217,7 +217,7 @@ async def poster(url: str) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
 
 
 def _outputs(answer: Any) -> list[Output]:
-    """Raw for all outputs, or typed values for each."""
+    """The outputs: either all have raw contents, or each has typed values."""
     raw = answer.raw_output_contents
     if raw and len(raw) != len(answer.outputs):
         raise unusable(f"it has {len(answer.outputs)} outputs and {len(raw)} raw contents")

@@ -1,7 +1,8 @@
 """The Open Inference Protocol over REST.
 
-Rule: binary tensors where the server says that it takes them; a server that says nothing is tried
-once, and what it took is remembered until it was away. Owner: the model's adapter.
+Rule: binary tensors are sent if the server says that it takes them. A server that does not say is
+tried once, and the form that it took is remembered until it becomes unreachable. Owner: the model's
+adapter.
 """
 
 from collections.abc import Sequence
@@ -20,9 +21,9 @@ from consumers.adapters.oip_columns import Filled, fit_for_json
 from consumers.adapters.oip_outputs import Output
 from consumers.errors import Poison, Unreachable
 
-# Metadata is answered from memory; a server that is loading a model may need a moment.
+# Metadata needs no prediction; a server that is loading a model may still need a moment.
 LOOK_S: Final = 5.0
-# No server of the protocol is known to take less; window.max_bytes bounds the rows.
+# No server of the protocol is known to take less; `window.max_bytes` keeps requests far smaller.
 MOST_REQUEST_BYTES: Final = 64 << 20
 BINARY: Final = "binary_tensor_data"
 
@@ -64,7 +65,8 @@ class RestWire:
                 binary = oip_rest.as_binary(filled, identity, outputs)
                 found = await self._infer(binary, filled)
             except (Poison, Unreachable):
-                # The rows are bad, or the server takes no binary tensors; some hang up on them.
+                # Either the rows are bad, or the server does not take binary tensors (some hang
+                # up): JSON tells which.
                 pass
             else:
                 self._is_binary = True
@@ -93,7 +95,7 @@ class RestWire:
         return oip_rest.read(reply)
 
     async def _takes_binary(self) -> bool | None:
-        """None: neither the settings nor the server say."""
+        """None if neither the settings nor the server say."""
         if self._settings.binary != "auto":
             return self._settings.binary == "yes"
         extensions = _read(await self._http.look(self._server_url, LOOK_S)).get("extensions")
@@ -101,7 +103,7 @@ class RestWire:
 
 
 def _read(reply: Reply) -> Any:
-    """A description; nothing where the server has none."""
+    """A description as a dictionary; empty if the server has none."""
     try:
         document = orjson.loads(reply.body) if reply.status == OK else {}
     except orjson.JSONDecodeError:

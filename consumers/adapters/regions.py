@@ -1,9 +1,9 @@
-"""One source of several groups: the own region's, and those of regions that are helped for a while.
+"""One source over several groups: its own region's, and those of regions that it helps for a while.
 
-Rule: to help is to be a member of that region's group, for its topics; to give back is to leave it.
-The group says which member reads which partition, from which offset, and that no two members read
-one, as in any rebalance. Partitions of all regions have one numbering, so that the pipeline knows
-one source. Owner: the application.
+Rule: a worker helps a region by joining that region's group, and stops helping by leaving it. The
+group decides, as in any rebalance, which member reads which partition and from which offset. The
+partitions of all regions have one numbering, so that the pipeline sees one source. Owner: the
+application.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from consumers.ports import Commit, Rebalance, Record, Source, Where
 
 
 class RegionalSource:
-    """The port `Source`, over the own membership and those in other regions; and the port
-    `Neighbours`. Records of others are read from their members.
+    """The ports `Source` and `Neighbours`. `poll` reads our own region only; records of a helped
+    region are polled from the member that `join` returned.
 
-    `make` one, not started yet; `region_of` the topics that are not our own; `look` at a region's
-    group, None: our own.
+    `make`: makes a member of a region, not started yet. `region_of`: the region of each topic that
+    is not our own. `look`: asks how a region's group stands; None: our own.
     """
 
     def __init__(
@@ -92,14 +92,14 @@ class RegionalSource:
         return ends
 
     async def stop(self) -> None:
-        """Members elsewhere are stopped by those who had them made."""
+        """Stops our own member only. The caller of `join` stops the others."""
         await self._own.stop()
 
     def _members(self) -> list[Source]:
         return [self._own, *self._helping.values()]
 
     def _by_member(self, partitions: Collection[int]) -> dict[Source, list[int]]:
-        """Of a region that was left nothing is ours any more."""
+        """The partitions by the member that reads them; those of a region we left are dropped."""
         found: dict[Source, list[int]] = defaultdict(list)
         for number in partitions:
             region = self._region_of.get(self.where(number).topic)

@@ -1,9 +1,9 @@
-"""Result objects as files: a temporary name beside the result, renamed when it is complete.
+"""Writes result objects as files: under a temporary name, renamed when complete.
 
-Rule: a reader of the folder sees complete files only; what was begun and not ended has a name that
-begins with a dot, ends with `.part` and goes when the same result is written again. Two that write
-one name at a time do not disturb each other. Files are touched in threads, never on the event loop.
-Owner: the worker.
+Rule: a reader of the folder sees complete files only. An unfinished file has a name that begins
+with a dot and ends with `.part`; it is removed when the same result is written again. Two workers
+that write the same name at once do not disturb each other. Files are touched in threads, never on
+the event loop. Owner: the worker.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from pathlib import Path
 from consumers.errors import EXIT_USAGE, Fatal, PenstockError, Transient
 from consumers.ports import Location, Stored
 
-# Which file it is, and how far: inode, size, time.
+# Tells whether a file was replaced or has grown: inode, size, time.
 _State = tuple[int, int, int]
 
 
@@ -39,8 +39,8 @@ class FolderResults:
 
 
 class FileUpload:
-    """One file. Its temporary name is the first that is free: those before it are of a worker that
-    was killed, or of one that writes the same now. `live` are those of this worker.
+    """One file. It takes the first temporary name that is free: the names before it belong to a
+    killed worker, or to one that writes the same result now. `live`: this worker's own.
     """
 
     def __init__(self, path: Path, live: set[Path]) -> None:
@@ -91,7 +91,7 @@ class FileUpload:
             yield self._path.with_name(f"{start}.{number}.part")
 
     def _finish(self, file: FileIO) -> str:
-        """On the disk before its name is: a power cut leaves no result that is cut off."""
+        """Flush the data to the disk, then rename: so a power cut cannot leave a partial result."""
         os.fsync(file.fileno())
         found = os.fstat(file.fileno())
         file.close()
@@ -102,7 +102,7 @@ class FileUpload:
         return f'"{found.st_ino:x}-{found.st_mtime_ns // 1000:x}-{found.st_size:x}"'
 
     def _remove_others(self) -> None:
-        """Those that nobody went on with while this one was written."""
+        """Remove the temporary files that did not change while this one was written."""
         for part, before in self._others.items():
             with suppress(OSError):
                 if part not in self._live and _state(part.stat()) == before:
@@ -123,7 +123,7 @@ class FileUpload:
 
 
 def _write(file: FileIO, data: bytes) -> None:
-    """All of it, at once: whether a file grows is what others see."""
+    """Write all of it, without a buffer: other workers look at whether the file grows."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]

@@ -1,9 +1,9 @@
-"""Result objects in a store: one PUT, or parts while they come.
+"""Writes result objects to a store: by one PUT, or by parts as the rows come.
 
-Rule: what fits into one part is one request; of more no more than two parts are held. What was
-begun is aborted when it is given up, and what a killed worker began when the next upload of the
-same name is complete; two workers that write one name at a time do not disturb each other. Requests
-are repeated here for `PATIENCE`. Owner: the worker.
+Rule: a result that fits into one part is one request; of a larger one at most two parts are held.
+An upload that is given up is aborted. One that a killed worker left is aborted after the next
+upload of the same name is complete; two workers that write the same name at once do not disturb
+each other. Requests are retried here for `PATIENCE`. Owner: the worker.
 """
 
 import asyncio
@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 
 # S3 takes 10,000 parts of 5 MiB or more: results of up to 80 GB.
 PART_BYTES: Final = 8 << 20
-# As long as Kafka is waited for (`kafka.timeout_ms`): a store that takes nothing ends the worker.
+# The same as the default of `kafka.timeout_ms`: after it a store that takes nothing ends the
+# worker.
 PATIENCE: Final = timedelta(seconds=120)
 ABORT_S: Final = 5.0
-# S3's word for an upload that was aborted, and MinIO's for one that is complete.
+# S3's code for an upload that was aborted; MinIO's also for one that is complete.
 NO_SUCH_UPLOAD: Final = "NoSuchUpload"
-# Each has its own connections, and a template may name buckets by those of the input.
+# A bound, because each store has its own connections, and a template may take bucket names from the
+# input.
 MAX_STORES: Final = 128
 
 Reach = Callable[[str], "ObjectStore"]
@@ -42,20 +44,20 @@ Uploads = Mapping[str, int]
 
 
 class Leftovers(Protocol):
-    """What was begun under a name and not ended. Neither raises: a store that cannot say which
-    there are is no reason to write none.
+    """Finds and removes unfinished uploads of a name. Neither method raises: results must be
+    written even if the store cannot list its unfinished uploads.
     """
 
     async def seen(self, location: Location) -> Uploads: ...
 
     async def remove(self, location: Location, seen: Uploads) -> None:
-        """Those that are as they were `seen`: nobody goes on with them."""
+        """Remove those that have not changed since they were `seen`: no worker continues them."""
         ...
 
 
 class ObstoreResults:
-    """The port `Results`. `reach` says how a bucket is reached; `leftovers` is None where the store
-    forgets by itself what was not ended. `name` is the store's, for what errors say.
+    """The port `Results`. `reach` opens a bucket. `leftovers`: None if the store removes unfinished
+    uploads by itself. `name`: the store's, for error messages.
     """
 
     def __init__(
@@ -83,18 +85,20 @@ class ObstoreResults:
 
 
 class _End(Enum):
-    """What comes behind the last part."""
+    """What follows the last part."""
 
     COMPLETE = 0
     GIVEN_UP = 1
 
 
 class _GivenUp(Exception):
-    """Ends the parts of an upload; obstore then takes back those that were sent."""
+    """Raised instead of the next part: obstore then deletes the parts that were sent."""
 
 
 class ObstoreUpload:
-    """One object. Its parts go through a place for one to obstore, which sends them meanwhile."""
+    """One object. It hands its parts to obstore one at a time (`_next`): obstore sends a part while
+    the next one is filled.
+    """
 
     def __init__(
         self,
@@ -147,8 +151,8 @@ class ObstoreUpload:
         return stored
 
     async def _found(self) -> Stored | None:
-        """Where the answer to the end of an upload was lost, the next try is told that there is no
-        such upload: then the object is there, with what was written.
+        """The object, if the store has exactly what was written. Asked when it does not know the
+        upload any more: perhaps it was completed, and only the answer was lost.
         """
         with suppress(BaseError, OSError):
             there = await obstore.get_async(self._store, self._location.key)
@@ -166,8 +170,8 @@ class ObstoreUpload:
         sending, self._sending = self._sending, None
         if sending is None or sending.done():
             return
-        # A transfer that is cancelled leaves its parts in the store; one whose source fails deletes
-        # them, so the source is made to fail.
+        # If the transfer is cancelled, its parts stay in the store. If its source fails, obstore
+        # deletes them: so make the source fail.
         self._next = _End.GIVEN_UP
         self._changed.set()
         await asyncio.wait([sending], timeout=ABORT_S)
@@ -175,8 +179,8 @@ class ObstoreUpload:
             sending.exception()
 
     def _send(self) -> "asyncio.Future[PutResult]":
-        """obstore works in threads of its own from here on: what it gives is a future, whatever its
-        types say, so that no task of ours waits.
+        """Start the transfer. obstore runs it in its own threads and returns a future (its types
+        say coroutine), so no task of ours has to await it.
         """
         sending = cast(
             "asyncio.Future[PutResult]",
@@ -206,7 +210,9 @@ class ObstoreUpload:
             yield part
 
     async def _hand_over(self, sending: "asyncio.Future[PutResult]", part: "bytes | _End") -> None:
-        """When the part before is on its way. Raises what became of the transfer, if it ended."""
+        """Wait until the former part is taken, then set this one. If the transfer has ended, raises
+        its error.
+        """
         while self._next is not None and not sending.done():
             self._changed.clear()
             await self._changed.wait()
@@ -220,7 +226,9 @@ class ObstoreUpload:
             raise self._blamed(error) from None
 
     def _blamed(self, error: Exception) -> PenstockError:
-        """A store that refuses a result refuses the next one, too: that is no object's fault."""
+        """The error for a failed upload. A refusal is `Fatal`, not the object's fault: the store
+        would refuse the next result, too.
+        """
         if NO_SUCH_UPLOAD in str(error):
             return Transient(
                 f"the result {self._location.key}: this upload was ended in the store, by "

@@ -1,7 +1,7 @@
-"""Which adapter writes `output.objects`.
+"""Chooses the adapter that writes `output.objects`.
 
-Rule: a store that is read is written as well, by the rules that choose a reference's store and with
-the same credentials; `file://` is a folder. Owner: the application and the library call.
+Rule: the store is chosen by the same rules, and written with the same credentials, as for a
+reference that is read; `file://` is a folder. Owner: the application and the library call.
 """
 
 from collections.abc import Mapping
@@ -29,8 +29,8 @@ from schemas.urls import S3
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
-# The waits between tries are drawn between the first and the longest: so many tries that only time
-# ends them. Twenty were over after 4 to 28 s of a store that answered 500.
+# obstore draws the pause before a retry between the first and the longest. The number of retries is
+# so high that only the time ends them: twenty retries of a store that answered 500 lasted 4-28 s.
 FIRST_WAIT: Final = timedelta(seconds=0.1)
 LONGEST_WAIT: Final = timedelta(seconds=5)
 RETRIES: "Final[RetryConfig]" = {
@@ -38,7 +38,7 @@ RETRIES: "Final[RetryConfig]" = {
     "retry_timeout": PATIENCE,
     "backoff": {"init_backoff": FIRST_WAIT, "max_backoff": LONGEST_WAIT, "base": 2},
 }
-# Two requests each; what is above goes with later results of the name.
+# Each costs two requests; those beyond are removed by later results of the same name.
 LEFTOVERS_AT_A_TIME: Final = 100
 
 
@@ -49,7 +49,7 @@ def open_results(cfg: config.Config, template: str) -> Results:
         if names.scheme == "file":
             return FolderResults("/")
         cfg = with_clouds(cfg)
-        # A bucket with fields in it is one of those that no store is named after.
+        # A bucket name with fields in it never matches a store that is set up for one bucket.
         store = Places(places_of_caller(cfg)).of(names.scheme, names.bucket, "")
     except (ValueError, Poison) as error:
         raise Fatal(f"output.objects: {error}", exit_code=EXIT_USAGE) from None
@@ -84,12 +84,12 @@ def _s3(settings: config.Access, section: str, name: str) -> Results:
 
 
 class S3Leftovers:
-    """Uploads of a worker that was killed: S3 keeps their parts, unseen and paid for, for ever.
-    Azure ends them by itself after a week, Google by a rule of the bucket.
+    """Removes the uploads of killed workers: S3 keeps their parts for ever, invisible but paid for.
+    Azure removes them after a week, Google by a rule of the bucket.
 
-    Another worker may be writing the same name now, as where an object is announced in two
-    partitions. So only those go that did not grow while this one was written, and not before it is
-    complete: two that ended each other's uploads would go on with that for ever.
+    Another worker may be writing the same name now, for example if an object is announced in two
+    partitions. So an upload is removed only if it did not grow while ours was written, and only
+    after ours is complete: otherwise two workers could abort each other's uploads for ever.
     """
 
     def __init__(self, store: S3fsObjects) -> None:
@@ -116,6 +116,6 @@ class S3Leftovers:
                     )
 
     async def _parts(self, client: Any, location: Location, upload: str) -> int:
-        """Of very many the first thousand."""
+        """How many parts an upload has, counted up to a thousand."""
         listed = await client.list_parts(Bucket=location.bucket, Key=location.key, UploadId=upload)
         return len(listed.get("Parts") or ())

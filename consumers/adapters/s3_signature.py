@@ -1,8 +1,8 @@
-"""AWS Signature Version 4, as far as a request without a body needs it.
+"""AWS Signature Version 4 for requests without a body.
 
-Rule: pure functions of the time they are given, held to the examples that AWS publishes. `Signer`
-adds what makes a GET cheap: the day's key is derived once a day, what depends on the time is
-written once a second.
+Rule: pure functions, tested with the examples that AWS publishes. `Signer` makes GETs cheap: it
+derives the signing key once a day and writes the parts with the time once a second. Owner: the
+direct client of S3.
 Source: "Authenticating Requests (AWS Signature Version 4)", Amazon S3 API reference.
 """
 
@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-# Over TLS or on a trusted network the body needs no hash, and a GET has none.
+# Stands instead of a hash of the body; a GET has no body.
 UNSIGNED = "UNSIGNED-PAYLOAD"
 
 
 class Credentials(NamedTuple):
-    """`token` comes with temporary credentials only."""
+    """`token`: only for temporary credentials."""
 
     key: str
     secret: str
@@ -26,23 +26,23 @@ class Credentials(NamedTuple):
 
 
 def canonical_headers(headers: Mapping[str, str], payload: str) -> str:
-    """What of a canonical request stands behind its query. The names are in lower case and in
-    order, and so stand in `SignedHeaders`.
+    """The part of a canonical request after its query. The names must be in lower case and sorted,
+    and `SignedHeaders` must list them in this order.
     """
     lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
     return f"{lines}\n{';'.join(headers)}\n{payload}"
 
 
 def canonical_request(method: str, path: str, query: str, headers: str) -> str:
-    """What is signed. `path` and `query` are encoded already, `query` sorted by name; `headers`
-    from `canonical_headers`.
+    """The text that is signed. `path` and `query` must be encoded, `query` sorted by name;
+    `headers` comes from `canonical_headers`.
     """
     return f"{method}\n{path}\n{query}\n{headers}"
 
 
 def day_key(secret: str, scope: str) -> hmac.HMAC:
-    """The signing key of a scope, `YYYYMMDD/region/s3/aws4_request`, ready to sign with: to copy it
-    costs half of what it costs to begin with the key again.
+    """The signing key of a scope (`YYYYMMDD/region/s3/aws4_request`) as an `hmac` object: copying
+    one costs half of making it from the key.
     """
     key = f"AWS4{secret}".encode()
     for part in scope.split("/"):
@@ -51,7 +51,9 @@ def day_key(secret: str, scope: str) -> hmac.HMAC:
 
 
 def signature(key: hmac.HMAC, time: str, scope: str, request: str) -> str:
-    """`time` as `YYYYMMDDTHHMMSSZ`; `request` from `canonical_request`. In hexadecimal digits."""
+    """The signature as hexadecimal digits. `time`: `YYYYMMDDTHHMMSSZ`; `request`: from
+    `canonical_request`.
+    """
     digest = hashlib.sha256(request.encode()).hexdigest()
     signed = key.copy()
     signed.update(f"AWS4-HMAC-SHA256\n{time}\n{scope}\n{digest}".encode())
@@ -63,7 +65,7 @@ def scope_of(time: str, region: str) -> str:
 
 
 class Signer:
-    """Signs GETs to one host with one set of credentials. `now` in seconds since 1970."""
+    """Signs GETs to one host with one set of credentials. `now`: gives seconds since 1970."""
 
     def __init__(
         self,
@@ -81,7 +83,7 @@ class Signer:
         self._headers = {"host": host, "x-amz-content-sha256": UNSIGNED, "x-amz-date": ""}
         if credentials.token is not None:
             self._headers["x-amz-security-token"] = credentials.token
-        # Of this second: what is signed behind the query, and the head up to the signature.
+        # Valid for one second: the signed part after the query, and the head up to the signature.
         self._canonical = self._head = ""
 
     def get(self, path: str, query: str, more: bytes = b"") -> bytes:

@@ -1,4 +1,4 @@
-"""Which client reads the input topic, as `kafka.client` says it."""
+"""Opens the client that reads the input topic, as `kafka.client` says."""
 
 import msgspec
 
@@ -17,6 +17,6 @@ def open_source(settings: config.Kafka, *, drain_ms: int) -> Source:
         )
     except ImportError as error:
         raise missing_extra('kafka.client = "confluent"', "confluent", error) from None
-    # One topic, which may be named as the only one of several.
+    # This client reads one topic, which may stand in `input_topics` as the only one.
     (topic,) = settings.inputs
     return ConfluentSource(msgspec.structs.replace(settings, input_topic=topic), drain_ms=drain_ms)

@@ -1,9 +1,8 @@
-"""The one place where a store is made from its settings, and an object is read from its own store.
+"""The one place where a store's client is made from its settings, and an object finds its store.
 
-Rule: `[objects]` and every `[stores.NAME]` have a client each, by the scheme of the address:
-obstore for S3, Google and Azure, unless another is asked for; plain HTTP where nothing of the
-store's own protocol is needed; a folder for `file://`; fsspec for the rest. Owner: the application
-and the library call.
+Rule: `[objects]` and every `[stores.NAME]` have a client each, chosen by the scheme of the address:
+obstore for S3, Google and Azure (for S3 also s3fs, if configured, and our own GETs for small
+objects), a folder for `file://`, fsspec for the rest. Owner: the application and the library call.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -28,7 +27,7 @@ from consumers.ports import Body, Listed, Location, Objects, Part
 from schemas.errors import SchemaError
 from schemas.urls import S3, split_place
 
-# Reached without any setting, by the cloud's own chain of credentials.
+# Schemes that need no setting: the cloud's own chain finds the credentials.
 CLOUDS: Final = ("gs", "az")
 AWS_URL: Final = "https://s3.amazonaws.com"
 
@@ -36,8 +35,9 @@ AWS_URL: Final = "https://s3.amazonaws.com"
 def open_objects(
     cfg: config.Config, *, lazily: bool = False, watcher: Watcher | None = None
 ) -> Objects:
-    """All that are configured; `lazily`: each when an object of it is asked for. `watcher` hears of
-    stores with replicas, in a region of all. Raises `Fatal` for settings that cannot be right.
+    """All configured stores. `lazily`: open each one when it is first needed. `watcher` is told
+    about stores with replicas; if a region is configured, about all stores. Raises `Fatal` for
+    settings that cannot be right.
     """
     makers: dict[str, Callable[[], Objects]] = {DEFAULT: partial(_open_default, cfg.objects)}
     makers |= {name: partial(open_store, name, store) for name, store in cfg.stores.items()}
@@ -83,7 +83,7 @@ def _open_default(settings: config.Objects) -> Objects:
 
 
 def _open_s3(settings: config.Access, section: str) -> Objects:
-    # What obstore follows behind a proxy of the environment cannot be bounded.
+    # With a proxy in the environment obstore's redirects cannot be confined, so s3fs is used.
     if settings.client == "s3fs" or is_proxied(settings.endpoint_url or AWS_URL):
         return S3fsObjects(settings, section=section)
     objects = ObstoreObjects(settings, section=section)
@@ -93,7 +93,7 @@ def _open_s3(settings: config.Access, section: str) -> Objects:
 
 
 def places_of(cfg: config.Config) -> list[Place]:
-    """What each store is for. `[objects]` is one of them unless only others are configured."""
+    """What each store is for. `[objects]` is left out if it is not set and others are."""
     named = [place_of(name, store) for name, store in cfg.stores.items()]
     access = {key: getattr(cfg.objects, key) for key in config.Access.__struct_fields__}
     if named and config.Access(**access) == config.Access():
@@ -102,7 +102,7 @@ def places_of(cfg: config.Config) -> list[Place]:
 
 
 def places_of_caller(cfg: config.Config) -> list[Place]:
-    """For URLs that the caller names: `[objects]` is always one."""
+    """The same for URLs that the caller names: `[objects]` is always among them."""
     return [Place(DEFAULT, S3), *(place for place in places_of(cfg) if place.name != DEFAULT)]
 
 
@@ -116,14 +116,14 @@ def place_of(name: str, store: config.Store) -> Place:
         scheme, account, bucket, _ = split_place(store.url)
     except SchemaError as error:
         raise Fatal(f"stores.{name}.url: {error}", exit_code=EXIT_USAGE) from None
-    # The path of a folder is no bucket: its subfolders are.
+    # For a folder the buckets are its subfolders, not its own path.
     bucket = "*" if scheme == "file" else bucket or "*"
     return Place(name, scheme, bucket, store.account or account, tuple(store.route or ()))
 
 
 def with_clouds(cfg: config.Config) -> config.Config:
-    """For URLs that the caller names: clouds for which nothing is configured are asked as their
-    own tools would ask them. A topic's references never choose a store that nobody configured.
+    """For URLs that the caller names: add clouds that are not configured, with the credentials that
+    the cloud's own tools would find. References of a topic never use a store without configuration.
     """
     found = {place_of(name, store).scheme for name, store in cfg.stores.items()}
     clouds = {scheme: config.Store(url=f"{scheme}://") for scheme in CLOUDS if scheme not in found}
@@ -131,9 +131,9 @@ def with_clouds(cfg: config.Config) -> config.Config:
 
 
 class Stores:
-    """The port `Objects` over several clients: each made when it is first needed. Those with
-    `replicas`, by name, are read through them. `counts_all`: the watcher hears of all reads, not
-    only of those.
+    """The port `Objects` over several clients, each made when it is first needed. `replicas`: the
+    replicas of a store, by its name. `counts_all`: the watcher is told about reads of all stores,
+    not only of those with replicas.
     """
 
     def __init__(

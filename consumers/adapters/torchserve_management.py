@@ -1,7 +1,8 @@
-"""What TorchServe's management API tells of a model's settings, for advice to people.
+"""Asks TorchServe's management API how it batches, to advise the operator.
 
-Rule: a look, never a condition: what does not answer in time, or is no TorchServe, is None and a
-debug line. No token goes along, because the address may be a guess.
+Rule: nothing depends on the answer: if the server does not answer in time, or is not TorchServe,
+the result is None and a debug line. No token is sent, because the address may be a guess. Owner:
+the start of a worker and `penstock doctor`.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ class _Description(msgspec.Struct, rename="camel"):
 
 
 async def server_batching(settings: config.Model) -> ServerBatching | None:
-    """Of the model of `settings`, as far as its server tells."""
+    """The batching of this model's server; None if it does not tell."""
     secure = trusting(settings.ssl_cafile, "model.ssl_cafile")
     try:
         url = _description_url(settings)
@@ -48,7 +49,7 @@ async def server_batching(settings: config.Model) -> ServerBatching | None:
         ):
             model = msgspec.json.decode(await response.read(), type=list[_Description])[0]
     except (aiohttp.ClientError, OSError, ValueError, LookupError) as error:
-        log.debug("the model server tells nothing of its batching: %r", error)
+        log.debug("the model server does not tell how it batches: %r", error)
         return None
     queue = model.job_queue_status
     found = ServerBatching(
@@ -63,8 +64,8 @@ async def server_batching(settings: config.Model) -> ServerBatching | None:
 
 
 def _description_url(settings: config.Model) -> URL:
-    """On `model.management_url`, or by TorchServe's convention on the port after `model.url`'s.
-    Raises `ValueError` where there can be none.
+    """The model's address at `model.management_url`; by default TorchServe's convention, the port
+    after that of `model.url`. Raises `ValueError` if `model.url` has no such port.
     """
     served = URL(settings.url)
     base = URL(settings.management_url or served.origin().with_port((served.port or 0) + 1))

@@ -1,7 +1,7 @@
 """What TorchServe's refusals mean.
 
-Rule: a status alone is ambiguous, the body's `type` and `message` decide. Pure functions; owner:
-the TorchServe adapter.
+Rule: one status can mean several things, so the body's `type` and `message` decide. Pure functions;
+owner: the TorchServe adapter.
 """
 
 from collections.abc import Mapping
@@ -21,29 +21,29 @@ from consumers.errors import PenstockError, WorkerDied
 
 
 def is_denied(reply: Reply) -> bool:
-    """Is this TorchServe's answer to a wrong token?"""
+    """True for TorchServe's answer to a wrong token."""
     return reply.status == 400 and b"InvalidKeyException" in reply.body
 
 
 def refusal(
     status: int, headers: Mapping[str, str], raw: bytes, url: str, sent_bytes: int
 ) -> PenstockError:
-    """What an answer other than 200 to a request of so many bytes means."""
+    """The error that an answer other than 200 means; `sent_bytes`: the size of the request."""
     kind, message = _said(raw)
     said = f"{url} answered {status} {kind}: {message}".replace(" : ", ": ")
     if message.startswith("Worker died"):
         return WorkerDied(said, retry_after_s=retry_after_s(headers))
     if kind == "InvalidKeyException":
         return denied(said)
-    # TorchServe reports what a handler raised as its own exception, a lack of memory too (507); a
-    # proxy's 507 is about the proxy.
+    # TorchServe answers this `type` if the handler raised, also for a lack of memory (507). A 507
+    # without it comes from a proxy and is about the proxy.
     is_by_handler = kind == "InternalServerException"
     too_big = too_large(url, sent_bytes)
     return by_status(status, headers, said, too_large=too_big, by_model=is_by_handler)
 
 
 def _said(raw: bytes) -> tuple[str, str]:
-    """TorchServe's `type` and `message`; for any other body its beginning."""
+    """TorchServe's `type` and `message`; for any other body no type and its beginning."""
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError:

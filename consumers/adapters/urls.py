@@ -1,7 +1,7 @@
 """The source and sink of `predict`: object URLs in, results out, no Kafka.
 
-Rule: the same pipeline, the same promises: URLs are the records of one partition, the results come
-in their order, and a reader who stops reading stops the transfer. Owner: `library.predict`.
+Rule: the same pipeline with the same promises. URLs are the records of one partition, results come
+in their order, and the transfer waits while the caller does not read. Owner: `library.predict`.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from schemas.codec import SchemaError, encode_reference
 from schemas.reference import Reference
 from schemas.urls import split_url
 
-# Records looked at in one poll; listing pages are larger and stay with the store's client.
+# How many references one poll gives; the store's client holds the rest of a listing page.
 POLL_RECORDS = 100
 _MAGIC = frozenset("*?[")
 
@@ -23,8 +23,8 @@ _MAGIC = frozenset("*?[")
 async def references(
     objects: Objects, urls: Sequence[str], places: Places
 ) -> AsyncIterator[Reference]:
-    """A reference per object or file the URLs and paths name, globs listed by key. Raises `Fatal`
-    when a glob matches nothing, or its bucket cannot be listed.
+    """A reference for each object or file that the URLs and paths name; globs in the order of keys.
+    Raises `Fatal` if a glob matches nothing or its bucket cannot be listed.
     """
     for url in urls:
         if (path := local_path(url)) is not None:
@@ -48,19 +48,19 @@ async def references(
                 matched = True
                 found = listed.location.key
                 yield Reference(bucket=bucket, key=found, store=store, size=listed.size)
-        except Poison as error:  # no such bucket, or no right to list it: the caller's to correct
+        except Poison as error:  # no such bucket, or no right to list it: the caller must correct
             raise Fatal(str(error), exit_code=EXIT_USAGE) from None
         if not matched:
             raise Fatal(f"no object matches {url}", exit_code=EXIT_USAGE)
 
 
 class UrlSource:
-    """Records from an iterator of references; `on_end` is called when all of them are answered."""
+    """Makes records from references; calls `on_end` when all of them are answered."""
 
     def __init__(
         self, found: AsyncIterator[Reference], on_end: Callable[[], None], now_ms: int = 0
     ) -> None:
-        """`now_ms`: the time of the records."""
+        """`now_ms`: the timestamp of all records."""
         self._now_ms = now_ms
         self._found = found
         self._on_end = on_end
@@ -117,7 +117,7 @@ class UrlSource:
 
 
 class ResultSink:
-    """Hands the records of one topic to the reader of `results`; those of others (dead
+    """Hands the records of one topic to the reader of `results`; records of other topics (dead
     letters) are dropped.
     """
 
