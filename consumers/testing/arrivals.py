@@ -46,7 +46,7 @@ class Arrivals:
         self._most_bytes = most_bytes
         self._kept: WeakKeyDictionary[Life, set[tuple[int, str]]] = WeakKeyDictionary()
 
-    def accept(self, source: SimulatedSource, era: Era, outgoing: Outgoing) -> Accepted:
+    def accept(self, source: SimulatedSource[Life], era: Era, outgoing: Outgoing) -> Accepted:
         """Records are handed over: they belong to the life that the partition has now."""
         self._check_sizes(source, outgoing)
         if outgoing.topic != OUTPUT:
@@ -60,7 +60,7 @@ class Arrivals:
 
         return Accepted(life.sending, append)
 
-    def _check_sizes(self, source: SimulatedSource, outgoing: Outgoing) -> None:
+    def _check_sizes(self, source: SimulatedSource[Life], outgoing: Outgoing) -> None:
         """The broker would refuse its batch, at every start."""
         largest = max(map(len, outgoing.values))
         if self._most_bytes is not None and largest > self._most_bytes:
@@ -69,7 +69,7 @@ class Arrivals:
                 f"takes {self._most_bytes}"
             )
 
-    def _check_kept(self, source: SimulatedSource, outgoing: Outgoing) -> None:
+    def _check_kept(self, source: SimulatedSource[Life], outgoing: Outgoing) -> None:
         """A message that is kept in its letters is kept in one of them, by each life: in one of
         those of each model.
         """
@@ -84,7 +84,7 @@ class Arrivals:
                 raise self._history.broken(f"{life.name} keeps {at} in several letters")
             kept.add((at["offset"], model))
 
-    def _life(self, source: SimulatedSource, partition: int) -> Life:
+    def _life(self, source: SimulatedSource[Life], partition: int) -> Life:
         life = source.lives.get(partition)
         if life is None:
             raise self._history.broken(
@@ -118,7 +118,7 @@ class Arrivals:
 
     def land(
         self,
-        source: SimulatedSource,
+        source: SimulatedSource[Life],
         era: Era,
         partition: int,
         outgoing: Sequence[Outgoing],

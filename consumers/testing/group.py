@@ -6,11 +6,11 @@ generation is refused. Owner: the simulation.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Protocol
 
-from consumers.ports import Commit, Record
+from consumers.ports import Commit, Record, Where
 from consumers.testing.history import History
 
 SESSION_S = 8.0
@@ -18,10 +18,17 @@ SESSION_S = 8.0
 GATHERING_S = 0.05
 
 
-class Topic:
-    """The input topic. Offsets may leave gaps, also behind the last record."""
+def _of_one_topic(number: int) -> Where:
+    return Where("refs", number)
 
-    def __init__(self, partitions: int) -> None:
+
+class Topic:
+    """The input topic, or several: `where` says of which one a partition is. Offsets may leave
+    gaps, also behind the last record.
+    """
+
+    def __init__(self, partitions: int, where: Callable[[int], Where] = _of_one_topic) -> None:
+        self.where = where
         self.records: list[list[Record]] = [[] for _ in range(partitions)]
         self._ends = [0] * partitions
         self.readers: list[asyncio.Event] = []
@@ -68,9 +75,12 @@ class Member(Protocol):
 
 
 class Group:
-    """`coordinate` is its one task."""
+    """`coordinate` is its one task. It reads the whole topic, or these partitions alone."""
 
-    def __init__(self, topic: Topic, random: Random, history: History) -> None:
+    def __init__(
+        self, topic: Topic, random: Random, history: History, only: Sequence[int] = ()
+    ) -> None:
+        self._only = only
         self.committed: dict[int, Commit] = {}
         self.generation = 0
         # By partition, what the operator says of lines that stand still.
@@ -91,6 +101,10 @@ class Group:
 
     def __contains__(self, member: Member) -> bool:
         return member in self._members
+
+    @property
+    def partitions(self) -> Sequence[int]:
+        return self._only or range(len(self._topic.records))
 
     def join(self, member: Member) -> None:
         if member not in self._members:
@@ -174,9 +188,7 @@ class Group:
         members = [one for one in self._handing if one in self._members]
         if not members:
             return
-        self._owners = {
-            number: self._random.choice(members) for number in range(len(self._topic.records))
-        }
+        self._owners = {number: self._random.choice(members) for number in self.partitions}
         self._history.note("generation", f"{self.generation} {len(members)} members")
         for member in members:
             numbers = [number for number, owner in self._owners.items() if owner is member]

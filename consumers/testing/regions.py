@@ -19,7 +19,7 @@ import orjson
 
 from consumers.adapters.memory_kafka import MemorySink
 from consumers.testing.history import History
-from consumers.testing.regions_group import NAMES, PARTITIONS, TOPIC, Region
+from consumers.testing.regions_group import NAMES, PARTITIONS, TOPIC, Region, topics
 from consumers.testing.regions_worker import OUTPUT, RegionsWorld, RegionWorker
 from consumers.testing.virtual_time import VirtualClock, VirtualTimeLoop
 
@@ -50,15 +50,16 @@ class _World:
         self.history = History(seed)
         self.clock = VirtualClock()
         self.sink = MemorySink(partitions=PARTITIONS)
+        topic = topics()
         self.regions = {
-            name: Region(name, number, Random(f"{seed}/{name}"), self.history)
-            for number, name in enumerate(NAMES)
+            name: Region(name, topic, Random(f"{seed}/{name}"), self.history) for name in NAMES
         }
         self.tasks = asyncio.TaskGroup()
         self._shared = RegionsWorld(
             self.regions, self.sink, self.clock, self.random, self.history, self.tasks
         )
         self._workers: list[RegionWorker] = []
+        self._killed: list[RegionWorker] = []
         self._asked: dict[tuple[str, int], list[list[int]]] = defaultdict(list)
         self._hired = self._announced = 0
 
@@ -79,6 +80,8 @@ class _World:
             await asyncio.wait([worker.task for worker in self._workers])
             for task in coordinating:
                 task.cancel()
+            for worker in (*self._workers, *self._killed):
+                worker.end()
         return self._judged()
 
     def _hire(self, region: Region) -> None:
@@ -102,7 +105,7 @@ class _World:
                     )
             number = self.random.randrange(PARTITIONS)
             value = orjson.dumps({"bucket": BUCKET, "key": key, "stream": region.name})
-            region.topic.append(number, None, value, 0)
+            region.topic.append(region.partitions[number], None, value, 0)
             self._asked[region.name, number].append([self._announced + row for row in range(rows)])
 
     async def _storm(self) -> None:
@@ -129,8 +132,7 @@ class _World:
             self._kill(worker)
         began_s = self.clock.now()
         await asyncio.sleep(self.random.uniform(5.0, 90.0))
-        is_helped = any(one in region.group and one.is_helping for one in region.members)
-        if theirs and self.clock.now() - began_s > HELPED_WITHIN_S and not is_helped:
+        if theirs and self.clock.now() - began_s > HELPED_WITHIN_S and not region.is_helped:
             self.history.broken(f"nobody helps {region.name}, which has no workers")
         region.come_back()
         self.history.note("back", region.name)
@@ -139,6 +141,7 @@ class _World:
 
     def _kill(self, worker: RegionWorker) -> None:
         self._workers.remove(worker)
+        self._killed.append(worker)
         worker.kill()
 
     async def _calm(self) -> None:

@@ -31,14 +31,22 @@ from consumers.stages.publish import PublishTerms
 from consumers.stages.reject import LetterTerms
 from consumers.telemetry.replicas import ReplicasTelemetry
 from consumers.telemetry.worker import Telemetry
+from consumers.testing.faults import Faults, Weather
+from consumers.testing.group import SESSION_S, Group
 from consumers.testing.history import History
-from consumers.testing.regions_group import NAMES, PARTITIONS, TOPIC, Member, Region
+from consumers.testing.regions_group import NAMES, PARTITIONS, TOPIC, Member, Region, Unwatched
+from consumers.testing.services import Process
 from consumers.testing.virtual_time import VirtualClock, inline
 from consumers.track import ModelTerms
 from consumers.wiring import Settings, TimeLimits, Wiring
 
 TERMS = HelpTerms(lag=6, after_s=3.0)
 OUTPUT = "predictions"
+DRAIN_S = 5.0
+# What a group waits for its members beyond a drain.
+MARGIN_S = 55.0
+# Of the broker; one in twenty of its answers takes ten times that.
+DELAY_S = 0.02
 
 
 class RegionsWorld(NamedTuple):
@@ -57,7 +65,9 @@ class RegionWorker:
 
     def __init__(self, name: str, home: Region, world: RegionsWorld) -> None:
         self.name, self.home = name, home
-        self.members: list[Member] = []
+        self._process = Process()
+        self._members: list[tuple[Group, Member]] = []
+        self._listening: list[asyncio.Task[None]] = []
         self._world = world
         telemetry = Telemetry()
         self.region = telemetry.in_region(home.name, {one: one for one in NAMES})
@@ -91,12 +101,31 @@ class RegionWorker:
         self.task = world.tasks.create_task(self.pipeline.run())
 
     def _member(self, region: str) -> Member:
-        is_helping = region != self.home.name
-        if is_helping:
-            self._world.history.note("help", f"{self.name} {region}")
-        home = self._world.regions[region]
-        self.members.append(Member(self.name, home, self._world.tasks, is_helping=is_helping))
-        return self.members[-1]
+        world, there = self._world, self._world.regions[region]
+        member = Member(
+            f"{self.name} in {region}",
+            there.topic,
+            there.group,
+            Unwatched,
+            self._process,
+            Weather(Faults(delay_s=DELAY_S), world.random),
+            world.history,
+            drain_s=DRAIN_S,
+            margin_s=MARGIN_S,
+        )
+        self._members.append((there.group, member))
+        self._listening.append(world.tasks.create_task(member.listen()))
+        if there is self.home:
+            there.members.append(member)
+        else:
+            there.helpers.append(member)
+            world.history.note("help", f"{self.name} {region}")
+        return member
+
+    def end(self) -> None:
+        """A dead process ends none of its tasks by itself."""
+        for task in (self.task, *self._listening):
+            task.cancel()
 
     async def _look(self, region: str | None) -> Standing:
         await asyncio.sleep(0.01)
@@ -111,8 +140,9 @@ class RegionWorker:
 
     def kill(self) -> None:
         self._world.history.note("killed", self.name)
-        for member in self.members:
-            member.die()
+        self._process.die(is_cut=False)
+        for group, member in self._members:
+            asyncio.get_running_loop().call_later(SESSION_S, group.leave, member)
         self.task.cancel()
 
 
@@ -156,7 +186,7 @@ def _settings(home: str, others: list[str]) -> Settings:
         letters=LetterTerms(f"{OUTPUT}.dlq", PARTITIONS),
         times=TimeLimits(
             commit_interval_s=0.2,
-            drain_s=5.0,
+            drain_s=DRAIN_S,
             broker_patience_s=120.0,
             patience_s=None,
             stall_s=None,

@@ -5,8 +5,10 @@ moment a worker is killed nothing of it is called any more. Owner: the simulatio
 """
 
 import asyncio
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
 
 from consumers.adapters.memory_inbox import Inbox, behind
 from consumers.errors import Transient
@@ -14,9 +16,6 @@ from consumers.ports import Commit, Rebalance, Record, Where
 from consumers.testing.faults import Weather
 from consumers.testing.group import Group, Topic
 from consumers.testing.history import History
-from consumers.testing.inherited import Terms
-from consumers.testing.life import Life
-from consumers.testing.log import Log
 from consumers.testing.services import Process
 from consumers.testing.sink import IN_ORDER_S
 
@@ -27,33 +26,46 @@ ASK_AGAIN_S = 0.2
 MOST_QUESTIONS = 20
 
 
-class SimulatedSource:
-    """A member of the group. Tells the checks when a life begins, commits, and is over."""
+class Watched(Protocol):
+    """What checks a life: from an assignment of a partition to its end."""
+
+    over: bool
+
+    def committing(self, commit: Commit) -> None: ...
+
+
+W = TypeVar("W", bound=Watched)
+
+
+class SimulatedSource(Generic[W]):
+    """A member of the group. Tells the checks when a life begins, commits, and is over. `watch`
+    makes the checks of a life, from its name, its partition and what its start is worth.
+    """
 
     def __init__(
         self,
         name: str,
         topic: Topic,
         group: Group,
-        logs: Sequence[Log],
-        terms: Terms,
+        watch: Callable[[str, int, Commit], W],
         process: Process,
         weather: Weather,
         history: History,
         *,
         drain_s: float,
         margin_s: float,
-        is_in_trouble: bool,
+        exactly_once: bool = False,
+        is_in_trouble: bool = False,
     ) -> None:
         self.name = name
         self._is_in_trouble = is_in_trouble
         self.patience_s = drain_s + margin_s
         self._hand_back_s = drain_s + STOP_S
-        self.lives: dict[int, Life] = {}
+        self.lives: dict[int, W] = {}
         self._topic = topic
         self._group = group
-        self._logs = logs
-        self._terms = terms
+        self._watch = watch
+        self._exactly_once = exactly_once
         self._process = process
         self._weather = weather
         self._history = history
@@ -117,7 +129,7 @@ class SimulatedSource:
             raise self._history.broken(f"{self.name} takes too long to hand back {self._ours}")
         self._ours.clear()
         self._end_lives()
-        if self not in self._group:
+        if self not in self._group and self._rebalance is not None:
             self._group.join(self)
 
     def _running_s(self) -> float:
@@ -144,15 +156,16 @@ class SimulatedSource:
             await asyncio.sleep(ASK_AGAIN_S)  # the coordinator loads its log
         starts = {number: self._group.start(number) for number in partitions}
         await self._weather.pass_by()
-        await self._assigned(starts)
+        if self._rebalance is not None:  # it may have left
+            await self._assigned(starts)
 
     async def _assigned(self, starts: Mapping[int, Commit]) -> None:
         assert self._rebalance is not None
         generation = self._generation
-        if not self._terms.exactly_once:
+        if not self._exactly_once:
             self._begin(starts)
         await self._rebalance.assigned(starts)
-        if not self._terms.exactly_once and generation == self._generation:
+        if not self._exactly_once and generation == self._generation:
             self._inbox.go_to({number: starts[number] for number in starts if number in self._ours})
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
@@ -177,10 +190,7 @@ class SimulatedSource:
                 self._history.counts["resumed inside a record"] += 1
             if number in self.lives:
                 self.lives[number].over = True
-            worth = self._group.worth(number, start)
-            self.lives[number] = Life(
-                self._logs[number], name, number, worth, self._terms, self._history
-            )
+            self.lives[number] = self._watch(name, number, self._group.worth(number, start))
 
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
         await self._process.gate()
@@ -208,8 +218,9 @@ class SimulatedSource:
 
     def _read(self, partition: int, position: int) -> tuple[Sequence[Record], int]:
         """Also past the gap behind the last record."""
-        index = self._logs[partition].index(position)
-        fresh = self._topic.records[partition][index : index + 8]
+        log = self._topic.records[partition]
+        index = bisect_left(log, position, key=lambda record: record.offset)
+        fresh = log[index : index + 8]
         return fresh, behind(fresh, max(position, self._topic.end(partition)))
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
@@ -248,13 +259,13 @@ class SimulatedSource:
         self._inbox.positions.pop(partition, None)
 
     def where(self, partition: int) -> Where:
-        return Where("refs", partition)
+        return self._topic.where(partition)
 
     def reached(self) -> Mapping[int, int]:
         return self._inbox.positions
 
     def partitions(self) -> int:
-        return len(self._topic.records)
+        return len(self._group.partitions)
 
     async def end_offsets(self) -> Mapping[int, int]:
         return {number: self._topic.end(number) for number in self._inbox.positions}

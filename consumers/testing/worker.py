@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from consumers.pipeline import Pipeline
 from consumers.testing.group import SESSION_S, Group
+from consumers.testing.life import Life
 from consumers.testing.services import Process, SimulatedModel, SimulatedObjects
 from consumers.testing.sink import SimulatedSink
 from consumers.testing.source import SimulatedSource
@@ -19,7 +20,7 @@ class Worker:
     def __init__(
         self,
         pipeline: Pipeline,
-        source: SimulatedSource,
+        source: SimulatedSource[Life],
         objects: SimulatedObjects,
         models: Sequence[SimulatedModel],
         sink: SimulatedSink,

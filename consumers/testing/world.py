@@ -23,6 +23,7 @@ from consumers.testing.bucket import Bucket, Draws
 from consumers.testing.eras import Era, Eras, drawn_troubles
 from consumers.testing.group import Group, Topic
 from consumers.testing.history import History
+from consumers.testing.life import Life
 from consumers.testing.log import Log
 from consumers.testing.outcome import Outcome
 from consumers.testing.outlets import SimulatedOutlets
@@ -179,13 +180,15 @@ class World:
             name,
             self.topic,
             self.group,
-            self.logs,
-            era.terms,
+            lambda name, number, start: Life(
+                self.logs[number], name, number, start, era.terms, self.history
+            ),
             process,
             weather,
             self.history,
             drain_s=era.settings.times.drain_s,
             margin_s=self._margin_s,
+            exactly_once=era.terms.exactly_once,
             is_in_trouble=self.troubles.broker,
         )
         objects = SimulatedObjects(
@@ -242,7 +245,7 @@ class World:
         return replace(settings, shadow=plan), Guest(shadow, ShadowSink(process, random))
 
     def _transactions(
-        self, source: SimulatedSource, era: Era, process: Process
+        self, source: SimulatedSource[Life], era: Era, process: Process
     ) -> Transactions | None:
         if not era.terms.exactly_once:
             return None
