@@ -113,7 +113,7 @@ class Shared:
             most_bytes=window.max_bytes,
             shadow=shadow,
         )
-        expand = Expand(terms.rows, microbatch, self.guards, self.decoders, self.terms.inline_bytes)
+        expand = Expand(terms.rows, microbatch, self.guards, self.terms.inline_bytes)
         download = self._download(model, expand, microbatch)
         return Track(name, pace, microbatch, calls, predict, download)
 

@@ -109,7 +109,6 @@ class JsonRows:
 
 # Each opaque row begins with its length, as in a BYTES tensor of the Open Inference Protocol.
 LENGTH_BYTES = 4
-MOST_ROW_BYTES = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)

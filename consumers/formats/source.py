@@ -89,27 +89,3 @@ class SourceFile(io.RawIOBase):
         data = self._source.read(self._at, min(stop, self._source.size))
         self._at += len(data)
         return data
-
-
-class StreamFile(io.RawIOBase):
-    """From the first byte on, without a way back. `at`: so many bytes were read."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = chunks
-        self._rest = memoryview(b"")
-        self.at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        while not self._rest:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                return 0
-            self._rest = memoryview(chunk)
-        nbytes = min(len(buffer), len(self._rest))
-        buffer[:nbytes] = self._rest[:nbytes]
-        self._rest = self._rest[nbytes:]
-        self.at += nbytes
-        return nbytes

@@ -119,8 +119,8 @@ class TableReader:
         is_null: npt.NDArray[np.bool_] | None = None
         at = 0
         with np.errstate(over="ignore", invalid="ignore"):
-            for name, column in zip(self._given, columns, strict=True):
-                numbers, nulls = _numbers(column, name)
+            for column in columns:
+                numbers, nulls = _numbers(column)
                 values[:, at : at + numbers.shape[1]] = numbers
                 at += numbers.shape[1]
                 if nulls is not None:
@@ -235,7 +235,7 @@ def _is_number(kind: pa.DataType) -> bool:
     )
 
 
-def _numbers(column: Any, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
+def _numbers(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
     """As a table of rows, and which rows hold a null (None: none)."""
     rows, width = len(column), 1
     nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None

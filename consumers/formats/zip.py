@@ -87,7 +87,7 @@ def _rows(
                     continue
                 parser = _parser_of(entry, options, members)
                 if parser is not None:
-                    runs = _read(archive, entry, parser, options, expansion)
+                    runs = _read(archive, entry, parser, expansion)
                     yield from of_member(_path(entry), runs)
     except NotImplementedError as error:
         raise Poison("bad_archive", f"the zip cannot be read: {error}") from None
@@ -142,7 +142,6 @@ def _read(
     archive: zipfile.ZipFile,
     entry: zipfile.ZipInfo,
     parser: Parser,
-    options: RowOptions,
     expansion: Expansion,
 ) -> Iterator[Run]:
     expansion.add(entry.compress_size, 0)

@@ -18,7 +18,7 @@ from consumers.core.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from consumers.core.kept import Kept
 from consumers.core.payload import Payload
 from consumers.core.reasons import ReasonsBuilder
-from consumers.decoders.task import NEXT, TAIL, Decoder, Decoders, Task, tail_of
+from consumers.decoders.task import NEXT, TAIL, Decoder, Task, tail_of
 from consumers.formats.base import Decoder as FormatDecoder
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.inline import open_inline
@@ -69,14 +69,12 @@ class Expand:
         options: RowOptions,
         microbatch: Microbatch,
         guards: Guards,
-        decoders: Decoders,
         inline_bytes: int,
     ) -> None:
         self._options = options
         # An unforeseen exception at decoding is answered as a decoding error of its object.
         self._guard = guards.at("decode", stage="expand")
         self._microbatch = microbatch
-        self._decoders = decoders
         self.inline_bytes = inline_bytes
 
     @property

@@ -36,9 +36,6 @@ class Done:
             return True
         return at.object_index in self._partly.get((at.partition, at.offset), ())
 
-    def has_message(self, partition: int, offset: int) -> bool:
-        return offset in self._messages[partition]
-
     def missing(self, partition: int) -> Iterator[ObjectAt]:
         """Those that are asked for and not complete, in order."""
         complete = self._messages[partition]
