@@ -1,1 +1,1 @@
-"""What an operator asks for: health page, judge, announcing objects, topics, processes."""
+"""For operators: health page, status, checks, announcing objects, several processes."""

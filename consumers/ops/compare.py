@@ -1,8 +1,8 @@
 """`penstock compare`: how far a shadow model agrees with the live one, from the shadow topic.
 
-Rule: all counts are those of the summaries, each taken once; disagreements only give examples, as
-some of them may be missing. Models of another version, or another tolerance, are another
-comparison. Memory is bounded by streams and by comparisons, not by rows. Owner: the command.
+Rule: all counts come from summary records, each counted once. Disagreement records only give
+examples, as some may be missing. Another version of a model, or another tolerance, makes another
+comparison. Memory grows with streams and comparisons, not with rows. Owner: the command.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ from consumers.core.comparison import Comparison, Took
 from schemas.errors import SchemaError
 from schemas.shadow import Disagreement, ModelId, Said, Summary, decode_shadow
 
-# By name, of all workers together.
+# How many streams are counted by name, over all workers.
 MOST_STREAMS = 10_000
 
 
@@ -46,7 +46,7 @@ class Found:
         return self.sums.tally.total
 
     def surely(self, share: float) -> bool:
-        """Is the agreement at least that, with the doubt of few rows?"""
+        """True if the agreement is at least `share`, even at the low end of its interval."""
         return self.share.interval()[0] >= share
 
     def as_json(self, worst: int) -> dict[str, Any]:
@@ -76,12 +76,12 @@ class Comparing:
     """`take` each record of the topic, then `found`."""
 
     def __init__(self, streams: Sequence[str], examples: int) -> None:
-        """Only streams that match a glob, if there are any."""
+        """`streams`: globs; if there are any, only streams that match one are counted."""
         self._streams = streams
         self._most = examples
         self._found: dict[Rules, Found] = {}
         self._examples: dict[tuple[ModelId, ModelId], deque[Disagreement]] = {}
-        # The number of the last summary of each worker, which numbers them in their order.
+        # By worker the number of its last summary: a lower or equal one is a repetition.
         self._last: dict[str, int] = {}
         self.strange = 0
 
@@ -97,7 +97,7 @@ class Comparing:
             self._sum_up(record)
 
     def found(self) -> list[Found]:
-        """The latest last, each with its latest examples."""
+        """The comparisons, the latest last, each with its latest examples."""
         for one in self._found.values():
             one.examples = tuple(self._examples.get((one.rules.live, one.rules.shadow), ()))
         return sorted(self._found.values(), key=lambda one: one.until)
@@ -139,7 +139,7 @@ async def compare(
     examples: int,
     progress: Callable[[int, int], None],
 ) -> Comparing:
-    """What is on the shadow topic now, from that time on (epoch milliseconds)."""
+    """Read what is on the shadow topic now, from `since` on (epoch milliseconds)."""
     topic, comparing = cfg.output.shadow_topic, Comparing(streams, examples)
     async with open_reader(cfg.kafka, "read_uncommitted") as reader:
         spans = await (reader.spans(topic) if since is None else reader.spans_since(topic, since))

@@ -1,7 +1,7 @@
-"""What `penstock compare` prints for people.
+"""The table that `penstock compare` prints for people.
 
-Rule: texts are the world's: what would steer a terminal is shown, not sent; long ones are cut.
-Owner: the command.
+Rule: texts come from outside. Characters that would control a terminal are printed as escapes, and
+long texts are cut. Owner: the command.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from consumers.core.agreement import Share
 from consumers.ops.compare import Found
 from schemas.shadow import Disagreement, ModelId, Said
 
-# Of an answer; an embedding has ten thousand.
+# The most characters that are printed of a text; an embedding has ten thousand.
 MOST_CHARS = 120
 
 

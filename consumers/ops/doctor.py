@@ -1,7 +1,7 @@
-"""Is everything there that a worker needs, and if not, how is it mended?
+"""`penstock doctor`: checks everything that a worker needs, and says how to correct it.
 
-Rule: it only looks, and asks what a worker asks at its start, by the same code. Each look has an
-end of its own, and one that fails hides none of the others. Owner: the command.
+Rule: it changes nothing, and asks what a worker asks at its start, by the same code. Each check has
+a deadline of its own, and one that fails does not keep the others from running. Owner: the command.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ from consumers.services.startup import ask_model, ask_store
 from schemas.errors import SchemaError
 from schemas.urls import split_url
 
-# A person waits for the answer: a service that takes longer is reported as one that is wrong.
+# A person waits for the answer, so a service that takes longer is reported as failed.
 LOOK_S = 15.0
 
 
 class Finding(NamedTuple):
-    """`said`: what is there, or what is wrong and how it is mended."""
+    """`said`: what was found, or what is wrong and how to correct it."""
 
     what: str
     is_well: bool
@@ -40,7 +40,7 @@ class Finding(NamedTuple):
 
 
 async def examine(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Finding]:
-    """One after the other; `urls` name objects that a worker is to read."""
+    """Run the checks one after the other; `urls`: objects that a worker should be able to read."""
     yield await _found("topics", partial(_topics, cfg))
     store = await _found("store", partial(_store, cfg))
     yield store
@@ -95,7 +95,9 @@ async def _named_store(name: str, store: config.Store) -> str:
     try:
         folder = folder_of(store.url)
         if folder is not None and not await asyncio.to_thread(Path(folder).is_dir):
-            raise Fatal(f"{folder} is no folder; correct stores.{name}.url", exit_code=EXIT_USAGE)
+            raise Fatal(
+                f"{folder} is not a folder; correct stores.{name}.url", exit_code=EXIT_USAGE
+            )
         await ask_store(objects, store.endpoint_url)
     finally:
         await objects.aclose()
@@ -129,12 +131,12 @@ async def _model(cfg: config.Config) -> str:
 
 
 async def _limits(cfg: config.Config) -> str:
-    """What the model wants and how much of it at a time, as far as its server says."""
+    """What the model takes and how many rows a request, as far as its server tells."""
     if warning := await advice(cfg):
         raise Fatal(warning)
     signature = await wanted(cfg)
     if signature is None:
-        return "the model's server says nothing of what it takes"
+        return "the model's server does not tell what it takes"
     wants = f"the model wants {signature}"
     if signature.most_rows is None:
         return wants

@@ -1,10 +1,10 @@
-"""Who may ask a page: by the name that is asked for, and in what time.
+"""Refuses requests to our pages that are for another host name, or that come too slowly.
 
-Rule: a browser can be made to ask any address under a name of somebody else's, and to read the
-answer; so a request for a name that is not ours is refused. An address as a number cannot be lent
-like that: it is ours, as a probe of Kubernetes and a mapped port of a container use it, unless only
-this machine is served. A connection that brings no whole request in time is closed. Owner: the
-block that serves the page.
+Rule: by DNS rebinding, a foreign web page can make a browser send requests to our address under
+that page's own host name, and read the answers. So a request whose Host is not a name of ours is
+refused. A numeric address is accepted, since rebinding needs a name, and probes of Kubernetes and
+mapped ports of containers use numbers; but if we listen on loopback, only loopback's. A connection
+without a complete request in time is closed. Owner: the block that serves the page.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from aiohttp.typedefs import Handler, Middleware
 
 from consumers.adapters.http_connections import is_address
 
-# A whole request comes within milliseconds, from the other end of the world within seconds.
+# Far more than a complete request needs, even from the other side of the world.
 REQUEST_S: Final = 10.0
 
 
 def host_check(bound: str, hosts: Sequence[str]) -> Middleware:
-    """`bound`: where it listens; `hosts`: globs of further names that are ours."""
+    """`bound`: the address that we listen on. `hosts`: globs of further names that are ours."""
     known = ["localhost", *map(str.lower, hosts)]
     is_local = bound == "localhost" or _is_loopback(bound)
     if not is_local:
@@ -41,7 +41,7 @@ def host_check(bound: str, hosts: Sequence[str]) -> Middleware:
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         asked = request.headers.get("Host")
-        # Only programs leave it out: every browser says it.
+        # Every browser sends Host, so a request without it comes from a program and is harmless.
         if asked is None or is_ours(asked):
             return await handler(request)
         text = "this is not the host that was asked for; add its name to http.hosts\n"
@@ -51,7 +51,7 @@ def host_check(bound: str, hosts: Sequence[str]) -> Middleware:
 
 
 def _name(asked: str) -> str:
-    """Without the port; an address of IPv6 without its brackets."""
+    """The host without its port, an IPv6 address without its brackets."""
     try:
         return (urlsplit(f"//{asked}").hostname or "").rstrip(".")
     except ValueError:
@@ -63,7 +63,9 @@ def _is_loopback(name: str) -> bool:
 
 
 class Patience:
-    """With the connections of a page: `asked` by each request, `watching` while it is served."""
+    """Closes connections that bring no complete request in time. The middleware `check` notes each
+    request; `watching` closes connections while the page is served.
+    """
 
     def __init__(self, most_s: float) -> None:
         self._most_s = most_s

@@ -1,7 +1,8 @@
 """The worker's HTTP page: `/healthz`, `/readyz`, `/metrics` and `/api/status` for machines, `/` for
 people.
 
-Rule: it only looks, and answers at once; what it shows is collected when it is asked for.
+Rule: it changes nothing and answers at once. What it shows is collected at each request. Owner:
+the application.
 """
 
 import asyncio
@@ -30,8 +31,8 @@ from consumers.telemetry.worker import Telemetry
 async def serve_health(
     settings: config.Http, pipeline: Pipeline, model: Model, telemetry: Telemetry
 ) -> AsyncIterator[str]:
-    """Serve while the body runs; yields the page's URL. One of several workers listens where its
-    supervisor does not.
+    """Serve while the body runs; yields the page's URL. A worker under a supervisor uses the socket
+    that the supervisor made for it.
     """
 
     async def readyz(_: web.Request) -> web.Response:

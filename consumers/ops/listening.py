@@ -1,9 +1,9 @@
-"""A small HTTP page: where it listens, and who may ask.
+"""Serves a small HTTP page: where it listens, and which requests are refused.
 
-Rule: light to import, because a supervisor serves such a page and does nothing else. Who asks for
-another host, or brings no whole request, is sent away (doorkeeper.py). With a token
-every path but `/healthz` asks for it; `/`, which tells nothing of a worker by itself, asks in a
-form. Owner of the server: the block that entered the context.
+Rule: light to import, because a supervisor imports little else. Requests for another host, and
+connections without a complete request, are refused (doorkeeper.py). If a token is configured, every
+path but `/healthz` requires it; `/` answers 401 with a form for the token, as the page itself holds
+no data. Owner of the server: the block that entered the context.
 """
 
 import hmac
@@ -23,9 +23,10 @@ from consumers import config
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.ops.doorkeeper import REQUEST_S, Patience, host_check
 
-# Names a socket that listens already and was inherited; without `__` it is no configuration key.
+# The variable with the number of an inherited, listening socket. As its name has no `__`, it is not
+# read as a configuration key.
 HTTP_FD: Final = "PENSTOCK_HTTP_FD"
-# What `/readyz` says of a worker without a partition; a supervisor looks for this text.
+# What `/readyz` answers for a worker without a partition; a supervisor looks for this text.
 NO_PARTITION: Final = "no partition is assigned yet\n"
 
 
@@ -36,7 +37,7 @@ def inherited_listener() -> socket.socket | None:
 
 
 def as_json(document: Any) -> web.Response:
-    """An answer that no browser takes for a page, whatever texts are in it."""
+    """A JSON answer that a browser never treats as a page, whatever texts are in it."""
     headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
     return web.Response(
         body=orjson.dumps(document), content_type="application/json", headers=headers
@@ -44,7 +45,7 @@ def as_json(document: Any) -> web.Response:
 
 
 def exposition(metrics: Collector) -> web.Response:
-    """Metrics as Prometheus asks for them."""
+    """Metrics in Prometheus' text format."""
     return web.Response(
         body=generate_latest(metrics), headers={"Content-Type": CONTENT_TYPE_LATEST}
     )
@@ -57,7 +58,7 @@ async def alive(_: web.Request) -> web.Response:
 def paths(
     page: Handler, readyz: Handler, metrics: Handler, status: Handler, healthz: Handler = alive
 ) -> dict[str, Handler]:
-    """The same for every page: what people, Kubernetes, Prometheus and programs ask."""
+    """The paths of every page: for people, Kubernetes, Prometheus and programs."""
     return {
         "/": page,
         "/healthz": healthz,

@@ -1,8 +1,8 @@
-"""The one page of several workers: what each of them tells, as one.
+"""One page for several workers: joins what their own pages answer.
 
-Rule: every answer is asked of the members' own pages at that moment; nothing is kept. Ready means
-that all members run and reach the model, and that one has partitions at least: where there are more
-members than partitions, those without wait in reserve.
+Rule: every request is passed to the members' own pages; nothing is kept. Ready means that all
+members run and reach the model, and that at least one has partitions. If there are more members
+than partitions, those without are in reserve. Owner: the supervisor.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ ANSWER_S: Final = 7.0
 
 
 class Member(Protocol):
-    """What the page knows of a worker."""
+    """What the page needs to know about a worker."""
 
     @property
     def number(self) -> int: ...
@@ -42,7 +42,7 @@ class Member(Protocol):
 
 
 class Answer(NamedTuple):
-    """What a member's page said; where it said nothing, `text` is what there is to say."""
+    """A member's answer; if none came, `text` says why."""
 
     member: Member
     good: bool
@@ -53,7 +53,7 @@ class Answer(NamedTuple):
 async def serve_members(settings: config.Http, members: Sequence[Member]) -> AsyncIterator[str]:
     """Serve while the body runs; yields the page's URL."""
     async with aiohttp.ClientSession(
-        # A member that was started again knows nothing of the connections to the one before.
+        # No kept connections: those to a member that ended are dead after its restart.
         connector=aiohttp.TCPConnector(force_close=True),
         headers={"Authorization": f"Bearer {settings.token}"} if settings.token else None,
         timeout=aiohttp.ClientTimeout(total=ANSWER_S),
@@ -125,7 +125,7 @@ class _Merged:
             process = str(member.number)
             up.add_metric([process], good)
             restarts.add_metric([process], member.restarts)
-            # One family may come in parts: samples of all members stand under one HELP and TYPE.
+            # The samples of all members must stand under one HELP and TYPE per metric.
             for found in text_string_to_metric_families(text) if good else ():
                 family = families.setdefault(
                     found.name, Metric(found.name, found.documentation, found.type)

@@ -1,8 +1,9 @@
-"""`/`: the live page for people. One answer without anything from elsewhere, the same for all.
+"""`/`: the live page for people, one HTML document that loads nothing else.
 
-Rule: nothing of a worker is in it. `frame.html` has what the pages share: style, token, helpers and
-the asking; a `page.js` has what one of them shows. The script asks `/api/status`, with the token if
-there is one, and shows texts as text. What the browser may run and ask is pinned by the headers.
+Rule: it has no data of a worker. `frame.html` has what all pages share: style, token, helpers and
+the requests; each `page.js` has what one page shows. The script asks `/api/status`, with the token
+if there is one, and inserts texts as text, never as HTML. Headers limit what the browser may run
+and ask. Owner: the pages' servers.
 """
 
 import base64
@@ -18,7 +19,7 @@ FRAME: Final = resources.files(__package__).joinpath("frame.html").read_text()
 
 
 def shell_of(package: str, title: str) -> str:
-    """The frame with what `page.js` of that package shows."""
+    """The frame with the script `page.js` of that package."""
     script = resources.files(package).joinpath("page.js").read_text()
     return FRAME.replace("@TITLE@", title).replace("@SHOW@\n", script)
 
@@ -27,7 +28,7 @@ SHELL: Final = shell_of("consumers.ops", "penstock")
 
 
 def page_of(shell: str) -> Handler:
-    """A page with its own script and style, and nothing else that runs."""
+    """A handler for this page. Its headers allow its own script and style only, by hash."""
     headers = {
         "Content-Security-Policy": (
             f"default-src 'none'; script-src {_hash_of(shell, 'script')}; "

@@ -1,7 +1,8 @@
-"""`penstock produce`: announce objects that are already in the store, one reference each.
+"""`penstock produce`: announces objects that are already in the store, one reference each.
 
 Rule: the Kafka key is the stream, so that a stream's objects stay in one partition and in the order
-of their keys. What is named without a glob is looked for first: a typing error is no announcement.
+of their keys. An object named without a glob must exist, so that a typing error is not announced.
+Owner: the command.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ class Produced(NamedTuple):
 
     @property
     def hint(self) -> str | None:
-        """What a person would otherwise learn from workers that have nothing to do."""
+        """A warning if all objects are one stream: then only one worker has work."""
         if self.streams != 1 or self.references < FEW:
             return None
         return (
@@ -35,9 +36,9 @@ class Produced(NamedTuple):
         )
 
 
-# Below, one partition is as good as several.
+# With fewer objects one partition is as good as several.
 FEW = 10
-# Streams are counted no further.
+# Streams are counted up to here.
 MANY = 1_000
 
 
@@ -53,7 +54,7 @@ async def produce(
     for url in urls:
         if local_path(url) is not None:
             raise Fatal(
-                f"{url} is no object of a store; write s3://bucket/key. A folder of this machine "
+                f"{url} is not an object of a store; write s3://bucket/key. A local folder "
                 'is a store by objects.endpoint_url = "file:///FOLDER", or by a [stores.NAME] with '
                 "a route, and each folder in it a bucket (penstock predict reads local files "
                 "without)",
@@ -78,7 +79,7 @@ async def produce(
 
 
 async def _look_for(objects: Objects, location: Location) -> None:
-    """A listing has sizes: this one was named. Raises `Fatal` if it is not there."""
+    """Raises `Fatal` if an object that was named without a glob does not exist."""
     try:
         body = await objects.open(location)
     except Poison as error:

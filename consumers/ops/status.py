@@ -1,8 +1,8 @@
 """What a worker is doing, as JSON: `/api/status`.
 
-Rule: it only looks. What must be asked of others (Kafka for the lag, the model whether it answers)
-is asked for at most a second and is null when there is no answer, so that the page works above
-all when they do not. Texts are the world's and stay JSON strings.
+Rule: it changes nothing. Kafka is asked for the lag and the model whether it answers, each for at
+most a second; without an answer the field is null, so that the page works even if they do not.
+Texts from outside stay JSON strings. Owner: the health page.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from consumers.ports import Model
 from consumers.services.outage import KAFKA
 from consumers.telemetry.worker import Telemetry
 
-# A page that is looked at asks every two seconds, and people do not wait longer.
+# Short, as an open page asks every two seconds.
 ASK_S = 1.0
-# Asking the model is a request that it serves: not more often than this.
+# The least time between two questions to the model, each of which is a request for it.
 MODEL_EVERY_S = 5.0
-# Streams that agree least with a shadow; more are not read on a page.
+# How many of the streams that agree least with a shadow are shown.
 WORST = 5
-# Long enough for a steady number, short enough to be that of now.
+# Rates are over this time: long enough to be steady, short enough to be current.
 RATES_OVER_S = 10.0
 SAMPLE_S = 2.0
 
-# Name in the status and metric it is the sum of.
+# A counter's name in the status, and the metric whose samples it sums.
 COUNTERS = {
     "records": "penstock_records_total",
     "objects": "penstock_objects_total",
@@ -41,7 +41,7 @@ COUNTERS = {
 
 
 class Status:
-    """One per worker; rates need `sampling`, whether anybody looks or not."""
+    """One per worker. Rates need `sampling` all the time, also while no page is open."""
 
     def __init__(self, pipeline: Pipeline, model: Model, telemetry: Telemetry) -> None:
         self._pipeline = pipeline
@@ -57,7 +57,7 @@ class Status:
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
-        """Counters are noted every other second while the body runs."""
+        """Note the counters every `SAMPLE_S` while the body runs."""
         self._timer = asyncio.get_running_loop().call_later(SAMPLE_S, self._sample)
         try:
             yield
@@ -107,7 +107,7 @@ class Status:
         }
 
     def _models(self) -> dict[str, Any]:
-        """Where there are several."""
+        """Each of several models; empty if there is one."""
         wiring = self._pipeline.wiring
         if not wiring.settings.models:
             return {}
@@ -131,7 +131,7 @@ class Status:
         }
 
     def _of_each(self, metric: str, label: str = "") -> Mapping[str, Mapping[str, float]]:
-        """By model, and by what else the metric tells apart."""
+        """The values of a metric by model and by one further label."""
         found: dict[str, dict[str, float]] = defaultdict(dict)
         for family in self._telemetry.registry.collect():
             for sample in family.samples:
@@ -140,7 +140,7 @@ class Status:
         return found
 
     def _region(self) -> dict[str, Any]:
-        """Where the worker is in one: what came from where, and whom it helps."""
+        """If the worker is in a region: bytes by region, and which regions it helps."""
         region, assist = self._telemetry.region, self._pipeline.wiring.assist
         if region is None:
             return {}
@@ -164,7 +164,7 @@ class Status:
         }
 
     def _shadow(self) -> dict[str, Any]:
-        """Where there is one: since the start of this worker."""
+        """If there is a shadow: the comparison since the start of this worker."""
         shadow = self._pipeline.wiring.shadow
         if shadow is None:
             return {}
@@ -198,8 +198,8 @@ class Status:
         return lags
 
     def _outages(self) -> list[dict[str, Any]]:
-        """Of Kafka what the last commit said, or what the question for the lag says: a worker with
-        nothing to commit does not notice by itself.
+        """Services that do not answer. For Kafka the question for the lag counts as well as the
+        last commit: a worker with nothing to commit would not notice an outage.
         """
         away = {outage.service: outage.away_s for outage in self._pipeline.wiring.outages}
         if away.get(KAFKA) is None and self._kafka_away_since_s is not None:
@@ -238,7 +238,7 @@ class Status:
         }
 
     def _rates(self, totals: Mapping[str, float]) -> dict[str, float]:
-        """Per second, over the last seconds."""
+        """Counts per second over the last `RATES_OVER_S`."""
         since_s, before = self._seen[0]
         over_s = max(self._now_s() - since_s, 1e-3)
         rates = {f"{name}_per_s": (totals[name] - before[name]) / over_s for name in totals}

@@ -1,8 +1,9 @@
-"""Several workers of the group on one machine: started, watched and ended as one.
+"""Starts, watches and ends several workers of the group on one machine.
 
-Rule: a member that a signal ended, or that was asked to end by somebody else, is started again; one
-that gives up by itself ends all with its exit code. No member outlives us: each holds a pipe that
-the system closes however we die. Signals of a terminal reach us alone, so that we end the members.
+Rule: a member that was ended by a signal, or that another process asked to end, is started again.
+A member that exits with an error ends all with its exit code. No member outlives us: each has a
+pipe from us that the system closes if we die. A terminal's signals reach us alone, and we end the
+members. Owner: the command.
 """
 
 import asyncio
@@ -26,19 +27,18 @@ from consumers.process import parent
 
 log = logging.getLogger(__name__)
 
-# Heartbeats come every 2 s, so the last one of a killed member is up to 2 s old: a member that
-# rejoins sooner meets the dead one in the group and has to join once more. The first
-# pause is 2 to 4 s.
+# The first pause is 2 to 4 s: a member that rejoins sooner may meet the killed one, which Kafka
+# still counts in the group, and would have to join once more.
 RESTART: Final = Backoff(first_s=4.0, most_s=60.0)
-# A member that lived longer than the longest pause is no longer the one that failed at its start.
+# After a life longer than this (the longest pause), the count of failures begins anew.
 CALM_S: Final = 60.0
-# After its drain a member commits, leaves the group and closes its producer. With delivery.drain_ms
-# this is 25 s, within the 30 s that Kubernetes grants.
+# Time after the drain, to commit, leave the group and close the producer. Together with the default
+# of delivery.drain_ms this is 25 s, within the 30 s that Kubernetes grants.
 LEAVE_S: Final = 10.0
 
 
 class Member:
-    """One worker at a time, always behind the same socket."""
+    """One worker process at a time; its successors inherit the same listening socket."""
 
     def __init__(
         self,
@@ -74,12 +74,14 @@ class Member:
         return self._process is not None and self._process.returncode is None
 
     def hang_up(self) -> None:
-        """Have it read its configuration again."""
+        """Tell the worker to read its configuration again."""
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(signal.SIGHUP)
 
     async def live(self) -> int:
-        """Until it gives up or all are to stop; its exit code, 0 for one that did not give up."""
+        """Run it until it exits with an error or all must stop; returns its exit code, 0 if it was
+        stopped.
+        """
         failures = 0
         now = asyncio.get_running_loop().time
         while True:
@@ -96,7 +98,9 @@ class Member:
             self.restarts += 1
 
     async def _one_life(self) -> int:
-        """Its exit code; the negative signal if one ended it."""
+        """One process from start to end. Returns its exit code, or the negative number of the
+        signal that ended it.
+        """
         listening = self._listener.fileno()
         self._process = process = await asyncio.create_subprocess_exec(
             *self._command,
@@ -147,7 +151,9 @@ async def supervise(
     stop_s: float,
     backoff: Backoff = RESTART,
 ) -> int:
-    """Until `stop` is set or a member gives up, and all have ended; the exit code of the whole."""
+    """Run the members until `stop` is set or one exits with an error. Returns when all have ended,
+    with the exit code of the whole.
+    """
     codes: list[int] = []
 
     async def live(member: Member) -> None:
@@ -179,8 +185,8 @@ def _hang_up(members: Sequence[Member]) -> None:
 async def run_processes(
     cfg: config.Config, path: Path | None, count: int, *, debug: bool = False
 ) -> None:
-    """`penstock run`, `count` times, until SIGTERM or SIGINT. Leaves with the exit code of a member
-    that gave up, which has said the reason itself.
+    """`penstock run`, `count` times, until SIGTERM or SIGINT. If a member exits with an error, so
+    does this process, with the same code; the member has printed the reason.
     """
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

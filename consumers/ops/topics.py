@@ -1,20 +1,20 @@
-"""Do the topics fit the configuration, and each other?
+"""Checks that the topics fit the configuration and each other.
 
-Rule: asked before the first record is read, by the worker and by `penstock doctor`; what is wrong
-is a setting to mend. Owner: the application.
+Rule: the worker checks before it reads the first record; `penstock doctor` checks the same. A
+misfit is a wrong setting: `Fatal`. Owner: the application.
 """
 
 from consumers import config
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.ports import Sink
 
-# An error that says as little as it can: 4,096 characters of a stream as the Kafka key (16 kB), as
-# many of a member's name as JSON (25 kB), and 1,000 of a message (6 kB).
+# The largest error record after all texts are cut: 4,096 characters of a stream as the Kafka key
+# (16 kB), as many of a member's name as JSON (25 kB), and 1,000 of a message (6 kB).
 LEAST_RECORD_BYTES = 50_000
 
 
 async def check_topics(cfg: config.Config, sink: Sink) -> dict[str, int]:
-    """Partitions of each topic; raises `Fatal` where answers would have no place to go."""
+    """How many partitions each topic has. Raises `Fatal` if answers could not be written."""
     counts = {topic: await sink.partitions(topic) for topic in cfg.topics}
     for topic, count in counts.items():
         if not count:

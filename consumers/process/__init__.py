@@ -1,1 +1,1 @@
-"""Our own processes: starting children, ending with the parent, the heap, leaving."""
+"""Our own processes: starting children, ending with the parent, the heap, exiting."""

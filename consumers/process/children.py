@@ -1,7 +1,7 @@
 """Child processes that never outlive us.
 
-Rule: each is a session of its own, so that signals of the terminal reach us alone and we end the
-children in our order. Owner: the block that started it.
+Rule: each child has a session of its own, so that a terminal's signals reach us alone and we end
+the children in our order. Owner: the block that started it.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from typing import IO
 
 from consumers.errors import Fatal
 
-# Two interpreters that import at once on two busy cores take up to 5 s; several times that.
+# Several times the 5 s that two interpreters may take to import at once on two busy cores.
 START_S = 30.0
-# A worker's own drain and its last commit.
+# Time for a worker's drain and its last commit.
 STOP_S = 20.0
-# A line may be a whole answer: a reader of the bench says every tick of a trial in one.
+# A line may be a whole answer: a reader of the bench writes all ticks of a trial in one.
 LINE_BYTES = 256 << 20
 
 
@@ -33,11 +33,11 @@ class Child:
 
     @property
     def code(self) -> int | None:
-        """Its exit code, the negative signal if one ended it; None: it runs."""
+        """Its exit code, or the negative number of the signal that ended it; None: it runs."""
         return self._process.returncode
 
     async def line(self) -> bytes:
-        """The next one it prints; empty: it prints no more."""
+        """The next line that it prints; empty after the last."""
         assert self._process.stdout is not None
         return await self._process.stdout.readline()
 
@@ -45,7 +45,7 @@ class Child:
         return await self._process.wait()
 
     def say(self, text: bytes) -> None:
-        """All that it will ever read."""
+        """Write its whole standard input and close that."""
         assert self._process.stdin is not None
         self._process.stdin.write(text)
         self._process.stdin.close()
@@ -55,7 +55,7 @@ class Child:
             self._process.send_signal(signal.SIGTERM)
 
     async def ended(self) -> int:
-        """Its exit code; it is killed if it does not end in time."""
+        """Wait for its end and return the exit code; kill it after `STOP_S`."""
         try:
             async with asyncio.timeout(STOP_S):
                 return await self.wait()
@@ -76,7 +76,7 @@ async def start(
     stdin: int = asyncio.subprocess.PIPE,
     stderr: IO[bytes] | None = None,
 ) -> Child:
-    """`python -m` with these arguments; to be ended by the caller."""
+    """Start `python -m` with these arguments; the caller must end it."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -95,8 +95,8 @@ async def start(
 async def running(
     name: str, module: str, log: Path, *, arguments: Sequence[str] = (), environ: Mapping[str, str]
 ) -> AsyncIterator[Child]:
-    """A service. Whatever happens in the body, it is gone afterwards; however we die, it ends when
-    its standard input closes. What it says on standard error goes to the file.
+    """Run a service while the body runs, then kill it. If we die, it ends by itself because its
+    standard input closes. Its standard error goes to the file `log`.
     """
     with log.open("ab") as stderr:
         child = await start(name, module, *arguments, environ=environ, stderr=stderr)
@@ -107,7 +107,9 @@ async def running(
 
 
 async def address(child: Child, log: Path) -> str:
-    """The first line a service prints: it is there. Raises `Fatal` if it ends, or says nothing."""
+    """The first line that a service prints once it is up. Raises `Fatal` if it ends before or is
+    silent for `START_S`.
+    """
     try:
         async with asyncio.timeout(START_S):
             line = await child.line()
@@ -119,7 +121,7 @@ async def address(child: Child, log: Path) -> str:
 
 
 def last_words(log: Path) -> str:
-    """What a person should know of why a process ended: its own message, else its last line."""
+    """Why a process ended, for a person: its own message, else the last line of its log."""
     lines = log.read_text(errors="replace").splitlines() or ["it left no message"]
     messages = [number for number, line in enumerate(lines) if line.startswith("penstock: ")]
     if messages:

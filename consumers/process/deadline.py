@@ -1,7 +1,7 @@
-"""The last resort of a stop: a process that does not end is ended.
+"""The last resort of a stop: kills this process if it does not end in time.
 
-Rule: ending it loses nothing, as only what was delivered is committed; it runs beside the event
-loop, so that nothing in the loop can hold it up. Owner: the worker's stop.
+Rule: nothing is lost by it, as only delivered rows are committed. The timer runs in a thread, so a
+blocked event loop cannot delay it. Owner: the worker's stop.
 """
 
 import os
@@ -12,7 +12,7 @@ from consumers.errors import EXIT_UNREACHABLE
 
 
 def end_within(seconds: float) -> None:
-    """From now on this process has so many seconds."""
+    """This process exits after this many seconds at the latest."""
     timer = threading.Timer(seconds, _end, [seconds])
     timer.daemon = True
     timer.start()

@@ -1,7 +1,7 @@
-"""What a process of ours does without, though a library would take it where it is installed.
+"""Keeps pyarrow from loading pandas in our own processes.
 
-Rule: for processes that are ours as a whole, a worker or a decoder: neither for one that only uses
-our library, nor for one with users' plug-ins. Owner: who starts the process.
+Rule: only for a process that is ours as a whole (a worker, a decoder); not for a program that uses
+our library, and not with users' plug-ins, which may need pandas. Owner: the start of the process.
 """
 
 import sys
@@ -13,7 +13,7 @@ _PLUGINS: Final = "penstock."
 
 
 class _Absent:
-    """For what asks while this stands in `sys.meta_path`, pandas is not installed."""
+    """While this is in `sys.meta_path`, importing pandas fails as if it were not installed."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name == _PANDAS:
@@ -21,8 +21,8 @@ class _Absent:
 
 
 def without_pandas() -> None:
-    """pyarrow looks for pandas at the first array that it makes, for 0.4 s and 32 MB of each
-    process, and remembers whether it found it. We need none of what it would do with it.
+    """pyarrow imports pandas when it makes its first array (0.4 s and 32 MB a process), and
+    remembers a failure. So make the first array while the import fails; we do not need pandas.
     """
     import pyarrow as pa  # noqa: PLC0415 (large, and this module is imported at each start)
 

@@ -1,8 +1,8 @@
-"""A process that ends with the one that started it, however that one ends.
+"""Ends this process when its parent ends, for whatever reason.
 
-Rule: the parent holds a pipe, which is this process's standard input. The system closes the pipe
-when the parent dies, and this process then ends at once. It needs no farewell: what a worker
-leaves undone, the next worker does again. Owner: the command line.
+Rule: the parent holds a pipe to this process's standard input. The system closes the pipe when the
+parent dies, and this process then ends at once, without a drain: rows that it had not committed are
+done again by another worker. Owner: the command line.
 """
 
 import os
@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-# For our own programs that start `penstock`; people have no use for it.
+# An option for our own programs that start `penstock`, not for people.
 OPTION: Final = "--end-with-parent"
 
 

@@ -1,7 +1,8 @@
-"""How an embedded service lives as a child process: its address first, its end on request.
+"""Runs an embedded service as a child process: prints its address, then waits for its end.
 
-Rule: it ends with SIGTERM, SIGINT or the end of its standard input. A parent hands it a pipe there,
-which the system closes however the parent dies; so nothing is left behind.
+Rule: it ends by SIGTERM, SIGINT or the end of its standard input. That is a pipe of the parent,
+which the system closes when the parent dies, so no service outlives its parent. Owner: the
+service's process.
 """
 
 import asyncio

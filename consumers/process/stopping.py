@@ -1,6 +1,7 @@
-"""What must be stopped at the end of a block, without hiding why the block ended.
+"""Stops something at the end of a block without hiding why the block failed.
 
-Rule: if the block failed, its own failure is raised; if it went well, that of the stop.
+Rule: if the block failed, its own error is raised and one of the stop is dropped. If the block went
+well, an error of the stop is raised. Owner: the caller.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable

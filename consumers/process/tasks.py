@@ -1,7 +1,7 @@
-"""Processes of the bench: a task in JSON to stdin, one JSON answer a line from stdout.
+"""Processes of the bench: they read a task as JSON from stdin and print one JSON answer per line.
 
-Rule: a child does one thing, ends by itself and never outlives the block that started it; what it
-has to say to people goes to stderr.
+Rule: a child does one task, ends by itself and never outlives the block that started it. Messages
+for people go to stderr. Owner: the bench.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ T = TypeVar("T")
 async def child(
     *arguments: str, env: Mapping[str, str] | None = None, stdin: bytes | None = None
 ) -> AsyncIterator[Child]:
-    """`python -m` with these arguments. A block that fails stops it; else it ends by itself. Where
-    nothing is said to it, its standard input stays open until we end (`parent.OPTION`).
+    """Run `python -m` with these arguments. If the block fails, the child is stopped; else it ends
+    by itself. Without `stdin`, its standard input stays open until we end (`parent.OPTION`).
     """
     process = await start(
         "a process of the bench",
@@ -35,7 +35,7 @@ async def child(
         if stdin is not None:
             process.say(stdin)
         yield process
-        # Not asked to: a signal to a process that is just ending loses its exit code.
+        # Only wait: a signal to a process that is just ending would change its exit code.
         await process.ended()
     except BaseException:
         await stop(process)
@@ -43,7 +43,7 @@ async def child(
 
 
 async def stop(process: Child) -> int:
-    """Ask it to end, and see that it does; the exit code."""
+    """Ask it to end, and kill it if it does not; returns the exit code."""
     if process.code is None:
         process.ask_to_end()
     return await process.ended()
@@ -58,13 +58,13 @@ async def line(process: Child, kind: type[T]) -> T:
 
 
 async def ask(module: str, task: msgspec.Struct, kind: type[T]) -> T:
-    """Run one child to its end."""
+    """Run one child for one task, and return its answer."""
     async with child(f"consumers.bench.{module}", stdin=msgspec.json.encode(task)) as process:
         return await line(process, kind)
 
 
 def serve(kind: type[T], work: Callable[[T], Coroutine[Any, Any, None]]) -> None:
-    """The child's side: read the task, do it; a failure goes to stderr and makes the exit code."""
+    """The child's side: read the task and do it. A failure goes to stderr, with exit code 1."""
     try:
         asyncio.run(work(msgspec.json.decode(sys.stdin.buffer.read(), type=kind)))
     except* PenstockError as failures:

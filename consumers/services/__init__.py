@@ -1,1 +1,1 @@
-"""Calling a service that may be ill: the gate, the outage, the start, the canary."""
+"""Calling a service that may fail: the gate, the outage, the start, the probe row."""

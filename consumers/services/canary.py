@@ -1,7 +1,7 @@
-"""The row that the model is known to take, as a request would carry it.
+"""Reads `model.canary`: a row that the model is known to answer, for probing its health.
 
-Rule: what the configuration calls a row and the model could never take is a wrong setting, refused
-at the start. A row of opaque bytes is a file.
+Rule: a text that is not a row in the configured form is a wrong setting, refused at the start. For
+opaque bytes the setting is the path of a file. Owner: the start, and `penstock doctor`.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def _numbers(text: str) -> Payload:
     with np.errstate(over="ignore"):
         values = np.array([orjson.loads(text)], "<f4")
     if values.ndim != 2 or not values.size or not np.isfinite(values).all():
-        raise ValueError("these are no finite numbers")
+        raise ValueError("these are not finite numbers")
     return Matrix(values)
 
 

@@ -1,8 +1,8 @@
-"""The way to a server that may be ill: callers wait here until the breaker lets them pass.
+"""The gate before a server that may fail: callers wait here until the breaker lets them pass.
 
-Rule: batches come first come, first served; searches by their rank, the lowest first; between the
-two they take turns. A caller that passed says once how its call ended. Nothing waits and nothing
-is scheduled while the server is well. Owner: the stage that calls.
+Rule: batches pass in the order of arrival, searches by rank with the lowest first; batches and
+searches take turns. A caller that has passed reports once how its call ended. While the server is
+healthy, no caller waits and no timer is set. Owner: the stage that calls.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from consumers.core.turns import Turn, Turns
 from consumers.errors import Overloaded, Transient
 from consumers.ports import Clock
 
-# Of a search: those with a lower one go first.
+# The rank of a search: the lowest goes first.
 Rank = tuple[int, int]
 _Turn = asyncio.Future[Call]
 
@@ -37,16 +37,16 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """Is the breaker open, so that only a probe passes?"""
+        """True while the breaker is open, so that only probes pass."""
         return self._breaker.is_open
 
     @property
     def allowed(self) -> int:
-        """Calls at a time, as of now."""
+        """How many calls may be open at a time now."""
         return self._breaker.allowed
 
     async def enter(self, rank: Rank | None = None) -> Call:
-        """Without a rank for a batch of rows, with one for a search."""
+        """Wait for the turn of a batch of rows or, with a rank, of a search."""
         turn: _Turn = asyncio.get_running_loop().create_future()
         if rank is None:
             self._rows.append(turn)
@@ -58,6 +58,7 @@ class Gate:
         try:
             return await turn
         except asyncio.CancelledError:
+            # Cancelled just after the turn was given: give it back, or its place is lost for good.
             if turn.done() and not turn.cancelled():
                 self.dropped(turn.result())
             raise
@@ -94,7 +95,7 @@ class Gate:
             turn.set_result(self._breaker.begin(who))
 
     def _who(self) -> Turn | None:
-        """Who is to go next, when a call is free."""
+        """Which queue may make the next call; None if no call is free or no caller waits."""
         while self._rows and self._rows[0].done():
             self._rows.popleft()
         while self._searches and self._searches[0][2].done():

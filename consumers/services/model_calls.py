@@ -1,9 +1,9 @@
 """Requests to the model server, and what their ends say about its health.
 
-Rule: every request passes the gate, and the gate, the outage and the metrics learn its end,
-here and nowhere else. Health is proven by the canary row where one is configured; else by a row
-that was answered since the server last hung up; else an empty batch proves at least that the worker
-process is there. Owner: predict.
+Rule: every request passes the gate; the gate, the outage and the metrics learn its end here and
+nowhere else. A probe sends the row of `model.canary` if one is configured, else a row that was
+answered since the server last hung up, else an empty batch, which shows at least that a worker
+process runs. Owner: predict.
 """
 
 import asyncio
@@ -38,20 +38,21 @@ from consumers.telemetry.calls import CallsTelemetry
 
 log = logging.getLogger(__name__)
 
-# For the same rows while the breaker is closed; open, it paces all of them.
+# The pauses before the same rows are sent again while the breaker is closed; once it is open, the
+# breaker paces all requests.
 RETRY: Final = Backoff(first_s=0.05, most_s=5.0)
-# So few rows cost a recovering server next to nothing, and take hardly longer than one.
+# The most rows of a probe: they cost a recovering server little more than one row.
 PROBE_ROWS: Final = 32
-# In a row, of a server that is well: then it must answer something.
+# After so many broken connections in a row without an answer, the server counts as silent.
 WELL_HANG_UPS: Final = 3
-# In a row, none is well: of one that breaks half of all connections by chance, so many are broken
-# one time in a thousand.
+# After so many it counts as unavailable. A server that breaks half of all connections by chance
+# breaks so many in a row one time in a thousand.
 GONE_HANG_UPS: Final = 10
-# A server that is ill now and then is logged once a minute.
+# The least time between two log lines about a server that fails now and then.
 QUIET_S: Final = 60.0
 
-# A server that starts again says of its model that it is not there until it has loaded it: MLServer
-# for some seconds, with a large network for a minute.
+# How long after an outage "no such model" counts as "still loading": a restarted server answers so
+# until it has loaded the model, MLServer for some seconds, with a large network for a minute.
 LOADING_S: Final = 120.0
 
 _OUTCOMES: Final[dict[type[Transient], str]] = {
@@ -79,8 +80,8 @@ class ModelCalls:
         *,
         is_alone: bool = True,
     ) -> None:
-        """One of several models that is set wrongly is waited for, as if it were away: the others
-        go on.
+        """`is_alone`: this is the only model. If one of several has a wrong setting, it counts as
+        unavailable instead of ending the worker, so that the others go on.
         """
         self._is_alone = is_alone
         self._guard = guards.at("model")
@@ -94,27 +95,27 @@ class ModelCalls:
         self._is_known = self._was_open = self._was_logged = False
         self._quiet_until_s = 0.0
         self._lost_s = -math.inf
-        # A row that was answered since the server last hung up: what a server that lives answers.
+        # A row that was answered since the server last hung up: a healthy server answers it.
         self._witness: list[Payload] = []
         self._wants_witness = False
         self._broken_in_a_row = 0
-        # Was nothing answered since it last failed otherwise than by a broken connection?
+        # True from a failure other than a broken connection until the next answer.
         self._is_away = False
         self.mishaps = Mishaps()
         self.allowed = most_calls
-        # How many requests were answered, if by a refusal, and the longest that took with rows.
+        # How many requests got an answer or a refusal, and the longest answered request with rows.
         self.heard = 0
         self.slowest_s: float | None = None
         telemetry.model_health(is_open=False, calls=most_calls)
 
     @property
     def is_open(self) -> bool:
-        """Does only a probe pass, because the server is ill?"""
+        """True while only probes pass, because the server fails."""
         return self._gate.is_open
 
     @property
     def most_rows(self) -> int | None:
-        """What the server takes in one request, as far as it says."""
+        """The most rows of one request, if the server tells."""
         return self._model.most_rows
 
     @property
@@ -123,22 +124,22 @@ class ModelCalls:
 
     @property
     def is_silent(self) -> bool:
-        """Did it hang up as often as a server that is well may, and answered nobody in between?"""
+        """True if the server hung up `WELL_HANG_UPS` times in a row without an answer between."""
         return self._broken_in_a_row >= WELL_HANG_UPS
 
     @property
     def is_gone(self) -> bool:
-        """Did nobody answer lately, and chance does not explain it?"""
+        """True if the server gives no answers and this cannot be chance (`GONE_HANG_UPS`)."""
         return self._is_away or self._broken_in_a_row >= GONE_HANG_UPS
 
     @property
     def has_witness(self) -> bool:
-        """Is there a row that the server is known to answer?"""
+        """True if there is a row that the server is known to answer."""
         return bool(self._canary or self._witness)
 
     async def enter(self, rank: Rank | None = None) -> Call:
-        """Wait for the right to make one request, which `send`, `probe` or `leave` uses up. With a
-        rank for a search.
+        """Wait for the right to make one request; `send`, `probe` or `leave` must use it up. A
+        search gives its rank.
         """
         return await self._gate.enter(rank)
 
@@ -160,7 +161,7 @@ class ModelCalls:
         return answers
 
     async def probe(self, call: Call) -> bool:
-        """Is the server healthy, as far as can be seen without a row of a stream?"""
+        """True if the server answers the best probe that there is (see the rule above)."""
         try:
             await self._request(call, self._canary or self._witness, is_canary=self.has_canary)
         except Transient as error:
@@ -168,7 +169,7 @@ class ModelCalls:
                 self.mishaps.happened(1, self.heard)
             return False
         except Poison:
-            # A handler that complains of an empty batch has a worker that lives.
+            # A handler that refuses an empty batch runs in a living worker process.
             return True
         return True
 
@@ -186,19 +187,19 @@ class ModelCalls:
         return was_gone
 
     def parted(self) -> None:
-        """A request was refused whose rows will be sent again in parts: that is progress."""
+        """Count a refused request whose rows will be sent again in smaller parts."""
         self._telemetry.retried("predict")
 
     async def pause(self, failures: int) -> None:
-        """Before the same is asked again; the breaker paces by itself once it is open."""
+        """Wait before the same rows are sent again; an open breaker paces by itself."""
         if not self._gate.is_open:
             delay_s = RETRY.delay_s(failures, 0.0, self.jitter())
-            assert delay_s is not None, "nothing is given up here"
+            assert delay_s is not None, "this backoff never ends"
             await asyncio.sleep(delay_s)
 
     async def check(self) -> None:
-        """At the start: raises `Transient` for a server that is away or ill, `Fatal` for settings
-        that waiting cannot mend.
+        """At the start: raises `Transient` if the server is unavailable, `Fatal` for settings that
+        waiting cannot cure.
         """
         await ask_model(self._guarded, self._canary)
         self._is_known = True
@@ -223,7 +224,7 @@ class ModelCalls:
                 self._outage.unreachable(error)
             raise
         except Unforeseen:
-            # It says nothing of the server, which may not even have been asked.
+            # The exception tells nothing about the server, which may not even have been asked.
             self._gate.dropped(call)
             raise
         except Poison:
@@ -272,7 +273,9 @@ class ModelCalls:
         return answers
 
     def _hung_up(self) -> bool:
-        """May it be well all the same?"""
+        """Count a broken connection. True if the server may still be healthy: then the rows that
+        were sent may be the cause.
+        """
         self._wants_witness = True
         self._broken_in_a_row += 1
         return self._broken_in_a_row < GONE_HANG_UPS
@@ -288,7 +291,9 @@ class ModelCalls:
         self._look()
 
     def _stopping(self, error: Fatal) -> Fatal:
-        """A model that worked before is not misconfigured: no rows are rejected, the line stops."""
+        """The error that stops the worker. If the model worked before, the settings were right:
+        another exit code, and a text that says so.
+        """
         if not self._is_known:
             return error
         return Fatal(
@@ -298,13 +303,13 @@ class ModelCalls:
         )
 
     def _look(self, error: Transient | None = None) -> None:
-        """Tell when the breaker opened or closed, and what may be called now."""
+        """Log and count if the breaker opened or closed, or the allowed calls changed."""
         allowed, is_open = self._gate.allowed, self._gate.is_open
         if allowed == self.allowed and is_open == self._was_open:
             return
         is_news = self._clock.now() >= self._quiet_until_s and not isinstance(error, Unreachable)
         if is_open and not self._was_open and is_news:
-            log.warning("the model server is ill, only probes are sent: %s", error)
+            log.warning("the model server fails, only probes are sent: %s", error)
             self._quiet_until_s, self._was_logged = self._clock.now() + QUIET_S, True
         elif self._was_open and not is_open and self._was_logged:
             log.warning("the model server works again")

@@ -1,7 +1,7 @@
-"""A service that does not answer: logged once when it begins and once when it ends.
+"""Logs a service that does not answer: once when that begins, and once when it ends.
 
-Rule: the task that asks the service says how it went; many tasks share one of these. With
-`patience_s` the wait has an end, and so has the process. Owner: the stage that asks.
+Rule: every task that asks the service reports the result here; many tasks share one object. With
+`patience_s`, an outage that lasts longer ends the process. Owner: the stage that asks.
 """
 
 import logging
@@ -12,12 +12,12 @@ from consumers.ports import Clock
 
 log = logging.getLogger(__name__)
 
-# By this name it is looked for.
+# The status page finds Kafka's outage by this name.
 KAFKA: Final = "Kafka broker"
 
 
 class Outage:
-    """`patience_s` None waits for ever, as a worker does; its partitions are kept meanwhile."""
+    """`patience_s`: None waits for ever, as a worker does, which keeps its partitions meanwhile."""
 
     def __init__(self, service: str, clock: Clock, patience_s: float | None) -> None:
         self.service = service
@@ -27,7 +27,7 @@ class Outage:
 
     @property
     def away_s(self) -> float | None:
-        """How long it has not answered; None: it does, as far as anybody knows."""
+        """How long it has not answered; None if its last answer came."""
         return None if self._since_s is None else self._clock.now() - self._since_s
 
     def unreachable(self, error: Transient) -> None:
@@ -44,7 +44,7 @@ class Outage:
             )
 
     def answered(self) -> None:
-        """Somebody answered, whatever it was."""
+        """The service answered, whatever the answer was."""
         if self._since_s is not None:
             away_s = self._clock.now() - self._since_s
             self._since_s = None

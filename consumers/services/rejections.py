@@ -1,7 +1,7 @@
-"""Rows that the model does not answer, answered by the reason why.
+"""Rejects rows that the model does not answer, with the reason.
 
-Rule: a person can tell from each message whether the row was asked, and how often; an object of
-which row after row is rejected is said aloud in the log. Owner: predict.
+Rule: each message tells whether the model was asked about the row, and how often. An object with
+many rejected rows is named in the log. Owner: predict.
 """
 
 import logging
@@ -15,36 +15,38 @@ from consumers.ports import Clock
 
 log = logging.getLogger(__name__)
 
-# Of many such objects one is logged a minute.
+# At most one such object a minute is logged.
 QUIET_S: Final = 60.0
 
 
 class Rejections:
-    """`asked` for a row that was refused alone, `unasked` for those of a sentenced object."""
+    """`asked`: for a row that was refused alone. `unasked`: for rows of an object that had so many
+    refusals that most of its other rows are rejected without a request (`core.suspects`).
+    """
 
     def __init__(self, suspicions: Suspicions, clock: Clock) -> None:
         self._suspicions = suspicions
         self._clock = clock
         self._quiet_until_s = 0.0
 
-    def asked(self, block: Block, condemned: Sequence[Block], rejection: Rejection) -> None:
-        """This row, and what is rejected with it."""
+    def asked(self, block: Block, with_it: Sequence[Block], rejection: Rejection) -> None:
+        """Reject this row, and the rows that share its fate without being asked."""
         trial = self._suspicions.trial_of(block)
         block.reject(rejection)
         if trial is not None:
             trial.why = rejection
             self._count(trial, block, 1)
-        self.unasked(condemned)
+        self.unasked(with_it)
 
     def unasked(self, blocks: Sequence[Block]) -> None:
-        """Rows of a sentenced object, by the reason for which the last one was rejected."""
+        """Reject rows without a request, with the reason of the last row that was asked."""
         for block in blocks:
             trial = self._suspicions.trial_of(block)
             assert trial is not None
             assert trial.why is not None
             message = (
                 f"not asked: the last {SENTENCE} rows of this object that were asked alone were "
-                f"refused, and of the rest one in {LOT} is: {trial.why.message}"
+                f"refused, so only one in {LOT} of the rest is asked: {trial.why.message}"
             )
             block.reject(Rejection(trial.why.code, message, "predict"))
             self._count(trial, block, block.rows)
@@ -60,11 +62,11 @@ class Rejections:
 
 
 def lost(error: WorkerDied | NoAnswer, tries: int, attempts: int) -> Rejection:
-    """For a row that was sent alone so many times, and each time got this."""
+    """The rejection of a row that was sent alone `tries` times and got this error each time."""
     if isinstance(error, WorkerDied):
         message = (
             f"the model's worker process died each of the {tries} times that this row was "
-            f"sent alone, and was well just before: {error}"
+            f"sent alone, and had answered just before: {error}"
         )
         return Rejection("model_rejected", message, "predict", attempts)
     if isinstance(error, HungUp):
@@ -87,7 +89,7 @@ def _name(ticket: Ticket) -> str:
 
 
 def wake_lanes(blocks: Sequence[Block]) -> None:
-    """Their rows are answered: there may be something to release."""
-    # In the order of the rows, so that a run can be repeated exactly; a set has none.
+    """Wake the lanes of these blocks: their rows are answered and may be released."""
+    # A dictionary keeps the order of the rows, so that a simulation can be repeated exactly.
     for lane in dict.fromkeys(block.ticket.owner for block in blocks):
         lane.wake()

@@ -1,8 +1,9 @@
-"""The start: services that start together find each other.
+"""The start of a worker: wait until store and model answer.
 
-Rule: a worker takes no partitions before store and model answered, since the worker that has them
-may be able to work. Each service is waited for with one line when that begins and one when it ends,
-at most `limits.start_ms`; what no waiting mends ends the start at once. Owner: the application.
+Rule: a worker takes no partitions before store and model have answered, since the worker that has
+them now may be able to work. The wait for a service lasts at most `limits.start_ms`, with one log
+line when it begins and one when it ends. An error that waiting cannot cure ends the start at once.
+Owner: the application.
 """
 
 import asyncio
@@ -21,19 +22,20 @@ log = logging.getLogger(__name__)
 
 Ask = Callable[[], Awaitable[None]]
 Predict = Callable[[Sequence[Payload]], Awaitable[Answers]]
-# A server that is there answers within milliseconds, one that loads its models within seconds.
+# A running server answers within milliseconds, one that is loading its models within seconds.
 CHANCE_S = 5.0
 RETRY = Backoff(first_s=0.2, most_s=3.0)
 # An empty batch is answered within milliseconds, unless the server is busy loading the model.
 MODEL_S = 5.0
-# Any answer about it is an answer; errors quote its name, so it says what it is.
+# Any answer about this object shows that the store is there. Errors quote the name, so it explains
+# itself.
 PROBE = Location("penstock", "probe-that-need-not-exist")
-# What S3 says of a key or a secret that is no one's; rights may differ from object to object.
+# S3's codes for a wrong key or secret. Other refusals do not count: rights may differ by object.
 WRONG_KEY = ("InvalidAccessKeyId", "SignatureDoesNotMatch")
 
 
 async def until_answered(service: str, ask: Ask, clock: Clock, patience_s: float) -> None:
-    """Returns when `ask` does. Raises `Fatal` when it has been `Transient` for too long."""
+    """Retry `ask` until it succeeds. Raises `Fatal` after `patience_s` of `Transient` errors."""
     outage = Outage(service, clock, patience_s)
     attempt = 0
     while True:
@@ -49,8 +51,8 @@ async def until_answered(service: str, ask: Ask, clock: Clock, patience_s: float
 
 
 async def until_one_answered(services: Mapping[str, Ask], clock: Clock, patience_s: float) -> None:
-    """Returns when each did, or one did and the others had their chance: what waits for these need
-    not keep a worker from all the rest. Raises `Fatal` when none of them answers for too long.
+    """Returns when all services have answered; or, after `CHANCE_S`, when at least one has: the
+    worker can then serve that one's rows. Raises `Fatal` if none answers within `patience_s`.
     """
     async with asyncio.TaskGroup() as tasks:
         asking = {
@@ -61,12 +63,14 @@ async def until_one_answered(services: Mapping[str, Ask], clock: Clock, patience
         if not answered:
             _, silent = await asyncio.wait(silent, return_when=asyncio.FIRST_COMPLETED)
         for task in silent:
-            log.warning("the %s does not answer; what waits for it waits", asking[task])
+            log.warning("the %s does not answer; going on without it", asking[task])
             task.cancel()
 
 
 async def ask_store(objects: Objects, endpoint_url: str | None) -> None:
-    """Does anybody answer at `objects.endpoint_url` and know our key? Others are not asked."""
+    """Raises unless a store answers at `objects.endpoint_url` and knows our key. Without a URL of
+    http or https nothing is asked.
+    """
     if urlsplit(endpoint_url or "").scheme not in ("http", "https"):
         return
     try:
@@ -79,8 +83,8 @@ async def ask_store(objects: Objects, endpoint_url: str | None) -> None:
 
 
 async def ask_model(predict: Predict, canary: Sequence[Payload]) -> None:
-    """Is the model there, and does it take the canary row, if there is one? Raises `Transient` for
-    a server that is away or ill, `Fatal` for settings that waiting cannot mend.
+    """Returns if the model is there and answers the row of `model.canary`, if that is set. Raises
+    `Transient` if the server is unavailable, `Fatal` for settings that waiting cannot cure.
     """
     try:
         async with asyncio.timeout(MODEL_S):

@@ -1,9 +1,9 @@
-"""What nobody foresaw costs the object, the row or the batch that it belongs to, not the worker.
+"""Guards: an unexpected exception costs the object, row or batch it belongs to, not the worker.
 
-Rule: an exception of none of our families that leaves a guarded block (a library's, a plug-in's, a
-fault of ours) becomes `Unforeseen`, with the code of its place. The stage there tries once more,
-alone, and then answers by it. What belongs to nobody (the ledger, the order, a commit, running out
-of memory) is not guarded: it ends the process. Owner: the wiring, which gives each stage the guards
+Rule: if an exception of a library, a plug-in or a fault of ours leaves a guarded block, it becomes
+`Unforeseen`, with the error code of that place. The stage tries once more, alone, and then rejects.
+Work that belongs to no object (the ledger, the order, a commit) is not guarded, nor is running out
+of memory: there an exception ends the process. Owner: the wiring, which gives each stage the guards
 of its places.
 """
 
@@ -19,13 +19,13 @@ log = logging.getLogger(__name__)
 
 Place = Literal["message", "store", "decode", "model", "record", "letter", "result"]
 _CODES: Final[dict[Place, ErrorCode]] = {"decode": "bad_format", "model": "model_mismatch"}
-# One trace per kind of exception is enough to mend it; the counter tells how often it happens.
+# One traceback an hour for each kind of exception; the counter tells how often it happens.
 QUIET_S: Final = 3600.0
 
 
 class Guards:
-    """`at` each place, a guard. With `raises`, as tests want it, nothing is answered: what nobody
-    foresaw ends the run that met it.
+    """`at` makes the guard of a place. With `raises`, for tests, the unexpected exception itself is
+    raised, so that it ends the run.
     """
 
     def __init__(self, telemetry: Telemetry, clock: Clock, *, raises: bool = False) -> None:
@@ -35,12 +35,12 @@ class Guards:
         self._quiet_until_s: dict[tuple[Place, str], float] = {}
 
     def at(self, place: Place, stage: str | None = None) -> "Guard":
-        """Every `Poison` that leaves it has this stage, if one is given."""
+        """`stage`: if given, every `Poison` that leaves the guard is marked with it."""
         return Guard(self, place, stage)
 
     def told(self, place: Place, error: BaseException) -> BaseException:
-        """What leaves the block instead of this error: what it is answered with, if it is to be
-        answered.
+        """The error that leaves the guarded block instead of this one. An unexpected exception is
+        counted, logged and replaced by `Unforeseen`; all others are returned unchanged.
         """
         found = error if isinstance(error, Unforeseen) else self._found(place, error)
         if not isinstance(found, Unforeseen) or found.place is not None:
@@ -63,8 +63,8 @@ class Guards:
 
 
 class Guard:
-    """A block that may fail alone. Any number of tasks at a time: `contextmanager` would make two
-    objects each time.
+    """Context manager of a guarded block; any number of tasks may be in it. A class, because
+    `contextmanager` would make two objects each time.
     """
 
     __slots__ = ("_guards", "_place", "_stage")
@@ -90,6 +90,6 @@ class Guard:
 
 
 def _belongs(error: BaseException) -> bool:
-    # Libraries written in Rust raise their panics beside all families.
+    # Panics of libraries written in Rust are not subclasses of `Exception`.
     is_panic = type(error).__module__ == "pyo3_runtime"
     return is_panic or (isinstance(error, Exception) and not isinstance(error, MemoryError))

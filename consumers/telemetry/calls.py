@@ -1,4 +1,4 @@
-"""What is counted of the calls to one model.
+"""What a caller of one model counts.
 
 Rule: the stage that calls a model uses these methods and need not know whether there are other
 models. Owner: that stage. `worker` counts the calls to all models together, `models` also those to

@@ -1,8 +1,7 @@
-"""Counters and histograms of the common path: plain numbers until the metrics are read.
+"""Counters and histograms for the hot path: plain numbers until the metrics are read.
 
-Rule: to add to one costs a tenth of a microsecond to three, where the library's own takes up to two
-for its locks and checks; what is read looks the same. One thread adds and reads: the event loop's.
-Owner: the telemetry.
+Rule: adding costs 0.1 to 0.3 µs; the library's own counters take up to 2 µs for locks and checks.
+The exposed text is the same. Only the event loop's thread adds and reads. Owner: the telemetry.
 """
 
 import time
@@ -36,7 +35,7 @@ class Total(Collector):
 
 
 class TotalBy(Collector):
-    """A counter with one label, of which some values are `known` beforehand."""
+    """A counter with one label; the `known` values are shown from the start, with 0."""
 
     def __init__(
         self,
@@ -75,7 +74,7 @@ class Spread(Collector):
     ) -> None:
         self._said = (name, meaning)
         self._bounds = tuple(map(float, buckets))
-        # One more: for what is above all of them.
+        # One more bucket for values above all bounds.
         self._counts = [0] * (len(buckets) + 1)
         self._sum = 0.0
         self._created_s = time.time()

@@ -1,7 +1,7 @@
 """The calls to each of several models, beside the metrics of all together.
 
 Rule: a call to one model is counted for that model and for all together. Owner: the worker's
-telemetry, which makes it where there are several models.
+telemetry, which makes it if there are several models.
 """
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -40,7 +40,9 @@ class ModelsTelemetry:
         )
 
     def health_of(self, name: str, *, is_open: bool, calls: int) -> None:
-        """The gauges without a name say of all models whether one is open, and the sum."""
+        """Also sets the gauges of all models together: whether any breaker is open, and the sum of
+        the allowed calls.
+        """
         self._health[name] = (is_open, calls)
         self.whole.model_health(
             is_open=any(is_open for is_open, _ in self._health.values()),

@@ -1,7 +1,7 @@
-"""A worker in one of several regions: what it reads from which, and which regions it helps.
+"""Metrics of a worker in a region: how much it reads from each region, and which regions it helps.
 
-Rule: the bytes of a region are those of its stores, added up when the metrics are read. Owner: the
-worker's telemetry, which makes it where the worker is in a region.
+Rule: a region's bytes are the sum over its stores, computed when the metrics are read. Owner: the
+worker's telemetry, which makes it if the worker is in a region.
 """
 
 import time
@@ -13,12 +13,12 @@ from prometheus_client.registry import Collector
 
 from consumers.telemetry.counters import TotalBy
 
-# The region of stores that no region has.
+# Stands for the region of stores that belong to no region.
 ELSEWHERE = "elsewhere"
 
 
 class RegionTelemetry(Collector):
-    """`name` is the worker's own region, `region_of` says where each store is."""
+    """`name`: the worker's own region. `region_of`: the region of each store."""
 
     def __init__(
         self,
@@ -60,13 +60,13 @@ class RegionTelemetry(Collector):
         return found
 
     def local_share(self) -> float:
-        """1 while nothing was read."""
+        """The share of bytes from the worker's own region; 1 while nothing was read."""
         found = self.bytes_by_region()
         total = sum(found.values())
         return found.get(self.name, 0) / total if total else 1.0
 
     def seen(self, region: str, lag: int | None, *, is_helped: bool) -> None:
-        """Another region, as it stands; `lag` is None where Kafka did not say."""
+        """Show another region's state; `lag`: None if Kafka did not say."""
         if lag is not None:
             self._lag.labels(region).set(lag)
         self._helped.labels(region).set(is_helped)

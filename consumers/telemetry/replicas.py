@@ -1,4 +1,4 @@
-"""Stores and model servers with replicas: what each gave, and how often it was passed over.
+"""Metrics of stores and model servers with replicas: bytes read, and failovers.
 
 Rule: one count per read, and one per change from one replica to another. Owner: the worker's
 telemetry; the adapters that choose among replicas call it.
@@ -42,5 +42,5 @@ class ReplicasTelemetry:
         self._servers_left.inc(endpoint)
 
     def failovers(self) -> dict[str, float]:
-        """Of stores and of model servers, by the one that was left."""
+        """Failovers by the store or model server that was left."""
         return {**self._stores_left.totals, **self._servers_left.totals}

@@ -1,22 +1,22 @@
-"""What became of the rows that a shadow was to answer, too.
+"""Metrics of a shadow model: what became of the rows sent to it, and its calls.
 
 Rule: at most a hundred streams have counters of their own; all others share one. Owner: the
-worker's telemetry, which makes it where there is a shadow.
+worker's telemetry, which makes it if there is a shadow.
 """
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from consumers.telemetry.counters import LATENCY_BUCKETS_S
 
-# What became of a row that a shadow was to answer, too.
+# What can become of a row that the shadow should answer.
 SHADOW_OUTCOMES = ("agreed", "disagreed", "dropped", "unanswered")
-# Streams that metrics name; all others are one. A page of metrics stays readable.
+# How many streams get their own counters, so that a page of metrics stays readable.
 SHADOW_STREAMS = 100
 OTHER_STREAMS = "(others)"
 
 
 class ShadowTelemetry:
-    """Rows that a shadow model was to answer, too, and its calls."""
+    """Counts the rows that a shadow should answer, and its calls."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         rows = Counter(

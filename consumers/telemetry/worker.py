@@ -1,7 +1,7 @@
-"""What every worker counts.
+"""The metrics of every worker.
 
-Rule: all models, stores and partitions of the worker together; what is not everywhere is made where
-it is configured: `of_models`, `of_shadow`, `in_region`. Owner: the application.
+Rule: they count all models, stores and partitions of the worker together. Further metrics are made
+if they are configured: `of_models`, `of_shadow`, `in_region`. Owner: the application.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
 class TimeSpent(NamedTuple):
-    """Where an object's time went, in seconds; `kafka_in` is by the record's own time stamp."""
+    """Where an object's time went, in seconds; `kafka_in` counts from the record's timestamp."""
 
     kafka_in: float = 0.0
     queue: float = 0.0
@@ -160,12 +160,12 @@ class Telemetry:
         self._decoder_deaths.inc(signal)
 
     def retried(self, stage: str, *, is_away: bool = True) -> None:
-        """`is_away`: the service is ill or away, and waited for without an end of its own."""
+        """`is_away`: the service is unavailable, and the wait for it has no end of its own."""
         self.retries += is_away
         self._retries.labels(stage).inc()
 
     def waited(self, *, is_on_purpose: bool) -> None:
-        """As a service that is away would have it waited for."""
+        """Counts a wait `is_on_purpose` like a retry of an unavailable service."""
         self.retries += is_on_purpose
 
     def rejected(self, code: str, count: int) -> None:
@@ -192,19 +192,19 @@ class Telemetry:
         self._commits.inc()
 
     def of_models(self, names: Sequence[str]) -> dict[str, CallsTelemetry]:
-        """Where there are several: each by its name, beside the metrics of all together."""
+        """Further metrics for each of several models, by name."""
         if self._models is None:
             self._models = ModelsTelemetry(self, self.registry)
         return {name: ModelTelemetry(self._models, name) for name in names}
 
     def of_shadow(self) -> ShadowTelemetry:
-        """Where there is one."""
+        """Further metrics for a shadow."""
         if self._shadow is None:
             self._shadow = ShadowTelemetry(self.registry)
         return self._shadow
 
     def in_region(self, name: str, region_of: Mapping[str, str]) -> RegionTelemetry:
-        """Where the worker is in one; `region_of` each store."""
+        """Further metrics for a worker in region `name`; `region_of`: the region of each store."""
         by_store = self.replicas.bytes_by_store
         self.region = RegionTelemetry(name, region_of, by_store, self.registry)
         return self.region
