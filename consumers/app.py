@@ -1,7 +1,7 @@
 """From configuration to a running worker: the only place that names concrete adapters.
 
-Rule: nothing here decides anything about rows; it picks adapters, checks that the world fits the
-configuration, and turns signals into a drain.
+Rule: it decides nothing about rows; it picks adapters, checks that topics and services fit the
+configuration, and turns signals into a drain. Owner: the command `run`.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ from consumers.wiring import Settings, Wiring
 
 log = logging.getLogger(__name__)
 
-# Beyond the drain: a producer that does not let go is asked for 30 s, then commit and leave 10 s.
+# After the drain: 30 s for a producer that does not end, 10 s to commit and leave, and some more.
 LAST_RESORT_S = 60.0
 
 
 async def run_worker(cfg: config.Config, read_again: Callable[[], config.Config]) -> None:
-    """One worker until SIGTERM or SIGINT, then a drain. SIGHUP has the configuration read again,
-    for its routes. Raises the first failure.
+    """Run one worker until SIGTERM or SIGINT, then drain it. On SIGHUP it reads the configuration
+    again, for its routes. Raises the first failure.
     """
     stop = StopSignal(cfg.delivery.drain_ms / 1000 + LAST_RESORT_S)
     try:
@@ -69,8 +69,8 @@ async def run_worker(cfg: config.Config, read_again: Callable[[], config.Config]
 
 
 class Part(NamedTuple):
-    """What a worker does of what the configuration says: which records it reads, and what it
-    changes of the settings.
+    """How a worker differs from the configuration: which records it reads, and which settings it
+    changes.
     """
 
     source: Callable[[Source], Source]
@@ -82,7 +82,7 @@ WHOLE = Part(lambda source: source, lambda settings: settings)
 
 @asynccontextmanager
 async def open_worker(cfg: config.Config, part: Part) -> AsyncIterator[Pipeline]:
-    """Its pipeline, which does not run yet; Kafka has answered. What it uses is closed behind."""
+    """The worker's pipeline, not running yet; Kafka has answered. Leaving closes all it uses."""
     clock, telemetry = SystemClock(), Telemetry()
     objects = open_objects(cfg, watcher=telemetry.replicas)
     model, results = open_model(cfg, telemetry.replicas), _open_results(cfg)
@@ -133,8 +133,8 @@ def _say_where(cfg: config.Config, telemetry: Telemetry) -> None:
 
 
 def _guest(cfg: config.Config, clock: Clock) -> Guest | None:
-    """Connections of its own, even to a server that live models are on; made when they are needed,
-    so that a start waits for none of them.
+    """The shadow's client. It has connections of its own, even to a server of live models. They are
+    made when they are needed, so that no start waits for them.
     """
     found = shadow_of(cfg)
     if found is None:
@@ -144,7 +144,7 @@ def _guest(cfg: config.Config, clock: Clock) -> Guest | None:
 
 
 async def _dismiss(guest: Guest) -> None:
-    """After a start that failed, its producer is open."""
+    """Close the shadow's producer, which is still open after a failed start."""
     with suppress(PenstockError, TimeoutError):
         async with asyncio.timeout(LAST_S):
             await guest.sink.stop()
@@ -164,7 +164,7 @@ async def _settings(cfg: config.Config, adapters: Adapters) -> Settings:
 
 
 async def until_services_answered(cfg: config.Config, pipeline: Pipeline) -> None:
-    """The store and the model; one of several models is enough."""
+    """Wait for the store and the model to answer; of several models one is enough."""
     adapters, start_s = pipeline.wiring.adapters, cfg.limits.start_ms / 1000
     ask = partial(ask_store, adapters.objects, cfg.objects.endpoint_url)
     await until_answered("object store", ask, adapters.clock, start_s)
@@ -172,7 +172,7 @@ async def until_services_answered(cfg: config.Config, pipeline: Pipeline) -> Non
 
 
 async def _until_models_answered(pipeline: Pipeline, clock: Clock, start_s: float) -> None:
-    """Where there are several, one that is away keeps no other from its work."""
+    """Of several models one answer is enough, so that a model that is away holds up no other."""
     wiring = pipeline.wiring
     if not wiring.settings.models:
         await until_answered("model server", wiring.main.calls.check, clock, start_s)
@@ -182,8 +182,8 @@ async def _until_models_answered(pipeline: Pipeline, clock: Clock, start_s: floa
 
 
 def take_routes(intake: Intake, read_again: Callable[[], config.Config]) -> None:
-    """What cannot be taken leaves the routes as they are: a worker does not end by a slip of the
-    pen in a file.
+    """Read the routes again. Wrong ones are refused and the old ones stay: a mistyped file must not
+    end a worker.
     """
     try:
         routes = routes_of(read_again())
@@ -203,7 +203,7 @@ def _transactions(
     clock: Clock,
     groups: Mapping[str, str],
 ) -> Transactions | None:
-    """`groups` of topics that are not our own region's."""
+    """`groups`: by topic, for topics of other regions."""
     if cfg.delivery.guarantee != "exactly_once":
         return None
     outlets = KafkaOutlets(
@@ -222,15 +222,15 @@ def _open_results(cfg: config.Config) -> Results | None:
 
 
 def _calm_garbage_collector() -> None:
-    """What is loaded by now stays: without this every full collection walks some 300,000 objects of
-    the libraries, tens of milliseconds in which nothing else happens.
+    """Exempt all objects that exist now from garbage collection. Without this every full collection
+    walks some 300,000 objects of the libraries, and stops the worker for tens of milliseconds.
     """
     gc.collect()
     gc.freeze()
 
 
 class StopSignal:
-    """SIGTERM and SIGINT, from the first moment on: end the start, or drain what runs."""
+    """Handles SIGTERM and SIGINT from the first moment on: ends the start, or drains the worker."""
 
     def __init__(self, within_s: float) -> None:
         self.asked = False

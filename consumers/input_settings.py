@@ -1,7 +1,7 @@
-"""From `[kafka]`, `[stores]` and `[regions]` to what is read, and from where.
+"""Translates `[kafka]`, `[stores]` and `[regions]`: what is read, and from where.
 
-Rule: what the keys mean together is decided here, and refused here where they cannot go together.
-Owner: `settings`, for a worker.
+Rule: what the keys mean together is decided here, and combinations that cannot work are refused
+here. Owner: `settings`, for a worker.
 """
 
 import re
@@ -37,7 +37,9 @@ def check_inputs(cfg: config.Config) -> None:
 
 
 def stream_from(pattern: str | None) -> str | None:
-    """Raises `Fatal` here, at the start: the first object would be too late."""
+    """The pattern of stream names. A wrong one raises `Fatal` here, at the start, not at the first
+    object.
+    """
     try:
         is_good = pattern is None or "stream" in re.compile(pattern).groupindex
     except re.error as error:
@@ -57,13 +59,13 @@ def _no_expression(key: str, pattern: str | None, error: re.error) -> Fatal:
 
 
 def places_near(cfg: config.Config, region: str | None) -> Places:
-    """What is near to a region comes first; None: to nobody."""
+    """The stores, with those near to this region first; None: no region, so all are equal."""
     near = cfg.regions[region].stores if region is not None else None
     return Places(places_of(cfg), near)
 
 
 def near_of_topics(cfg: config.Config) -> dict[str, Places]:
-    """Of the topics of regions that may be helped: their objects are near to their own region."""
+    """Places by topic, for the regions that may be helped: their objects are near to them."""
     return {
         topic: places_near(cfg, name)
         for name in cfg.helped
@@ -72,7 +74,7 @@ def near_of_topics(cfg: config.Config) -> dict[str, Places]:
 
 
 def helping(cfg: config.Config) -> dict[str, HelpTerms]:
-    """When it is to be helped is a region's own to say."""
+    """The regions that may be helped. Each region's own section says when it is to be."""
     if cfg.helped and cfg.kafka.client == "confluent":
         raise Fatal(
             'kafka.client = "confluent" reads one topic, and regions are helped with theirs: '

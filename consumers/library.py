@@ -1,6 +1,6 @@
 """`predict` for Python programs: the pipeline without Kafka.
 
-Rule: an object's rows are answered in order, each once, the last incomplete batch included; a
+Rule: an object's rows are answered in order, each once, also those of the last incomplete batch. A
 caller that stops iterating stops the pipeline. Owner: the caller's task.
 """
 
@@ -67,8 +67,8 @@ def predict_sync(
     request: str | None = None,
     cfg: config.Config | None = None,
 ) -> Predictions:
-    """As `predict`, all results at once, as a list with `to_arrow()` and `to_pandas()`. In a thread
-    of its own, since a notebook's has a loop that is running.
+    """As `predict`, but returns all results in a list with `to_arrow()` and `to_pandas()`. It runs
+    in a thread of its own, as a notebook's thread has a running event loop already.
     """
     found = Predictions()
     failed: list[BaseException] = []
@@ -114,8 +114,8 @@ def with_model(cfg: config.Config, url: str | None, request: str | None) -> conf
 
 
 def chosen(cfg: config.Config, model: str | None, request: str | None) -> tuple[config.Config, str]:
-    """The configuration of who answers, and its name in records: the model of a full predictions
-    URL, the configured one of that name, or the default one.
+    """The configuration with the chosen model, and its name in records: the model of a full
+    predictions URL, the configured one of that name, or the default one.
     """
     if model is None or "://" in model:
         found = with_model(cfg, model, request)
@@ -137,10 +137,10 @@ async def predict_lines(
     output: str | None = None,
     found: Callable[[int], object] = lambda objects: None,
 ) -> AsyncGenerator[list[bytes]]:
-    """The same as records of the output topic, JSON each, in lists as they become ready. They call
-    the model of `cfg.model` by `model_name`. With `output`, a URL as `output.objects`, the answers
-    are written there, and each object has one record. `found` is called with the number of objects
-    that the URLs have named so far.
+    """As `predict`, but yields records of the output topic (JSON), in lists as they become ready.
+    The records call the model of `cfg.model` by `model_name`. With `output`, a URL as
+    `output.objects`, the answers are written there, and each object has one record. `found` is
+    called with the number of objects that the URLs have named so far.
     """
     plan = None if output is None else _plan(urls, output, model_name)
     if requests.find(cfg.model.request).single:
@@ -162,7 +162,7 @@ async def predict_lines(
 
 
 class _Call(NamedTuple):
-    """What answers one call. `ended`: all that the URLs name is read."""
+    """The parts that answer one call. `ended`: all objects that the URLs name are read."""
 
     pipeline: Pipeline
     objects: LocalObjects
@@ -188,7 +188,7 @@ def _call(
     found: Callable[[int], object],
     opened: AsyncExitStack,
 ) -> _Call:
-    """`opened` closes all that is opened here: first what uses the rest."""
+    """`opened` closes all clients that are opened here, in the reverse order."""
     results = None if output is None else open_results(cfg, output)
     if results is not None:
         opened.push_async_callback(results.aclose)
@@ -210,7 +210,7 @@ def _call(
 
 
 async def _until_answered(call: _Call, urls: Sequence[str], cfg: config.Config) -> None:
-    """The store is asked only if an object lies in one."""
+    """Wait for the model to answer, and for the store if any object lies in one."""
     clock, start_s = SystemClock(), cfg.limits.start_ms / 1000
     if any(url.startswith("s3") and local_path(url) is None for url in urls):
         ask = partial(ask_store, call.objects, cfg.objects.endpoint_url)
@@ -219,7 +219,7 @@ async def _until_answered(call: _Call, urls: Sequence[str], cfg: config.Config) 
 
 
 def _bucket_of(url: str) -> str:
-    """Files of this machine lie in one, too."""
+    """The bucket of a URL; files of this machine have one as well."""
     return "" if local_path(url) is not None else url.partition("://")[2].partition("/")[0]
 
 
@@ -245,7 +245,9 @@ async def _run_until(pipeline: Pipeline, ended: asyncio.Event) -> None:
 async def _until_done(
     results: asyncio.Queue[list[bytes]], running: asyncio.Task[None]
 ) -> AsyncGenerator[list[bytes]]:
-    """What the queue gives until the task ends; its failure is raised after what came before it."""
+    """Yield the queue's items until the task ends. Its failure is raised after the items that came
+    before it.
+    """
     while not running.done():
         getting = asyncio.create_task(results.get())
         await asyncio.wait([getting, running], return_when=asyncio.FIRST_COMPLETED)

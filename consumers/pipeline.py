@@ -1,8 +1,8 @@
 """The life of a pipeline: start, rebalance, drain, stop.
 
-Rule: every task has its parent here (one TaskGroup); the first failure ends all of them and is what
-`run` raises. Revoke and stop are one drain: take nothing new, finish what fits into the budget of
-time, commit, drop the rest. What runs is in wiring.py.
+Rule: every task has its parent here (one TaskGroup); the first failure ends all of them, and `run`
+raises it. Revoke and stop are one drain: take no new records, finish the objects that fit into the
+time budget, commit, drop the rest. The stages are made in wiring.py.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from consumers.wiring import Wiring
 
 log = logging.getLogger(__name__)
 
-# How often words about lines that stand still are looked for.
+# How often operators' words about stopped lines are read.
 WORDS_S = 2.0
-# Above what an outlet takes to close, so that it is not disturbed.
+# Longer than an outlet takes to close, so that a second cancellation does not disturb it.
 ASK_AGAIN_S = 10.0
 ASKS = 3
 
@@ -47,13 +47,13 @@ class Pipeline:
         self._publishing: dict[int, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
         self._revoking = asyncio.Lock()
-        # How often each partition was asked back, and those that are being handed back now.
+        # How often each partition was asked back, and the partitions that are being handed back.
         self._asked_back: Counter[int] = Counter()
         self._leaving: Counter[int] = Counter()
         self._failure: Fatal | None = None
         self._has_joined = False
         self._line_stops = asyncio.Event()
-        # Words that were acted on, and by partition the streams and records that they let pass.
+        # The words that were acted on, and by partition the streams and records they let pass.
         self._heard: set[tuple[int, Word]] = set()
         self._passing: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
         self._takeover: Takeover | None = None
@@ -82,8 +82,8 @@ class Pipeline:
                 raise self._failure
 
     async def end(self) -> None:
-        """After `run`: the partitions are with their next owner, and a shadow has a moment to tell
-        what it compared.
+        """Called after `run`, when the partitions are handed over: gives a shadow a moment to write
+        its comparison.
         """
         if self.wiring.shadow is not None:
             await self.wiring.shadow.end()
@@ -128,7 +128,7 @@ class Pipeline:
         await self.wiring.consume.run()
 
     async def lags(self) -> dict[int, int]:
-        """Records that are not committed yet, by partition of ours."""
+        """How many records are not committed yet, by partition of ours."""
         ends = await self._source.end_offsets()
         return {
             number: max(0, ends[number] - lane.committed.next_offset)
@@ -138,12 +138,12 @@ class Pipeline:
 
     @property
     def waiting(self) -> Waiting:
-        """Rows that wait for a model call."""
+        """The rows that wait for a model call."""
         return self.wiring.waiting
 
     @property
     def stopped(self) -> list[LineStop]:
-        """Where lines stand still."""
+        """The places at which lines have been stopped."""
         return [stop for lane in self._lanes.values() for stop in lane.stops]
 
     def stop(self) -> None:
@@ -152,13 +152,13 @@ class Pipeline:
 
     async def assigned(self, starts: Mapping[int, Commit]) -> None:
         if self._stopping.is_set():
-            return  # we are leaving: their next owner begins where they are committed
+            return  # we are leaving: their next owner begins at the committed positions
         if self._takeover is not None:
             check_count(len(starts))
         asked_back = {partition: self._asked_back[partition] for partition in starts}
         await self._check_places(starts)
-        # A partition that is begun again, as its position was gone, may be asked back meanwhile: by
-        # a rebalance, which assigns it anew, or by a stop.
+        # While a lost position is looked up, a rebalance or a stop may ask the partition back. A
+        # rebalance then assigns it anew.
         ours = [
             partition
             for partition in sorted(starts)
@@ -179,12 +179,12 @@ class Pipeline:
         try:
             self._publishing[partition] = self._tasks.create_task(work)
         except RuntimeError:
-            # A task has failed, so the worker ends: the partition is its next owner's.
+            # A task has failed, so the worker ends: the next owner works on the partition.
             work.close()
             self._end_all([partition])
 
     async def _check_places(self, partitions: Collection[int]) -> None:
-        """Partitions may have been added since the output topic was looked at."""
+        """Check the output topic again: the input topic may have got partitions since the start."""
         wanted = max((self._source.where(n).partition for n in partitions), default=0) + 1
         if self._output_partitions is None or wanted <= self._output_partitions:
             return
@@ -215,7 +215,7 @@ class Pipeline:
             self.wiring.telemetry.partitions.set(len(self._lanes))
 
     def _line_stopped(self, lane: Lane, stop: LineStop) -> None:
-        """The others go on."""
+        """Tell people that a line stopped; the other lines go on."""
         log.error(
             "line stopped: %s. Mend the cause, then start the worker again or say penstock dlq "
             "resume STREAM: it goes on at this object. To have it answered by its error instead, "
@@ -228,8 +228,8 @@ class Pipeline:
         self._line_stops.set()
 
     async def _mind_lines(self) -> None:
-        """While some stand still: what do people say? Where nobody says anything, and there is no
-        other line, in this worker or elsewhere, all ends.
+        """Look for operators' words while lines are stopped. If all lines are stopped, in this
+        worker and elsewhere, and nobody says how to go on, the worker ends.
         """
         while True:
             await self._line_stops.wait()
@@ -259,7 +259,9 @@ class Pipeline:
         return acted
 
     def _news(self, lane: Lane, words: Sequence[Word]) -> list[str]:
-        """What is said of its stops, once; what is to be skipped is let pass from now on."""
+        """New words about the lane's stops, each returned once. A record to skip passes from now
+        on.
+        """
         found: list[str] = []
         for stop in lane.stops:
             for word in words:
@@ -271,13 +273,13 @@ class Pipeline:
         return found
 
     async def _begin_again(self, partition: int) -> None:
-        """As if it were handed back and came again at once."""
+        """Close the lane and open it anew, as if the partition were handed back and came again."""
         if self._leaving[partition]:
             return  # a rebalance or a stop is about to take it
         asked_back = self._asked_back[partition]
         await self.revoked([partition])
         if self._stopping.is_set() or self._asked_back[partition] != asked_back + 1:
-            return  # one took it meanwhile
+            return  # a rebalance or a stop took it meanwhile
         again = self._takeover.live if self._takeover is not None else self._live_again
         self._start(partition, again(partition))
 
@@ -294,7 +296,7 @@ class Pipeline:
             return
 
     def _end_if_all_stopped(self) -> None:
-        """Counted again: partitions may have been added since the start."""
+        """Asks for the number of partitions anew, as some may have been added since the start."""
         stopped = [lane.stopped for lane in self._lanes.values() if lane.stopped is not None]
         if len(stopped) < max(self._settings.input_partitions, self._source.partitions()):
             return
@@ -306,7 +308,7 @@ class Pipeline:
         self.stop()
 
     async def revoked(self, partitions: Collection[int]) -> None:
-        # A rebalance may come into the drain of a stop: it waits for that, and finds nothing left.
+        # A rebalance may come during the drain of a stop: it waits for that, then finds no lane.
         self._asked_back.update(partitions)
         self._leaving.update(partitions)
         try:
@@ -316,8 +318,9 @@ class Pipeline:
             self._leaving -= Counter(partitions)
 
     async def _hand_back(self, partitions: Collection[int]) -> None:
-        """One set, emptied whatever fails: at every wait a lane may end, and its partition be
-        taken over anew.
+        """Drain and close the lanes of these partitions. They are marked as being handed back until
+        the end, even if a step fails: at every wait a lane may end and its partition be taken over
+        anew.
         """
         ours = [partition for partition in partitions if partition in self._publishing]
         lanes = [self._lanes[partition] for partition in ours if partition in self._lanes]
@@ -362,14 +365,14 @@ class Pipeline:
             self.wiring.resume()
 
     async def _cancel(self, partitions: Sequence[int]) -> None:
-        """What publishes for them ends; a transaction that is not finished is taken back."""
+        """End the tasks that publish for these partitions; open transactions are aborted."""
         publishing = {self._publishing.pop(partition) for partition in partitions}
         for _ in range(ASKS):
             if not publishing:
                 return
             for task in publishing:
                 task.cancel()
-            # Again: a client library that is closing may have taken the cancellation for its own.
+            # Cancelled again: a client library that is closing may have swallowed the first one.
             _, publishing = await asyncio.wait(publishing, timeout=ASK_AGAIN_S)
         if publishing:
             raise Fatal(
@@ -380,7 +383,7 @@ class Pipeline:
 
 
 def _with_generations(partitions: Sequence[int], first: int) -> str:
-    """Each partition has a generation of its own, in their order."""
+    """The partitions with their generations, which count up from `first` in this order."""
     if not partitions:
         return "none"
     last = first + len(partitions) - 1

@@ -1,7 +1,7 @@
-"""What a batch looks like on its way to a model: one body, and the headers that say what it is.
+"""Turns a batch into a request to a model: one body, and the headers that describe it.
 
-Rule: rows are spliced together, never touched one by one; which rows a request takes is declared
-here and checked at the start. A new request is one line in `_OURS`, or an entry point
+Rule: rows are joined in bulk, never touched one by one. The form of rows that a request takes is
+declared here and checked at the start. A new request is one line in `_OURS`, or an entry point
 `penstock.requests` of a user's package. Pure. Owner: the adapters of models.
 """
 
@@ -19,7 +19,8 @@ from consumers.errors import EXIT_USAGE, Fatal, Poison
 from consumers.plugins import plugins
 
 GROUP: Final = "penstock.requests"
-# A header as it is sent; and those that are the connection's: where a body ends, who asks whom.
+# The form of a header; and the headers that only the connection may set, as they say where a body
+# ends and which server is asked.
 _FIELD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t -~]*")
 _FRAMING: Final = re.compile(
     r"content-length|transfer-encoding|connection|host|authorization", re.IGNORECASE
@@ -27,7 +28,7 @@ _FRAMING: Final = re.compile(
 
 
 class Body(NamedTuple):
-    """The bytes to post and the headers that say what they are."""
+    """The bytes to post and the headers that describe them."""
 
     data: bytes
     headers: Mapping[str, str]
@@ -35,9 +36,9 @@ class Body(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RequestForm:
-    """A way to write a batch. `takes` is the form that rows are read in for it; `encode` is given
-    payloads of one shape, or none at all where only the server's health is asked. `single`: one row
-    a call, and the answer is that row's.
+    """A way to write a batch. `takes`: the form in which rows are read for it. `encode` gets
+    payloads of one shape, or none when only the server's health is asked. `single`: one row a call,
+    and the whole answer is of that row.
     """
 
     name: str
@@ -61,8 +62,8 @@ def known() -> Mapping[str, RequestForm]:
 
 
 def _checked(request: RequestForm) -> Callable[[Sequence[Payload]], Body]:
-    """What a user's package makes, as far as the connection goes by it. What it raises costs the
-    rows that it was given (`services/unforeseen.py`).
+    """A user's `encode` with a check of the result, which the connection relies on. An exception of
+    it costs the rows that it was given (`services/unforeseen.py`).
     """
 
     def encode(payloads: Sequence[Payload]) -> Body:
@@ -97,7 +98,7 @@ _JSON: Final = {"Content-Type": "application/json"}
 JSON_LINES: Final = "application/jsonlines"
 _ON_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
 _OPAQUE: Final = "application/octet-stream"
-# What a body begins with, and what a server that looks at the type wants to read of it.
+# Content types: by how a body begins, as some servers look at the type.
 _TYPES: Final = (
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -128,7 +129,9 @@ def _ndjson(payloads: Sequence[Payload]) -> Body:
 
 
 def _lines(payload: JsonRows) -> bytes:
-    """A line for each row, as it came; a line feed inside a row stands between two tokens."""
+    """A line for each row, as it came. A line feed inside a row lies between two JSON tokens, so it
+    may become a space.
+    """
     lines = bytearray(bytes(payload.body).translate(_ON_ONE_LINE))
     np.frombuffer(lines, np.uint8)[payload.ends[:-1]] = ord("\n")
     return bytes(lines)
@@ -164,7 +167,7 @@ def _type_of(body: bytes) -> str:
 
 
 def _arrow(payloads: Sequence[Payload]) -> Body:
-    """Rows of numbers without names are columns named by their place."""
+    """Rows of numbers have no names: their columns are named by their place."""
     batches = [_batch(payload) for payload in payloads]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batches[0].schema if batches else pa.schema([])) as stream:

@@ -1,7 +1,7 @@
-"""From `[output]` to how answers are written: as result objects, and as records of many rows.
+"""Translates `[output]`: how answers are written, as result objects and as records of many rows.
 
-Rule: a template that cannot keep results apart is refused at the start. Owner: `settings`, for a
-worker; the library call, for what its caller asks for.
+Rule: a template that could give two results one name is refused at the start. Owner: `settings`,
+for a worker; the library call, for the results that its caller asks for.
 """
 
 from collections.abc import Callable
@@ -19,14 +19,14 @@ from consumers.stages.publish_object import ResultPlan
 def results_for_call(
     template: str, model: str, *, is_one_bucket: bool, is_one_object: bool
 ) -> ResultPlan:
-    """One record for each object. Raises `Fatal`."""
+    """Results with one record for each object. Raises `Fatal`."""
     scope = Scope(is_one_bucket=is_one_bucket, is_one_object=is_one_object)
     names = partial(ResultNames, template, model, scope)
     return _plan(names, "--output", "objects")
 
 
 def results_for_worker(cfg: config.Config) -> ResultPlan | None:
-    """Raises `Fatal` here, at the start: the first result would be too late."""
+    """A wrong template raises `Fatal` here, at the start, not at the first result."""
     output = cfg.output
     if output.objects is None:
         if output.records == "rows":
@@ -38,7 +38,7 @@ def results_for_worker(cfg: config.Config) -> ResultPlan | None:
     scope = Scope(
         is_one_bucket=_is_one_bucket(cfg.objects.allow),
         is_one_input=len(cfg.all_inputs) == 1,
-        # Routes change without a restart, so what they say today is not asked.
+        # All models count, not those that the routes use today: routes change without a restart.
         are_several_models=bool(cfg.with_each_live_model()),
     )
     names = partial(ResultNames, output.objects, cfg.model.name, scope)

@@ -1,7 +1,7 @@
-"""From `[[models]]` and `[[routes]]` to which model answers what.
+"""Translates `[[models]]` and `[[routes]]`: which model answers which objects.
 
-Rule: a route to a model that is not there is refused at the start. Owner: the worker and the judge,
-which both need it.
+Rule: a route to a model that is not configured is refused at the start. Owner: the worker and the
+judge, which both need it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from consumers.variables import nearest
 
 
 def routes_of(cfg: config.Config) -> Routes:
-    """Raises `Fatal` for a route to a model that is not there."""
+    """Raises `Fatal` for a route to a model that is not configured."""
     names = [cfg.model.name, *cfg.with_each_live_model()]
     routes = []
     for number, one in enumerate(cfg.routes, 1):
@@ -32,7 +32,7 @@ def routes_of(cfg: config.Config) -> Routes:
 
 
 def shadow_of(cfg: config.Config) -> tuple[config.Shadow, config.Config] | None:
-    """What is set of the shadow, and the configuration with it as the model. Raises `Fatal`."""
+    """The shadow's section, and the configuration with the shadow as the model. Raises `Fatal`."""
     shadow, others = cfg.model.shadow, cfg.with_each_model()
     for one in cfg.models:
         if one.shadow is not None:
@@ -57,7 +57,7 @@ def shadow_of(cfg: config.Config) -> tuple[config.Shadow, config.Config] | None:
 
 
 def _wrong_in(models: Sequence[str], split: Mapping[str, float], names: Sequence[str]) -> str:
-    """Empty: nothing."""
+    """The fault of a route, for people; empty: none."""
     for name in (*models, *split):
         if name not in names:
             return f"neither [model] nor [[models]] has {name!r}{nearest(name, names)}"

@@ -1,7 +1,7 @@
-"""From `[rows]`, `[limits]` and the request to what the formats need.
+"""Translates `[rows]`, `[limits]` and the request into the options of the formats.
 
-Rule: what the keys of `[rows]` mean together is decided here, and refused here where they cannot
-go together. Owner: `settings`, for each model; the bench, for an object of its own.
+Rule: what the keys of `[rows]` mean together is decided here, and combinations that cannot work are
+refused here. Owner: `settings`, for each model; the bench, for an object of its own.
 """
 
 from consumers import config, requests
@@ -14,7 +14,7 @@ from consumers.formats.registry import check_options
 
 
 def row_options(cfg: config.Config) -> RowOptions:
-    """Raises `Fatal` for settings that cannot go together."""
+    """Raises `Fatal` for settings that contradict each other."""
     header, missing = cfg.rows.header, cfg.rows.missing
     if cfg.rows.decimal == "," and cfg.rows.delimiter == "comma":
         raise Fatal(

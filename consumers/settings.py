@@ -1,8 +1,8 @@
-"""From the configuration to what the parts need: the one translator.
+"""The one translator from the configuration to the values that each part needs.
 
 Rule: lane, stages, services and formats get plain values in seconds and never see the
-configuration; what one setting means together with another is decided here. Owner: whatever starts
-a pipeline, the worker or the library call.
+configuration; what one setting means together with another is decided here. Owner: the worker or
+the library call, which start a pipeline.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,9 +36,9 @@ from consumers.track import ModelTerms
 from consumers.wiring import Settings, TimeLimits
 from schemas.shadow import ModelId
 
-# Without Kafka: how soon the end is noticed after the last answer.
+# Of a call without Kafka: its end is noticed so soon after the last answer.
 CALL_INTERVAL_S = 0.02
-# There is no partition to keep then: a service that is away for so long ends the call.
+# A call holds no partition, so it does not wait for ever: a service that is away so long ends it.
 CALL_PATIENCE_S = 60.0
 
 
@@ -51,7 +51,7 @@ def for_worker(
     output_partitions: int,
     dead_letter_partitions: int,
 ) -> Settings:
-    """For a member of the consumer group. `versions` of the models beside the default one."""
+    """Settings of a group member. `versions`: of the models beside the default one."""
     check_inputs(cfg)
     is_same = cfg.output.partitioning == "same"
     labels = Labels(
@@ -93,7 +93,7 @@ def for_worker(
 
 
 def _allow(cfg: config.Config) -> list[str] | None:
-    """`objects.allow`, which names no store that there is not."""
+    """`objects.allow`. Raises `Fatal` if it names a store that is not configured."""
     for glob in cfg.objects.allow or ():
         store, is_named, _ = glob.rpartition("://")
         if is_named and store != DEFAULT and store not in cfg.stores:
@@ -109,9 +109,9 @@ def _allow(cfg: config.Config) -> list[str] | None:
 def for_call(
     cfg: config.Config, model: str, model_version: str | None, *, results: ResultPlan | None
 ) -> Settings:
-    """For the objects that a caller names, without Kafka. `model` is what records call it.
-    `results` are the caller's to ask for, too: what a worker writes by this configuration is none
-    of them.
+    """Settings of a call, which reads the objects that the caller names, without Kafka. `model`:
+    its name in records. `results`: written only if the caller asks for them, whatever the
+    configuration says for a worker.
     """
     labels = Labels("predict", cfg.output.topic, model, model_version, cfg.output.markers)
     return replace(
@@ -124,8 +124,8 @@ def for_call(
 
 
 def _settings(cfg: config.Config, labels: Labels) -> Settings:
-    """What a worker and a call have in common. All else is as a call needs it: one partition, no
-    letters, no regions, and one model that answers all.
+    """The settings that a worker and a call have in common. All others are as a call needs them:
+    one partition, no letters, no regions, and one model that answers all objects.
     """
     return Settings(
         labels=labels,
@@ -160,7 +160,7 @@ def _lane(cfg: config.Config, line: LineLimits) -> LaneLimits:
 
 
 def _shadow(cfg: config.Config, model_version: str | None) -> ShadowPlan | None:
-    """Raises `Fatal` for a shadow that cannot be asked what the model is."""
+    """Raises `Fatal` if the shadow takes rows in another form than the live model."""
     found = shadow_of(cfg)
     if found is None:
         return None
@@ -187,7 +187,7 @@ def _shadow(cfg: config.Config, model_version: str | None) -> ShadowPlan | None:
 
 
 def _terms(cfg: config.Config) -> ModelTerms:
-    """Of the model in `cfg.model`."""
+    """The terms of the model in `cfg.model`."""
     form = requests.find(cfg.model.request)
     target_ms = cfg.window.target_p99_ms
     return ModelTerms(
@@ -210,7 +210,7 @@ def _window(settings: config.Window, *, is_single: bool) -> WindowLimits:
 
 
 def _stall_s(cfg: config.Config) -> float:
-    """The longest waits that are meant come first."""
+    """The watchdog's limit: longer than the longest wait that is configured on purpose."""
     meant_ms = max(cfg.model.timeout_ms, cfg.objects.wait_for_object_ms)
     return cfg.limits.stall_ms / 1000 + max(meant_ms / 1000, GIVE_UP_S)
 

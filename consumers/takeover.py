@@ -1,10 +1,9 @@
-"""Exactly once: how a worker takes a partition over, and takes it over again when a transaction
-failed.
+"""Exactly once: how a worker takes over a partition, and again after a failed transaction.
 
 Rule: fence, read the committed position, go there, work. In this order no row is published twice,
-even if another worker published before or still believes to own the partition; the worst that two
-owners can do is to stop each other. Owner: the pipeline runs `live` once per assigned partition and
-cancels it when the partition is handed back.
+even if another worker published before or still believes that it owns the partition; the worst that
+two owners can do is to stop each other. Owner: the pipeline runs `live` once per assigned partition
+and cancels it when the partition is handed back.
 """
 
 import asyncio
@@ -20,17 +19,17 @@ from consumers.telemetry.worker import Telemetry
 
 log = logging.getLogger(__name__)
 
-# A producer each: 0.3 MB, three connections and 10 ms to start, of the 1,024 files that a process
-# usually may have open.
+# Each has a producer of its own: 0.3 MB, 10 ms to start, and three connections, of the 1,024 files
+# that a process usually may have open.
 MAX_PARTITIONS = 100
-# A member that the group has put out learns it by the next heartbeat, 2 s apart: who still has the
-# partition after two of them is its owner.
+# A member that lost its partitions learns it with the next heartbeat, 2 s apart. So a worker that
+# still has the partition after two of them is its owner.
 FENCED_WAIT_S = 5.0
 
 
 class Takeover:
-    """`begin` opens a lane at a position, `end` closes one (safe to call twice). A partition whose
-    transactions failed for `patience_s` ends the worker.
+    """`begin` opens a lane at a position, `end` closes it (safe to call twice). A partition whose
+    transactions fail for `patience_s` ends the worker.
     """
 
     def __init__(
@@ -57,7 +56,9 @@ class Takeover:
         self._backoff = Backoff(first_s=0.2, most_s=5.0, give_up_s=patience_s)
 
     async def live(self, partition: int) -> None:
-        """Work on the partition, over failed transactions, until its lane is closed or drains."""
+        """Work on the partition until its lane is closed or drains; a failed transaction has it
+        taken over again.
+        """
         failures, since_s = 0, 0.0
         while True:
             lane: Lane | None = None

@@ -1,8 +1,8 @@
 """One model's own part of the pipeline: its fetchers, its window, its calls.
 
-Rule: what is ill or slow of one of several models stays here. Its objects have fetchers of their
-own, its rows a window and a breaker of their own; only lanes, the byte budget and the way out are
-shared. Owner: the wiring, which has one for each model.
+Rule: a model that fails or is slow holds up only its own track. Its objects have fetchers of their
+own, its rows a window and a breaker of their own; only lanes, the byte budget and publishing are
+shared. Owner: the wiring, which has a track for each model.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ from consumers.telemetry.worker import Telemetry
 
 @dataclass(frozen=True, slots=True)
 class ModelTerms:
-    """What is set for a model, as plain values."""
+    """The settings of one model, as plain values."""
 
     rows: RowOptions
     window: WindowLimits
@@ -44,7 +44,7 @@ class ModelTerms:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """`name` as records say it."""
+    """`name`: the model's name in records."""
 
     name: str
     pace: Pace | None
@@ -56,7 +56,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all models of a worker have together. `is_alone`: there is only one."""
+    """What all models of a worker share. `is_alone`: there is only one model."""
 
     adapters: Adapters
     budget: Budget
@@ -81,7 +81,7 @@ class Shared:
         away: Outage,
         shadow: Shadow | None,
     ) -> Track:
-        """Of one model; None: the default one."""
+        """Make the track of one model; None: the default one."""
         clock, window = self.adapters.clock, terms.window
         fixed = BatchPlan(window.max_rows, window.max_wait_s, terms.callers)
         pace = Pace(fixed, terms.target_p99_s) if terms.target_p99_s is not None else None

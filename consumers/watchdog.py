@@ -1,8 +1,7 @@
-"""Ends a worker that owes answers and gets nowhere.
+"""Ends a worker that owes answers and makes no progress.
 
-Rule: it only looks, a few times within the limit, at counters that exist anyway. A worker
-that is started again begins at the last commit, so ending one that hangs loses nothing.
-Owner: the pipeline.
+Rule: it only looks, a few times within the limit, at counters that exist anyway. A restarted worker
+begins at the last commit, so ending one that hangs loses no answers. Owner: the pipeline.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ LOOKS = 10
 
 
 class Watchdog:
-    """`limit_s` without any progress is too long."""
+    """`limit_s`: after this time without any progress the worker ends."""
 
     def __init__(
         self, lanes: Mapping[int, Lane], clock: Clock, telemetry: Telemetry, *, limit_s: float

@@ -1,7 +1,7 @@
 """The stages of a pipeline, made and joined in flow order.
 
-Rule: every stage is made here, once, from plain values, and gets here the stages that it may call;
-nothing runs yet. Owner: the pipeline, which runs them and ends them.
+Rule: every stage is made here, once, from plain values, and is given the stages that it may call.
+No task runs yet. Owner: the pipeline, which runs and ends them.
 
     consume → download → expand → microbatch → predict → publish → settle
 """
@@ -46,7 +46,7 @@ from consumers.watchdog import Watchdog
 
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
-    """How long what may take, in seconds. None: without end."""
+    """The limits of time, in seconds. None: no limit."""
 
     commit_interval_s: float
     drain_s: float
@@ -57,9 +57,9 @@ class TimeLimits:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the pipeline needs to know, as plain values: one for each stage, which alone looks into
-    it. `settings.py` makes them from the configuration. `models` are those beside the default one,
-    `routes` say who answers what; None: the default model does.
+    """The pipeline's settings, as plain values: one for each stage, which alone looks into it.
+    `settings.py` makes them from the configuration. `models`: those beside the default one.
+    `routes`: which models answer which objects; None: the default model answers all.
     """
 
     labels: Labels
@@ -72,7 +72,7 @@ class Settings:
     times: TimeLimits
     buffer_bytes: int
     input_partitions: int
-    output_partitions: int | None = None  # None: streams are spread over as many as there are
+    output_partitions: int | None = None  # None: streams are spread over all partitions
     dedupe: bool = False
     results: ResultPlan | None = None  # None: answers are records alone
     helping: Mapping[str, HelpTerms] = field(default_factory=dict)  # regions that may need us
@@ -82,16 +82,16 @@ class Settings:
 
     @property
     def terms(self) -> Mapping[str | None, ModelTerms]:
-        """Of the default model (None) and of all others."""
+        """The terms of the default model (None) and of all others."""
         terms: dict[str | None, ModelTerms] = {None: self.main}
         terms.update(self.models)
         return terms
 
 
 class Wiring:
-    """One per pipeline. `lane` opens a partition's way through the stages; `lanes` are those that
-    the pipeline has open. `jitter` is drawn before every retry, from [0, 1); `draw` says which
-    batches a shadow gets. `raises`: what nobody foresaw ends the run, as tests want it.
+    """One per pipeline. `lane` opens a partition's way through the stages; `lanes`: those that the
+    pipeline has open. `jitter` is drawn before every retry, from [0, 1); `draw` decides which
+    batches a shadow gets. `raises`: unforeseen exceptions end the run, as tests want it.
     """
 
     def __init__(
@@ -171,12 +171,12 @@ class Wiring:
 
     @property
     def main(self) -> Track:
-        """The default model's."""
+        """The track of the default model."""
         return self.tracks[None]
 
     @property
     def waiting(self) -> Waiting:
-        """Rows that wait for a model call."""
+        """The rows that wait for a model call."""
         found = [track.microbatch.waiting for track in self.tracks.values()]
         return found[0]._replace(
             rows=sum(one.rows for one in found),
@@ -198,8 +198,8 @@ class Wiring:
             track.microbatch.discard_dead()
 
     def give_way(self, neighbour: Neighbour) -> None:
-        """Bulk waits for what another group does. That is waiting on purpose: the watchdog need
-        not think that anything hangs.
+        """Bulk gives way to the live group, which is now in this state. The watchdog is told, as
+        rows that wait on purpose do not hang.
         """
         self.telemetry.waited(is_on_purpose=neighbour == "behind")
         if neighbour != self._neighbour:
@@ -208,7 +208,7 @@ class Wiring:
                 track.microbatch.give_way(neighbour)
 
     def _tracks(self, decoders: Decoders, dedupe: Dedupe) -> dict[str | None, Track]:
-        """Of the default model (None) and of all others."""
+        """The tracks of the default model (None) and of all others."""
         settings, adapters = self.settings, self.adapters
         patience_s, clock = settings.times.patience_s, adapters.clock
         names = [settings.labels.model, *settings.models]
@@ -299,7 +299,7 @@ def _service(store: str) -> str:
 
 
 def _stream_share(settings: Settings) -> Share | None:
-    """A quarter: three streams that are stuck leave room for all the others."""
+    """A quarter for each stream, so that three stuck streams leave room for all others."""
     if not settings.lane.order_by_stream:
         return None
     return Share(max(1, settings.objects.fetchers // 4), max(1, settings.lane.max_objects // 4))
