@@ -15,8 +15,8 @@ WAITED: Final = "waited for"
 
 MEANINGS: Final = {
     READ: "the object is read, byte by byte as it is in the store",
-    AGAIN: "tried again for two minutes without a new row, then answered by `unavailable`",
-    WAITED: "waited for without end; no object is blamed",
+    AGAIN: "the worker tries again until two minutes have passed without a new row",
+    WAITED: "the worker waits without end and blames no object",
 }
 # Anything else in the last column is the code of the marker and the dead letter.
 
@@ -67,13 +67,13 @@ LOCKED_OUT = "`RequestTimeTooSkewed`, `ExpiredToken`, `InvalidToken` and the lik
 TABLE: Final = (
     _first("200 with all headers", Fault(), outcome=READ),
     _first(
-        "`ETag` or `x-amz-version-id` left out or `null`: that is none",
+        "`ETag` or `x-amz-version-id` left out or `null`: taken as missing",
         *_headers("first", "ETag", None, "null"),
         *_headers("first", "x-amz-version-id", None, "null"),
         outcome=READ,
     ),
     _first(
-        "two `ETag` or `x-amz-version-id` that differ: one of them",
+        "two `ETag` or `x-amz-version-id` that differ: one of them is taken",
         Fault(doubled={"ETag": '"other"'}),
         Fault(headers={"x-amz-version-id": "v1"}, doubled={"x-amz-version-id": "v2"}),
         outcome=READ,
