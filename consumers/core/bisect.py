@@ -7,20 +7,13 @@ are rare; once they are not, in groups of about one bad row. Pure. Owner: predic
 batch, most of which end with one answer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, groupby, pairwise, takewhile
 
-from consumers.core.blocks import Block, Ticket
+from consumers.core.blocks import Block, Rejection, Ticket
 from consumers.core.deaths import Deaths
-from consumers.core.runs import (
-    alive,
-    border_near_middle,
-    border_of_sizes,
-    leading,
-    rows_of,
-    rows_while,
-    smallest_first,
-)
 from consumers.core.suspects import LOT, Suspicions
+from consumers.errors import HungUp, NoAnswer, WorkerDied
 
 # Up to so many bad rows say nothing about the next ones: all that is left is asked at once.
 RARE = 4
@@ -28,36 +21,16 @@ RARE = 4
 BORDER_CUTS = 3
 # So often a request is asked whole of a server that says that it has too much to do.
 WHOLE_TRIES = 3
+# An object that has so many times the rows of the one before is of another kind: a file beside a
+# tick.
+GROWS = 3.0
 
 
 class Search:
-    """`ask` for the next rows; then say `answered`, `refused`, `again` or `smaller`, or to `deaths`
-    how no answer came. Before `ask`, take what is to be rejected with a row that was refused:
-    `passed_over`.
+    """`ask` for the next rows; then say what came of it: `answered`, `refused`, `smaller`, how they
+    were lost (`died`, `unanswered`, `hung_up`, `broke`), or `again` if nothing was said of them.
+    Blocks that these give back are rejected, and so are those of `passed_over`, before `ask`.
     """
-
-    __slots__ = (
-        "_asked",
-        "_border_cuts",
-        "_found",
-        "_grew",
-        "_group_rows",
-        "_is_halving",
-        "_lot",
-        "_most_bytes",
-        "_most_rows",
-        "_overloads",
-        "_refusals",
-        "_settled_rows",
-        "_suspects",
-        "_suspicions",
-        "_untested",
-        "condemned",
-        "deaths",
-        "failures",
-        "hang_ups",
-        "rows",
-    )
 
     def __init__(
         self, blocks: list[Block], most_rows: int, most_bytes: int, suspicions: Suspicions
@@ -72,8 +45,6 @@ class Search:
         # How often the present suspects may still be cut between two objects.
         self._border_cuts = 0
         self._grew = False
-        # What the last refusal rejects unasked.
-        self.condemned: list[Block] = []
         self._untested = blocks
         self._suspects: list[Block] = []
         self._asked: list[Block] = []
@@ -108,7 +79,7 @@ class Search:
     @property
     def clears_small(self) -> bool:
         """Are the small objects next, which were refused with a much larger one?"""
-        return self._border_cuts == BORDER_CUTS and border_of_sizes(self._suspects) > 0
+        return self._border_cuts == BORDER_CUTS and _border_of_sizes(self._suspects) > 0
 
     @property
     def sole_ticket(self) -> Ticket | None:
@@ -136,20 +107,21 @@ class Search:
         return left
 
     def passed_over(self, chance: float) -> list[Block]:
-        """Rows of a sentenced object on which the lot did not fall: settled, to be rejected. None:
-        go on with `ask`.
+        """Rows of a sentenced object on which the lot did not fall: rejected. None: go on with
+        `ask`.
         """
-        self._untested = alive(self._untested)
+        self._untested = _alive(self._untested)
         if self._suspects or self._lot is not None or not self._untested:
             return []
         trial_of = self._suspicions.trial_of
         trial = trial_of(self._untested[0])
         if trial is None or not trial.is_sentenced:
             return []
-        count = rows_while(self._untested, lambda block: trial_of(block) is trial)
+        count = rows_of(takewhile(lambda block: trial_of(block) is trial, self._untested))
         group, self._untested = leading(self._untested, min(LOT, count))
         drawn = int(chance * LOT)
         if drawn >= rows_of(group):
+            self._suspicions.condemn(trial, group)
             return group
         before, rest = leading(group, drawn)
         asked, after = leading(rest, 1)
@@ -158,10 +130,10 @@ class Search:
 
     def ask(self, most_rows: int | None = None) -> list[Block]:
         """Rows to send next, at most so many; none when every row is settled."""
-        self._suspects = alive(self._suspects)
-        self._untested = alive(self._untested)
+        self._suspects = _alive(self._suspects)
+        self._untested = _alive(self._untested)
         self._is_halving = bool(self._suspects)
-        if self._lot is not None and not alive(self._lot[0]):
+        if self._lot is not None and not _alive(self._lot[0]):
             self._lot = None
         if self._lot is not None:
             self._asked = self._lot[0]
@@ -186,7 +158,7 @@ class Search:
         whole = rows_of(self._suspects)
         if self._border_cuts:
             self._border_cuts -= 1
-            border = border_of_sizes(self._suspects) or border_near_middle(self._suspects, whole)
+            border = _border_of_sizes(self._suspects) or _border_near_middle(self._suspects, whole)
             if border:
                 return border
         return max(1, whole // 2)
@@ -220,10 +192,9 @@ class Search:
             # Bad rows often come in one stretch: behind it groups grow again.
             self._group_rows *= 2
 
-    def refused(self, words: str | None) -> int:
-        """One of the rows that were asked is bad. If it was alone it is settled, and this tells how
-        often it was refused; else 0. `condemned` is rejected with it. Without `words` the refusal
-        says nothing about other rows.
+    def refused(self, why: Rejection) -> list[Block]:
+        """One of the rows that were asked is bad. If it was alone it is rejected, and with it the
+        rows that share its lot.
         """
         self._suspicions.refused(self._asked)
         self._refusals += 1
@@ -232,28 +203,69 @@ class Search:
             self._border_cuts = BORDER_CUTS
         # Only of the rows that were asked it is certain that one is bad.
         self._untested = self._suspects + self._untested
-        self._suspects = smallest_first(self._asked) if self.rows > 1 else []
-        self.condemned = []
+        self._suspects = _smallest_first(self._asked) if self.rows > 1 else []
         if self._suspects:
-            return 0
-        trial = self._suspicions.begin_trial(self._asked[0])
-        trial.refused(words)
+            return []
+        trial = self._suspicions.reject(self._asked[0], why._replace(attempts=self._refusals))
+        rejected = self._asked
         if self._lot is not None:
             if trial.is_sentenced:
-                self.condemned = self._lot[1]
+                self._suspicions.condemn(trial, self._lot[1])
+                rejected = self._asked + self._lot[1]
             else:
                 self._untested = self._lot[1] + self._untested
             self._lot = None
-        attempts, self._refusals = self._refusals, 0
+        self._refusals = 0
         self._settle()
         self._found += 1
         if self._found > RARE:
             # So many that a request of one group meets one bad row on average.
             self._group_rows = max(1, self._settled_rows // self._found)
-        return attempts
+        return rejected
+
+    def died(self, error: WorkerDied, after_s: float) -> list[Block]:
+        """The worker process, so long after it got the rows."""
+        return self._lost(error, is_refusal=self.deaths.died(self.rows, after_s))
+
+    def unanswered(self, error: NoAnswer, heard: int, after_s: float) -> list[Block]:
+        """See `Deaths.unanswered`."""
+        return self._lost(error, is_refusal=self.deaths.unanswered(self.rows, heard, after_s))
+
+    def hung_up(self, error: HungUp, chance: float, *, gone_after_s: float | None) -> list[Block]:
+        """The server, on these rows or by chance: `chance` is that of any request. `gone_after_s`:
+        it was gone afterwards, so long after the rows were sent.
+        """
+        self.hang_ups += 1
+        is_refusal = self.deaths.hung_up(self.rows, chance)
+        if gone_after_s is not None and not is_refusal:
+            self.deaths.fell(gone_after_s)
+        if rejected := self._lost(error, is_refusal=is_refusal):
+            self.hang_ups = 0
+        return rejected
+
+    def broke(self, error: NoAnswer, *, was_well: bool) -> list[Block]:
+        """The connection, under one row above the usual limit: it is too large, or the server died
+        meanwhile.
+        """
+        if not self.deaths.broke(was_well=was_well):
+            self.again()
+            return []
+        message = f"the model server hangs up on this row, and answers others: {error}"
+        return self.refused(Rejection("too_large", message, "predict"))
+
+    def _lost(self, error: WorkerDied | NoAnswer, *, is_refusal: bool) -> list[Block]:
+        if is_refusal:
+            self.failures += 1
+            return self.refused(self.deaths.why(error))
+        self.again()
+        return []
 
     def again(self) -> None:
         """Nothing was said about the rows that were asked."""
+        self.failures += 1
+        self._put_back()
+
+    def _put_back(self) -> None:
         if self._lot is not None:
             return
         if self._is_halving:
@@ -264,7 +276,7 @@ class Search:
     def asked_again(self) -> None:
         """What was said about the row may not be said twice: it is asked once more."""
         self._refusals += 1
-        self.again()
+        self._put_back()
 
     def overloaded(self) -> None:
         """The server said that it has too much to do; some say that of a request above their limit,
@@ -275,7 +287,7 @@ class Search:
         if self._overloads >= WHOLE_TRIES and self.rows > 1:
             self.smaller()
         else:
-            self.again()
+            self._put_back()
 
     def smaller(self) -> None:
         """They were too many at once, though each may be well."""
@@ -292,3 +304,60 @@ class Search:
 def _least(first: int | None, second: int | None) -> int | None:
     limits = [limit for limit in (first, second) if limit is not None]
     return min(limits) if limits else None
+
+
+def leading(blocks: list[Block], rows: int | None) -> tuple[list[Block], list[Block]]:
+    """The first so many rows (None: all) and the others; a block in the middle is cut."""
+    if rows is None:
+        return blocks, []
+    for index, block in enumerate(blocks):
+        if block.rows > rows:
+            if not rows:
+                return blocks[:index], blocks[index:]
+            rest = block.split(rows)
+            return blocks[: index + 1], [rest, *blocks[index + 1 :]]
+        rows -= block.rows
+    return blocks, []
+
+
+def rows_of(blocks: Iterable[Block]) -> int:
+    return sum(block.rows for block in blocks)
+
+
+def _alive(blocks: list[Block]) -> list[Block]:
+    """Without those of an assignment that is over."""
+    return [block for block in blocks if block.ticket.owner.alive]
+
+
+def _smallest_first(blocks: Sequence[Block]) -> list[Block]:
+    """The blocks object by object, those of the fewest rows first."""
+    rows: dict[Ticket, int] = {}
+    for block in blocks:
+        rows[block.ticket] = rows.get(block.ticket, 0) + block.rows
+    place = {ticket: number for number, ticket in enumerate(rows)}
+    return sorted(blocks, key=lambda block: (rows[block.ticket], place[block.ticket]))
+
+
+def _border_of_sizes(blocks: Sequence[Block]) -> int:
+    """Rows before the border at which objects grow the most, of blocks that are `_smallest_first`;
+    0: none is `GROWS` times as large as the one before it.
+    """
+    sizes = [rows_of(list(group)) for _, group in groupby(blocks, key=lambda block: block.ticket)]
+    borders = accumulate(sizes)
+    best, steepest = 0, GROWS
+    for border, (one, following) in zip(borders, pairwise(sizes), strict=False):
+        if following >= steepest * one:
+            best, steepest = border, following / one
+    return best
+
+
+def _border_near_middle(blocks: Sequence[Block], whole: int) -> int:
+    """Rows before the border between two objects that is nearest to the middle; 0:
+    there is none.
+    """
+    best = before = 0
+    for one, following in pairwise(blocks):
+        before += one.rows
+        if one.ticket is not following.ticket and abs(2 * before - whole) < abs(2 * best - whole):
+            best = before
+    return best

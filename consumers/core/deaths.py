@@ -6,6 +6,9 @@ chance would explain them one time in a million. Any answer or refusal forgives 
 except that the search stays careful. Pure. Owner: one search for bad rows.
 """
 
+from consumers.core.blocks import Rejection
+from consumers.errors import HungUp, NoAnswer, WorkerDied
+
 # A worker process may die of anything once, and of its neighbours' deeds.
 SPLIT_DEATHS = 2
 # Alone, a row must be the only likely cause. Something else that kills every five seconds hits a
@@ -70,6 +73,13 @@ class Deaths:
             self._hung, self.count, self._doubt = hung, 0, 1.0
         self.count += 1
 
+    def broke(self, *, was_well: bool) -> bool:
+        """The connection, under one row above the usual limit; `was_well`: the server was, right
+        after. True if the row must be taken for too large.
+        """
+        self.hang_ups += was_well
+        return self.hang_ups >= HANG_UPS
+
     def fell(self, after_s: float) -> None:
         """The server that hung up on the rows was gone afterwards: as a death, of all of it."""
         self._doubt *= min(LEAST_PROOF, after_s / KILL_PERIOD_S)
@@ -81,6 +91,26 @@ class Deaths:
         """
         before, self._heard = self._heard, heard
         return heard > before and self.died(rows, after_s)
+
+    def why(self, error: WorkerDied | NoAnswer) -> Rejection:
+        """The rejection of a row that was sent alone `count` times and got this error each time."""
+        if isinstance(error, WorkerDied):
+            message = (
+                f"the model's worker process died each of the {self.count} times that this row was "
+                f"sent alone, and had answered just before: {error}"
+            )
+            return Rejection("model_rejected", message, "predict")
+        if isinstance(error, HungUp):
+            message = (
+                f"the model server hung up each of the {self.count} times that this row was sent "
+                f"alone, and answered others in between: {error}"
+            )
+            return Rejection("unavailable", message, "predict")
+        message = (
+            f"the model server left this row without an answer each of the {self.count} times that "
+            f"it was sent alone, and answered others just before: {error}"
+        )
+        return Rejection("unavailable", message, "predict")
 
 
 # What was answered longer ago tells little of how the server is now.

@@ -37,7 +37,7 @@ class Trial:
 
     def __init__(self) -> None:
         self.words = ""
-        self.why: Rejection | None = None
+        self.why: Rejection | None = None  # of the row that was refused last
         self.in_a_row = 0
         self.rejected_rows = 0
 
@@ -45,25 +45,21 @@ class Trial:
     def is_sentenced(self) -> bool:
         return self.in_a_row >= SENTENCE
 
-    def refused(self, words: str | None) -> None:
-        """A row was refused alone, with these words; the numbers in them may be the row's own.
-        None: for a reason that is the row's own.
-        """
-        if words is None:
+    def refused(self, why: Rejection) -> None:
+        """A row was refused alone."""
+        self.why = why
+        # Size is a row's own, and says nothing about the next row.
+        if why.code == "too_large":
             self.in_a_row = 0
             return
-        plain = _NUMBER.sub("#", words)
+        # The numbers may be the row's own.
+        plain = _NUMBER.sub("#", f"{why.code}: {why.message}")
         self.in_a_row = self.in_a_row + 1 if plain == self.words else 1
         self.words = plain
 
     def lift(self) -> None:
         """What happened to a row proves nothing about the next one."""
         self.in_a_row = 0
-
-    def rejected(self, rows: int) -> bool:
-        """So many more rows were answered by an error; True when this is to be said aloud."""
-        before, self.rejected_rows = self.rejected_rows, self.rejected_rows + rows
-        return before < LOUD_ROWS <= self.rejected_rows
 
 
 class _Suspicion:
@@ -83,6 +79,8 @@ class Suspicions:
 
     def __init__(self) -> None:
         self._found: WeakKeyDictionary[Ticket, _Suspicion] = WeakKeyDictionary()
+        # Objects that reached `LOUD_ROWS`, until the caller takes them from here to log them.
+        self.loud: list[tuple[Ticket, Rejection]] = []
 
     def suspects(self, blocks: Sequence[Block]) -> list[Block]:
         """Those of objects that are suspects now."""
@@ -106,10 +104,30 @@ class Suspicions:
                 if (trial := self.trial_of(block)) is not None:
                     trial.lift()
 
-    def begin_trial(self, block: Block) -> Trial:
-        """Of the rows that are like the one of this block, which was refused alone; or go on."""
+    def reject(self, block: Block, why: Rejection) -> Trial:
+        """Reject a row that was refused alone."""
         trials = self._found.setdefault(block.ticket, _Suspicion()).trials
-        return trials.setdefault((block.member, block.shape), Trial())
+        trial = trials.setdefault((block.member, block.shape), Trial())
+        trial.refused(why)
+        self._reject(trial, block, why)
+        return trial
+
+    def condemn(self, trial: Trial, blocks: Sequence[Block]) -> None:
+        """Reject rows without a request, with the reason of the last row that was asked."""
+        assert trial.why is not None
+        code, message, *_ = trial.why
+        message = (
+            f"not asked: the last {SENTENCE} rows of this object that were asked alone were "
+            f"refused, so only one in {LOT} of the rest is asked: {message}"
+        )
+        for block in blocks:
+            self._reject(trial, block, Rejection(code, message, "predict"))
+
+    def _reject(self, trial: Trial, block: Block, why: Rejection) -> None:
+        block.reject(why)
+        before, trial.rejected_rows = trial.rejected_rows, trial.rejected_rows + block.rows
+        if before < LOUD_ROWS <= trial.rejected_rows and trial.why is not None:
+            self.loud.append((block.ticket, trial.why))
 
     def trial_of(self, block: Block) -> Trial | None:
         """What is known of such rows of the block's object; None: nothing is held against them."""

@@ -8,21 +8,27 @@ wait for them. Owner: the pipeline runs `run`, which ends all searches with itse
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from consumers.core.bisect import Search
 from consumers.core.blocks import Block, Rejection, Ticket
-from consumers.core.deaths import HANG_UPS, KILL_PERIOD_S
+from consumers.core.deaths import KILL_PERIOD_S
 from consumers.core.pace import BatchPlan, Pace
 from consumers.core.suspects import Suspicions
 from consumers.errors import HungUp, NoAnswer, Overloaded, Poison, Transient, Unforeseen, WorkerDied
 from consumers.ports import Answers, Clock
 from consumers.services.gate import Rank
 from consumers.services.model_calls import PROBE_ROWS, ModelCalls
-from consumers.services.rejections import Rejections, lost, wake_lanes
 from consumers.stages.microbatch import Microbatch
 from consumers.stages.shadow import Shadow
+
+log = logging.getLogger(__name__)
+
+# At most one object with many rejected rows a minute is logged.
+QUIET_S: Final = 60.0
 
 
 class Predict:
@@ -53,7 +59,7 @@ class Predict:
         self._searches: dict[Ticket, Search] = {}
         self._begun = 0
         self._suspicions = Suspicions()
-        self._rejections = Rejections(self._suspicions, clock)
+        self._quiet_until_s = 0.0
         # One search at a time for rows that kill: their neighbours must not die of each other's.
         self._dissection = asyncio.Lock()
 
@@ -123,7 +129,7 @@ class Predict:
 
     async def _step(self, search: Search, number: int) -> None:
         while blocks := search.passed_over(self._calls.jitter()):
-            self._rejections.unasked(blocks)
+            self._wake(blocks)
         if not search.is_settled:
             await self._ask(search, (0 if search.sole_ticket is None else 1, number))
 
@@ -141,17 +147,16 @@ class Predict:
         except Transient as error:
             self._follow()
             if isinstance(error, WorkerDied | NoAnswer):
-                await self._lost(search, part, error, self._clock.now() - began_s, rank)
+                await self._lost(search, error, self._clock.now() - began_s, rank)
             else:
                 if isinstance(error, Overloaded):
                     search.overloaded()
                 else:
-                    search.failures += 1
                     search.again()
                 await self._calls.pause(search.failures)
         except Poison as error:
             self._follow()
-            await self._refused(search, part, error, rank)
+            await self._refused(search, error, rank)
         else:
             search.answered()
             if search.hang_ups and not search.has_suspects:
@@ -164,78 +169,59 @@ class Predict:
                 self._pace.answered(search.rows, now_s - began_s, now_s)
             self._follow()
             if copied is not None and self._shadow is not None:
-                wake_lanes(part)
+                self._wake(part)
                 self._shadow.offer(copied, part, answers)
                 return
-        wake_lanes(part)
+        self._wake(part)
 
     async def _lost(
-        self,
-        search: Search,
-        part: Sequence[Block],
-        error: WorkerDied | NoAnswer,
-        after_s: float,
-        rank: Rank | None,
+        self, search: Search, error: WorkerDied | NoAnswer, after_s: float, rank: Rank | None
     ) -> None:
         """Perhaps by these rows: the worker process died, or no answer came."""
-        search.failures += 1
-        tries = search.deaths.count + 1
+        calls = self._calls
         if isinstance(error, NoAnswer) and error.is_oversize and search.rows == 1:
-            await self._hung_up(search, part[0], error, rank)
+            if not search.broke(error, was_well=await calls.is_healthy(rank)):
+                await calls.pause(search.failures)
             return
-        if isinstance(error, HungUp) and (search.rows > 1 or self._calls.has_witness):
-            await self._broken(search, part, error, after_s, rank)
+        if isinstance(error, HungUp) and (search.rows > 1 or calls.has_witness):
+            await self._broken(search, error, after_s, rank)
             return
         if isinstance(error, WorkerDied):
-            is_refusal = search.deaths.died(search.rows, after_s)
+            rejected = search.died(error, after_s)
         else:
             # A server that is well would have answered by now, whatever time the row was given.
-            usual_s = min(after_s, self._calls.slowest_s or after_s)
-            is_refusal = search.deaths.unanswered(search.rows, self._calls.heard, usual_s)
-        if not is_refusal:
-            search.again()
-        elif attempts := search.refused(str(error)):
-            self._rejections.asked(part[0], search.condemned, lost(error, tries, attempts))
+            usual_s = min(after_s, calls.slowest_s or after_s)
+            rejected = search.unanswered(error, calls.heard, usual_s)
+        if rejected:
             return
         if search.rows == 1:
             await self._until_trial(rank)
         elif search.deaths.is_deadly or isinstance(error, NoAnswer):
-            await self._calls.until_healthy(rank)
+            await calls.until_healthy(rank)
             self._follow()
         else:
-            await self._calls.pause(search.failures)
+            await calls.pause(search.failures)
 
     async def _broken(
-        self,
-        search: Search,
-        part: Sequence[Block],
-        error: HungUp,
-        after_s: float,
-        rank: Rank | None,
+        self, search: Search, error: HungUp, after_s: float, rank: Rank | None
     ) -> None:
         """The connection, by these rows or by chance: it counts against them while others are
         answered, or if the server was gone afterwards. Nothing else is waited for.
         """
-        calls, deaths = self._calls, search.deaths
-        tries = deaths.count + 1
+        calls = self._calls
         was_gone = False
         if calls.is_silent and not await calls.is_healthy(rank):
             was_gone = await calls.until_healthy(rank)
             if not was_gone:
                 search.again()
                 return
-        search.hang_ups += 1
-        if not deaths.hung_up(search.rows, calls.mishaps.chance(calls.heard)):
-            search.again()
-            if was_gone:
-                deaths.fell(after_s)
-            if search.rows == 1 and was_gone:
-                await self._until_trial(rank)
-            elif search.rows == 1:
-                await self._between_trials(search, after_s, rank)
-        elif attempts := search.refused(str(error)):
-            search.hang_ups = 0
-            self._rejections.asked(part[0], search.condemned, lost(error, tries, attempts))
+        chance = calls.mishaps.chance(calls.heard)
+        if search.hung_up(error, chance, gone_after_s=after_s if was_gone else None):
+            return
+        if search.rows == 1 and was_gone:
+            await self._until_trial(rank)
+        elif search.rows == 1:
+            await self._between_trials(search, after_s, rank)
 
     async def _between_trials(self, search: Search, after_s: float, rank: Rank | None) -> None:
         """A row that is known to be answered must be, or what was held against this one is void.
@@ -263,48 +249,35 @@ class Predict:
                 break
         self._follow()
 
-    async def _hung_up(
-        self, search: Search, block: Block, error: NoAnswer, rank: Rank | None
-    ) -> None:
-        """On a row above the usual limit: it is too large, or the server died meanwhile."""
-        if await self._calls.is_healthy(rank):
-            search.deaths.hang_ups += 1
-        if search.deaths.hang_ups < HANG_UPS:
-            search.again()
-            await self._calls.pause(search.failures)
-        else:
-            message = f"the model server hangs up on this row, and answers others: {error}"
-            attempts = search.refused(None)
-            self._rejections.asked(
-                block, search.condemned, Rejection("too_large", message, "predict", attempts)
-            )
-
-    async def _refused(
-        self, search: Search, part: Sequence[Block], error: Poison, rank: Rank | None
-    ) -> None:
+    async def _refused(self, search: Search, error: Poison, rank: Rank | None) -> None:
         if search.rows > 1:
             self._calls.parted()
             if error.code == "too_large":
                 search.smaller()
-            else:
-                search.refused(str(error))
-            return
-        if self._calls.has_canary and not await self._calls.is_healthy(rank):
+                return
+        elif self._calls.has_canary and not await self._calls.is_healthy(rank):
             # It refuses what it is known to take: that is the server's illness.
             self._follow()
-            search.failures += 1
             search.again()
             await self._calls.pause(search.failures)
             return
-        if isinstance(error, Unforeseen) and not search.was_refused:
+        elif isinstance(error, Unforeseen) and not search.was_refused:
             search.asked_again()
             return
-        # Size is a row's own, and says nothing about the next row.
-        words = f"{error.code}: {error}" if error.code != "too_large" else None
-        attempts = search.refused(words)
-        self._rejections.asked(
-            part[0], search.condemned, Rejection(error.code, str(error), "predict", attempts)
-        )
+        search.refused(Rejection(error.code, str(error), "predict"))
+
+    def _wake(self, blocks: Sequence[Block]) -> None:
+        """Wake the lanes of these blocks, whose rows may be released. An object with many rejected
+        rows is named in the log.
+        """
+        # A dictionary keeps the order of the rows, so that a simulation can be repeated exactly.
+        for lane in dict.fromkeys(block.ticket.owner for block in blocks):
+            lane.wake()
+        while self._suspicions.loud:
+            ticket, why = self._suspicions.loud.pop(0)
+            if self._clock.now() >= self._quiet_until_s:
+                self._quiet_until_s = self._clock.now() + QUIET_S
+                log.warning("the model refuses row after row of %s: %s", _name(ticket), why.message)
 
     def _follow(self) -> None:
         """The window goes by what was learned, in calls the less of latency and of illness, in rows
@@ -334,3 +307,9 @@ def _distribute(blocks: Sequence[Block], answers: Answers) -> None:
         }
         block.answer(answers.values[start:stop], errors, answers.nbytes)
         start = stop
+
+
+def _name(ticket: Ticket) -> str:
+    where = f"partition {ticket.owner.partition}, offset {ticket.record.offset}"
+    reference = ticket.reference
+    return where if reference is None else f"{reference.bucket}/{reference.key} ({where})"

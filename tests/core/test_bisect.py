@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.core.bisect import Search
-from consumers.core.blocks import Block
-from consumers.core.runs import leading
+from consumers.core.bisect import Search, leading
+from consumers.core.blocks import Block, Rejection
 from consumers.core.suspects import Suspicions
+from consumers.errors import WorkerDied
 from tests.core.builders import StubLane, block, ticket
 
 Row = tuple[int, int]
+BAD = Rejection("model_rejected", "bad", "predict")
 
 
 def rows_in(blocks: list[Block]) -> list[Row]:
@@ -47,9 +48,11 @@ def search_to_the_end(search: Search, is_bad: Callable[[Row], bool]) -> Found:
         if not any(map(is_bad, rows)):
             search.answered()
             found.answered += rows
-        elif attempts := search.refused("bad"):
-            found.rejected += rows
-            found.attempts.append(attempts)
+        else:
+            for one in search.refused(BAD):
+                assert one.rejection is not None
+                found.rejected += rows_in([one])
+                found.attempts.append(one.rejection.attempts)
     assert search.is_settled
     return found
 
@@ -102,7 +105,7 @@ def test_small_objects_that_were_refused_with_a_file_are_asked_first_and_togethe
     file, *ticks = numbered([400, 8, 8, 8])
     search = search_of([file, *ticks])
     search.ask()
-    search.refused("no")
+    search.refused(BAD)
     assert search.clears_small
     assert search.ask() == ticks
     search.answered()
@@ -113,7 +116,7 @@ def test_small_objects_that_were_refused_with_a_file_are_asked_first_and_togethe
 def test_objects_of_like_size_are_cut_near_the_middle() -> None:
     search = search_of(numbered([8] * 8))
     search.ask()
-    search.refused("no")
+    search.refused(BAD)
     assert not search.clears_small
     assert len(search.ask()) == 4
 
@@ -129,7 +132,7 @@ def test_what_nothing_was_said_about_is_asked_again() -> None:
         assert len(rows_in(search.ask())) == 8
         search.again()
     search.ask()
-    search.refused("bad")
+    search.refused(BAD)
     halves = []
     for _ in range(3):
         halves.append(rows_in(search.ask()))
@@ -168,9 +171,7 @@ def killed(search: Search, killer: int) -> list[tuple[int, bool]]:
         story.append((len(rows), killer in rows))
         if killer not in rows:
             search.answered()
-        elif not search.deaths.died(search.rows, 0.020):
-            search.again()
-        elif search.refused("bad"):
+        elif search.died(WorkerDied("gone"), 0.020):
             return story
     raise AssertionError("the row was never given up")
 
@@ -191,8 +192,7 @@ def test_a_death_long_after_the_row_was_sent_proves_less_but_it_is_not_sent_for_
         search = search_of([block(ticket(), 1)])
         for number in range(1, deaths + 1):
             search.ask()
-            assert search.deaths.died(search.rows, after_s) == (number == deaths)
-            search.again()
+            assert bool(search.died(WorkerDied("gone"), after_s)) == (number == deaths)
 
 
 def test_deaths_of_other_causes_blame_no_row() -> None:
@@ -205,10 +205,8 @@ def test_deaths_of_other_causes_blame_no_row() -> None:
         if number % 3 == 2:
             answered += rows_in(part)
             search.answered()
-        elif not search.deaths.died(search.rows, 0.020):
-            search.again()
         else:
-            assert not search.refused("bad")
+            assert not search.died(WorkerDied("gone"), 0.020)
     assert sorted(answered) == [(0, row) for row in range(8)]
 
 

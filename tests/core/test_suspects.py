@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.core.bisect import Search
-from consumers.core.blocks import Block
-from consumers.core.runs import rows_of
+from consumers.core.bisect import Search, rows_of
+from consumers.core.blocks import Block, Rejection
 from consumers.core.suspects import LOT, SENTENCE, Suspicions
 from tests.core.builders import StubLane, block, ticket
 
@@ -27,6 +26,10 @@ class Judged:
     @property
     def all(self) -> list[int]:
         return sorted(self.answered + self.refused + self.unasked)
+
+
+def refusal(message: str = "bad") -> Rejection:
+    return Rejection("model_rejected", message, "predict")
 
 
 def numbers(blocks: list[Block]) -> list[int]:
@@ -52,9 +55,9 @@ def judge(
         if not any(map(is_bad, rows)):
             search.answered()
             judged.answered += rows
-        elif search.refused(words(rows[0])):
+        elif rejected := search.refused(refusal(words(rows[0]))):
             judged.refused += rows
-            judged.unasked += numbers(search.condemned)
+            judged.unasked += numbers(rejected[1:])
     return judged
 
 
@@ -185,7 +188,7 @@ def test_an_object_of_which_every_row_is_bad_is_cut_off_from_its_neighbours_firs
     bad = block(ticket(offset=99), 416)
     search = Search([*good, bad], 512, 1 << 20, Suspicions())
     assert rows_of(search.ask()) == 512
-    search.refused("bad")
+    search.refused(refusal())
     assert search.sole_ticket is None
     assert rows_of(search.ask()) == 96
     search.answered()
@@ -198,7 +201,7 @@ def test_what_one_search_found_out_about_an_object_the_next_one_need_not() -> No
     judged = Judged()
     while len(judged.refused) < 10:
         rows = numbers(first.ask())
-        if first.refused("bad"):
+        if first.refused(refusal()):
             judged.refused += rows
     assert rows_of(second.ask()) == 1
 
@@ -209,6 +212,7 @@ def test_what_is_known_of_an_object_is_forgotten_with_its_ticket() -> None:
     judge(Search([block(of, 100)], 512, 1 << 20, known), lambda _: True, lambda: 0.999)
     later = block(of, 1)
     assert known.suspects([later]) == [later]
+    assert known.loud.pop()[0] is of
     gone = weakref.ref(of)
     of.forget()
     del of, later
