@@ -6,11 +6,15 @@ refused here. Owner: `settings`, for each model; the bench, for an object of its
 
 from consumers import config, requests
 from consumers.errors import EXIT_USAGE, Fatal
+from consumers.formats.audio import AudioOptions
 from consumers.formats.base import RowOptions
+from consumers.formats.dialect import CsvOptions
 from consumers.formats.media import need_media
 from consumers.formats.pictures import need_pillow
-from consumers.formats.pixels import pixel_options
+from consumers.formats.pixels import PictureOptions, pixel_options
 from consumers.formats.registry import check_options
+from consumers.formats.text import TextOptions
+from consumers.formats.video import VideoOptions
 
 
 def row_options(cfg: config.Config) -> RowOptions:
@@ -36,14 +40,9 @@ def row_options(cfg: config.Config) -> RowOptions:
     options = RowOptions(
         form=form,
         format=cfg.rows.format,
-        text=cfg.rows.text,
-        header=header if isinstance(header, str) else "yes" if header else "no",
         columns=cfg.rows.columns,
         keep=tuple(cfg.rows.keep or ()),
         time=cfg.rows.time,
-        delimiter=cfg.rows.delimiter,
-        decimal=cfg.rows.decimal,
-        comment=cfg.rows.comment,
         missing=None if missing == "reject" else float(missing),
         member=cfg.rows.member,
         fail_on_bad_row=cfg.rows.on_bad_row == "fail_object",
@@ -54,11 +53,18 @@ def row_options(cfg: config.Config) -> RowOptions:
         expanded_bytes=cfg.limits.expanded_bytes,
         members=cfg.limits.members,
         member_bytes=cfg.limits.member_bytes,
-        pixels=cfg.limits.pixels,
-        image=image,
-        fps=cfg.rows.fps,
-        window_ms=cfg.rows.window_ms,
-        hop_ms=cfg.rows.hop_ms,
+        own=(
+            CsvOptions(
+                header if isinstance(header, str) else "yes" if header else "no",
+                cfg.rows.delimiter,
+                cfg.rows.decimal,
+                cfg.rows.comment,
+            ),
+            TextOptions(cfg.rows.text),
+            PictureOptions(cfg.limits.pixels, image),
+            VideoOptions(cfg.rows.fps),
+            AudioOptions(cfg.rows.window_ms, cfg.rows.hop_ms),
+        ),
     )
     check_options(options, cfg.model.request)
     return options

@@ -8,6 +8,7 @@ many samples as the longest hop, and the last row is filled up with zeros. Recor
 
 import io
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -42,6 +43,14 @@ _FLAC_BEGINS: Final = (_FLAC + b"\x00\0\0\x22", _FLAC + b"\x80\0\0\x22")
 
 # Samples of all channels, in time order: shape (frames, channels).
 Samples = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class AudioOptions:
+    """`hop_ms` None: a window begins where the last one ends."""
+
+    window_ms: int = 1_000
+    hop_ms: int | None = None
 
 
 def looks(head: bytes) -> bool:
@@ -157,9 +166,10 @@ class _Blocks:
 def _rows(blocks: _Blocks, options: RowOptions, gathered: Gathered, ms: float) -> Iterator[Run]:
     """`ms`: where the recording begins."""
     rate, channels = blocks.sound.samplerate, blocks.sound.channels
-    hop_ms = options.hop_ms or options.window_ms
-    frames = options.window_ms * rate // 1000
-    if hop_ms <= options.window_ms:
+    own = options.of(AudioOptions)
+    hop_ms = own.hop_ms or own.window_ms
+    frames = own.window_ms * rate // 1000
+    if hop_ms <= own.window_ms:
         frames = max(frames, -(-hop_ms * rate // 1000))
     if not frames:
         raise Poison("bad_format", f"at {rate} samples a second a window has none")

@@ -9,17 +9,17 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from consumers.core.kept import Kept
 from consumers.core.payload import Form, Payload
-from consumers.formats.dialect import Decimal, Delimiter
-from consumers.formats.pixels import PixelOptions
 
 log = logging.getLogger(__name__)
+
+Own = TypeVar("Own")
 
 
 class Run(NamedTuple):
@@ -83,21 +83,15 @@ class Notices:
 @dataclass(frozen=True)
 class RowOptions:
     """How bytes become rows; from the `rows` and `limits` sections of the configuration. `missing`
-    is the number for an empty cell; None: such a row is bad. `image`: what a picture becomes; None:
-    it stays as it is. `fps`: so many frames of a video at most; `hop_ms` None: a window of a
-    recording begins where the last one ends.
+    is the number for an empty cell; None: such a row is bad. `own`: what only one kind of format
+    asks for, each a frozen value that stands in the file of that format.
     """
 
     form: Form = "matrix"
     format: str = "auto"
-    text: Literal["line", "file"] = "line"
-    header: Literal["auto", "yes", "no"] = "auto"
     columns: Sequence[str | int] | None = None
     keep: Sequence[str] = ()
     time: str | None = None
-    delimiter: Delimiter = "auto"
-    decimal: Decimal = "."
-    comment: str | None = None
     missing: float | None = None
     member: str | None = None
     fail_on_bad_row: bool = False
@@ -108,13 +102,15 @@ class RowOptions:
     expanded_bytes: int | None = None
     members: int = 100_000
     member_bytes: int | None = None
-    # Pillow's own bound for what it decodes: a quarter of a gigabyte at three bytes a pixel.
-    pixels: int = 89_478_485
-    image: PixelOptions | None = None
-    fps: float | None = None
-    window_ms: int = 1_000
-    hop_ms: int | None = None
+    own: tuple[object, ...] = ()
     notices: Notices = field(default_factory=Notices, compare=False)
+
+    def of(self, kind: type[Own]) -> Own:
+        """The format's own options, as they were given or else by default."""
+        for one in self.own:
+            if isinstance(one, kind):
+                return one
+        return kind()
 
     @cached_property
     def stays(self) -> frozenset[str]:

@@ -28,7 +28,14 @@ from consumers.formats.csv_cells import (
 )
 from consumers.formats.csv_header import index_of, is_header
 from consumers.formats.csv_kept import CsvKept
-from consumers.formats.dialect import COMMON, Dialect, Finder, is_common, is_decimal_comma
+from consumers.formats.dialect import (
+    COMMON,
+    CsvOptions,
+    Dialect,
+    Finder,
+    is_common,
+    is_decimal_comma,
+)
 from consumers.formats.keeping import with_kept
 from consumers.formats.lines import (
     RawRows,
@@ -65,6 +72,7 @@ class CsvParser:
 
     def __init__(self, options: RowOptions) -> None:
         self._options = options
+        self._own = options.of(CsvOptions)
         self._dialect: Dialect | None = None  # the first row tells
         self._finder: Finder | None = None
         self._splitter = RowSplitter(options.row_bytes, quotes=True)
@@ -97,19 +105,17 @@ class CsvParser:
         return self._read(self._splitter.whole(dialect.read(data)), dialect)
 
     def _is_common(self, data: bytes) -> bool:
-        options = self._options
-        found = is_common(options.delimiter, options.decimal, options.comment, data)
+        found = is_common(self._own, data)
         if found:
             self._dialect = COMMON
         return found
 
     def _settle(self, data: bytes, *, is_all: bool) -> tuple[Dialect | None, bytes]:
         """The dialect, if it is known by now, and all text so far."""
-        options = self._options
         if self._finder is None:
             if self._is_common(data):
                 return COMMON, data
-            self._finder = Finder(options.delimiter, options.decimal, options.comment)
+            self._finder = Finder(self._own)
         self._dialect = self._finder.find(data, is_all=is_all)
         if self._dialect is None:
             return None, b""
@@ -284,7 +290,7 @@ class CsvParser:
         else:
             mend = (
                 " (see rows.decimal)"
-                if self._options.decimal == "." and is_decimal_comma(self._original(cell))
+                if self._own.decimal == "." and is_decimal_comma(self._original(cell))
                 else ""
             )
         text = shown(self._original(cell))

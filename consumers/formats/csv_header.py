@@ -12,7 +12,7 @@ from itertools import islice
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions
 from consumers.formats.csv_cells import TEXTS_ONLY, split_cells
-from consumers.formats.dialect import Dialect, is_decimal_comma
+from consumers.formats.dialect import CsvOptions, Dialect, is_decimal_comma
 from consumers.formats.lines import RawRows, split_first
 from consumers.formats.numbers import is_number
 
@@ -21,8 +21,9 @@ def is_header(
     cells: Sequence[bytes], rest: RawRows, options: RowOptions, dialect: Dialect
 ) -> bool | None:
     """Is the first row a header? None: the second row must be seen first."""
-    if options.header != "auto":
-        return options.header == "yes"
+    header = options.of(CsvOptions).header
+    if header != "auto":
+        return header == "yes"
     if options.stays:
         return True
     if options.columns and any(isinstance(column, str) for column in options.columns):

@@ -7,6 +7,7 @@ Owner: the CSV parser.
 """
 
 import re
+from dataclasses import dataclass
 from functools import cache
 from typing import Final, Literal
 
@@ -15,6 +16,19 @@ from consumers.formats.numbers import is_number
 
 Delimiter = Literal["auto", "comma", "semicolon", "tab", "pipe"]
 Decimal = Literal[".", ","]
+
+Header = Literal["auto", "yes", "no"]
+
+
+@dataclass(frozen=True, slots=True)
+class CsvOptions:
+    """`comment`: what a line that is no row begins with."""
+
+    header: Header = "auto"
+    delimiter: Delimiter = "auto"
+    decimal: Decimal = "."
+    comment: str | None = None
+
 
 DELIMITERS: Final[dict[str, bytes]] = {
     "comma": b",",
@@ -77,12 +91,12 @@ def passed_over(comment: bytes) -> re.Pattern[bytes]:
 class Finder:
     """Fed until it knows the dialect."""
 
-    def __init__(self, delimiter: Delimiter, decimal: Decimal, comment: str | None) -> None:
+    def __init__(self, options: CsvOptions) -> None:
         self._held = bytearray()
-        self._delimiter = delimiter
-        self._decimal = decimal.encode()
-        self._comment = comment.encode() if comment else b""
-        self._rows = RowEnds(b"".join(_OTHERS) + (b"," if decimal == "." else b""))
+        self._delimiter = options.delimiter
+        self._decimal = options.decimal.encode()
+        self._comment = options.comment.encode() if options.comment else b""
+        self._rows = RowEnds(b"".join(_OTHERS) + (b"," if options.decimal == "." else b""))
         self._comments = LineEnds()
         self._start = 0  # of the first row that is neither blank nor a comment, as far as is known
 
@@ -141,15 +155,15 @@ def is_decimal_comma(cell: bytes) -> bool:
     return b"," in cell and _is_number(cell)
 
 
-def is_common(delimiter: Delimiter, decimal: Decimal, comment: str | None, head: bytes) -> bool:
+def is_common(options: CsvOptions, head: bytes) -> bool:
     """Do the options or the first line leave no doubt? Else a `Finder` tells, for some 5 us."""
-    if decimal != "." or comment is not None:
+    if options.decimal != "." or options.comment is not None:
         return False
-    if delimiter == "comma":
+    if options.delimiter == "comma":
         return True
     line = head[: head.find(b"\n") + 1]
     return (
-        delimiter == "auto"
+        options.delimiter == "auto"
         and _COMMA in line
         and not (_SEMICOLON in line or _TAB in line or _PIPE in line or _QUOTE in line)
     )

@@ -13,6 +13,7 @@ from consumers.formats import pictures
 from consumers.formats.base import RowOptions
 from consumers.formats.opaque import OneRowParser, opaque
 from consumers.formats.picture import kind_of, look_at
+from consumers.formats.pixels import PictureOptions
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
 
@@ -22,22 +23,22 @@ class ImageParser(OneRowParser):
 
     def __init__(self, options: RowOptions) -> None:
         super().__init__(options, self._row)
-        self._options = options
+        self._form = options.form
+        self._own = options.of(PictureOptions)
 
     def _row(self, data: bytes) -> Payload:
-        options = self._options
-        if options.image is not None:
-            size = (options.image.width, options.image.height)
-            rgb = pictures.decode(data, size, options.pixels)
-            return options.image.row(rgb, options.form)
-        pictures.check_pixels(*look_at(data), options.pixels)
+        most, image = self._own.pixels, self._own.image
+        if image is not None:
+            rgb = pictures.decode(data, (image.width, image.height), most)
+            return image.row(rgb, self._form)
+        pictures.check_pixels(*look_at(data), most)
         return opaque(data)
 
 
 def makes_pixels(options: RowOptions) -> Collection[Form]:
     """Numbers only where their count is asked for."""
     forms: tuple[Form, ...] = ("matrix", "bytes")
-    return forms if options.image is not None else forms[1:]
+    return forms if options.of(PictureOptions).image is not None else forms[1:]
 
 
 def looks(head: bytes) -> bool:

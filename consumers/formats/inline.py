@@ -10,6 +10,7 @@ from typing import Final
 from consumers.formats.base import Decoder, RowOptions
 from consumers.formats.codecs import codec_of
 from consumers.formats.compression import GZIP_MAGIC
+from consumers.formats.pixels import PictureOptions
 from consumers.formats.registry import open_decoder, told_format
 
 # What a format may look at of an object to know it.
@@ -35,7 +36,7 @@ def open_inline(
     """The decoder of a whole object, and the bytes to feed it. None: it is not for this process.
     Raises `Poison` where its name or first bytes tell that it cannot be read.
     """
-    if len(data) > most_bytes or options.image is not None:
+    if len(data) > most_bytes or options.of(PictureOptions).image is not None:
         return None
     is_packed = compression != "none" and data.startswith(GZIP_MAGIC)
     if is_packed:

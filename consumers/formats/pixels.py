@@ -63,6 +63,15 @@ class PixelOptions:
         return np.ascontiguousarray(values.transpose(2, 0, 1) if self.layout == "nchw" else values)
 
 
+@dataclass(frozen=True, slots=True)
+class PictureOptions:
+    """Of pictures and frames of videos. `image`: what one becomes; None: it stays as it is."""
+
+    # Pillow's own bound for what it decodes: a quarter of a gigabyte at three bytes a pixel.
+    pixels: int = 89_478_485
+    image: PixelOptions | None = None
+
+
 def pixel_options(
     size: str | None, layout: Layout, scale: str, form: Form, most_row_bytes: int
 ) -> PixelOptions | None:

@@ -23,6 +23,7 @@ from consumers.formats.magic import is_text, no_such
 from consumers.formats.members import Members
 from consumers.formats.opaque import UnreadParser
 from consumers.formats.ours import ours
+from consumers.formats.pixels import PictureOptions
 from consumers.formats.push import (
     EXPANDING_STEP_BYTES,
     PLAIN_STEP_BYTES,
@@ -244,8 +245,8 @@ def sniff_format(head: bytes, options: RowOptions) -> str:
 def _members(options: RowOptions, expansion: Expansion) -> Members:
     members = _Members(options, expansion)
     # Where a file is a row, its neighbours may belong to it; tables have columns of their own.
-    has_samples = options.keep and (options.form == "bytes" or options.image is not None)
-    return Samples(options, members) if has_samples else members
+    is_file_a_row = options.form == "bytes" or options.of(PictureOptions).image is not None
+    return Samples(options, members) if options.keep and is_file_a_row else members
 
 
 class _Members:

@@ -5,6 +5,8 @@ over. As JSON a row must be UTF-8; as bytes it is handed on as it is.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
 
 import orjson
 
@@ -16,9 +18,16 @@ from consumers.formats.push import Parser
 from consumers.formats.rows import BadRow, LinesParser, read_rows
 
 
+@dataclass(frozen=True, slots=True)
+class TextOptions:
+    """What a row is."""
+
+    text: Literal["line", "file"] = "line"
+
+
 def open_text(options: RowOptions) -> Parser:
     as_json = options.form == "json"
-    if options.text == "line":
+    if options.of(TextOptions).text == "line":
         return LinesParser(options, _json_lines if as_json else _opaque_lines, blanks=True)
     return OneRowParser(options, _json_row if as_json else opaque)
 

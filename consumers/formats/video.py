@@ -7,20 +7,21 @@ it.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from consumers.core.payload import BytesRows, Payload
+from consumers.core.payload import BytesRows, Form, Payload
 from consumers.errors import Poison
 from consumers.formats import pictures
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.containers import Boxes, breaks_off, is_transport_stream
 from consumers.formats.gathered import Gathered
 from consumers.formats.magic import no_such
-from consumers.formats.pixels import Rgb
+from consumers.formats.pixels import PictureOptions, Rgb
 from consumers.formats.source import Source, SourceFile, Wanted
 
 if TYPE_CHECKING:
@@ -41,6 +42,13 @@ _END_PACKETS: Final = 3
 _NO_TURN: Final = np.array([1, 0, 0, 0, 1], "<i4")
 # Frames whose clock says nonsense have this time at most: 30 years.
 _MOST_MS: Final = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class VideoOptions:
+    """`fps`: so many frames a second at most; None: all."""
+
+    fps: float | None = None
 
 
 def looks(head: bytes) -> bool:
@@ -104,17 +112,18 @@ def _frames(options: RowOptions, opened: "InputContainer", gathered: Gathered) -
     colours = VideoReformatter()
     stream = _stream(opened)
     stream.codec_context.thread_count = 1
-    _check_pixels(options, stream.codec_context.width, stream.codec_context.height)
-    due, clock, damage = _Due(options.fps), _Clock(stream), _Damage()
+    own = options.of(PictureOptions)
+    _check_pixels(own, stream.codec_context.width, stream.codec_context.height)
+    due, clock, damage = _Due(options.of(VideoOptions).fps), _Clock(stream), _Damage()
     for packet in opened.demux(stream):
         damage.saw(packet)
         for frame in packet.decode():
             since = clock.since_first(frame)
             if not due.wants(since):
                 continue
-            _check_pixels(options, frame.width, frame.height)
+            _check_pixels(own, frame.width, frame.height)
             time_ms = int(min(_MOST_MS, max(0, round(since * 1000))))
-            yield from gathered.add(partial(_row, options, frame, colours), time_ms)
+            yield from gathered.add(partial(_row, own, options.form, frame, colours), time_ms)
     yield from gathered.rest()
     if damage.is_there:
         raise Poison("bad_format", "the video has packets that are damaged or not all there")
@@ -132,22 +141,24 @@ def _stream(opened: "InputContainer") -> "VideoStream":
     raise Poison("bad_format", "there is no video in it")
 
 
-def _check_pixels(options: RowOptions, width: int, height: int) -> None:
-    if width * height > options.pixels:
+def _check_pixels(own: PictureOptions, width: int, height: int) -> None:
+    if width * height > own.pixels:
         raise Poison(
             "too_large",
-            f"the video has {width} x {height} pixels, more than {options.pixels} (limits.pixels)",
+            f"the video has {width} x {height} pixels, more than {own.pixels} (limits.pixels)",
         )
 
 
-def _row(options: RowOptions, frame: "VideoFrame", colours: "VideoReformatter") -> Payload:
+def _row(
+    own: PictureOptions, form: Form, frame: "VideoFrame", colours: "VideoReformatter"
+) -> Payload:
     plain = colours.reformat(frame, format="rgb24", threads=1)
     rgb: Rgb = plain.to_ndarray().astype(np.uint8, copy=False)
     rgb = _upright(rgb, _matrix(frame))
-    if options.image is None:
+    if own.image is None:
         return BytesRows.of([pictures.jpeg(rgb)])
-    size = (options.image.width, options.image.height)
-    return options.image.row(pictures.scaled_frame(rgb, size), options.form)
+    size = (own.image.width, own.image.height)
+    return own.image.row(pictures.scaled_frame(rgb, size), form)
 
 
 def _matrix(frame: "VideoFrame") -> tuple[int, int, int, int]:

@@ -11,6 +11,7 @@ from random import Random
 
 from consumers.core.line_stop import LineLimits
 from consumers.formats.base import RowOptions
+from consumers.formats.dialect import CsvOptions
 from consumers.ports import Record
 from consumers.stages.publish_object import ResultPlan
 from consumers.testing.inherited import Terms
@@ -114,7 +115,7 @@ class Eras:
         if troubles.settings and self._scenario.rows is None:
             options = replace(
                 settings.main.rows,
-                header=random.choice(("auto", "auto", "yes", "no")),
+                own=(CsvOptions(random.choice(("auto", "auto", "yes", "no"))),),
                 member=random.choice((None, None, "m[01].csv", "m1.csv")),
                 fail_on_bad_row=random.random() < 0.2,
             )

@@ -2,15 +2,23 @@
 
 from collections.abc import Iterator
 
+from consumers.formats.audio import AudioOptions
 from consumers.formats.base import RowOptions
-from consumers.formats.pixels import PixelOptions
+from consumers.formats.pixels import PictureOptions, PixelOptions
 from tests.corpus.cases import Stored
 from tests.formats.recordings import recording, tone, video
 
 # A model of JSON takes neither.
 _NEITHER = "end:bad_format"
-_OPTIONS = RowOptions(image=PixelOptions(4, 3), window_ms=500)
-_SMALL = RowOptions(image=PixelOptions(4, 3), pixels=64 * 48 - 1, row_bytes=4_000)
+_OPTIONS = RowOptions(
+    own=(
+        PictureOptions(image=PixelOptions(4, 3)),
+        AudioOptions(window_ms=500),
+    )
+)
+_SMALL = RowOptions(
+    row_bytes=4_000, own=(PictureOptions(image=PixelOptions(4, 3), pixels=64 * 48 - 1),)
+)
 _WAV = recording(tone(8_000))
 
 

@@ -6,12 +6,13 @@ Where rows go to the model as JSON (`texts`), a cell may hold anything and a row
 import gzip
 
 from consumers.formats.base import RowOptions
+from consumers.formats.dialect import CsvOptions
 from tests.corpus.cases import Stored
 
 _ROWS_BAD = "row bad_row row"
 _SHORT = RowOptions(row_bytes=100)
 _NARROW = RowOptions(max_columns=4)
-_NO_HEADER = RowOptions(header="no")
+_NO_HEADER = RowOptions(own=(CsvOptions(header="no"),))
 
 
 def _between(row: bytes) -> bytes:

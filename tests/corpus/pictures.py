@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from PIL import Image
 
 from consumers.formats.base import RowOptions
-from consumers.formats.pixels import PixelOptions
+from consumers.formats.pixels import PictureOptions, PixelOptions
 from tests.corpus.cases import Stored
 from tests.formats import pictures
 from tests.formats.support import tar_of
 
 # A model of JSON takes no pixels.
 _NO_PIXELS = "end:bad_format"
-_PIXELS = RowOptions(image=PixelOptions(4, 3), pixels=10_000)
+_PIXELS = RowOptions(own=(PictureOptions(image=PixelOptions(4, 3), pixels=10_000),))
 _KINDS = {
     "JPEG": ".jpg", "PNG": ".png", "WebP": ".webp", "TIFF": ".tif", "BMP": ".bmp", "GIF": ".gif",
 }  # fmt: skip

@@ -29,8 +29,10 @@ from backports import zstd
 from PIL import Image
 
 from consumers.core.payload import BytesRows, JsonRows, Matrix
+from consumers.formats.audio import AudioOptions
 from consumers.formats.base import RowOptions, Run
-from consumers.formats.pixels import PixelOptions
+from consumers.formats.dialect import CsvOptions
+from consumers.formats.pixels import PictureOptions, PixelOptions
 from consumers.formats.whole import decoded
 from tests.formats.random_tables import (
     NUMBERS,
@@ -201,7 +203,8 @@ def test_recordings_as_ffmpeg_reads_them(format: str, seed: int) -> None:
     samples = np.random.default_rng(seed).integers(-(2**15), 2**15, (frames, channels))
     data = recording((samples / 2**15).astype(np.float32), format, "PCM_16", rate)
     window_ms = draw.randrange(5, 900)
-    options = RowOptions(window_ms=window_ms, hop_ms=draw.randrange(1, window_ms + 1))
+    hop_ms = draw.randrange(1, window_ms + 1)
+    options = RowOptions(own=(AudioOptions(window_ms, hop_ms),))
     with av.open(io.BytesIO(data), "r") as container:
         frames_of = list(container.decode(audio=0))
         layout = [frame.to_ndarray().reshape(-1, channels) for frame in frames_of]
@@ -209,7 +212,7 @@ def test_recordings_as_ffmpeg_reads_them(format: str, seed: int) -> None:
     seen = np.zeros(len(heard), bool)
     for number, row in enumerate(numbers(data, "x.wav", options)):
         values = np.array(row, np.float32).reshape(channels, -1).T
-        begin = number * (options.hop_ms or 0) * rate // 1000
+        begin = number * hop_ms * rate // 1000
         there = heard[begin : begin + len(values)]
         np.testing.assert_array_equal(values[: len(there)], there)
         assert not values[len(there) :].any()
@@ -236,7 +239,9 @@ def test_pictures_as_ffmpeg_reads_them(format: str, seed: int) -> None:
     image.save(out, format, **draw.choice(PICTURES[format]))
     with av.open(io.BytesIO(out.getvalue()), "r", format=f"{format.lower()}_pipe") as container:
         (seen,) = (frame.to_ndarray(format="rgb24") for frame in container.decode(video=0))
-    options = RowOptions(form="bytes", image=PixelOptions(width, height, "nhwc"))
+    options = RowOptions(
+        form="bytes", own=(PictureOptions(image=PixelOptions(width, height, "nhwc")),)
+    )
     (run,) = runs_of(out.getvalue(), "x", options)
     assert isinstance(run.payload, BytesRows)
     assert bytes(run.payload.row(0)) == seen.tobytes()
@@ -290,5 +295,5 @@ def test_archives_have_the_rows_of_their_members(write: Any, seed: int) -> None:
         at += len(some)
     data = write(draw, members)
     for chunk_bytes in (1 << 20, draw.randrange(1, 2000)):
-        found = runs_of(data, "x", RowOptions(header="no"), chunk_bytes)
+        found = runs_of(data, "x", RowOptions(own=(CsvOptions(header="no"),)), chunk_bytes)
         assert matrix(found) == rows

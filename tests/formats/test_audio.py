@@ -10,6 +10,7 @@ import soundfile
 
 from consumers.core.payload import BytesRows, Matrix
 from consumers.errors import Poison
+from consumers.formats.audio import AudioOptions
 from consumers.formats.base import RowOptions, Run
 from consumers.formats.registry import formats
 from consumers.formats.source import Wanted
@@ -18,7 +19,7 @@ from tests.formats.pictures import JPEG
 from tests.formats.recordings import RATE, recording, tone
 from tests.formats.support import decode, errors, rows_of, tar_of
 
-HALF_S = RowOptions(window_ms=500)
+HALF_S = RowOptions(own=(AudioOptions(window_ms=500),))
 
 
 def runs_of(
@@ -66,7 +67,7 @@ def test_a_recording_is_windows_of_its_samples(format: str, subtype: str) -> Non
 
 def test_windows_overlap_and_the_last_is_filled_up() -> None:
     samples = tone(1_100)
-    runs, _ = runs_of(recording(samples), RowOptions(window_ms=100, hop_ms=25))
+    runs, _ = runs_of(recording(samples), RowOptions(own=(AudioOptions(window_ms=100, hop_ms=25),)))
     starts = [0, 200, 400]
     padded = np.concatenate([samples[:, 0], np.zeros(800, np.float32)])
     assert values(runs) == [padded[start : start + 800].tolist() for start in starts]
@@ -86,7 +87,9 @@ def test_every_sample_is_in_a_row(frames: int, rows: int) -> None:
 
 def test_hops_do_not_drift_where_they_are_no_whole_number_of_samples() -> None:
     rate = 11_025
-    runs, _ = runs_of(recording(tone(rate), rate=rate), RowOptions(window_ms=10, hop_ms=7))
+    runs, _ = runs_of(
+        recording(tone(rate), rate=rate), RowOptions(own=(AudioOptions(window_ms=10, hop_ms=7),))
+    )
     samples = tone(rate)[:, 0]
     for number, row in enumerate(values(runs)[:-1]):
         start = number * 7 * rate // 1000
@@ -134,10 +137,17 @@ def test_headers_that_lie_are_bad() -> None:
 
 
 def test_a_window_above_the_limit_is_too_large() -> None:
-    _, failure = runs_of(recording(tone(RATE)), RowOptions(window_ms=500, row_bytes=15_999))
+    _, failure = runs_of(
+        recording(tone(RATE)), RowOptions(row_bytes=15_999, own=(AudioOptions(window_ms=500),))
+    )
     assert failure is not None
     assert failure.code == "too_large"
-    assert runs_of(recording(tone(RATE)), RowOptions(window_ms=500, row_bytes=16_000))[1] is None
+    assert (
+        runs_of(
+            recording(tone(RATE)), RowOptions(row_bytes=16_000, own=(AudioOptions(window_ms=500),))
+        )[1]
+        is None
+    )
 
 
 def test_what_is_no_recording_is_bad() -> None:
@@ -195,7 +205,7 @@ def test_a_recording_without_samples_has_no_rows_whatever_follows() -> None:
 @pytest.mark.parametrize("rate", [11_025, 22_050, 44_100])
 @pytest.mark.parametrize("hops", [1, 2, 3])
 def test_no_sample_falls_between_windows(rate: int, window_ms: int, hops: int) -> None:
-    options = RowOptions(window_ms=window_ms, hop_ms=max(1, window_ms // hops))
+    options = RowOptions(own=(AudioOptions(window_ms=window_ms, hop_ms=max(1, window_ms // hops)),))
     samples = np.arange(1, rate + 1, dtype=np.float32)[:, None] / np.float32(2**16)
     runs, failure = runs_of(recording(samples, "WAV", "FLOAT", rate), options)
     assert failure is None
@@ -255,7 +265,7 @@ def test_a_cut_flac_has_every_sample_before_the_cut(cut_bytes: int, is_length_kn
     data = recording(samples, "FLAC", "PCM_16")
     if not is_length_known:
         data = without_length(data)
-    runs, failure = runs_of(data[:-cut_bytes], RowOptions(window_ms=100))
+    runs, failure = runs_of(data[:-cut_bytes], RowOptions(own=(AudioOptions(window_ms=100),)))
     assert failure is not None
     found = [sample for row in values(runs) for sample in row]
     whole = len(found) - 800  # the last window may be filled up

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from consumers.core.payload import Form
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions
+from consumers.formats.dialect import CsvOptions
 from consumers.formats.registry import open_decoder
 from tests.formats.pictures import JPEG, PNG
 from tests.formats.support import decode_until_failure, gzipped, rows_of, tar_of
@@ -116,7 +117,7 @@ def test_cuts_do_not_change_rows_or_errors(data: st.DataObject) -> None:
         row_bytes=data.draw(st.sampled_from([5, 20, 1000])),
         fail_on_bad_row=data.draw(st.booleans()),
         columns=data.draw(st.sampled_from([None, (1, 0)])),
-        header=data.draw(st.sampled_from(["auto", "yes", "no"])),
+        own=(CsvOptions(header=data.draw(st.sampled_from(["auto", "yes", "no"]))),),
     )
     cuts = data.draw(st.lists(st.integers(0, len(body)), max_size=8))
     assert outcome(key, body, options, cuts) == outcome(key, body, options, [])

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from consumers.core.payload import Form
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions
+from consumers.formats.dialect import CsvOptions
 from consumers.formats.numbers import parse_columns, parse_table
 from tests.formats.support import decode, elements, errors, matrix, rows_of
 
@@ -109,8 +110,10 @@ def test_a_first_line_of_texts_heads_a_matrix() -> None:
 
 
 def test_header_yes_and_no_overrule_what_the_line_looks_like() -> None:
-    assert matrix(decode(b"1,2\n3,4\n", options=RowOptions(header="yes"))) == [[3, 4]]
-    assert errors(decode(b"a,b\n3,4\n", options=RowOptions(header="no"))) == [
+    assert matrix(decode(b"1,2\n3,4\n", options=RowOptions(own=(CsvOptions(header="yes"),)))) == [
+        [3, 4]
+    ]
+    assert errors(decode(b"a,b\n3,4\n", options=RowOptions(own=(CsvOptions(header="no"),)))) == [
         'cell 0 "a" is not a number'
     ]
 
@@ -127,7 +130,7 @@ def test_columns_are_chosen_by_name_or_index_in_their_own_order(rows: int) -> No
 
 
 def test_a_bad_cell_is_named_by_its_place_in_the_file() -> None:
-    options = RowOptions(columns=[3, 1], header="no")
+    options = RowOptions(columns=[3, 1], own=(CsvOptions(header="no"),))
     assert errors(decode(b"a,1,b,x\n", options=options)) == ['cell 3 "x" is not a number']
 
 
@@ -135,7 +138,10 @@ def test_a_bad_cell_is_named_by_its_place_in_the_file() -> None:
     ("options", "message"),
     [
         (RowOptions(columns=["z"]), 'no column "z" in the CSV: its header has a, b'),
-        (RowOptions(columns=["a"], header="no"), 'no column "a" in the CSV: it has no header'),
+        (
+            RowOptions(columns=["a"], own=(CsvOptions(header="no"),)),
+            'no column "a" in the CSV: it has no header',
+        ),
         (RowOptions(columns=[2]), "no column 2 in the CSV: it has 2"),
     ],
 )
@@ -148,7 +154,7 @@ def test_a_column_that_is_not_there_is_a_bad_format(options: RowOptions, message
 @pytest.mark.parametrize("rows", [1, 300])
 def test_json_rows_keep_numbers_as_written_and_other_cells_as_strings(rows: int) -> None:
     data = b'1.50,-2e3,007,,x"y,\xc3\xbc\\\n' * rows
-    [run] = decode(data, options=RowOptions(form="json", header="no"))
+    [run] = decode(data, options=RowOptions(form="json", own=(CsvOptions(header="no"),)))
     assert rows_of([run])[0] == (None, '[1.50,-2e3,"007",null,"x\\"y","ü\\\\"]'.encode())
     assert run.rows == rows
 
@@ -226,4 +232,7 @@ def test_line_ends_of_an_old_mac_are_told(form: Form, data: bytes) -> None:
 
 def test_a_carriage_return_in_quotes_is_text() -> None:
     data = b'"a\rb",2\n"c",3\n'
-    assert len(rows_of(decode(data, "x.csv", RowOptions(form="json", header="no")))) == 2
+    assert (
+        len(rows_of(decode(data, "x.csv", RowOptions(form="json", own=(CsvOptions(header="no"),)))))
+        == 2
+    )

@@ -19,7 +19,9 @@ from backports import zstd
 
 from consumers.core.payload import Columns
 from consumers.errors import Poison, Unforeseen
+from consumers.formats.audio import AudioOptions
 from consumers.formats.base import RowOptions, Run
+from consumers.formats.dialect import CsvOptions
 from consumers.formats.whole import decoded
 from tests.formats.recordings import recording, tone, video
 from tests.formats.support import Row, rows_of, tar_of
@@ -64,14 +66,20 @@ FILES: dict[str, tuple[bytes, RowOptions]] = {
     "x.arrows": (arrow(pa.ipc.new_stream), RowOptions()),
     "x.avro": (avro(), RowOptions()),
     "x.npy": (npy(), RowOptions()),
-    "x.zip": (zip_of(MEMBERS), RowOptions(header="no")),
-    "x.tar": (tar_of(MEMBERS), RowOptions(header="no")),
-    "x.tar.gz": (gzip.compress(tar_of(MEMBERS)), RowOptions(header="no")),
-    "x.csv.zst": (zstd.compress(CSV), RowOptions(header="no")),
-    "x.csv.lz4": (lz4.frame.compress(CSV), RowOptions(header="no")),
-    "x.flac": (recording(tone(9_000), "FLAC", "PCM_16"), RowOptions(window_ms=100)),
-    "x.ogg": (recording(tone(9_000), "OGG", "VORBIS"), RowOptions(window_ms=100)),
-    "x.wav": (recording(tone(900)), RowOptions(window_ms=10)),
+    "x.zip": (zip_of(MEMBERS), RowOptions(own=(CsvOptions(header="no"),))),
+    "x.tar": (tar_of(MEMBERS), RowOptions(own=(CsvOptions(header="no"),))),
+    "x.tar.gz": (gzip.compress(tar_of(MEMBERS)), RowOptions(own=(CsvOptions(header="no"),))),
+    "x.csv.zst": (zstd.compress(CSV), RowOptions(own=(CsvOptions(header="no"),))),
+    "x.csv.lz4": (lz4.frame.compress(CSV), RowOptions(own=(CsvOptions(header="no"),))),
+    "x.flac": (
+        recording(tone(9_000), "FLAC", "PCM_16"),
+        RowOptions(own=(AudioOptions(window_ms=100),)),
+    ),
+    "x.ogg": (
+        recording(tone(9_000), "OGG", "VORBIS"),
+        RowOptions(own=(AudioOptions(window_ms=100),)),
+    ),
+    "x.wav": (recording(tone(900)), RowOptions(own=(AudioOptions(window_ms=10),))),
     "x.ts": (video(10, "mpegts"), RowOptions(form="bytes")),
     "x.mp4": (video(10), RowOptions(form="bytes")),
 }

@@ -14,12 +14,12 @@ from consumers import config
 from consumers.errors import Fatal, Poison
 from consumers.formats.base import RowOptions
 from consumers.formats.csv_cells import TEXTS_ONLY
-from consumers.formats.dialect import DELIMITERS, Decimal, Delimiter
+from consumers.formats.dialect import DELIMITERS, CsvOptions, Decimal, Delimiter
 from consumers.row_settings import row_options
 from tests.formats.support import decode, elements, errors, matrix, rows_of
 
 JSON = RowOptions(form="json")
-GERMAN = RowOptions(decimal=",")
+GERMAN = RowOptions(own=(CsvOptions(decimal=","),))
 
 
 @pytest.mark.parametrize("sign", [b",", b";", b"\t", b"|"])
@@ -67,10 +67,10 @@ def test_a_sign_that_means_nothing_is_no_part_of_a_number(
     """`,5` beside a decimal point, and `.5` beside a decimal comma, are neither 5 nor 0.5."""
     good = DELIMITERS[sign].join((b"1", b"2"))
     for text, options in (
-        (DELIMITERS[sign].join((b"1", cell)), RowOptions(delimiter=sign)),
+        (DELIMITERS[sign].join((b"1", cell)), RowOptions(own=(CsvOptions(delimiter=sign),))),
         (
             DELIMITERS[sign].join((b"1", cell.replace(b",", b"."))),
-            RowOptions(delimiter=sign, decimal=","),
+            RowOptions(own=(CsvOptions(delimiter=sign, decimal=","),)),
         ),
     ):
         runs = decode(b"\n".join([good] * rows + [text]), options=options)
@@ -87,7 +87,7 @@ def test_one_sign_cannot_separate_cells_and_decimals() -> None:
 @pytest.mark.parametrize("comment", ["#", "//", ";"])
 @pytest.mark.parametrize("rows", [2, 300])
 def test_lines_of_comment_are_no_rows(comment: str, rows: int) -> None:
-    options = RowOptions(comment=comment)
+    options = RowOptions(own=(CsvOptions(comment=comment),))
     lines = [b"%d,%d" % (row, row) for row in range(rows)]
     said = comment.encode() + b" made by x, y and; z"
     text = b"\n".join([said, b"", b"a,b", said, *lines[:1], said, *lines[1:], said])
@@ -133,7 +133,7 @@ def test_with_a_number_for_missing_values_nan_is_missing_too() -> None:
 
 def test_an_error_names_the_column() -> None:
     text = b"time;temp, C\n1;2\n1;x,y\n1;\n"
-    assert errors(decode(text, options=RowOptions(delimiter="semicolon"))) == [
+    assert errors(decode(text, options=RowOptions(own=(CsvOptions(delimiter="semicolon"),)))) == [
         'cell 1 of column "temp, C" "x,y" is not a number',
         'cell 1 of column "temp, C" "" is not a number (see rows.missing)',
     ]
@@ -141,7 +141,7 @@ def test_an_error_names_the_column() -> None:
         'cell 1 of column "b" "1e999" is beyond the range of a number'
     ]
     with pytest.raises(Poison, match='no column "x" in the CSV: its header has time, temp, C'):
-        decode(text, options=RowOptions(columns=["x"], delimiter="semicolon"))
+        decode(text, options=RowOptions(columns=["x"], own=(CsvOptions(delimiter="semicolon"),)))
 
 
 def test_what_texts_alone_leave_open_is_decided_and_said_once(
@@ -157,7 +157,9 @@ def test_what_texts_alone_leave_open_is_decided_and_said_once(
     assert rows_of(decode(b"name,town\n", options=options)) == []
     assert "only line" in caplog.text
     caplog.clear()
-    decode(b"name,town\nAda,London\n", options=RowOptions(form="json", header="yes"))
+    decode(
+        b"name,town\nAda,London\n", options=RowOptions(form="json", own=(CsvOptions(header="yes"),))
+    )
     decode(b"name,age\nAda,36\n", options=RowOptions(form="json"))
     assert not caplog.records
 
@@ -198,7 +200,9 @@ def test_texts_come_out_as_they_were(
     writer = stdlib_csv.writer(out, delimiter=separator, lineterminator="\n", quoting=1)
     writer.writerows([["head", "line"], *table])
     text = out.getvalue().encode()
-    options = RowOptions(form="json", header="yes", delimiter=sign, decimal=decimal)
+    options = RowOptions(
+        form="json", own=(CsvOptions(header="yes", delimiter=sign, decimal=decimal),)
+    )
     found = elements(decode(text, options=options, cuts=range(0, len(text), step)))
     for texts, row in zip(table, found, strict=True):
         assert isinstance(row, list)

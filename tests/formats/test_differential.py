@@ -20,6 +20,7 @@ import pytest
 from pyarrow import csv as arrow_csv
 
 from consumers.formats.base import RowOptions
+from consumers.formats.dialect import CsvOptions
 from tests.formats.support import decode_until_failure, rows_of
 
 SECONDS = float(os.environ.get("PENSTOCK_DIFFERENTIAL_SECONDS", "0"))
@@ -106,7 +107,7 @@ def test_csv_is_what_another_reader_says() -> None:
         header = draw.choice([["a", "b", "c"], ["x\ny", "b", 'c"'], ["T, C", "u;v", "w"]])[:width]
         data = written(draw, [header, *table], sign)
         names = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
-        options = RowOptions(header="yes", delimiter=names[sign])  # type: ignore[arg-type]
+        options = RowOptions(own=(CsvOptions(header="yes", delimiter=names[sign]),))  # type: ignore[arg-type]
         again = list(stdlib_csv.reader(io.StringIO(data.decode(), newline=""), delimiter=sign))
         if b"\r" not in data.replace(b"\r\n", b""):  # for that reader it ends a row
             assert [row for row in again if row] == [header, *table]
@@ -132,7 +133,9 @@ def test_texts_of_csv_are_what_another_reader_says() -> None:
         sign = draw.choice([",", ";", "\t"])
         data = written(draw, [["id", "a", "b"], *table], sign)
         for cuts in cuts_of(draw, data):
-            rows = read(data, "x.csv", RowOptions(form="json", header="yes"), cuts)
+            rows = read(
+                data, "x.csv", RowOptions(form="json", own=(CsvOptions(header="yes"),)), cuts
+            )
             assert len(rows) == len(table)
             for row, cells in zip(rows, table, strict=True):
                 if isinstance(row, bytes):

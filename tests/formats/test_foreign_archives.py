@@ -16,6 +16,7 @@ import pytest
 
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions
+from consumers.formats.dialect import CsvOptions
 from consumers.formats.registry import formats
 from consumers.formats.whole import by_ranges
 from tests.formats.support import Row, decode, rows_of
@@ -82,7 +83,7 @@ EXTENSIONS = {"gzip": ".gz", "bzip2": ".bz2", "xz": ".xz", "zstd": ".zst", "lz4"
 def test_a_tar_has_the_rows_that_were_written(writer: str, folder: Path) -> None:
     data = run(TARS[writer], folder)
     key = "a.tar" + EXTENSIONS.get(writer.split(", ")[1], "")
-    options = RowOptions(header="no")
+    options = RowOptions(own=(CsvOptions(header="no"),))
     cuts = range(0, len(data), 700)
     assert found(rows_of(decode(data, key, options, cuts=cuts))) == ROWS
 
@@ -110,7 +111,10 @@ def test_labels_and_lists_of_folders_in_gnu_tar_are_passed_over(
 ) -> None:
     data = run(("tar", "--format=gnu", *option, "-cf", "-", "."), folder)
     cuts = range(0, len(data), 700)
-    assert found(rows_of(decode(data, "a", RowOptions(header="no"), cuts=cuts))) == ROWS
+    assert (
+        found(rows_of(decode(data, "a", RowOptions(own=(CsvOptions(header="no"),)), cuts=cuts)))
+        == ROWS
+    )
 
 
 GO = """package main
@@ -153,11 +157,11 @@ def test_a_tar_of_go_has_the_rows_that_were_written(
     kind: str, go_writer: Path, folder: Path
 ) -> None:
     data = run((go_writer, kind), folder)
-    assert found(rows_of(decode(data, "a.tar", RowOptions(header="no")))) == ROWS
+    assert found(rows_of(decode(data, "a.tar", RowOptions(own=(CsvOptions(header="no"),))))) == ROWS
 
 
 def rows_of_zip(data: bytes) -> set[tuple[str | None, object]]:
-    steps = by_ranges(RowOptions(header="no"), formats()["zip"], data)
+    steps = by_ranges(RowOptions(own=(CsvOptions(header="no"),)), formats()["zip"], data)
     return found(rows_of([one for some in steps for one in some]))
 
 

@@ -13,8 +13,9 @@ from PIL import Image
 
 from consumers.core.payload import Matrix
 from consumers.errors import Poison
+from consumers.formats.audio import AudioOptions
 from consumers.formats.base import RowOptions, Run
-from consumers.formats.pixels import PixelOptions
+from consumers.formats.pixels import PictureOptions, PixelOptions
 from consumers.formats.registry import formats
 from consumers.formats.whole import by_ranges
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 FRAMES = 50
 SIZE = (96, 64)
 PIXELS = PixelOptions(*SIZE, "nhwc")
-VIDEO = RowOptions(form="matrix", image=PIXELS)
+VIDEO = RowOptions(form="matrix", own=(PictureOptions(image=PIXELS),))
 
 
 def ffmpeg(*arguments: object, stdin: bytes | None = None) -> None:
@@ -144,7 +145,7 @@ def test_a_recording_has_the_samples_that_were_written(
     path = tmp_path / f"a.{extension}"
     samples = SAMPLES.astype("<f4").tobytes()
     ffmpeg("-f", "f32le", "-ar", RATE, "-ac", 1, "-i", "-", "-c:a", codec, path, stdin=samples)
-    runs, failure = rows_of(path, "audio", RowOptions(window_ms=500))
+    runs, failure = rows_of(path, "audio", RowOptions(own=(AudioOptions(window_ms=500),)))
     assert failure is None
     assert times(runs) == [0, 500]
     # Samples of 8 bits fit all of them.

@@ -9,6 +9,7 @@ import pytest
 
 from consumers.core.payload import Form
 from consumers.formats.base import RowOptions
+from consumers.formats.dialect import CsvOptions
 from consumers.formats.lines import LineEnds, RowEnds
 from tests.formats.support import decode, elements, errors, matrix, rows_of
 
@@ -74,7 +75,7 @@ def test_a_line_break_in_a_header_is_part_of_its_name(
 
 def test_marks_of_inches_are_no_quotes_to_the_separator() -> None:
     data = b'size;pipe\n5" pipe;3"\n'
-    found = elements(decode(data, options=RowOptions(form="json", header="yes")))
+    found = elements(decode(data, options=RowOptions(form="json", own=(CsvOptions(header="yes"),))))
     assert found == [['5" pipe', '3"']]
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions
+from consumers.formats.dialect import CsvOptions
 from consumers.formats.push import EXPANDING_STEP_BYTES
 from consumers.formats.registry import open_decoder
 
@@ -75,7 +76,9 @@ def test_a_large_archive_is_read_in_the_memory_of_a_few_chunks() -> None:
 
 def test_a_row_that_never_ends_is_not_kept() -> None:
     def read() -> None:
-        decoder = open_decoder(RowOptions(row_bytes=MIB, header="no"), key="x.csv")
+        decoder = open_decoder(
+            RowOptions(row_bytes=MIB, own=(CsvOptions(header="no"),)), key="x.csv"
+        )
         runs = decoder.feed(b"1\n")
         runs += [run for _ in range(OBJECT_MIB) for run in decoder.feed(b"1" * MIB)]
         assert [run.error is None for run in runs] == [True, False]

@@ -6,8 +6,10 @@ from consumers.core.payload import BytesRows
 from consumers.errors import EXIT_USAGE, Fatal, Poison
 from consumers.formats.base import RowOptions
 from consumers.formats.picture import Picture, look_at
+from consumers.formats.pixels import PictureOptions
 from consumers.formats.registry import check_options
 from consumers.formats.rows import BadRow
+from consumers.formats.text import TextOptions
 from tests.formats import pictures
 from tests.formats.pictures import JPEG, PNG
 from tests.formats.support import decode, elements, errors, gzipped, rows_of, tar_of
@@ -58,9 +60,9 @@ def test_a_picture_of_too_many_pixels_is_a_bad_row_without_being_decoded() -> No
     (error,) = errors(decode(bomb, "x.png", OPAQUE))
     assert "100000 x 100000" in error
     assert "limits.pixels" in error
-    small = RowOptions(form="bytes", pixels=14)
+    small = RowOptions(form="bytes", own=(PictureOptions(pixels=14),))
     assert errors(decode(PNG, "x.png", small))
-    assert opaque(PNG, "x.png", RowOptions(form="bytes", pixels=15)) == [PNG]
+    assert opaque(PNG, "x.png", RowOptions(form="bytes", own=(PictureOptions(pixels=15),))) == [PNG]
 
 
 def test_a_row_above_the_limit_is_a_bad_row() -> None:
@@ -104,14 +106,14 @@ def test_anything_is_a_row_of_bytes() -> None:
 def test_text_is_a_row_a_line_or_a_row_a_file() -> None:
     text = b"\xef\xbb\xbfone\r\n\ntwo\nthree"
     assert opaque(text, "x.txt", format="text") == [b"one", b"two", b"three"]
-    whole = RowOptions(form="bytes", text="file")
+    whole = RowOptions(form="bytes", own=(TextOptions(text="file"),))
     assert opaque(text, "x.txt", whole, format="text") == [text[3:]]
 
 
 def test_text_is_json_strings_where_the_model_takes_json() -> None:
     runs = decode('ü "x"\ny\n'.encode(), "x", RowOptions(form="json"), format="text")
     assert elements(runs) == ['ü "x"', "y"]
-    whole = RowOptions(form="json", text="file")
+    whole = RowOptions(form="json", own=(TextOptions(text="file"),))
     assert elements(decode(b"a\nb\n", "x", whole, format="text")) == ["a\nb\n"]
     (error,) = errors(decode(b"\xff\n", "x", RowOptions(form="json"), format="text"))
     assert "UTF-8" in error

@@ -11,10 +11,10 @@ import pytest
 from PIL import Image, ImageOps
 
 from consumers.config import Config, Limits, Model, Rows
-from consumers.core.payload import BytesRows, Matrix
+from consumers.core.payload import BytesRows, Form, Matrix
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.formats.base import RowOptions
-from consumers.formats.pixels import PixelOptions
+from consumers.formats.pixels import PictureOptions, PixelOptions
 from consumers.row_settings import row_options
 from tests.formats import pictures
 from tests.formats.support import decode, errors, gzipped, tar_of
@@ -23,8 +23,9 @@ SMALL = PixelOptions(4, 3)
 KINDS = ("JPEG", "PNG", "WebP", "TIFF", "BMP", "GIF")
 
 
-def options(**changes: Any) -> RowOptions:
-    return replace(RowOptions(image=SMALL), **changes)
+def options(form: Form = "matrix", format: str = "auto", **changes: Any) -> RowOptions:
+    own = replace(PictureOptions(image=SMALL), **changes)
+    return RowOptions(form=form, format=format, own=(own,))
 
 
 def noise(width: int, height: int, channels: int = 3) -> npt.NDArray[np.uint8]:
@@ -176,10 +177,12 @@ def config(**rows: str) -> Config:
 
 
 def test_settings_become_options() -> None:
-    assert row_options(config()).image == SMALL
-    found = row_options(config(image_scale="0.5,0.25,0.125/1,2,4", image_layout="nhwc")).image
-    assert found == PixelOptions(4, 3, "nhwc", unit=True, mean=(0.5, 0.25, 0.125), std=(1, 2, 4))
-    assert row_options(Config()).image is None
+    assert row_options(config()).of(PictureOptions).image == SMALL
+    found = row_options(config(image_scale="0.5,0.25,0.125/1,2,4", image_layout="nhwc"))
+    assert found.of(PictureOptions).image == PixelOptions(
+        4, 3, "nhwc", unit=True, mean=(0.5, 0.25, 0.125), std=(1, 2, 4)
+    )
+    assert row_options(Config()).of(PictureOptions).image is None
 
 
 @pytest.mark.parametrize(

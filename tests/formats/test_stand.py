@@ -11,6 +11,7 @@ import pytest
 
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions
+from consumers.formats.dialect import CsvOptions
 from consumers.formats.inline import open_inline
 from consumers.stages.expand import TURN_BYTES
 from tests.formats.test_work import HOSTILE
@@ -20,10 +21,16 @@ JSON = RowOptions(form="json")
 COSTLY: dict[str, tuple[str, RowOptions, bytes, bytes, bytes]] = HOSTILE | {
     "quoted numbers": ("x.csv", RowOptions(), b"a,b\n", b'"1","2"\n', b""),
     "quoted texts": ("x.csv", JSON, b"a,b\n1,2\n", b'"","x"\n', b""),
-    "rows of no cells": ("x.csv", RowOptions(form="json", header="no"), b"", b",\n", b""),
+    "rows of no cells": (
+        "x.csv",
+        RowOptions(form="json", own=(CsvOptions(header="no"),)),
+        b"",
+        b",\n",
+        b"",
+    ),
     "wide rows": (
         "x.csv",
-        RowOptions(form="json", header="no"),
+        RowOptions(form="json", own=(CsvOptions(header="no"),)),
         b"",
         b"," * 2_000 + b"\n",
         b"",

@@ -12,9 +12,10 @@ from PIL import Image
 from consumers.core.payload import BytesRows, Matrix
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions, Run
-from consumers.formats.pixels import PixelOptions, Rgb
+from consumers.formats.pixels import PictureOptions, PixelOptions, Rgb
 from consumers.formats.registry import formats, sniff_format
 from consumers.formats.source import Wanted
+from consumers.formats.video import VideoOptions
 from consumers.formats.whole import by_ranges
 from tests.formats.recordings import frames_of, video
 
@@ -87,7 +88,9 @@ def test_text_that_looks_a_little_like_a_packet_is_none() -> None:
 
 def test_frames_are_rows_of_pixels_where_their_size_is_set() -> None:
     data = KINDS["MKV"]
-    runs, _ = runs_of(data, RowOptions(image=PixelOptions(8, 6, "nhwc", unit=True)))
+    runs, _ = runs_of(
+        data, RowOptions(own=(PictureOptions(image=PixelOptions(8, 6, "nhwc", unit=True)),))
+    )
     found = np.concatenate([run.payload.values for run in runs if isinstance(run.payload, Matrix)])
     small = [
         np.asarray(Image.fromarray(frame).resize((8, 6), Image.Resampling.BILINEAR))
@@ -97,7 +100,7 @@ def test_frames_are_rows_of_pixels_where_their_size_is_set() -> None:
 
 
 def test_fps_thins_to_the_first_frame_of_each_span() -> None:
-    runs, _ = runs_of(KINDS["MKV"], RowOptions(form="bytes", fps=2))
+    runs, _ = runs_of(KINDS["MKV"], RowOptions(form="bytes", own=(VideoOptions(fps=2),)))
     assert times(runs) == [0, 500, 1000, 1500, 2000]
     assert jpegs(runs) == expected(KINDS["MKV"])[::5]
 
@@ -107,7 +110,9 @@ def test_frames_at_varying_distances_keep_their_times() -> None:
     runs, failure = runs_of(video(20, "matroska", pts=pts))
     assert failure is None
     assert times(runs) == pts
-    thinned, _ = runs_of(video(20, "matroska", pts=pts), RowOptions(form="bytes", fps=10))
+    thinned, _ = runs_of(
+        video(20, "matroska", pts=pts), RowOptions(form="bytes", own=(VideoOptions(fps=10),))
+    )
     spans = [ms // 100 for ms in times(thinned)]
     assert spans == sorted({ms // 100 for ms in pts})
 
@@ -145,12 +150,17 @@ def test_a_video_that_breaks_off_is_bad_after_the_frames_that_are_there(kind: st
 
 
 def test_more_pixels_than_allowed_are_refused() -> None:
-    runs, failure = runs_of(KINDS["MKV"], RowOptions(form="bytes", pixels=64 * 48 - 1))
+    runs, failure = runs_of(
+        KINDS["MKV"], RowOptions(form="bytes", own=(PictureOptions(pixels=64 * 48 - 1),))
+    )
     assert not runs
     assert failure is not None
     assert failure.code == "too_large"
     assert "limits.pixels" in str(failure)
-    assert runs_of(KINDS["MKV"], RowOptions(form="bytes", pixels=64 * 48))[1] is None
+    assert (
+        runs_of(KINDS["MKV"], RowOptions(form="bytes", own=(PictureOptions(pixels=64 * 48),)))[1]
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -208,7 +218,7 @@ def test_frames_are_turned_and_mirrored_as_the_file_says(
 def test_joined_transport_streams_go_on(fps: float | None) -> None:
     """As `cat` joins them: the clock of the second one begins again."""
     once, twice = KINDS["MPEG-TS"], KINDS["MPEG-TS"] * 2
-    runs, failure = runs_of(twice, RowOptions(form="bytes", fps=fps))
+    runs, failure = runs_of(twice, RowOptions(form="bytes", own=(VideoOptions(fps=fps),)))
     assert failure is None
     assert times(runs) == sorted(set(times(runs)))
     if fps is None:

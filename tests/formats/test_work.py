@@ -15,6 +15,7 @@ import pytest
 
 from consumers.errors import Poison
 from consumers.formats.base import RowOptions
+from consumers.formats.dialect import CsvOptions
 from consumers.formats.registry import open_decoder
 
 JSON = RowOptions(form="json")
@@ -26,7 +27,7 @@ HOSTILE: dict[str, tuple[str, RowOptions, bytes, bytes, bytes]] = {
     "doubled quotes": ("x.csv", JSON, b'a,b\n1,"', b'""', b'"\n'),
     "quoted cells in one row": ("x.csv", JSON, b"a", b',"x"', b"\n1\n"),
     "a long header": ("x.csv", RowOptions(), b"a", b";b", b"\n"),
-    "comments": ("x.csv", RowOptions(comment="#"), b"", b'# "a\n', b"1;2\n"),
+    "comments": ("x.csv", RowOptions(own=(CsvOptions(comment="#"),)), b"", b'# "a\n', b"1;2\n"),
     "blank lines": ("x.csv", RowOptions(), b"", b" \n\r\n", b"1,2\n"),
     "a long number": ("x.csv", RowOptions(), b"a,b\n1,", b"1", b"\n"),
     "digits, a comma and a letter": ("x.csv", RowOptions(), b'a,b\n1,2\n3,"', b"1", b',x"\n'),

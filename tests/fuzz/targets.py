@@ -17,11 +17,13 @@ from consumers.adapters.http_answers import Answer, AnswerReader, TooLong, Unusa
 from consumers.core import cursor
 from consumers.core.payload import Form
 from consumers.errors import PenstockError, Poison, Transient, Unforeseen
+from consumers.formats.audio import AudioOptions
 from consumers.formats.base import RowOptions
 from consumers.formats.containers import Boxes, breaks_off
+from consumers.formats.dialect import CsvOptions
 from consumers.formats.format import WantsRanges
 from consumers.formats.ogg import links_of
-from consumers.formats.pixels import PixelOptions
+from consumers.formats.pixels import PictureOptions, PixelOptions
 from consumers.formats.registry import formats
 from consumers.formats.source import AtHand
 from consumers.formats.whole import by_ranges
@@ -45,10 +47,10 @@ def _options(settings: bytes) -> RowOptions:
         form=_FORMS[(settings[0] & 1) + (settings[1] >> 3 & 2)],
         row_bytes=_ROW_BYTES[settings[0] >> 1 & 3],
         columns=_COLUMNS[settings[0] >> 3 & 3],
-        header=("auto", "yes", "no", "auto")[settings[0] >> 5 & 3],
         max_columns=4 if settings[1] & 1 else 250_000,
         members=2 if settings[1] & 2 else 100_000,
         member="*" if settings[1] & 4 else None,
+        own=(CsvOptions(header=("auto", "yes", "no", "auto")[settings[0] >> 5 & 3]),),
     )
 
 
@@ -99,7 +101,7 @@ def _pixels(data: bytes) -> None:
     """One row of the size that was asked for, or a bad one, whatever the picture."""
     settings, body = data[:1].ljust(1, b"\0"), data[1:]
     image = PixelOptions(1 + settings[0] % 8, 1 + settings[0] // 8 % 4)
-    options = RowOptions(image=image, pixels=1 << 16)
+    options = RowOptions(own=(PictureOptions(image=image, pixels=1 << 16),))
     for run in decode_object(body, "x", options, format="image"):
         assert run.rows == 1
         assert run.error or run.payload
@@ -111,7 +113,13 @@ def _media(format: str, data: bytes) -> None:
     """Rows and then a reason, in a process of their own; rows are the same whether or not the
     first ones are wanted.
     """
-    options = RowOptions(form=_FORMS[2 * (format == "video")], window_ms=10, pixels=1 << 16)
+    options = RowOptions(
+        form=_FORMS[2 * (format == "video")],
+        own=(
+            AudioOptions(window_ms=10),
+            PictureOptions(pixels=1 << 16),
+        ),
+    )
     assert _rows(format, options, data, 0) == _rows(format, options, data, 2)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from consumers.core.payload import Matrix, Payload
 from consumers.errors import Rejected
 from consumers.formats.base import RowOptions
+from consumers.formats.dialect import CsvOptions
 from consumers.ports import Answers
 from consumers.testing.shadow import MANNERS
 from consumers.testing.simulation import Scenario, simulate
@@ -66,7 +67,9 @@ def sheets(random: Random) -> tuple[str, bytes]:
 
 
 def test_a_model_and_objects_of_ones_own_are_simulated() -> None:
-    own = Scenario(answer=means, make_object=sheets, rows=RowOptions(header="yes"))
+    own = Scenario(
+        answer=means, make_object=sheets, rows=RowOptions(own=(CsvOptions(header="yes"),))
+    )
     assert sum(simulate(seed, own).rows for seed in range(30)) > 300
 
 

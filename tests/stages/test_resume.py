@@ -11,6 +11,7 @@ import pytest
 from consumers.core.payload import Payload
 from consumers.core.window import WindowLimits
 from consumers.formats.base import RowOptions
+from consumers.formats.dialect import CsvOptions
 from consumers.ports import Answers, Commit
 from consumers.testing.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
@@ -90,7 +91,11 @@ async def test_an_object_that_changed_begins_at_its_first_row() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "first"),
     [
-        (RowOptions(header="no"), RowOptions(header="yes"), 2),
+        (
+            RowOptions(own=(CsvOptions(header="no"),)),
+            RowOptions(own=(CsvOptions(header="yes"),)),
+            2,
+        ),
         (RowOptions(columns=[0]), RowOptions(columns=[1]), 0),
     ],
 )
