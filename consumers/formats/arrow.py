@@ -1,9 +1,9 @@
 """Arrow IPC: the file (also Feather) by its footer, streams from their beginning; batch by batch.
 
-Rule: a batch is checked in full before its values are touched, because what the library trusts may
-be hostile. Rows that nobody wants are decoded and dropped: nothing tells where a batch begins in
-rows. Streams that follow one another are all read; they have one schema. Layout: Arrow Columnar
-Format, "Serialization and Interprocess Communication".
+Rule: a batch is checked in full before its values are touched, because the library trusts bytes
+that may be hostile. Unwanted rows are decoded and dropped, as a batch does not say with which row
+it begins. Streams that follow one another are all read; they have one schema.
+Layout: Arrow Columnar Format, "Serialization and Interprocess Communication".
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from consumers.formats.tables import TableReader
 FILE_MAGIC: Final = b"ARROW1"
 _FEATHER_1: Final = b"FEA1"
 _CONTINUATION: Final = b"\xff\xff\xff\xff"
-# As many as `looks` looks at, and enough to show.
+# As many bytes as `looks` looks at, and enough to show in an error.
 _HEAD_BYTES: Final = 16
 # What the library raises for damaged data.
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, EOFError)
@@ -81,7 +81,7 @@ def _rows(ranges: Source, batches: Iterator[Any], options: RowOptions) -> Iterat
 
 
 def _checked(batches: Iterator[Any]) -> Iterator[Any]:
-    """An error in one that is not the first says which."""
+    """The batches. An error in a later batch than the first says in which."""
     read = 0
     try:
         for batch in batches:

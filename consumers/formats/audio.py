@@ -2,8 +2,8 @@
 
 Rule: if the hop is no longer than the window, every sample is in a row: a window has at least as
 many samples as the longest hop, and the last row is filled up with zeros. Recordings of one file
-(Ogg) follow each other, each with windows of its own. One that is shorter than its header says is
-`bad_format` after the rows that are there.
+(Ogg) follow each other, each with windows of its own. If a recording is shorter than its header
+says, its rows are answered and then the object is `bad_format`.
 """
 
 import io
@@ -30,15 +30,15 @@ EXTENSIONS: Final = (".wav", ".flac", ".ogg", ".oga", ".opus")
 BLOCK_FRAMES: Final = 65_536
 _BUFFER_BYTES: Final = 256 << 10
 _FORMATS: Final = frozenset({"WAV", "WAVEX", "RF64", "FLAC", "OGG"})
-# What libsndfile says for an unknown length, as of a FLAC that was written to a pipe.
+# libsndfile gives this for an unknown length, as of a FLAC that was written to a pipe.
 _UNKNOWN_FRAMES: Final = 2**62
-# How it says then that there is no more: it cannot go to the place behind the last sample.
+# Its error at the end of such a file: it cannot seek to the place behind the last sample.
 _NO_SUCH_PLACE: Final = 39
 _NUMBER_BYTES: Final = 4
 _HEAD_BYTES: Final = 16
 _FLAC: Final = b"fLaC"
-# Of each FLAC, behind its name: that the block of 34 bytes which all have follows, the last one or
-# not (RFC 9639, 8.1).
+# Each FLAC begins with its name and the header of a block of 34 bytes, which is the last block of
+# metadata or not (RFC 9639, 8.1).
 _FLAC_BEGINS: Final = (_FLAC + b"\x00\0\0\x22", _FLAC + b"\x80\0\0\x22")
 
 # Samples of all channels, in time order: shape (frames, channels).
@@ -95,15 +95,15 @@ def read_audio(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[
 
 
 def _is_joined(source: Source, read_to: int) -> bool:
-    """Does another FLAC begin where the first ends? That is where reading stopped, or as far before
-    it as buffers read ahead: ours, and those of libsndfile, which are smaller.
+    """Does another FLAC begin where the first ends? The end is where reading stopped, or before it
+    by up to the buffers that read ahead: ours, and the smaller ones of libsndfile.
     """
     end = source.read(max(1, read_to - 2 * _BUFFER_BYTES), read_to + _HEAD_BYTES)
     return any(begin in end for begin in _FLAC_BEGINS)
 
 
 class _Part(SourceFile):
-    """Of a file, as a file."""
+    """A part of a file, as a file."""
 
     def __init__(self, source: Source, begin: int, stop: int) -> None:
         super().__init__(source)
@@ -122,7 +122,7 @@ class _Part(SourceFile):
 
 
 class _Blocks:
-    """The samples of one recording, as far as they can be read; `failure`: why no further."""
+    """The samples of one recording, up to the first failure, which is kept in `failure`."""
 
     def __init__(self, sound: Any) -> None:
         self.sound = sound
@@ -138,9 +138,9 @@ class _Blocks:
             yield block
 
     def _next(self) -> Samples:
-        # No further than it says: behind FLAC programs write tags.
+        # Not beyond the length it states: some programs write tags after a FLAC.
         frames = min(BLOCK_FRAMES, self.sound.frames - self.frames)
-        # Filled up with what no FLAC holds, so that a damaged one tells where the damage begins.
+        # Filled with NaN, which no FLAC holds, so that samples not written by the library are seen.
         block: Samples = np.full((frames, self.sound.channels), np.nan, np.float32)
         if not frames:
             return block
@@ -155,7 +155,7 @@ class _Blocks:
         return found
 
     def check(self) -> None:
-        """All that there should be?"""
+        """Raise `Poison` if samples are missing."""
         if self.failure is not None:
             raise self.failure
         if self.frames < self.sound.frames < _UNKNOWN_FRAMES:
@@ -164,7 +164,7 @@ class _Blocks:
 
 
 def _rows(blocks: _Blocks, options: RowOptions, gathered: Gathered, ms: float) -> Iterator[Run]:
-    """`ms`: where the recording begins."""
+    """`ms`: the time in the object at which the recording begins."""
     rate, channels = blocks.sound.samplerate, blocks.sound.channels
     own = options.of(AudioOptions)
     hop_ms = own.hop_ms or own.window_ms
@@ -194,12 +194,12 @@ def _rows(blocks: _Blocks, options: RowOptions, gathered: Gathered, ms: float) -
 def _windows(
     blocks: Iterable[Samples], frames: int, start_of: Callable[[int], int]
 ) -> Iterator[Samples]:
-    """To the one that holds the last sample, which may be shorter."""
+    """All windows up to the one with the last sample, which may be shorter."""
     held: Samples | None = None
     at = number = 0  # where what is held begins
     for block in blocks:
         held = block if held is None else np.concatenate([held, block])
-        # One sample more than the window: so that it is known not to be the last one.
+        # Only with a sample beyond the window it is known that this one is not the last.
         while at + len(held) > start_of(number) + frames:
             begin = start_of(number) - at
             yield held[begin : begin + frames]

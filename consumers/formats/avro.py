@@ -1,7 +1,7 @@
 """Avro object containers: each record is a row; decoded by fastavro, the extra `avro`.
 
-Rule: blocks are framed and unpacked here, bounded, before the library sees them, and so is the
-schema looked at. A record is a JSON object, or the numbers of its fields. Layout: Avro 1.12,
+Rule: before the library sees anything, blocks are framed and unpacked here, within limits, and the
+schema is checked. A record is a JSON object, or the numbers of its fields. Layout: Avro 1.12,
 "Object Container Files".
 """
 
@@ -35,7 +35,7 @@ MOST_HEADER_BYTES: Final = 4 << 20
 # Writers make blocks of 16 kB to some MB.
 MOST_BLOCK_BYTES: Final = 16 << 20
 _RUN_ROWS: Final = 4_096
-# What is a number in each record, never null.
+# Types of fields that are a number in every record, never null.
 _PLAIN: Final = frozenset({"int", "long", "float", "double", "boolean"})
 _AS_JSON: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z
 
@@ -51,7 +51,7 @@ def looks(head: bytes) -> bool:
 
 
 def library() -> ModuleType:
-    """fastavro. Raises `Fatal` where it is not installed."""
+    """fastavro. Raises `Fatal` if it is not installed."""
     try:
         import fastavro  # noqa: PLC0415
     except ImportError as error:
@@ -99,7 +99,7 @@ class AvroParser:
         return iter(())
 
     def _begin(self) -> bool:
-        """Read the header; False: it is not all here."""
+        """Read the header; False: its bytes are incomplete yet."""
         head = bytes(self._held[:MOST_HEADER_BYTES])
         if head[: len(MAGIC)] != MAGIC[: len(head)]:
             raise no_such("Avro object container", None)
@@ -131,7 +131,7 @@ class AvroParser:
             check_schema(schema)
         except Poison:
             raise
-        # A schema comes from outside, and the library raises many kinds of errors for a wrong one.
+        # A schema comes from strangers, and the library raises many kinds of errors for wrong ones.
         except Exception as error:
             raise Poison("bad_format", f"the Avro schema cannot be read: {error!r}") from None
         kinds: dict[str, Any] = {}
@@ -163,7 +163,7 @@ class AvroParser:
         return found
 
     def _next_block(self) -> _Block | None:
-        """Where the next block lies in what is held; None: it is not all here."""
+        """Where the next block lies in the held bytes; None: it is incomplete yet."""
         records, at = _number(self._held, 0)
         nbytes, at = _number(self._held, at) if at else (0, 0)
         if not at:
@@ -191,14 +191,14 @@ class AvroParser:
             raise self._damaged("has more bytes than its records")
 
     def _damaged(self, what: str, code: ErrorCode = "bad_format") -> Poison:
-        """Of the block that is read."""
+        """The error of the block that is being read."""
         where = f"block {self._blocks} of the Avro file, from row {self._read_records} on,"
         return Poison(code, f"{where} {what}; write the file again")
 
     def _read(self, file: io.BytesIO, records: int) -> list[Any]:
         try:
             return [self._avro.schemaless_reader(file, self._schema) for _ in range(records)]
-        # On damaged data the library raises what its types raise.
+        # On damaged data the library lets errors of Python's types through.
         except Exception as error:
             raise self._damaged(f"has a record that cannot be read: {error!r}") from None
 
@@ -233,7 +233,7 @@ class AvroParser:
 
     def _numbers(self, record: Any) -> list[float]:
         found: list[float] = []
-        # Of a schema that is no record the value itself is the row.
+        # If the schema is not a record, the value itself is the row.
         named = [(f'field "{name}"', record[name]) for name in self._given]
         for what, value in named if self._fields else [("the row", record)]:
             for one in value if isinstance(value, list) else (value,):
@@ -260,7 +260,7 @@ class AvroParser:
 
 
 def _columns(record: Any, names: Sequence[str]) -> bytes:
-    """What stays with a row, which is never bad for it."""
+    """The kept columns of a row. Values without a JSON form never make the row bad."""
     try:
         found = {name: record[name] for name in names}
         return orjson.dumps(found, default=_json_value, option=_AS_JSON)
@@ -269,7 +269,7 @@ def _columns(record: Any, names: Sequence[str]) -> bytes:
 
 
 def _json_value(value: Any) -> Any:
-    """What orjson has no form for."""
+    """The JSON form of a value that orjson cannot write."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Decimal):
@@ -278,7 +278,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _number(held: bytearray, at: int) -> tuple[int, int]:
-    """A zigzag number and where it ends; 0 for the end if it is not all here."""
+    """A zigzag number and where it ends; the end is 0 if the number is incomplete yet."""
     value = shift = 0
     for end in range(at, min(len(held), at + 10)):
         value |= (held[end] & 0x7F) << shift

@@ -1,7 +1,7 @@
 """How the blocks of an Avro container are packed.
 
-Rule: no block becomes more than `MOST_UNPACKED_BYTES`, whatever its bytes claim; one byte more than
-that says so. Owner: the Avro parser.
+Rule: no block becomes more than `MOST_UNPACKED_BYTES`, whatever its bytes claim: one byte more is
+unpacked, to see that it is too large. Owner: the Avro parser.
 """
 
 import bz2

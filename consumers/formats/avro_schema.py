@@ -1,25 +1,25 @@
 """What is wrong with an Avro schema before anything is decoded by it.
 
-Rule: a schema that holds itself, or arrays of nothing, is refused: a few bytes of it could be
-decoded without end. It is looked at as the library parsed it: names are full, and stand for what
-they name. Pure. Owner: the Avro parser.
+Rule: a schema that contains itself, or arrays of values without bytes, is refused: a few bytes
+could be decoded without end. It is checked as the library parsed it, with full names. Pure. Owner:
+the Avro parser.
 """
 
 from typing import Any
 
 from consumers.errors import Poison
 
-# Of each name whether its values have no bytes; None while it is being looked at.
+# By name: do its values take no bytes? None while the name is being checked.
 Seen = dict[str, bool | None]
 
 
 def check_schema(parsed: Any) -> None:
-    """Raises `Poison` for what could be decoded without end."""
+    """Raises `Poison` for a schema by which bytes could be decoded without end."""
     _is_empty(parsed, {})
 
 
 def _is_empty(schema: Any, seen: Seen) -> bool:
-    """Have its values no bytes?"""
+    """Do its values take no bytes?"""
     if isinstance(schema, str):
         if schema in seen and seen[schema] is None:
             said = f"the Avro schema holds itself ({schema}), which is not read"

@@ -1,10 +1,9 @@
 """bzip2, xz, zstd and lz4: unpacked in bounded pieces, as gzip is.
 
-Rule: never more than one piece of output is held, and a frame that wants more memory than
-`WINDOW_BYTES` is refused. What is packed is cut at the same places however it came, so that damage
-is found at the same row every time. Frames one after the other are one file; zero padding at the
-end is passed over, and so are frames of zstd and lz4 that say they are to be skipped: pzstd begins
-with one.
+Rule: at most one piece of output is held, and a frame that wants more memory than `WINDOW_BYTES` is
+refused. Packed bytes are cut at the same places however they arrive, so that damage is found at the
+same row every time. Frames one after the other are one file. Zero padding at the end is passed
+over, and so are the skippable frames of zstd and lz4 (pzstd begins with one).
 """
 
 import bz2
@@ -21,10 +20,10 @@ from consumers.formats.base import Run
 from consumers.formats.compression import GZIP_MAGIC, PIECE_BYTES, Expansion
 from consumers.formats.push import EXPANDING_STEP_BYTES, Parser
 
-# What `zstd` and `xz` themselves take at most by default: 128 MiB.
+# The default limit of the programs `zstd` and `xz` themselves: 128 MiB.
 WINDOW_BYTES: Final = 128 << 20
 _WINDOW_LOG: Final = 27
-# Packed bytes at a time, on a grid of the object.
+# Packed bytes are taken in slices of this size, counted from the beginning of the object.
 SLICE_BYTES: Final = 16 << 10
 
 
@@ -62,17 +61,17 @@ CODECS: Final = (
     Codec("zstd", b"\x28\xb5\x2f\xfd", (".zst", ".zstd"), _zstd),
     Codec("lz4", b"\x04\x22\x4d\x18", (".lz4",), lz4.frame.LZ4FrameDecompressor),
 )
-# Frames of these are passed over by zstd and by lz4; what follows tells which of the two it is.
+# How skippable frames begin, of zstd and of lz4; the next frame tells which of the two it is.
 _SKIPPABLE: Final = tuple(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60))
 _FRAME_MAGIC_BYTES: Final = 4
 _SKIPPED: Final = Codec("zstd or lz4", b"", (), _zstd)
 _AFTER_SKIPPED: Final = CODECS[2:]
 MAGICS: Final = (*(codec.magic for codec in CODECS), *_SKIPPABLE)
-# Behind bzip2's magic stand the level and the number pi: three letters could be a word.
+# bzip2's magic of three letters could be a word; the level and the number pi follow it.
 _BZ2_BLOCK: Final = b"1AY&SY"
 _BZ2_EMPTY: Final = b"\x17rE8P\x90"
 LONGEST_MAGIC_BYTES: Final = 10
-# What they raise for damaged data; lz4 says it by a RuntimeError.
+# The errors of the libraries for damaged data; lz4 raises RuntimeError.
 _DAMAGE: Final = (OSError, EOFError, lzma.LZMAError, zstd.ZstdError, RuntimeError, ValueError)
 
 
@@ -88,12 +87,12 @@ def codec_of(head: bytes) -> Codec | None:
 
 
 def is_begun(data: bytes) -> bool:
-    """Is that all there is of packed data that breaks off?"""
+    """Could these few bytes be the beginning of packed data that was cut off?"""
     return bool(data) and any(magic.startswith(data) for magic in (GZIP_MAGIC, *MAGICS))
 
 
 class PackedParser:
-    """Hands the unpacked bytes to the parser of what is inside."""
+    """Hands the unpacked bytes to the parser of the content."""
 
     step_bytes = EXPANDING_STEP_BYTES
     damage: ErrorCode = "bad_format"
@@ -101,7 +100,7 @@ class PackedParser:
     def __init__(
         self, codec: Codec, inner: Parser, expansion: Expansion, *, limit_bytes: int | None
     ) -> None:
-        """`limit_bytes` is for an archive's member."""
+        """`limit_bytes`: for a member of an archive."""
         self._codec = codec
         self._inner = inner
         self._expansion = expansion
@@ -172,7 +171,7 @@ class PackedParser:
         return self._codec.new()
 
     def _broken(self, message: str) -> Poison:
-        """The wrapper's damage is what is inside's: a cut tar.zst is a bad archive."""
+        """Damage of the packing counts as damage of the content: a cut tar.zst is `bad_archive`."""
         return Poison(self._inner.damage, f"{self._codec.name} {message}")
 
     def _check(self) -> None:

@@ -14,17 +14,19 @@ from consumers.formats.push import EXPANDING_STEP_BYTES, Parser
 
 GZIP_MAGIC = b"\x1f\x8b"
 
-# As a step of what is not packed: short rows of numbers take sixty times as much to read.
+# As large as a step of plain text: reading short rows of numbers takes sixty times as long as
+# inflating them.
 PIECE_BYTES = 256 << 10
-# Below this the ratio says nothing: 16 MiB are harmless, and short files of equal rows pass 200.
+# Below this the ratio is not checked: 16 MiB are harmless, and short files of equal rows reach 200.
 _RATIO_FREE_BYTES = 16 << 20
-# Columns pack better: 20,000 rows of one 1 kB text are 62 kB of ordinary Parquet (DuckDB).
+# More for tables, as columns pack better: 20,000 rows of one 1 kB text are 62 kB of ordinary
+# Parquet (DuckDB).
 TABLE_FREE_BYTES = 64 << 20
 _GZIP_WBITS = 31  # zlib: 16 for the gzip wrapper + the largest window, 15
 
 
 class Expansion:
-    """What went in and what came out: of an object, or of all packed members of an archive.
+    """How many bytes went in and came out, of an object or of all packed members of an archive.
 
     What members make is also made by the object: else an archive of many small bombs, packed again,
     would pass, each part below every limit.
@@ -37,7 +39,7 @@ class Expansion:
         outer: "Expansion | None" = None,
         free_bytes: int = _RATIO_FREE_BYTES,
     ) -> None:
-        """Below `free_bytes` made the ratio is not asked."""
+        """The ratio is checked only above `free_bytes` of output."""
         self._ratio = options.expansion_ratio
         self._free_bytes = free_bytes
         self._limit_bytes = options.expanded_bytes
@@ -69,13 +71,13 @@ class Expansion:
 
 
 class GzipParser:
-    """Hands the inflated bytes to the parser of what is inside."""
+    """Hands the inflated bytes to the parser of the content."""
 
     step_bytes = EXPANDING_STEP_BYTES
     damage: ErrorCode = "bad_format"
 
     def __init__(self, inner: Parser, expansion: Expansion, *, limit_bytes: int | None) -> None:
-        """`limit_bytes` is for an archive's member."""
+        """`limit_bytes`: for a member of an archive."""
         self._inner = inner
         self._expansion = expansion
         self._limit_bytes = limit_bytes
@@ -110,7 +112,7 @@ class GzipParser:
             except zlib.error as error:
                 if len(data) <= 1:
                     raise self._broken(f"gzip data is damaged: {error}") from error
-                # What came before the damage is lost with the call: try again in halves.
+                # The failed call also lost the output before the damage: try again in halves.
                 self._member = before
                 yield from self._inflate(data[: len(data) // 2])
                 yield from self._inflate(data[len(data) // 2 :])
@@ -127,7 +129,7 @@ class GzipParser:
                 yield piece
                 if not self._made_bytes % PIECE_BYTES:
                     self._check()
-            # A full piece may have more behind it even if all input is taken.
+            # After a full piece there may be more output, even if all input is taken.
             if not ended and not data and len(piece) < room:
                 return
 
@@ -144,11 +146,11 @@ class GzipParser:
         return data
 
     def _broken(self, message: str) -> Poison:
-        """The wrapper's damage is what is inside's: a cut tar.gz is a bad archive."""
+        """Damage of the packing counts as damage of the content: a cut tar.gz is `bad_archive`."""
         return Poison(self._inner.damage, message)
 
     def _check(self) -> None:
-        """After what is inside was read: its own gzip data counts with it."""
+        """Check the limits after the content was read, so that gzip data inside it counts, too."""
         self._expansion.check()
         if self._limit_bytes is not None and self._made_bytes > self._limit_bytes:
             raise Poison(

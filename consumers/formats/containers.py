@@ -1,8 +1,8 @@
 """Does a recording or a video end where its own container says that it does?
 
-Rule: the libraries that decode pass over a missing end in silence; here it is found by the lengths
-that stand at the beginning. None where the container does not tell. Reads a few bytes here and
-there. Layouts: RIFF (Microsoft), ISO 14496-12, Matroska (RFC 9559), MPEG-TS (ISO 13818-1).
+Rule: the decoding libraries ignore a missing end; here it is found by the lengths at the beginning,
+if the container has them. Only a few bytes are read in several places. Layouts: RIFF (Microsoft),
+ISO 14496-12, Matroska (RFC 9559), MPEG-TS (ISO 13818-1).
 """
 
 import struct
@@ -10,7 +10,7 @@ from typing import Final
 
 from consumers.formats.source import Source
 
-# Headers of boxes that are read on their own; those that came by while frames were read are free.
+# At most so many headers of boxes are read separately; those seen while frames were read are free.
 _MOST_BOXES: Final = 1_000
 _BOX_HEAD_BYTES: Final = 16
 _TS_PACKET_BYTES: Final = 188
@@ -31,7 +31,7 @@ class Boxes:
         self._tail = (0, b"")
 
     def saw(self, start: int, data: bytes) -> None:
-        """These bytes came by."""
+        """The reader of frames has read these bytes."""
         before, tail = self._tail
         if before + len(tail) == start:
             start, data = before, tail + data
@@ -40,7 +40,7 @@ class Boxes:
         self._tail = (start + max(0, len(data) - _BOX_HEAD_BYTES), data[-_BOX_HEAD_BYTES:])
 
     def step(self, head: bytes) -> None:
-        """The header of the box at `at`, as far as it is there."""
+        """Go on by the box at `at`, with as much of its header as there is."""
         nbytes = int.from_bytes(head[:4], "big")
         if nbytes == 1:
             nbytes = int.from_bytes(head[8:16], "big")
@@ -50,7 +50,7 @@ class Boxes:
 
 
 def breaks_off(source: Source, boxes: Boxes | None = None) -> str | None:
-    """For people: what is missing. `boxes` followed the file so far."""
+    """A text for people about the missing part, or None. `boxes` followed the file so far."""
     head, size = source.read(0, 64), source.size
     try:
         if head.startswith((b"RIFF", b"RF64")) and head[8:12] == b"WAVE":
@@ -67,7 +67,7 @@ def breaks_off(source: Source, boxes: Boxes | None = None) -> str | None:
 
 
 def is_transport_stream(head: bytes) -> bool:
-    """Each packet begins as it must; text that does so by chance has no such bytes."""
+    """Does each packet begin as it must? Text that does so by chance lacks the other bytes."""
     return bool(head) and set(head[:512:_TS_PACKET_BYTES]) == {ord("G")} and b"\0" in head
 
 
@@ -76,8 +76,8 @@ def _short(promised: int, size: int) -> str | None:
 
 
 def _wave(source: Source) -> str | None:
-    """To the chunk `data`; a writer that could not go back left 0 or all ones as its length. Of all
-    ones the samples are read to the end of the file, of 0 none are.
+    """Looks for the chunk `data`. A writer that could not seek back left its length as 0 or all
+    ones: with all ones the samples are read to the end of the file, with 0 none are read.
     """
     at, size = 12, source.size
     while at + 8 <= size:
@@ -91,7 +91,7 @@ def _wave(source: Source) -> str | None:
 
 
 def _after_nothing(source: Source, begin: int) -> str | None:
-    """Behind no samples other chunks may follow, to the end; all else are samples."""
+    """After an empty `data`, whole chunks may follow up to the end; any other bytes are samples."""
     at, size = begin, source.size
     for _ in range(_MOST_BOXES):
         if at + 8 > size:
@@ -106,7 +106,7 @@ def _after_nothing(source: Source, begin: int) -> str | None:
 
 
 def _matroska(head: bytes, size: int) -> str | None:
-    """The segment is all that follows the header; live streams do not tell its length."""
+    """The segment reaches from the header to the end; live streams do not state its length."""
     header, begin = _vint(head, 4)
     at = begin + header
     if head[at : at + 4] != _SEGMENT:

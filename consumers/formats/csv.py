@@ -1,7 +1,7 @@
 """CSV (RFC 4180) to rows: float32 matrices, or JSON arrays. Other separators: see `dialect`.
 
-Rule: the header, or else the first row, fixes how many cells a row has; `columns` chooses among
-them. Which row is the header says `csv_header`. Cells count from 0.
+Rule: the header, or without one the first row, fixes how many cells a row has; `columns` chooses
+among them. `csv_header` decides whether there is a header. Cells count from 0.
 """
 
 from collections.abc import Iterable, Iterator
@@ -60,7 +60,7 @@ from consumers.formats.rows import (
     too_long,
 )
 
-# To read one cell alone takes up to 1 us.
+# So many cells are read one by one in a turn; one takes up to 1 us.
 _MOST_EXACT_CELLS = 2_048
 
 
@@ -111,7 +111,7 @@ class CsvParser:
         return found
 
     def _settle(self, data: bytes, *, is_all: bool) -> tuple[Dialect | None, bytes]:
-        """The dialect, if it is known by now, and all text so far."""
+        """The dialect, or None while it is unknown, and all text so far."""
         if self._finder is None:
             if self._is_common(data):
                 return COMMON, data
@@ -153,7 +153,7 @@ class CsvParser:
         return self._read_json(rows)
 
     def _read_kept(self, rows: RawRows, keep: CsvKept) -> Iterator[Run]:
-        """A few at a time, as what stays is looked at row by row."""
+        """Read a few rows at a time, as kept cells are looked at row by row."""
         for some in portions(rows, self._most_rows):
             yield from with_kept(self._runs(some), rows_of(some), keep)
 
@@ -213,11 +213,11 @@ class CsvParser:
         return self._original(cell).strip().decode(errors="replace")
 
     def _original(self, piece: bytes) -> bytes:
-        """As the file has it."""
+        """The text as it stands in the file."""
         return piece if self._dialect is None else self._dialect.back(piece)
 
     def _where(self, index: int) -> str:
-        """A cell, by the number of its column and, where there is a header, its name."""
+        """The name of a cell in errors: its column's number, and its name if there is a header."""
         name = f' of column "{self._name(self._header[index])}"' if self._header else ""
         return f"cell {index}{name}"
 

@@ -13,7 +13,7 @@ from consumers.formats.lines import RawRows
 from consumers.formats.magic import named_by_magic
 from consumers.formats.rows import BadRow, shown
 
-# Beside nothing at all: what spreadsheets, R and databases write for a value that is not there.
+# Besides the empty cell: how spreadsheets, R and databases write a missing value.
 MISSING = ("", "NA", "N/A", "null", "NULL")
 MISSING_CELLS = frozenset(text.encode() for text in MISSING)
 TEXTS_ONLY = (
@@ -28,13 +28,13 @@ OLD_MAC = (
     "the lines of the CSV end with carriage returns alone; write it with newlines (a spreadsheet's "
     '"CSV", not its "CSV (Macintosh)")'
 )
-# As numbers, which are found without the exception that bytes of one byte cost.
+# As numbers: to look for bytes of one byte costs Python an exception each time.
 _QUOTE, RETURN = b'"\r'
-# Begins with what is found fast; at a comma it always matches. A quote that is never closed takes
-# all that follows.
+# Begins with a literal comma, which is found fast, and matches at every comma. An open quote takes
+# the rest of the text.
 _QUOTED_CELLS = re.compile(rb'(?s),(?:"([^"]*+(?:""[^"]*+)*+)"([^,]*+)|(".*+|[^,]*+))')
 _QUOTED = re.compile(rb'"[^"]*+"')
-# In no text file, and in every binary one: NUL to BS, vertical feeds, SO to US, DEL.
+# Bytes that no text file has and every binary one: NUL to BS, vertical feeds, SO to US, DEL.
 _BINARY = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _JSON_NUMBER = re.compile(
     rb"[ \t\r]*+-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?[ \t\r]*+"
@@ -42,14 +42,14 @@ _JSON_NUMBER = re.compile(
 
 
 def check_text(header: bytes) -> None:
-    """Binary data may begin with what looks like a header, and hold no row: not to be accepted."""
+    """Refuse binary data, which could pass for a header without rows."""
     if _BINARY.search(header):
         unknown = f'binary data begins with "{shown(header)}": is this CSV?'
         raise Poison("bad_format", named_by_magic(header) or unknown)
 
 
 def is_old_mac(row: bytes) -> bool:
-    """Has it line ends of an old Mac? In quotes they are text."""
+    """Does the row have line ends of an old Mac outside quotes?"""
     return b"\r" in _QUOTED.sub(b"", row).rstrip(b"\r")
 
 

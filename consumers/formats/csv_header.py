@@ -30,7 +30,7 @@ def is_header(
         return True
     if any(map(is_number, cells)):
         return False
-    # A number of another `rows.decimal` is a row as well: a bad one, which says so.
+    # Numbers with the other decimal sign make it a row: a bad one, whose reason says why.
     if any(is_decimal_comma(dialect.back(cell)) for cell in cells):
         return False
     if options.as_numbers:
@@ -45,7 +45,7 @@ def is_header(
 
 
 def index_of(column: str | int, places: Mapping[str, int], columns: int) -> int:
-    """Of the column that is meant; `places` are the header's, of as many `columns` as a row has."""
+    """The index of a column. `places`: the header's names; `columns`: how many cells a row has."""
     if isinstance(column, str):
         if column in places:
             return places[column]

@@ -1,7 +1,7 @@
 """The cells of a CSV that stay with their row: `rows.keep` and `rows.time`.
 
-Rule: as `keeping`: a cell that cannot be kept is null and makes no row bad. Owner: the CSV parser,
-which makes it once the header says where the columns are.
+Rule: as in `keeping`, a cell that cannot be kept is null and makes no row bad. Owner: the CSV
+parser, which makes it once the header says where the columns are.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ class CsvKept:
         json_cell: Callable[[bytes], bytes],
         original: Callable[[bytes], bytes],
     ) -> None:
-        """The cells by name, and the one with the time. `original`: a cell as the file has it."""
+        """`original` gives a cell as it stands in the file."""
         self._kept = [(json_string(name).encode(), at) for name, at in kept.items()]
         self._time = time
         self._max_columns = max_columns

@@ -1,9 +1,9 @@
 """How a CSV separates its cells and writes its numbers: found once, by the first row.
 
-Rule: text of another dialect becomes comma-and-point text by exchanging bytes one for one, before
-anything else looks at it, and is exchanged back where it is kept or shown as text. So there is one
-reader, and text that has commas and points already passes as it is. What is quoted tells nothing.
-Owner: the CSV parser.
+Rule: text of another dialect becomes text with commas and points by exchanging single bytes, before
+anything else looks at it, and is exchanged back where it is kept or shown. So there is one reader,
+and the usual text passes unchanged. Quoted text does not count for finding the dialect. Owner: the
+CSV parser.
 """
 
 import re
@@ -37,14 +37,14 @@ DELIMITERS: Final[dict[str, bytes]] = {
     "pipe": b"|",
 }
 _OTHERS: Final = (b";", b"\t", b"|")
-# As numbers, which are found without the exception that bytes of one byte cost.
+# As numbers: to look for bytes of one byte costs Python an exception each time.
 _COMMA, _SEMICOLON, _TAB, _PIPE, _QUOTE = b',;\t|"'
 # A first row longer than this is judged by its beginning.
 LOOK_BYTES: Final = 64 << 10
-# Of what `bytes.strip` takes for blank.
+# A line of the characters that `bytes.strip` removes.
 _BLANK_LINE: Final = rb"[ \t\r\x0b\x0c]*+\n"
-# In no text file, and neither blank nor part of a number for any reader of ours: it stands where a
-# comma or a point was that means neither.
+# Takes the place of a comma or point that means neither. No text file has it, and no reader of ours
+# takes it for a blank or a part of a number.
 _ASIDE: Final = b"\x1f"
 _QUOTED: Final = re.compile(rb'(\A|[,;\t|])"[^"]*+(?:""[^"]*+)*+"')
 
@@ -55,12 +55,12 @@ class Dialect:
     def __init__(self, delimiter: bytes, decimal: bytes, comment: bytes) -> None:
         self._table: bytes | None = None
         self._back: bytes | None = None
-        # What a line of comment is, newline included, once the exchange is done.
+        # Matches a line of comment with its newline, after the exchange.
         self.comments: re.Pattern[bytes] | None = None
         if delimiter != b"," or decimal != b".":
             ours = delimiter + decimal
-            # One of the two signs is not ours, and one of ours is none of the two: a circle, as `;`
-            # to `,` to aside to `;`, so that it can be undone.
+            # One of the two signs is new, and one of comma and point is unused: exchanged in a
+            # circle, as `;` to `,` to aside to `;`, so that it can be undone.
             left_out = bytes(sign for sign in b",." if sign not in ours)
             freed = bytes(sign for sign in ours if sign not in b",.")
             before, after = ours + left_out + _ASIDE, b",." + _ASIDE + freed
@@ -70,20 +70,20 @@ class Dialect:
             self.comments = re.compile(rb"(?m)^%b[^\n]*+\n" % re.escape(self.read(comment)))
 
     def read(self, data: bytes) -> bytes:
-        """The text for the reader."""
+        """The text in the reader's dialect."""
         return data if self._table is None else data.translate(self._table)
 
     def back(self, text: bytes) -> bytes:
         return text if self._back is None else text.translate(self._back)
 
 
-# Of nearly all files. It has no state: one for all of them.
+# The dialect of nearly all files; shared, as it has no state.
 COMMON: Final = Dialect(b",", b".", b"")
 
 
 @cache
 def passed_over(comment: bytes) -> re.Pattern[bytes]:
-    """Lines in front of the first row."""
+    """Matches the blank lines and comments before the first row."""
     lines = rb"|%b[^\n]*+\n" % re.escape(comment) if comment else b""
     return re.compile(rb"(?:%b%b)*+" % (_BLANK_LINE, lines))
 
@@ -110,11 +110,11 @@ class Finder:
 
     @property
     def rest(self) -> bytes:
-        """All it was fed, without the lines that are no rows."""
+        """All bytes that it was fed, without the blank lines and comments at the beginning."""
         return bytes(memoryview(self._held)[self._start :])
 
     def _first_row(self, *, is_all: bool) -> bytes | None:
-        """Never by more than `LOOK_BYTES`: how much more came is chance."""
+        """The first row, from at most `LOOK_BYTES`, so that chunks of any size give the same."""
         held = self._held
         text = held if len(held) <= LOOK_BYTES else held[:LOOK_BYTES]
         while True:
@@ -126,13 +126,13 @@ class Finder:
             if not is_comment and text[start:end].strip():
                 return bytes(text[start:end])
             self._rows.forget()
-            # Those behind it at once: one by one 64 KiB of them take 50 ms.
+            # All comments that follow at once: one by one, 64 KiB of them take 50 ms.
             found = passed_over(self._comment).match(text, end + 1)
             assert found is not None
             self._start = found.end()
 
     def _separator(self, row: bytes) -> bytes:
-        """A comma wins where there is one, unless only another one leaves nothing but numbers, as
+        """A comma if there is one, unless the cells are all numbers only with another separator, as
         in `1,5;2,5`. Of several others the most frequent one.
         """
         bare = _QUOTED.sub(rb"\1", row) if b'"' in row else row
@@ -146,17 +146,19 @@ class Finder:
 
 
 def _is_number(cell: bytes) -> bool:
-    """With a point or a comma."""
+    """Is the cell a number, with a point or a comma?"""
     return is_number(cell.replace(b",", b"."))
 
 
 def is_decimal_comma(cell: bytes) -> bool:
-    """Would another `rows.decimal` make a number of this cell?"""
+    """Would the cell be a number with a decimal comma?"""
     return b"," in cell and _is_number(cell)
 
 
 def is_common(options: CsvOptions, head: bytes) -> bool:
-    """Do the options or the first line leave no doubt? Else a `Finder` tells, for some 5 us."""
+    """Is it surely the common dialect, by the options or the first line? If not, a `Finder` looks,
+    which takes some 5 us.
+    """
     if options.decimal != "." or options.comment is not None:
         return False
     if options.delimiter == "comma":

@@ -1,8 +1,8 @@
-"""What a package's format gave, held against what rows must be before anything counts them.
+"""Checks the rows of a package's format before they are counted.
 
-Rule: what can be put right without changing a value is (order in memory, byte order); all else is
-`bad_format`, with what the format should give instead. Our own formats are held against it by their
-tests, as it takes 2 us a run. Pure. Owner: the registry.
+Rule: faults that can be mended without changing a value are mended (order in memory, byte order);
+all others are `bad_format`, with a text that says what the format should give instead. Our own
+formats are checked by their tests only, as a check takes 2 us a run. Pure. Owner: the registry.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,8 +29,8 @@ _KINDS: Final[dict[type, tuple[Form, ...]]] = {
 
 
 def guarded(format: Format) -> Format:
-    """The same format, of which only runs come in that are right. Raises `Fatal` for one that could
-    only fail at each object.
+    """The same format with its runs checked. Raises `Fatal` for a format that would fail at every
+    object.
     """
     wrong = _flaw(format)
     if wrong is not None:
@@ -56,7 +56,7 @@ def guarded(format: Format) -> Format:
 
 
 def _flaw(format: Format) -> str | None:
-    """What a package may have written without a look at its types."""
+    """A wrong field of the format, for people; None: none is wrong."""
     for name, is_needed in (("makes", True), ("looks", True), ("open", False), ("ranged", False)):
         value = getattr(format, name)
         if not callable(value) and (is_needed or value is not None):
@@ -94,7 +94,7 @@ def _let_in_all(runs: Iterable[Run], form: Form) -> Iterator[Run]:
 
 
 def let_in(run: Run, form: Form) -> Run:
-    """The run as it may go on. Raises `Poison`."""
+    """The run, mended if that changes no value. Raises `Poison`."""
     if not isinstance(run, Run):
         raise _wrong(f"{type(run).__name__}, no Run")
     payload = run.payload

@@ -1,7 +1,7 @@
 """Do the rows that a format makes fit the request to the model?
 
-Rule: asked at the start for the configured format, and for each object when its format is known;
-where they do not, the words say what does. Pure. Owner: the registry of formats.
+Rule: asked at the start for the configured format, and for each object when its format is known. If
+they do not fit, the message says which request or setting would. Pure. Owner: the registry.
 """
 
 from typing import Final
@@ -27,11 +27,11 @@ def check_fit(format: Format, options: RowOptions) -> None:
 
 
 def misfit(format: Format, options: RowOptions) -> str | None:
-    """In words, with what mends it; None: they fit."""
+    """The misfit in words, with the setting that mends it; None: they fit."""
     if format.fits(options):
         return None
     made = " or ".join(_KINDS[form] for form in format.makes(options))
-    # Whose rows a setting makes numbers.
+    # The format gives numbers only with the setting of a size.
     needs_size = options.form == "matrix" and format.makes is image.makes_pixels
     mend = "set rows.image_size, as 224x224, for rows of pixels, or " if needs_size else "set "
     return (

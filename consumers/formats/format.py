@@ -1,8 +1,7 @@
-"""What a format says of itself: its names, how it is recognised, its rows, and its reader.
+"""The description of a format: its names, how it is recognised, its rows, and its reader.
 
-Rule: everything that the registry, the sniffing and the checks at the start know of a format
-stands in its `Format`; nothing else of ours knows it by name. A user's package has one behind an
-entry point `penstock.formats`.
+Rule: the registry, the sniffing and the checks at the start know a format only by its `Format`, not
+by its name. A user's package gives one by an entry point `penstock.formats`.
 """
 
 from collections.abc import Callable, Collection
@@ -16,17 +15,17 @@ from consumers.formats.source import Read
 
 
 def never(_head: bytes) -> bool:
-    """Known by its name alone."""
+    """For a format that is recognised by its name alone."""
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Read either as a stream, by what `open` returns (None: not these rows), or here and there, by
-    `ranged`.
+    """A format is read either as a stream, by the parser that `open` returns (None: it cannot make
+    these rows), or by ranges, by `ranged`.
     `extensions` in lower case, with the dot. `looks` is shown at most the first 512 bytes.
     `is_streamed`: `ranged` asks for `chunks`: the object is fetched from its first byte on.
-    `is_plain`: linear code in which nothing unfolds: small ones are decoded in the worker.
+    `is_plain`: read by linear code, with no unpacking: small objects are decoded in the worker.
     `is_text`: UTF-8, so that a byte order mark is taken off and UTF-16 refused.
     """
 
@@ -54,5 +53,5 @@ class WantsRanges(PenstockError):
 
 
 def makes(*forms: Form) -> Callable[[RowOptions], Collection[Form]]:
-    """Whatever the options."""
+    """The same forms for all options."""
     return lambda _options: forms

@@ -1,6 +1,6 @@
 """Rows that a library of media makes one by one, gathered into runs.
 
-Rule: a run is given when it holds `RUN_BYTES`; rows that nobody wants are counted, not made. Pure.
+Rule: a run goes on when it holds `RUN_BYTES`; unwanted rows are counted, not made. Pure.
 Owner: one decoding of one object.
 """
 
@@ -15,7 +15,7 @@ from consumers.formats.base import RowOptions, Run
 from consumers.formats.rows import too_long
 from consumers.formats.source import Wanted
 
-# So many rows are few, and cost nothing beside what they hold.
+# Runs of this size are few, so that their own cost does not matter.
 RUN_BYTES: Final = 256 << 10
 # Skipped rows that one run stands for.
 SKIPPED_ROWS: Final = 1_000
@@ -24,7 +24,7 @@ _HEAD_BYTES: Final = 64
 
 
 class Gathered:
-    """`add` each row; what comes back goes on."""
+    """`add` each row; hand on the runs that it returns."""
 
     def __init__(self, options: RowOptions, wanted: Wanted) -> None:
         self._most_bytes = options.row_bytes + _HEAD_BYTES
@@ -56,7 +56,7 @@ class Gathered:
             yield from self.rest()
 
     def rest(self) -> Iterator[Run]:
-        """What has not gone on yet."""
+        """The rows that have not gone on yet."""
         if self._skipped:
             skipped, self._skipped = self._skipped, 0
             yield Run(skipped, None)
@@ -67,7 +67,7 @@ class Gathered:
 
 
 def _joined(rows: list[Payload]) -> Payload:
-    """Rows next to each other are all of one kind; of another width they are runs of their own."""
+    """Join rows of one kind and width; the caller starts a new run for another width."""
     matrices = [row for row in rows if isinstance(row, Matrix)]
     if matrices:
         return Matrix(np.concatenate([row.values for row in matrices]))

@@ -1,9 +1,9 @@
 """Images: one object, or one member of an archive, is one row: its bytes as they are, or with
 `rows.image_size` its pixels.
 
-Rule: what is no picture, or claims more than `limits.pixels`, is a bad row before anybody decodes
-it. Of an animation, or a file of several pages, the first one counts where the pixels are wanted;
-else it is the model that chooses.
+Rule: data that is not a picture, or that claims more than `limits.pixels`, is a bad row without
+being decoded. For pixels the first picture of an animation or of several pages counts; as bytes the
+model gets the whole file.
 """
 
 from collections.abc import Collection

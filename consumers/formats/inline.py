@@ -1,7 +1,8 @@
-"""Objects that are decoded where they arrive: small, of plain text or opaque, by linear code.
+"""Decides which objects are decoded in the worker: small ones of plain text, or opaque.
 
-Rule: all else is decoded by a process with nothing to lose; so is whatever is not sure to be plain.
-Gzip data counts by what it unfolds to. Owner: the stage that expands objects.
+Rule: these are read by linear code. All others, and all that may be others, are decoded by a
+separate process that may crash. Gzip data counts by its unpacked size. Owner: the stage that
+expands objects.
 """
 
 import zlib
@@ -13,10 +14,10 @@ from consumers.formats.compression import GZIP_MAGIC
 from consumers.formats.pixels import PictureOptions
 from consumers.formats.registry import open_decoder, told_format
 
-# What a format may look at of an object to know it.
+# The first bytes of an object, by which a format may recognise it.
 _HEAD_BYTES: Final = 512
-# A line of these is taken apart as a whole. One of JSON, or a first one of so many cells, takes up
-# to 4 ms; embeddings are mostly half as wide.
+# A line of these formats is taken apart as a whole: a line of JSON, or a first line of CSV, of the
+# largest width takes up to 4 ms. Embeddings are mostly half as wide.
 _TAKEN_APART: Final = ("csv", "ndjson", "json")
 _LINE_BYTES: Final = 64 << 10
 _LINE_CELLS: Final = 2_048
@@ -33,8 +34,8 @@ def open_inline(
     format: str | None = None,
     compression: str | None = None,
 ) -> tuple[Decoder, bytes] | None:
-    """The decoder of a whole object, and the bytes to feed it. None: it is not for this process.
-    Raises `Poison` where its name or first bytes tell that it cannot be read.
+    """The decoder of a whole object, and the bytes to feed it. None: a separate process must decode
+    it. Raises `Poison` if its name or first bytes show that it cannot be read.
     """
     if len(data) > most_bytes or options.of(PictureOptions).image is not None:
         return None
@@ -50,13 +51,14 @@ def open_inline(
     found = told_format(options, data[:_HEAD_BYTES], key=key, format=format)
     if found is None or not found.is_plain or _is_wide(data, found.name):
         return None
-    # What was packed is no more; of the rest the reader holds the name against the first bytes.
+    # Unpacked data is plain now. For all other data the reader compares the name with the first
+    # bytes.
     left = "none" if is_packed else compression
     return open_decoder(options, key=key, format=format, compression=left), data
 
 
 def _is_wide(data: bytes, format: str) -> bool:
-    """Has it a line that is no piece of a few milliseconds?"""
+    """Is any line so long that reading it takes more than a few milliseconds?"""
     start = 0
     while format in _TAKEN_APART and start + _LINE_CELLS < len(data):
         end = data.rfind(b"\n", start, start + _LINE_CELLS)
@@ -72,7 +74,7 @@ def _is_wide(data: bytes, format: str) -> bool:
 
 
 def _unfolded(data: bytes, most_bytes: int) -> bytes | None:
-    """None: it is more than that, or something is wrong with it."""
+    """The unpacked bytes; None: they are more than `most_bytes`, or damaged."""
     unpacker = zlib.decompressobj(_GZIP_WBITS)
     try:
         found = unpacker.decompress(data, most_bytes + 1)

@@ -1,8 +1,8 @@
 """A JSON array of rows, split at its top level without holding the array.
 
-Rule: brackets and commas count only outside strings; what lies between two top-level commas is one
-row and must be JSON by itself, or the array is `bad_format`. JSON that no reader of ours can hold
-is one bad row, as in NDJSON. At most one unfinished row is held.
+Rule: brackets and commas count only outside strings. The text between two top-level commas is one
+row; if it is not JSON, the array is `bad_format`. JSON that Python cannot hold is one bad row, as
+in NDJSON. At most one unfinished row is held.
 """
 
 import re
@@ -18,13 +18,13 @@ from consumers.formats.lines import RawRows
 from consumers.formats.magic import no_such
 from consumers.formats.push import PLAIN_STEP_BYTES
 
-# Looking for the cuts takes forty times what is looked at, and so many rows of one byte 3 ms.
+# Looking for the cuts takes memory of forty times the piece, and 3 ms if it is rows of one byte.
 _PIECE_BYTES = 8 << 10
 _SPACE = b" \t\r\n"
 _QUOTE, _COMMA, _END = ord('"'), ord(","), ord("]")
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 
-# How each byte changes the depth; and whether it matters at all.
+# How each byte changes the depth, and whether it matters for the cuts at all.
 _STEP = np.zeros(256, np.int64)
 _STEP[list(b"[{")] = 1
 _STEP[list(b"]}")] = -1
@@ -115,7 +115,7 @@ class JsonArrayParser:
 
 
 class Cutter:
-    """Finds the commas between rows, and the array's end; knows nothing but depth and strings."""
+    """Finds the commas between rows, and the array's end, by depth and strings alone."""
 
     def __init__(self) -> None:
         self._depth = 1  # inside the array
@@ -123,7 +123,7 @@ class Cutter:
         self._escaped = False  # the byte before was an unpaired backslash
 
     def cut(self, data: bytes) -> tuple[list[int], bool]:
-        """Where rows end in `data`; True if the last of them is the array's own end."""
+        """The places in `data` where rows end; True if the last one is the array's end."""
         text = self._without_escapes(data)
         bytes_ = np.frombuffer(text, np.uint8)
         at = np.flatnonzero(_MATTERS[bytes_])
@@ -144,7 +144,7 @@ class Cutter:
         return cuts.tolist(), False
 
     def _without_escapes(self, data: bytes) -> bytes:
-        """The same length, with escaped quotes blanked."""
+        """`data` in the same length, with escaped quotes blanked."""
         if self._escaped and data:
             data = b"_" + data[1:]
             self._escaped = False
@@ -156,7 +156,7 @@ class Cutter:
 
 
 def is_array(text: bytes | bytearray) -> bool:
-    """Is it one array from its first byte to the last, as far as brackets tell?"""
+    """Is the text one array from its first byte to its last, by its brackets?"""
     cutter = Cutter()
     for start in range(1, len(text), PLAIN_STEP_BYTES):
         piece = bytes(text[start : start + PLAIN_STEP_BYTES])
@@ -167,6 +167,6 @@ def is_array(text: bytes | bytearray) -> bool:
 
 
 def _block_of(rows: list[bytes]) -> RawRows:
-    """As lines where possible: those can be read at once."""
+    """The rows as lines if possible, as lines can be read in bulk."""
     text = b"\n".join(rows)
     return rows if text.count(b"\n") != len(rows) - 1 else text + b"\n"

@@ -1,9 +1,9 @@
-"""JSON of which nobody said what its rows are: the elements of one array, or one a line (NDJSON)?
+"""JSON of an unknown kind: are its rows the elements of one array, or one a line (NDJSON)?
 
-Rule: its grammar tells. An array that is complete in the first line, and that something follows, is
-a row of NDJSON; any other array holds the rows. An array that is all there is holds the rows as
-well, unless nothing names it JSON and its first element is a scalar: then it is one row. Until that
-is known the first line is held, as far as a row may reach.
+Rule: an array that is complete in the first line, with more text after it, is a row of NDJSON; any
+other array holds the rows. If the array is the whole text, it holds the rows as well, except when
+nothing names the object JSON and the first element is a scalar: then it is one row. Until this is
+known the first line is held, up to the limit of a row.
 """
 
 from collections.abc import Callable, Iterator
@@ -51,7 +51,7 @@ class JsonParser:
         yield from self._parser.close()
 
     def _take(self, data: bytes) -> None:
-        """Adds to the first line; settles the parser once it can be told."""
+        """Add to the first line; choose the parser once the kind is known."""
         line = self._line
         if not line or self._is_complete:
             data = data.lstrip(_SPACE)

@@ -1,8 +1,8 @@
 """JSON elements to rows: one reader for NDJSON's lines and a JSON array's elements.
 
 Rule: a matrix row is an array of numbers, or an object whose values are taken in the order of
-`columns`, else of the first row's keys. The first row fixes the width. JSON rows are handed on as
-they came, once they proved to be valid (NaN and Infinity are not; nor is nesting above 1024).
+`columns`, else of the first row's keys. The first row fixes the width. JSON rows are handed on
+unchanged after a check that they are valid (NaN, Infinity and nesting above 1024 are not).
 """
 
 import json
@@ -33,7 +33,7 @@ _SPACE = b" \t\r\n"
 _FLAT_ARRAYS = re.compile(rb"(?:[ \t]*+\[[^\[\]\n]*+\][ \t\r]*+\n)*+")
 _BRACKETS_TO_SPACES = bytes.maketrans(b"[]", b"  ")
 _NUMBERS = {int, float}
-# Values that stay with their rows, before others have a turn: 1 ms.
+# So many kept values are handled before others have a turn: 1 ms.
 _MOST_KEPT = 2_048
 
 
@@ -61,7 +61,7 @@ class JsonRowReader:
         return self._read(block) if self._keep is None else self._read_kept(block, self._keep)
 
     def _read_kept(self, block: RawRows, keep: KeepRows) -> Iterator[Run]:
-        """A few at a time, as what stays is looked at row by row."""
+        """Read a few rows at a time, as kept values are looked at row by row."""
         most_rows = max(1, min(MOST_EXACT_ROWS, _MOST_KEPT // len(self._stays)))
         for some in portions(block, most_rows):
             yield from with_kept(self._read(some), rows_of(some), keep)
@@ -103,7 +103,9 @@ class JsonRowReader:
             raise self._why_unread(row.strip(_SPACE)) from None
 
     def _why_unread(self, row: bytes) -> Exception:
-        """A number beyond float64 or half a surrogate is JSON, and no reader's value."""
+        """The error of a row. A number beyond float64 or half a surrogate is JSON, but has no value
+        in Python.
+        """
         try:
             orjson.loads(row)  # its words count from the row's first byte
         except orjson.JSONDecodeError as error:
@@ -158,7 +160,7 @@ class JsonRowReader:
 
 
 def _is_json(row: bytes) -> bool:
-    """By its grammar alone; bytes that are no UTF-8 count as text. Called for rows that are bad."""
+    """Is a bad row JSON by its grammar? Bytes that are not UTF-8 count as text."""
     try:
         json.loads(
             row.decode(errors="replace"), parse_int=str, parse_float=str, parse_constant=_refuse
@@ -173,5 +175,5 @@ def _refuse(constant: str) -> None:
 
 
 def _most_values(row: bytes) -> int:
-    """No more than these: every value follows a comma or a bracket, besides the outermost."""
+    """An upper bound: every value except the outermost follows a comma or a bracket."""
     return row.count(b",") + row.count(b"[") + row.count(b"{") + row.count(b":")

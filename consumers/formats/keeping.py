@@ -1,8 +1,8 @@
 """`rows.keep` and `rows.time`: which columns stay with a row, and when it was.
 
-Rule: what is kept never makes a row bad: a column that a row does not have is null, a time that
-cannot be read is none. Numbers are epoch seconds, milliseconds, microseconds or nanoseconds by
-their magnitude; texts are ISO-8601, without a zone in UTC. Owner: the parser of one object.
+Rule: kept values never make a row bad: a missing column is null, and a time that cannot be read is
+left out. Numbers are epoch seconds, milliseconds, microseconds or nanoseconds by their magnitude;
+texts are ISO-8601, in UTC if they have no zone. Owner: the parser of one object.
 """
 
 import math
@@ -19,14 +19,15 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 EARLIEST_MS: Final = -62_135_596_800_000  # the years 1 to 9999
 LATEST_MS: Final = 253_402_300_799_999
-# Seconds below 1e11 reach the year 5138, milliseconds from there on begin in 1973; and so on.
+# Below 1e11 a number is seconds (up to the year 5138), from there on milliseconds (from 1973); and
+# so on.
 _UNITS: Final = ((1e11, 1000.0), (1e14, 1.0), (1e17, 1e-3), (math.inf, 1e-6))
 
 KeepRows = Callable[[list[bytes]], Kept]
 
 
 def with_kept(runs: Iterable[Run], rows: list[bytes], keep: KeepRows) -> Iterator[Run]:
-    """The runs of these rows, each with what stays with its own."""
+    """The runs of these rows, each with the kept values of its rows."""
     at = 0
     for run in runs:
         stop = at + run.rows
@@ -35,7 +36,7 @@ def with_kept(runs: Iterable[Run], rows: list[bytes], keep: KeepRows) -> Iterato
 
 
 def of_json(options: RowOptions) -> KeepRows:
-    """Of rows that are JSON objects; others have none of it."""
+    """Keeps values of rows that are JSON objects; other rows have none."""
 
     def keep(rows: list[bytes]) -> Kept:
         found = [orjson.loads(row) for row in rows]
@@ -52,7 +53,7 @@ def of_json(options: RowOptions) -> KeepRows:
 
 
 def moment_ms(value: object) -> int | None:
-    """Epoch milliseconds of what a column holds; None if it is no time."""
+    """A column's value as epoch milliseconds; None if it is not a time."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, str):

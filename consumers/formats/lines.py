@@ -1,9 +1,9 @@
-"""Where one row of text ends: cuts chunks into blocks of complete rows, whatever the cut.
+"""Cuts chunks of text into blocks of complete rows, the same ones however the chunks are cut.
 
-Rule: a row ends at a newline, and a carriage return before it goes with it; a carriage return alone
-is text. In CSV a newline inside quotes ends no row; a quote opens only at the start of a cell (RFC
-4180). At most one unfinished row is held, and no byte of it is looked at again; of a row above the
-limit nothing is held: it is one bad row, and reading goes on at the next newline after the limit.
+Rule: a row ends at a newline, and a carriage return before it belongs to the end; a carriage return
+alone is text. In CSV a newline inside quotes does not end a row; a quote opens only at the start of
+a cell (RFC 4180). At most one unfinished row is held, and each byte is looked at once. A row above
+the limit is not held: it is one bad row, and reading goes on at the next newline after the limit.
 """
 
 import re
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
-# Complete rows: as one text of lines, each ended by a newline and none blank; or one by one, where
-# a row may hold a newline.
+# Complete rows: as one text of lines, each ended by a newline and none blank; or as a list, if rows
+# may contain newlines.
 RawRows = bytes | list[bytes]
 
 # As numbers: to look for bytes of one byte costs Python 3.11 an exception each time, half a
@@ -25,7 +25,7 @@ _ONLY_BLANKS: Final = re.compile(rb"(?m)^[ \t]++\n")
 # "not yet a row".
 _QUOTED_TEXT: Final = rb'[^"]*+(?:""[^"]*+)*+'
 _IN_QUOTES: Final = re.compile(_QUOTED_TEXT)
-# Of rows that are found one by one so many are a block: 2 ms, after which others may have a turn.
+# So many rows that were found one by one are a block: 2 ms, after which others may have a turn.
 _MATCHED_ROWS: Final = 1_024
 
 
@@ -64,8 +64,8 @@ class RowEnds:
         self._at = 0
 
     def find(self, text: bytes | bytearray, start: int) -> int:
-        """Where the newline is that ends the row from `start` on; -1: more must come. Then it is
-        asked again, for the same row; `moved` tells if its beginning lies elsewhere by then.
+        """The place of the newline that ends the row beginning at `start`; -1: more bytes are
+        needed. The next call is for the same row; `moved` tells if it has moved in the text.
         """
         at = self._at
         found = self._rest.match(text, at or start)
@@ -85,7 +85,7 @@ class RowEnds:
         self._rest, self._at = self._of.start, 0
 
     def _look(self, text: bytes | bytearray, at: int) -> None:
-        """How far the unfinished row is known: outside quotes it has no newline."""
+        """Go on through the unfinished row, which has no newline outside quotes so far."""
         of = self._of
         rest = self._rest
         while at < len(text):
@@ -136,7 +136,7 @@ class RowSplitter:
     """Holds the unfinished row between two chunks."""
 
     def __init__(self, limit_bytes: int, *, quotes: bool, blanks: bool = False) -> None:
-        """`blanks`: is a line of nothing but blanks a row?"""
+        """`blanks`: is a line of blanks only a row?"""
         self._limit_bytes = limit_bytes
         self._blanks = blanks
         self._quotes = quotes
@@ -174,7 +174,7 @@ class RowSplitter:
         return _without_blanks(text, self._blanks)
 
     def whole(self, data: bytes) -> Iterable[RawRows | None]:
-        """`feed` all there is: so the last row is complete, too."""
+        """As `feed` with all bytes of the text: the last row is complete, too."""
         if not data or len(data) > self._limit_bytes or (self._quotes and _QUOTE in data):
             return self.feed(data)
         return _without_blanks(data if data.endswith(b"\n") else data + b"\n", self._blanks)
@@ -189,7 +189,7 @@ class RowSplitter:
             yield [bytes(self._held[:-1])]
 
     def _match_rows(self) -> Iterator[RawRows | None]:
-        """The exact way: row by row, each measured."""
+        """The exact way: find and measure row by row."""
         held, limit = self._held, self._limit_bytes
         if self._ends is None:
             self._ends = RowEnds() if self._quotes else LineEnds()
@@ -223,10 +223,11 @@ class RowSplitter:
 
 
 def _without_blanks(text: bytes, blanks: bool) -> Sequence[RawRows]:
-    """Lines that end with a newline each."""
+    """The lines without the blank ones; each ends with a newline."""
     if _RETURN in text:
         text = text.replace(b"\r\n", b"\n")
-    # Not `in`: to find two bytes takes it 0.12 us a row, as long as reading four numbers.
+    # A pattern, not `in`, which takes 0.12 us a row to find two bytes, as long as to read four
+    # numbers.
     if _BLANK_LINES.search(text):
         text = _BLANK_LINES.sub(b"\n", text)
     # To look for a blank costs next to nothing, and most numbers have none beside them.

@@ -1,8 +1,7 @@
-"""What data is by its first bytes, for the error about data that was taken for something else.
+"""Names data by its first bytes, for errors about data that was taken for something else.
 
-Rule: for people alone; no reader is chosen by it. Formats that nobody reads here are named only for
-data that is known to be binary or begins with what no text begins with; `PAR1` may well be the
-first cell of a CSV.
+Rule: for people only; no reader is chosen by it. A format is named only for data that is known to
+be binary, or that begins as no text does: `PAR1` may well be the first cell of a CSV.
 """
 
 from typing import Final, NamedTuple
@@ -11,7 +10,7 @@ from consumers.errors import ErrorCode, Poison
 
 
 class _Kind(NamedTuple):
-    """How people call it, and the format that reads it."""
+    """The name that people use, and the format that reads it."""
 
     name: str
     format: str
@@ -65,14 +64,14 @@ def _is_binary(magic: bytes) -> bool:
     return not magic.isascii() or any(byte < 9 for byte in magic)
 
 
-# Shown to people for what it is.
+# First bytes that say for certain what data is.
 CERTAIN: Final = (*filter(_is_binary, _FOREIGN), b"%PDF-1.")
-# What no text begins with, as far as `LONGEST_MAGIC_BYTES` of it tell.
+# First bytes that no text has.
 NO_TEXT: Final = (*filter(_is_binary, _OURS), *filter(_is_binary, _FOREIGN))
 
 
 def named_by_magic(head: bytes) -> str | None:
-    """For people: what binary data is, None if nothing says it."""
+    """The name of binary data, for people; None if its first bytes do not tell."""
     for magic, name in _FOREIGN.items():
         if head.startswith(magic):
             return f"this is {name}, which is not read here; write csv, ndjson, json or tar"
@@ -80,9 +79,8 @@ def named_by_magic(head: bytes) -> str | None:
 
 
 def no_such(what: str, head: bytes | None, code: ErrorCode = "bad_format") -> Poison:
-    """The error for an object whose reader found no beginning of `what`, and what mends it. Without
-    `head` where it depends on how the bytes came in how much of it is there: the same object is
-    answered by the same words.
+    """The error for an object that does not begin as `what` does, with advice. `head` is None if
+    its length would depend on how the bytes arrived, as one object must always get one message.
     """
     seen = f"correct its format ({_MEND})" if head is None else _seen(head)
     return Poison(code, f"this is no {what}: {seen}")

@@ -1,7 +1,7 @@
 """Recordings and videos: whether their libraries are there, and what reads them.
 
-Rule: the libraries are an extra, loaded when an object needs them, and only by a decoder, whatever
-the object does to it. Owner: one reading of one object.
+Rule: the libraries are an extra. They are loaded when an object needs them, and only in a decoder,
+which an object may crash. Owner: one reading of one object.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _LENGTH_BYTES: Final = 64  # of a row's, and of its place
 
 
 def need_media(format: str, form: Form) -> None:
-    """Raises `Fatal` where the extra of this format is not installed."""
+    """Raises `Fatal` if the extra of this format is not installed."""
     is_decoded = format == "video" or (format == "audio" and form != "bytes")
     missing = _missing(format) if is_decoded else None
     if missing is not None:
@@ -42,7 +42,7 @@ def _missing(kind: str) -> str | None:
 
 
 def reader(kind: Kind) -> Read:
-    """Reads the objects of one kind."""
+    """The reader of objects of one kind."""
     decode = read_audio if kind == "audio" else read_video
 
     def read(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
@@ -60,7 +60,7 @@ def reader(kind: Kind) -> Read:
 
 
 def open_audio(options: RowOptions) -> Parser | None:
-    """As a member of an archive: opaque, or not at all."""
+    """For a member of an archive: it is read as opaque bytes, or not at all."""
     return BytesParser(options) if options.form == "bytes" else None
 
 

@@ -1,7 +1,7 @@
-"""What an archive asks of its members: a parser for each, and in the end what is still held.
+"""The members of an archive: a parser for each, and at the end the rows that are still held.
 
-Rule: a member is opened when its header was read, in the order of the archive; `rest` is asked once
-the archive ends, or breaks. Owner: the parser of one archive.
+Rule: a member is opened when its header was read, in the order of the archive; `rest` is called
+once, when the archive ends or breaks. Owner: the parser of one archive.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class Members(Protocol):
 
 
 def of_member(path: str, runs: Iterator[Run]) -> Iterator[Run]:
-    """The same, with the member's name on runs and errors; those held back have theirs already."""
+    """The runs with the member's name, also on errors; runs that were held back have it already."""
     try:
         for run in runs:
             yield run if run.member is not None else run._replace(member=path)

@@ -1,9 +1,9 @@
 """npy: the first axis is rows, all others together are the numbers of a row.
 
-Rule: nothing is unpickled, and no memory is made for what a header claims: blocks of rows follow
-the bytes. As an object it is read by its parts, in Fortran's order too, and rows that nobody wants
-are not fetched; as a member of an archive it is read as a stream, in Fortran's order only if it is
-small. Layout: numpy.lib.format, NEP 1.
+Rule: nothing is unpickled, and memory is taken for bytes that arrived, never for the size that a
+header claims. An object is read by ranges, also in Fortran's order, and unwanted rows are not
+fetched. A member of an archive is read as a stream, in Fortran's order only if it is small. Layout:
+numpy.lib.format, NEP 1.
 """
 
 import io
@@ -24,13 +24,13 @@ from consumers.formats.push import PLAIN_STEP_BYTES
 from consumers.formats.source import Source, Wanted
 
 MAGIC: Final = b"\x93NUMPY"
-# numpy's own limit of what it evaluates.
+# numpy's own limit for a header.
 MOST_HEADER_BYTES: Final = 10_000
-# numpy evaluates it as a Python literal, and takes an old one apart into tokens.
+# The errors of a wrong header: numpy evaluates it as a Python literal, after parsing an old one.
 _NO_HEADER: Final = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError)
 _BLOCK_BYTES: Final = 1 << 20
 _FLOAT64: Final = np.dtype(np.float64)
-# In Fortran's order a row is spread over the whole: as a stream all of it has to be held.
+# In Fortran's order a row is spread over the whole array, so a stream must be held completely.
 MOST_HELD_BYTES: Final = 16 << 20
 _FORTRAN_BLOCK_BYTES: Final = 4 << 20
 
@@ -159,7 +159,7 @@ class NpyParser:
 
 
 def _parse(head: bytes, options: RowOptions) -> _Header | None:
-    """None: it is longer."""
+    """The header; None: it is longer than these bytes."""
     if head[: len(MAGIC)] != MAGIC[: len(head)]:
         raise no_such("npy file", None)
     file = io.BytesIO(head)
@@ -175,7 +175,7 @@ def _parse(head: bytes, options: RowOptions) -> _Header | None:
     except _NO_HEADER as error:
         if len(head) < MOST_HEADER_BYTES and "EOF" in str(error):
             return None
-        # Python may show a piece of the header by where it lies in memory: at each try elsewhere.
+        # Python may show a memory address, which differs at each try.
         said = str(error).partition("\n")[0].partition(": <")[0]
         raise Poison("bad_format", f"the npy header cannot be read: {said}") from None
     return _checked(

@@ -1,7 +1,8 @@
 """Text of numbers to a float32 matrix, many rows at once and without a Python object per number.
 
-Rule: a fast way may accept less than reading row by row does, but never reads a number differently;
-`None` means "not sure", and the caller reads the rows one by one. No state: any thread may call it.
+Rule: the fast way may accept less than reading row by row, but never reads a number differently;
+`None` means "not sure": the caller then reads the rows one by one. No state: any thread may call
+it.
 """
 
 import secrets
@@ -17,26 +18,27 @@ from pyarrow import csv as arrow_csv
 
 from consumers.core.payload import Float32Matrix
 
-# Arrow takes SIGINT and SIGTERM for itself while it reads, and raises `ArrowCancelled` in the
-# middle of an object instead of letting the worker drain. Signals are the process's, never a
-# decoder's. Here, because every process that decodes imports this module.
+# Arrow would handle SIGINT and SIGTERM itself while it reads: it raises `ArrowCancelled` in the
+# middle of an object instead of letting the worker drain. Switched off here, because every process
+# that decodes imports this module.
 pa.enable_signal_handlers(False)
 
-# More than any decoder hands on at a time, but for one unfinished row.
+# More than any decoder hands on at a time, except for one unfinished row.
 LONG_BYTES = 5 << 18
 
-# Stands for the end of a row between its numbers: where it is found, and that it is found nowhere
-# else, tells that all rows are equally long, for the price of one more number. The writer
-# of an object cannot know it: each process draws its own.
+# This number is put in for every newline, so that all rows are parsed as one list. If it is found
+# behind every `columns` numbers and nowhere else, all rows have the same length. With 2 columns
+# `1,2\n3,4\n` is parsed as `1,2,END,3,4,END`. Each process draws its own, so no object can contain
+# it on purpose.
 _ROW_END = b"%d.5e-30" % secrets.randbelow(10**9)
 _ROW_END_VALUE = float(_ROW_END)
 _BETWEEN_ROWS = b",%b," % _ROW_END
-# As numbers, which are found without the exception that bytes of one byte cost.
+# As numbers: to look for bytes of one byte costs Python an exception each time.
 _BRACKET, UNDERSCORE = b"[_"
 
 
 def is_number(cell: bytes) -> bool:
-    """As one row alone is read."""
+    """Is the cell a number when its row is read alone?"""
     try:
         float(cell)
     except ValueError:
@@ -46,11 +48,11 @@ def is_number(cell: bytes) -> bool:
 
 def parse_table(text: bytes, columns: int) -> Float32Matrix | None:
     """Lines of exactly `columns` comma-separated numbers, each ended by a newline."""
-    # A bracket would nest: the parser flattens `[1,[2]]`, and accepts it.
+    # The parser would flatten `[1,[2]]` and accept it.
     if _BRACKET in text:
         return None
-    # A number takes the parser 24 times its own size; a text this long holds a row that is, and may
-    # be none of ours.
+    # The parser needs 24 times the memory of a number's text. So long a text has one huge row, to
+    # be parsed only if it has the right number of commas.
     if len(text) > LONG_BYTES and text.count(b",") != text.count(b"\n") * (columns - 1):
         return None
     flat = text.replace(b"\n", _BETWEEN_ROWS)
@@ -64,7 +66,8 @@ def parse_table(text: bytes, columns: int) -> Float32Matrix | None:
     if len(values) % (columns + 1):
         return None
     rows = values.reshape(-1, columns + 1)
-    # As many row ends as rows: else short rows would pass as fewer long ones, with ends for cells.
+    # There must be as many row ends as rows, or short rows would pass as fewer long ones with row
+    # ends in place of cells.
     if len(flat) - len(text) != len(rows) * (len(_BETWEEN_ROWS) - 1):
         return None
     # `all()` of an array of comparisons takes 1 us more, as long as reading ten numbers.
@@ -82,7 +85,7 @@ def parse_columns(
     names = [str(index) for index in range(columns)]
     try:
         table = arrow_csv.read_csv(
-            # A carriage return alone would end a row; what stands for it is in no number, either.
+            # Arrow would end a row at a lone carriage return; its replacement is no number either.
             pa.BufferReader(text.replace(b"\r", b"\x1f")),
             read_options=arrow_csv.ReadOptions(
                 use_threads=False, column_names=names, block_size=len(text) + 1
@@ -90,7 +93,7 @@ def parse_columns(
             parse_options=arrow_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
             convert_options=arrow_csv.ConvertOptions(
                 include_columns=list(dict.fromkeys(str(index) for index in chosen)),
-                # float64 first, as the exact way rounds: text to float64 to float32.
+                # float64 first, to round as the exact way does: from text to float64 to float32.
                 column_types={name: pa.float64() for name in names},
                 null_values=list(nulls),
                 check_utf8=False,
@@ -108,13 +111,14 @@ def parse_columns(
 
 
 def to_float32(values: npt.NDArray[np.float64]) -> Float32Matrix:
-    """Round to float32; what is too large becomes infinite, as `np.float32` does."""
+    """Round to float32; too large numbers become infinite, as with `np.float32`."""
     return _quiet.context.run(values.astype, np.float32, order="C")
 
 
 class _Quiet(threading.local):
-    """A context in which numpy does not warn of what is too large. One for each thread, as only one
-    at a time may be in it; to enter it costs a tenth of `np.errstate`, 2 us of an object.
+    """A context in which numpy does not warn of too large numbers. One for each thread, as only one
+    thread may be in it at a time. Entering it costs a tenth of `np.errstate`, which takes 2 us of
+    an object.
     """
 
     def __init__(self) -> None:

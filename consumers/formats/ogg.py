@@ -1,8 +1,8 @@
 """Where the recordings of an Ogg file begin and end: several may follow one another, as of internet
 radio or `cat`.
 
-Rule: only the headers of pages are looked at, each once; a page that is not where the one before
-ends is told, and so is a last page that does not say it is the last. Layout: RFC 3533, 6 and 4.
+Rule: only the headers of pages are read, each once. It is reported if a page does not begin where
+the one before ends, and if the last page is not marked as the last. Layout: RFC 3533, 6 and 4.
 """
 
 from typing import Final, NamedTuple
@@ -13,12 +13,12 @@ _MAGIC: Final = b"OggS"
 _HEAD_BYTES: Final = 27
 _MOST_SEGMENTS: Final = 255
 _FIRST_PAGE, _LAST_PAGE = 2, 4  # flags, at place 5
-# Behind the last page programs write tags and padding, which hold no page.
+# After the last page some programs write tags and padding, which contain no page.
 _JUNK_BYTES: Final = 64 << 10
 
 
 class Links(NamedTuple):
-    """`broken`: why there is no more, for people."""
+    """`broken`: why the file ends early, for people."""
 
     begins: list[int]
     stop: int
@@ -36,7 +36,7 @@ def links_of(source: Source) -> Links:
         if stop is None or stop > source.size:
             return Links(begins, source.size, "its last page is not all there")
         is_first, is_last = bool(head[5] & _FIRST_PAGE), bool(head[5] & _LAST_PAGE)
-        # Of several streams beside each other, as with pictures, each has a first page.
+        # Streams side by side, as with pictures, each have a first page.
         if is_first and not was_first:
             begins.append(at)
         at, was_first = stop, is_first
@@ -46,7 +46,7 @@ def links_of(source: Source) -> Links:
 
 
 def _end_of(head: bytes, at: int) -> int | None:
-    """None: its header breaks off."""
+    """Where the page ends; None: its header breaks off."""
     if len(head) < _HEAD_BYTES or len(head) < _HEAD_BYTES + head[26]:
         return None
     return at + _HEAD_BYTES + head[26] + sum(head[_HEAD_BYTES : _HEAD_BYTES + head[26]])

@@ -1,8 +1,8 @@
 """One object, or one member of an archive, is one row: its bytes as they are.
 
-Rule: at most `limits.row_bytes` are held; of a larger object nothing, and it is one bad row. An
-empty member of an archive is a bad row: its writer lost a frame. An empty object has no row, as
-in every format.
+Rule: at most `limits.row_bytes` are held; a larger object is one bad row and is not held. An empty
+member of an archive is a bad row: its writer lost a frame. An empty object has no row, as in every
+format.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from consumers.formats.base import RowOptions, Run
 from consumers.formats.push import PLAIN_STEP_BYTES
 from consumers.formats.rows import BadRow, bad_row, too_long
 
-# The one row of these bytes. Raises `BadRow`.
+# Makes the one row of these bytes. Raises `BadRow`.
 MakeRow = Callable[[bytes], Payload]
 
 
@@ -58,8 +58,8 @@ def opaque(data: bytes) -> BytesRows:
 
 
 class UnreadParser:
-    """A member that cannot be read where it lies: one bad row, which says why; its bytes are passed
-    over, and the members around it are read.
+    """A member that cannot be read: one bad row that says why. Its bytes are passed over, and the
+    other members are read.
     """
 
     step_bytes = PLAIN_STEP_BYTES

@@ -1,7 +1,7 @@
-"""The formats of our own, each with its names, how it is recognised, and what reads it.
+"""Our own formats, each with its names, how it is recognised, and its reader.
 
-Rule: a new format is one file and one entry here. The order is that in which first bytes are
-looked at. Owner: the registry.
+Rule: a new format is one file and one entry here. First bytes are shown to the formats in this
+order. Owner: the registry.
 """
 
 from consumers.formats import arrow, audio, avro, image, npy, parquet, video, zip
@@ -23,7 +23,7 @@ _NUMBERS_OR_JSON = makes("matrix", "json", "columns")
 
 
 def ours(read_zip: Read) -> tuple[Format, ...]:
-    """`read_zip` needs the registry itself: what is in a zip is read by all the others."""
+    """`read_zip` is passed in, as it needs the registry: all other formats read a zip's members."""
     return (
         Format(
             "csv",

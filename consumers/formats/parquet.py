@@ -1,8 +1,8 @@
 """Parquet: footer first, then row group by row group, only the columns that are needed.
 
-Rule: row groups in which nobody wants a row are counted, not fetched. Small chunks are
-fetched together, large ones page by page, so memory depends on neither. What the footer
-says is held against the object's size and the rows that come; a lie is `bad_format`.
+Rule: row groups without a wanted row are counted, not fetched. Small chunks are fetched together,
+large ones page by page, so memory depends on neither. The footer's claims are checked against the
+object's size and the rows that come; a wrong one is `bad_format`.
 Layout: apache/parquet-format, README.
 """
 
@@ -22,29 +22,29 @@ from consumers.formats.tables import MOST_STEP_ROWS, STEP_BYTES, TableReader
 
 MAGIC: Final = b"PAR1"
 _ENCRYPTED: Final = b"PARE"
-# What the library raises for damaged data.
+# The library's errors for damaged data.
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError)
 _END_BYTES: Final = 8  # the footer's length and the magic
-# Footers of 10,000 row groups of 100 columns have 60 MB; one is parsed into several times its size.
+# Footers of 10,000 row groups of 100 columns have 60 MB; parsed they take several times as much.
 MOST_FOOTER_BYTES: Final = 64 << 20
-# Read at a time, of all columns together: a chunk that is longer is read by pages.
+# Read at a time, for all columns together; longer chunks are read by pages.
 BUFFER_BYTES: Final = 8 << 20
 LEAST_BUFFER_BYTES: Final = 64 << 10
-# Of the times that Spark and Impala write as INT96. Read as nanoseconds, which is how they are
-# stored, those before 1677 and after 2262 would silently become others.
+# The unit for times that Spark and Impala write as INT96. They are stored in nanoseconds; read in
+# nanoseconds, those before 1677 and after 2262 would silently become other times.
 INT96_UNIT: Final = "us"
 
-# A text that is stored as it is: its length, of 4 bytes, and one letter.
+# The shortest plain text: 4 bytes of length and one letter.
 _LEAST_TEXT_BYTES: Final = 5
 
 
 def looks(head: bytes) -> bool:
-    """The magic may be the first cell of a CSV, which has no such bytes behind it."""
+    """The magic alone may be the first cell of a CSV; the bytes after it tell."""
     return head.startswith(MAGIC) and any(byte < 9 for byte in head[len(MAGIC) : 64])
 
 
 def read_parquet(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
-    """The rows of one object; rows that nobody wants as runs without payload."""
+    """The rows of one object; unwanted rows come as runs without payload."""
     _check_end(ranges)
     try:
         yield from _rows(ranges, options, wanted)
@@ -80,8 +80,8 @@ def _check_end(ranges: Source) -> None:
 
 def _rows(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     footer = _open(ranges)
-    # Of a row group nothing else is asked here: pyarrow 26 aborts the process where a damaged
-    # footer has a column chunk that is not of the schema.
+    # Nothing else of a row group is asked here: pyarrow 26 aborts the process if a damaged footer
+    # has a column chunk that is not in the schema.
     groups = [footer.metadata.row_group(number) for number in range(footer.num_row_groups)]
     _check_expansion(groups, ranges.size, options)
     expansion = Expansion(options, free_bytes=TABLE_FREE_BYTES)
@@ -110,7 +110,7 @@ def _rows(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
 
 
 def _texts(schema: Any, names: list[str], *, is_nested: bool) -> list[str]:
-    """The needed columns of texts or bytes of any length."""
+    """The needed columns with texts or bytes of variable length."""
     columns = [schema.column(index) for index in range(len(schema))]
     return [
         column.path
@@ -122,8 +122,8 @@ def _texts(schema: Any, names: list[str], *, is_nested: bool) -> list[str]:
 
 
 def _repeats(group: Any, table: TableReader, texts: int) -> bool:
-    """Are there fewer bytes than so many texts need? Then most are told by a number, and are
-    read so: what they decode to is weighed before they are made.
+    """Are there fewer bytes than so many plain texts need? Then most are stored as numbers into a
+    dictionary and are read as such, so that their decoded size is known before they are made.
     """
     numbers_bytes: int = group.num_rows * table.fixed_bytes
     least_bytes: int = group.num_rows * texts * _LEAST_TEXT_BYTES
@@ -149,8 +149,8 @@ def _of_group(
             found += batch.num_rows
             yield from table.runs(batch)
     except _UNREADABLE:
-        # The library reads some encodings of texts to texts alone: the rest is read so. What is
-        # damaged fails again.
+        # The library cannot read all encodings of texts as a dictionary: read the rest as texts.
+        # Damaged data fails again.
         if not by_dictionary:
             raise
         at = 0
@@ -177,7 +177,7 @@ def _batches(
 
 
 def _batch_rows(table: TableReader, group: Any) -> int:
-    """So many that decoded they are about `STEP_BYTES`."""
+    """How many rows take about `STEP_BYTES` when they are decoded."""
     stored: int = group.total_byte_size // group.num_rows
     return max(1, min(MOST_STEP_ROWS, STEP_BYTES // max(1, table.fixed_bytes, stored)))
 

@@ -1,8 +1,8 @@
-"""What kind of picture these bytes are, and how large: by its first bytes, without decoding it.
+"""The kind and size of a picture, by its first bytes, without decoding it.
 
-Rule: pure, and bounded by the length of the bytes; whatever they claim, nothing of that size is
-made. Layouts: PNG (W3C, 11.2.2), JPEG (ITU T.81, B.2.2), GIF89a, BMP (Windows DIB), WebP (RFC
-9649), TIFF 6.0.
+Rule: pure, and bounded by the length of the bytes: no memory is taken for the size that they claim.
+Layouts: PNG (W3C, 11.2.2), JPEG (ITU T.81, B.2.2), GIF89a, BMP (Windows DIB), WebP (RFC 9649),
+TIFF 6.0.
 """
 
 import struct
@@ -27,7 +27,7 @@ class Picture(NamedTuple):
 
 
 def kind_of(head: bytes) -> str | None:
-    """By the first 12 bytes; None for what is no picture."""
+    """The kind, by the first 12 bytes; None if it is not a picture."""
     if head.startswith(b"\xff\xd8\xff"):
         return "JPEG"
     if head.startswith(b"\x89PNG\r\n\x1a\n"):
@@ -45,7 +45,7 @@ def kind_of(head: bytes) -> str | None:
 
 
 def look_at(data: bytes) -> Picture:
-    """Raises `BadRow` for what is no picture, or breaks off before it tells its size."""
+    """Raises `BadRow` for data that is not a picture, or that ends before the picture's size."""
     kind = kind_of(data)
     if kind is None:
         raise BadRow(str(no_such("JPEG, PNG, WebP, TIFF, BMP or GIF", data[:_HEAD_BYTES])))
@@ -111,7 +111,7 @@ def _webp(data: bytes) -> tuple[int, int]:
 
 
 def _tiff(data: bytes) -> tuple[int, int]:
-    """Of the first page."""
+    """The size of the first page."""
     order = "<" if data.startswith(b"II") else ">"
     (at,) = struct.unpack_from(f"{order}I", data, 4)
     (entries,) = struct.unpack_from(f"{order}H", data, at)

@@ -1,7 +1,7 @@
-"""Pillow, the only place that knows it: the bytes of a picture to its pixels, and back to a JPEG.
+"""The bytes of a picture to its pixels, and back to a JPEG; the only file that knows Pillow.
 
-Rule: a picture is measured before it is decoded, and only the decoder of the kind that its first
-bytes tell is tried. Whatever a damaged one makes Pillow do ends as `BadRow`.
+Rule: a picture is measured before it is decoded, and only the decoder for its first bytes is tried.
+Any exception of Pillow about a damaged picture becomes `BadRow`.
 """
 
 import io
@@ -18,12 +18,12 @@ from consumers.formats.rows import BadRow
 if TYPE_CHECKING:
     from PIL import Image
 
-# Of a frame that becomes an opaque row.
+# For a frame that becomes an opaque row.
 JPEG_QUALITY: Final = 95
 
 
 def need_pillow(wanted_by: str) -> None:
-    """Raises `Fatal` where it is not installed."""
+    """Raises `Fatal` if Pillow is not installed."""
     if find_spec("PIL") is None:
         raise Fatal(
             f"{wanted_by} needs Pillow: pip install 'penstock-stream[images]'",
@@ -50,22 +50,22 @@ def _decode(data: bytes, kind: str, size: tuple[int, int], most_pixels: int) -> 
 
     try:
         with Image.open(io.BytesIO(data), formats=[kind.upper()]) as image:
-            # Of what Pillow itself read; where the two disagree, the header lies.
+            # The size that Pillow read: it differs from ours if the header is forged.
             check_pixels(kind, *image.size, most_pixels)
             image.load()
             upright = ImageOps.exif_transpose(image)
             return scaled(_as_rgb(upright), size)
     except BadRow:
         raise
-    # The readers of damaged files raise what their parsing stumbles over: OSError, SyntaxError,
-    # ValueError, struct.error, KeyError, TypeError, DecompressionBombError and more.
+    # For damaged files Pillow's readers raise OSError, SyntaxError, ValueError, struct.error,
+    # KeyError, TypeError, DecompressionBombError and more.
     except Exception as error:
         said = str(error).partition("\n")[0] or type(error).__name__
         raise BadRow(f"the {kind} cannot be decoded: {said}") from error
 
 
 def scaled(image: "Image.Image", size: tuple[int, int]) -> Rgb:
-    """Bilinear, over all pixels that fall together; the sides' ratio is not kept."""
+    """Scaled bilinearly, averaging over all source pixels; the ratio of the sides is not kept."""
     from PIL import Image  # noqa: PLC0415
 
     if image.size != size:
@@ -88,7 +88,7 @@ def jpeg(rgb: Rgb) -> bytes:
 
 
 def _as_rgb(image: "Image.Image") -> "Image.Image":
-    """Transparency is dropped: what lies under it counts, as with `convert("RGB")`."""
+    """Drops transparency: the colour below it counts, as with `convert("RGB")`."""
     if image.mode == "RGB":
         return image
     if image.mode.startswith("I;16"):  # which `convert` would clip

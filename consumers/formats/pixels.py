@@ -1,7 +1,7 @@
-"""Pictures as rows of numbers: what the settings ask for, and the arithmetic.
+"""Pictures as rows of numbers: the settings, and the arithmetic.
 
-Rule: a row is the whole picture, of one size, as the model takes it; no library of pictures is
-known here. Pure.
+Rule: a row is the whole picture, in the size that the model takes; no picture library is used
+here. Pure.
 """
 
 import re
@@ -29,8 +29,8 @@ _FLOAT32_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class PixelOptions:
-    """The size of the row's picture and the order of its numbers. `unit`: 0 to 1 instead of 0 to
-    255; then, of each channel, `mean` is taken off and what is left divided by `std`.
+    """The size of the row's picture and the order of its numbers. `unit`: from 0 to 1 instead of 0
+    to 255. Then `mean` is subtracted from each channel and the difference divided by `std`.
     """
 
     width: int
@@ -75,7 +75,7 @@ class PictureOptions:
 def pixel_options(
     size: str | None, layout: Layout, scale: str, form: Form, most_row_bytes: int
 ) -> PixelOptions | None:
-    """None if `size` is: pictures stay as they are then. Raises `Fatal` for what cannot be."""
+    """None without a `size`: pictures stay as they are. Raises `Fatal` for wrong settings."""
     unit, mean, std = _scale(scale)
     if size is None:
         return None

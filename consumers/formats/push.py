@@ -2,7 +2,7 @@
 
 Rule: inside, a parser is lazy: it yields runs while it reads, so that one inflated piece is parsed
 before the next one is made. Outside, `feed` returns lists of bounded length. Rows that were
-complete before the object broke are returned first; the error follows with the next call, be it a
+complete before the damage are returned first; the error is raised by the next call, which may be a
 second `close`.
 Owner: the stage that expands objects, one decoder per object.
 """
@@ -21,7 +21,7 @@ PLAIN_STEP_BYTES = 256 << 10
 # At the default expansion_ratio of 200 this is 25 MB of text.
 EXPANDING_STEP_BYTES = 128 << 10
 
-# What one call reads before others may have a turn, unless it was read in bulk: 1 to 3 ms.
+# One call reads so much before others may have a turn, unless it reads in bulk: 1 to 3 ms.
 PIECE_BYTES = 16 << 10
 PIECE_ROWS = 128
 
@@ -38,13 +38,13 @@ class Parser(Protocol):
         ...
 
     def close(self) -> Iterator[Run]:
-        """No more bytes: yield what is left."""
+        """There are no more bytes: yield the remaining rows."""
         ...
 
 
 def feed_whole(parser: Parser, data: bytes) -> Iterator[Run]:
-    """Feed all bytes that there are. A parser of text that has a `whole` of its own reads the last
-    row with the others, though nothing ends it.
+    """Feed all bytes of an object. A parser of text with a method `whole` reads the last row
+    together with the others, although no newline ends it.
     """
     feed: Callable[[bytes], Iterator[Run]] = getattr(parser, "whole", parser.feed)
     return feed(data)
@@ -103,7 +103,9 @@ class PushDecoder:
         return runs
 
     def _take(self, found: Iterator[Run], runs: list[Run]) -> None:
-        """Until it is enough for one piece; neighbours that are bad for one reason are one run."""
+        """Take runs until they are enough for one piece; neighbouring rows that are bad for the
+        same reason are joined into one run.
+        """
         nbytes = 0
         enough = self._rows + PIECE_ROWS
         for run in found:

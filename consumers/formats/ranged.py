@@ -1,23 +1,24 @@
-"""Bytes of an object that is read here and there: what is needed is fetched, nothing else.
+"""An object that is read by ranges: only the needed bytes are fetched.
 
 Rule: a reader is written as if the object lay on disk. Reads that follow each other are fetched
-together, ever more at a time; the object's last bytes are there from the beginning. Owner: one
-reading of one object.
+together, more each time; the object's last bytes are fetched first. Owner: one reading of one
+object.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-# Asked for with the first request: footers of Parquet, Arrow and zip stand at the end, and a small
-# object is in it whole.
+# The first request fetches so many last bytes: they hold the footers of Parquet, Arrow and zip, or
+# a whole small object.
 TAIL_BYTES: Final = 64 << 10
 
-# Read ahead at most: a request of 8 MiB takes a tenth of a second of most stores.
+# At most so much is read ahead: a request of 8 MiB takes most stores a tenth of a second.
 MOST_AHEAD_BYTES: Final = 8 << 20
 LEAST_AHEAD_BYTES: Final = 64 << 10
-# A reader that asks for more at a time has a buffer of its own, and reads in several places.
+# Larger reads are not read ahead: such a reader has a buffer of its own and reads in several
+# places.
 SMALL_BYTES: Final = 256 << 10
-# Between two reads so much is fetched in vain rather than by a request of its own.
+# A gap of this size between two reads is fetched as well, as that is cheaper than another request.
 GAP_BYTES: Final = 64 << 10
 
 
@@ -29,8 +30,8 @@ class Need(NamedTuple):
 
 
 class Ranges:
-    """An object as its reader sees it. A read that begins where the last one ended is given ever
-    more at a time; at most one such piece is held.
+    """An object as its reader sees it. Reads that begin where the last one ended are fetched in
+    growing pieces, of which one is held.
     """
 
     def __init__(self, size: int, tail: bytes, ask: Callable[[Need], bytes]) -> None:
@@ -42,7 +43,7 @@ class Ranges:
         self._ahead_bytes = 0
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes of the object, as far as it goes."""
+        """Bytes of the object; fewer at its end."""
         stop = min(stop, self.size)
         if start >= stop:
             return b""

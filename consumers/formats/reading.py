@@ -1,8 +1,8 @@
 """The rows of one object, whatever its format and however it is packed.
 
-Rule: this is all that decoding an object is; it blocks and is lazy, so it runs where nobody waits
-for it. Rows that were complete before the object broke come first, then its `Poison`; what nobody
-foresaw is made one. Owner: the process that decodes; tests, in their own.
+Rule: this is the whole decoding of an object. It blocks and is lazy, so it runs outside the event
+loop. Rows that were complete before the damage come first, then the object's `Poison`; an
+unforeseen exception becomes one. Owner: the process that decodes; tests, in their own process.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,15 +18,15 @@ from consumers.formats.source import Source, Wanted
 from consumers.formats.tar_header import BLOCK_BYTES
 from consumers.formats.unforeseen import foreseen
 
-# Some batches of Arrow; to hand one over costs a tenth of a millisecond.
+# As much as some Arrow batches; to hand over a piece costs a tenth of a millisecond.
 PIECE_BYTES: Final = 2 << 20
 
 
 def way_in(
     options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
 ) -> Literal["stream", "ranges"]:
-    """How the bytes of an object are asked for first, by its name; its first bytes may tell
-    otherwise. Raises `Poison` if its rows do not fit the request.
+    """How an object's bytes are asked for first, by its name; its first bytes may correct that.
+    Raises `Poison` if its rows do not fit the request.
     """
     found = ranged_format(options, key=key, format=format, compression=compression)
     return "stream" if found is None or found.is_streamed else "ranges"
@@ -41,12 +41,12 @@ def read_object(
     compression: str | None = None,
     wanted: Wanted = lambda start, stop: True,
 ) -> Iterator[Run]:
-    """Rows that nobody wants may come as runs without payload."""
+    """The object's rows; unwanted rows may come as runs without payload."""
     return judged(_read(source, options, key, format, compression, wanted), options)
 
 
 def judged(runs: Iterator[Run], options: RowOptions) -> Iterator[Run]:
-    """The same, to the first bad row if that ends its object, and to the last that it may have."""
+    """The runs up to the first bad row, if bad rows end an object, and up to the limit of rows."""
     row = 0
     try:
         for run in runs:
@@ -63,8 +63,8 @@ def judged(runs: Iterator[Run], options: RowOptions) -> Iterator[Run]:
 
 
 class Pieces:
-    """As many rows at a time as the byte budget should be asked for, and before more bytes are
-    waited for those that are there. Neighbours that are bad for one reason are one run.
+    """Hands on rows in pieces for which the byte budget is asked once, and all complete rows before
+    it waits for more bytes. Neighbouring rows that are bad for the same reason are one run.
     """
 
     def __init__(self, give: Callable[[list[Run]], object]) -> None:
@@ -73,7 +73,7 @@ class Pieces:
         self._nbytes = self._bad_rows = 0
 
     def take(self, runs: Iterator[Run]) -> None:
-        """All of them. What was complete before an error is given before it."""
+        """Take all runs. Rows that were complete before an error are handed on before it."""
         try:
             for run in runs:
                 self.add(run)
@@ -129,7 +129,7 @@ def _pushed(chunks: Iterator[bytes], parser: Parser) -> Iterator[Run]:
 
 
 class _Taken:
-    """A source whose first chunks were looked at, and that begins anew for who reads it then."""
+    """A source whose first chunks were looked at; its reader begins from the start again."""
 
     def __init__(self, source: Source) -> None:
         self.size = source.size
@@ -141,7 +141,7 @@ class _Taken:
     def chunks(self) -> Iterator[bytes]:
         yield from self._head
         for chunk in self._chunks:
-            # More than this is not waited for to tell what it is.
+            # So many bytes are enough to recognise any format.
             if self._head_bytes < BLOCK_BYTES:
                 self._head.append(chunk)
                 self._head_bytes += len(chunk)

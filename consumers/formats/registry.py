@@ -1,9 +1,9 @@
 """Which parser reads an object: one of `ours`, or one of a user's package by its entry point
 `penstock.formats`.
 
-Rule: the format is the one asked for, else the one the key's extension names, else what the first
-bytes look like. In an archive only members are rows whose extension names a format that fits the
-request, unless the `member` glob selects others.
+Rule: the format is the one asked for, else the one that the key's extension names, else the one
+that the first bytes look like. In an archive only members with the extension of a format that fits
+the request are read, unless the `member` glob selects others.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -57,11 +57,11 @@ def _read_zip(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[R
     return read_zip(source, options, members, expansion)
 
 
-# Any of these asked for means that the data may be packed; by what, its first bytes tell.
+# Asking for any of these means that the data may be packed; its first bytes tell by which.
 _CODECS: Final = ("gzip", *(codec.name for codec in CODECS))
 _COMPRESSIONS: Final = (*_CODECS, "none")
 _PACKED: Final = (".gz", *(suffix for codec in CODECS for suffix in codec.suffixes))
-# A longer end of a name is no extension, even of a user's format that is packed.
+# A longer ending of a name is not taken for an extension.
 _EXTENSION_CHARS: Final = 64
 _TARS: Final = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 
@@ -86,7 +86,7 @@ def known_formats() -> tuple[str, ...]:
 
 
 def check_options(options: RowOptions, request: str) -> None:
-    """Raises `Fatal` where no object could ever become a row for `model.request`."""
+    """Raises `Fatal` if no object could become a row for `model.request`."""
     if options.format in ("auto", TAR):
         return
     if options.format not in formats():
@@ -106,7 +106,7 @@ def check_options(options: RowOptions, request: str) -> None:
 def open_decoder(
     options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
 ) -> Decoder:
-    """The decoder of one object, for who is fed its bytes."""
+    """The decoder of one object, to be fed its bytes."""
     parser = open_parser(options, key=key, format=format, compression=compression)
     return PushDecoder(parser, fail_on_bad_row=options.fail_on_bad_row)
 
@@ -124,8 +124,8 @@ def open_parser(
 def ranged_format(
     options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
 ) -> Format | None:
-    """The format of an object that is to be read here and there, as far as its name tells. Raises
-    `Poison` if its rows do not fit the request.
+    """The format of an object that is read by ranges, if its name tells; else None. Raises `Poison`
+    if its rows do not fit the request.
     """
     named = _known("format", format, known_formats()) or _format_of(key, packed=False)
     found = formats().get(named or "")
@@ -151,7 +151,7 @@ def _known(what: str, asked: str | None, known: tuple[str, ...]) -> str | None:
     return asked
 
 
-# Named here, as it would be put together anew for each object.
+# Given a name, as Python would otherwise build this type anew for each object.
 _Unpacked = Callable[[Parser], Parser] | None
 
 
@@ -220,7 +220,7 @@ def _open_rows(
     head: bytes,
     opened: Callable[[RowOptions], Parser] | None = None,
 ) -> Chosen:
-    """`opened`: its parser, where that is another one than the format's."""
+    """`opened`: the parser, if it is not the format's own."""
     check_fit(format, options)
     if format.is_text:
         check_text(format.name, head)
@@ -232,25 +232,25 @@ def _open_rows(
 
 
 def sniff_format(head: bytes, options: RowOptions) -> str:
-    """The format of an object whose name does not tell."""
+    """The format of an object whose name does not tell it, by its first bytes."""
     if is_tar(head):
         return TAR
     for format in formats().values():
         if format.looks(head):
             return format.name
-    # A model that takes bytes takes any.
+    # A model that takes bytes takes any object.
     return "bytes" if options.form == "bytes" else sniff_text(head)
 
 
 def _members(options: RowOptions, expansion: Expansion) -> Members:
     members = _Members(options, expansion)
-    # Where a file is a row, its neighbours may belong to it; tables have columns of their own.
+    # If a file is a row, the files beside it may belong to it; tables have columns instead.
     is_file_a_row = options.form == "bytes" or options.of(PictureOptions).image is not None
     return Samples(options, members) if options.keep and is_file_a_row else members
 
 
 class _Members:
-    """Each by its own name, and none is held back."""
+    """Members that are read by their own names; no rows are held back."""
 
     def __init__(self, options: RowOptions, expansion: Expansion) -> None:
         self._options = options
@@ -267,7 +267,7 @@ class _Members:
 
 
 def _open_member(options: RowOptions, path: str, expansion: Expansion) -> Parser | None:
-    """By its name; a member of another name only if a `member` glob let it through."""
+    """The parser of a member, by its name; for names without a format only with a `member` glob."""
     if options.member is None:
         # macOS' tar adds a "._name" of attributes beside each file.
         hidden = path.rpartition("/")[2].startswith("._")
@@ -278,8 +278,9 @@ def _open_member(options: RowOptions, path: str, expansion: Expansion) -> Parser
 
 
 def _format_of(key: str, *, packed: bool = True) -> str | None:
-    """By the extension; `packed`: that in front of `.gz` and its like counts, too."""
-    # Names differ, what follows their first dot does mostly not, and to compare it takes 2 us.
+    """The format by the extension; `packed`: also by the one before `.gz` and its like."""
+    # Looked up by the text after the first dot, which most names have in common: comparing takes
+    # 2 us.
     dot = key.find(".", max(key.rfind("/") + 1, len(key) - _EXTENSION_CHARS))
     return None if dot < 0 else _format_of_extension(key[dot:], packed)
 

@@ -1,6 +1,6 @@
-"""Rows of text to runs: many at once where that is sure, else one by one.
+"""Rows of text to runs: many at once if that is exact, else one by one.
 
-Rule: a bad row costs its neighbours only, and is one run with its reason.
+Rule: a bad row slows down only its neighbours, and is one run with its reason.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 # Fewer rows than this are read one by one: a call of pyarrow costs 220 us, a row read alone 2-4 us.
 EXACT_ROWS = 64
-# Of rows that are read one by one so many are a run: 1 to 3 ms, after which others may have a turn.
+# So many rows that are read one by one are a run: 1 to 3 ms, after which others may have a turn.
 MOST_EXACT_ROWS = 512
 
 _SHOWN_BYTES = 40  # of a bad cell or value in an error message
@@ -43,7 +43,7 @@ class LinesParser:
         *,
         blanks: bool = False,
     ) -> None:
-        """`blanks`: is a line of nothing but blanks a row?"""
+        """`blanks`: is a line of blanks only a row?"""
         self._limit_bytes = options.row_bytes
         self._splitter = RowSplitter(options.row_bytes, quotes=False, blanks=blanks)
         self._read_block = read
@@ -70,7 +70,7 @@ def parse_halving(
     bulk: Callable[[RawRows], Run | None],
     exact: Callable[[list[bytes]], Iterator[Run]],
 ) -> Iterable[Run]:
-    """Read a block at once. Where that fails, halve it: a bad row costs its neighbours only."""
+    """Read a block at once. If that fails, halve it: a bad row slows down only its neighbours."""
     run = bulk(block)
     if run is not None:
         return (run,)
@@ -87,8 +87,8 @@ def read_rows(
     join: Callable[[list[T]], Payload],
     most_rows: int = MOST_EXACT_ROWS,
 ) -> Iterator[Run]:
-    """Row by row; `read` raises `BadRow`, or `Poison`. Consecutive good rows are one run, of
-    `most_rows`.
+    """Read row by row; `read` raises `BadRow`, or `Poison`. Consecutive good rows are one run, of
+    at most `most_rows`.
     """
     good: list[T] = []
     for row in rows:

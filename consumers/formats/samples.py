@@ -1,8 +1,8 @@
 """WebDataset: the files of a sample share their name up to its first dot, and lie side by side.
 
-Rule: where `rows.keep` names extensions, those files of a sample stay with its rows. So its rows
-wait until the next sample begins: one sample is held, and if it is larger than two rows may be,
-what is held goes on with the files that came by then. Owner: the parser of one archive.
+Rule: if `rows.keep` names extensions, the files with these are kept with the sample's rows. So its
+rows wait until the next sample begins. One sample is held; if it is larger than two rows may be,
+its rows go on with the files that came so far. Owner: the parser of one archive.
 """
 
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ from consumers.formats.base import RowOptions, Run
 from consumers.formats.members import Members
 from consumers.formats.push import PLAIN_STEP_BYTES, Parser
 
-# It goes into the record of each row: labels and boxes, not pictures.
+# A kept file goes into the record of each row: it is for labels and boxes, not for pictures.
 KEPT_BYTES: Final = 64 << 10
 
 
 class Samples:
-    """`Members` whose files of these extensions stay with the rows of the others."""
+    """`Members` whose files with these extensions are kept with the rows of the others."""
 
     def __init__(self, options: RowOptions, members: Members) -> None:
         self.name = ""
@@ -74,7 +74,7 @@ class _RowsParser:
         yield from self._samples.begin(self._name)
         for run in self._parser.feed(data):
             yield from self._samples.hold(run._replace(member=self._path))
-        # By the first bytes the parser may have found out what it reads.
+        # The parser may have recognised its content by now.
         self.step_bytes, self.damage = self._parser.step_bytes, self._parser.damage
 
     def close(self) -> Iterator[Run]:
@@ -84,7 +84,7 @@ class _RowsParser:
 
 
 class _FileParser:
-    """A member that stays with the rows of its sample."""
+    """A member that is kept with the rows of its sample."""
 
     step_bytes = PLAIN_STEP_BYTES
     damage: ErrorCode = "bad_format"
@@ -104,14 +104,16 @@ class _FileParser:
 
 
 def _split(path: str) -> tuple[str, str]:
-    """The sample, and which of its files this is: `train/000017` and `left.jpg`."""
+    """The name of the sample and that of the file in it: `train/000017` and `left.jpg`."""
     folder, slash, file = path.rpartition("/")
     name, _, extension = file.partition(".")
     return f"{folder}{slash}{name}", extension
 
 
 def _value(data: bytes | None) -> bytes:
-    """As JSON what is JSON (a label's number, boxes), else as text; null for what is neither."""
+    """The file as it is if it is JSON (a label's number, boxes), else as a JSON string; null if it
+    is not text.
+    """
     if data is None:
         return b"null"
     try:

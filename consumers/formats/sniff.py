@@ -1,7 +1,7 @@
-"""What is in these bytes? Looks at the first ones, then hands all of them to the right parser.
+"""Recognises an object by its first bytes, then hands all bytes to the right parser.
 
-Rule: the content wins over the name for compression (some clients inflate on the way); the format
-comes from the caller, else from the content. Until it is settled at most one tar block is held.
+Rule: for compression the content counts, not the name (some clients inflate on the way). The format
+comes from the caller, else from the content. Until it is known at most one tar block is held.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,20 +21,20 @@ BOM = b"\xef\xbb\xbf"
 _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
-# A text says of itself that it is none of ours, or what it begins with says it.
+# Data that begins so is not UTF-8 text.
 _NO_UTF8 = (*_OTHER_BOMS, GZIP_MAGIC, *NO_TEXT)
 _MAGICS = (GZIP_MAGIC, BOM, *_NO_UTF8, *PACKED_MAGICS)
 
 
 class Chosen(NamedTuple):
-    """The parser of what was looked at. `is_text`: a byte order mark is no part of it."""
+    """The chosen parser. `is_text`: a byte order mark is removed."""
 
     parser: Parser
     is_text: bool = False
 
 
-# From the first bytes to what makes the parser of packed data around that of its content; None for
-# data that is not packed.
+# Looks at the first bytes of data. If it is packed, returns a function that puts the parser of
+# packed data around the parser of the content; else None.
 Unpack = Callable[[bytes], Callable[[Parser], Parser] | None]
 
 
@@ -53,10 +53,10 @@ class SniffingParser:
         empty_is_settled: bool = False,
         inside_packed: bool = False,
     ) -> None:
-        """`step_bytes` and `damage` hold until the content is known. `unpack` tells packed
-        data; None leaves such data as it is. `head_bytes` are waited for, of what is unpacked
-        `inside_bytes`; with 0 of them no more than can tell whether the data is packed.
-        `empty_is_settled`: even no bytes at all are shown to a parser.
+        """`step_bytes` and `damage` hold until the content is known. `unpack` recognises packed
+        data; None leaves such data as it is. The choice waits for `head_bytes`, in unpacked data
+        for `inside_bytes`; if 0, only for as many as tell whether the data is packed.
+        `empty_is_settled`: a parser is chosen even if there are no bytes at all.
         """
         self.step_bytes = step_bytes
         self.damage: ErrorCode = damage
@@ -112,7 +112,7 @@ class SniffingParser:
             )
             self._parser = wrap(inside)
         else:
-            # Never by more than was waited for: how much more came is chance.
+            # Only these first bytes are shown, so that chunks of any size give the same choice.
             try:
                 self._parser, is_text = self._choose(head[: self._head_bytes].removeprefix(BOM))
             except WantsRanges as wants:
@@ -126,8 +126,8 @@ class SniffingParser:
 
 
 def is_open(head: bytes) -> bool:
-    """May more bytes still tell that the data is packed, or marked as text? What is known to be
-    neither goes on at once: it may be all that comes before the data breaks off.
+    """Could more bytes still show that the data is packed, or begins with a byte order mark? If
+    not, the bytes go on at once, as they may be all that comes before the data breaks off.
     """
     is_bz2 = head.startswith(b"BZh") and len(head) < LONGEST_MAGIC_BYTES
     text = head.removeprefix(BOM)
@@ -143,7 +143,7 @@ def not_as_stream(format: str) -> Poison:
 
 
 def check_text(format: str, head: bytes) -> None:
-    """Raises `Poison` for what cannot be UTF-8 by its first bytes."""
+    """Raises `Poison` if the first bytes cannot be UTF-8."""
     if head.startswith(_NO_UTF8):
         if head.startswith(_OTHER_BOMS):
             raise Poison("bad_format", "the text is UTF-16 or UTF-32; write it as UTF-8")
@@ -151,7 +151,7 @@ def check_text(format: str, head: bytes) -> None:
 
 
 def sniff_text(head: bytes) -> str:
-    """The format of rows of text, none of whose others is known by its first bytes."""
+    """The format of text, by its first bytes."""
     if b"\0" in head or head.startswith(CERTAIN):
         unknown = "binary data of an unknown format; known: csv, ndjson, json, tar"
         raise Poison("bad_format", named_by_magic(head) or unknown)

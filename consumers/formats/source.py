@@ -1,8 +1,8 @@
-"""An object as the code sees it that decodes it, and as an open file for libraries that want one.
+"""An object as its decoding code sees it, and as an open file for libraries that want one.
 
 Rule: a call blocks until the bytes are there, so it is never made on an event loop. An object is
-read from its first byte on (`chunks`) or here and there (`read`); who looked at the first chunks
-may still turn to `read`. Owner: one reading of one object.
+read from its first byte on (`chunks`) or by ranges (`read`); a reader may look at the first chunks
+and then use `read`. Owner: one reading of one object.
 """
 
 import io
@@ -11,31 +11,31 @@ from typing import Protocol
 
 from consumers.formats.base import RowOptions, Run
 
-# Does anybody want a row of these (half open)?
+# Is any of these rows (half open) wanted?
 Wanted = Callable[[int, int], bool]
 
 
 class Source(Protocol):
     @property
     def size(self) -> int:
-        """Of the object as it is stored; -1 where nobody knows, as of what is being unpacked."""
+        """The stored object's size; -1 if it is unknown, as of data that is being unpacked."""
         ...
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes of the object, as far as it goes."""
+        """Bytes of the object; fewer at its end."""
         ...
 
     def chunks(self) -> Iterator[bytes]:
-        """From the first byte on, each once; to be asked for once. None is empty."""
+        """All chunks from the first byte on, none of them empty. Called once."""
         ...
 
 
-# Lazy: reads no further than for the rows that are asked of it. `Wanted` spares it the others.
+# A lazy reader: it reads only as far as rows are asked for, and may skip unwanted ones.
 Read = Callable[[Source, RowOptions, Wanted], Iterator[Run]]
 
 
 class AtHand:
-    """All bytes are here; `asked` is called before each chunk."""
+    """An object whose bytes are all here; `asked` is called before each chunk."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class AtHand:
 
 
 class SourceFile(io.RawIOBase):
-    """Seekable: what libraries take for an open file."""
+    """The object as a seekable open file."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

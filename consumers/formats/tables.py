@@ -1,9 +1,9 @@
 """Arrow record batches to rows: numbers, JSON objects, or columns as they are.
 
-Rule: whole columns at a time, of as many rows as decode to `STEP_BYTES`; what they decode to is
-weighed before, and counts for `limits.expansion_ratio`. `rows.columns` chooses columns by name or
-place. A null is no number: its row is bad, unless `rows.missing` says what it stands for. Owner:
-the reader of one object.
+Rule: whole columns are decoded at a time, of as many rows as decode to `STEP_BYTES`. The decoded
+size is computed before and counts for `limits.expansion_ratio`. `rows.columns` chooses columns by
+name or place. A null makes its row bad, unless `rows.missing` gives a number for it. Owner: the
+reader of one object.
 """
 
 from collections.abc import Iterator
@@ -25,18 +25,18 @@ from consumers.formats.tables_json import objects, plain
 from consumers.formats.tables_weight import weights_of
 
 _SHOWN_COLUMNS: Final = 20
-# Milliseconds in one, or of it in a millisecond.
+# By unit: how many milliseconds it has, and how many of it a millisecond has.
 _TO_MS: Final = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
-# What is decoded at a time.
+# So much is decoded at a time.
 STEP_BYTES: Final = 1 << 20
 MOST_STEP_ROWS: Final = 16_384
-# A number of 8 bytes may be one digit of JSON: a row that decodes to more than so many times
-# `limits.row_bytes` is longer than that in any form.
+# A number of 8 bytes may be one digit of JSON. So a row that decodes to more than 8 times
+# `limits.row_bytes` exceeds the limit in any form.
 _BYTES_A_DIGIT: Final = 8
 
 
 class TableReader:
-    """`runs` of each batch; `names` are the columns that are needed."""
+    """`runs` gives the rows of each batch; `names`: the needed columns."""
 
     def __init__(self, schema: pa.Schema, options: RowOptions, expansion: Expansion) -> None:
         self._options = options
@@ -55,7 +55,7 @@ class TableReader:
                     f"a row has {self._width} numbers, at most {options.max_columns} are read "
                     "(limits.columns)",
                 )
-        # As far as the schema tells.
+        # Of the columns whose size the schema tells.
         self.fixed_bytes = sum(_bytes_of(schema.field(name).type) for name in self.names)
         self._schema = ""
 
@@ -68,7 +68,7 @@ class TableReader:
             raise Poison("bad_format", f"a column cannot be read: {error}") from error
 
     def _weighed(self, batch: pa.RecordBatch) -> Iterator[Run]:
-        """In steps. A row too heavy for any form of it is bad, and is not decoded."""
+        """The rows in steps. A row that is too large in any form is bad and is not decoded."""
         found = sum(weights_of(batch.column(name)) for name in self.names)
         weights = np.broadcast_to(np.asarray(found, np.int64), batch.num_rows)
         is_heavy = weights > _BYTES_A_DIGIT * self._options.row_bytes
@@ -147,7 +147,7 @@ class TableReader:
 
 
 def _steps(weights: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Of `STEP_BYTES`, or of one row."""
+    """Steps of at most `STEP_BYTES`, or of one row."""
     sums = np.cumsum(weights)
     start = nbytes = 0
     while start < len(weights):
@@ -157,7 +157,7 @@ def _steps(weights: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def _moments(column: Any) -> npt.NDArray[np.int64]:
-    """Epoch milliseconds of each row."""
+    """The time of each row in epoch milliseconds."""
     if pa.types.is_date(column.type):
         column = column.cast(pa.timestamp("ms"))
     if not pa.types.is_timestamp(column.type):
@@ -236,7 +236,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _numbers(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
-    """As a table of rows, and which rows hold a null (None: none)."""
+    """The numbers as a table of rows, and a mask of the rows with a null (None: no such row)."""
     rows, width = len(column), 1
     nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
     if pa.types.is_fixed_size_list(column.type):

@@ -1,9 +1,9 @@
 """Columns of Arrow as JSON: the rows of a table as objects.
 
-Rule: whole columns at a time, and what lies inside of lists, maps and structs is written as a
-column of the same type is; a Python object for each value only where Arrow cannot write the text
-(binary, strings with escapes). A null is null, as are NaN and infinity. What has no form in JSON is
-a `ValueError`. Owner: the reader of tables.
+Rule: whole columns at a time; the values inside lists, maps and structs are written like a column
+of their type. Python makes an object for each value only if Arrow cannot write the text (binary,
+strings with escapes). Nulls, NaN and infinity become null. A value without a form in JSON raises
+`ValueError`. Owner: the reader of tables.
 """
 
 import base64
@@ -45,7 +45,7 @@ def plain(column: Any) -> Any:
 
 
 def _decoded(column: Any) -> Any:
-    """Arrow takes no values from views, which polars' dictionaries hold."""
+    """The values of a dictionary. Arrow cannot take them from views, which polars writes."""
     kind = column.type.value_type
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         simple = pa.string() if pa.types.is_string_view(kind) else pa.binary()
@@ -100,7 +100,7 @@ def _flat_text(column: Any) -> Any:
 
 
 def _nested_text(column: Any) -> Any:
-    """None: it is not nested."""
+    """The texts of a nested column; None: the column is not nested."""
     kind, types = column.type, pa.types
     if types.is_struct(kind):
         names = [kind.field(index).name for index in range(kind.num_fields)]
@@ -129,7 +129,7 @@ def _nested_text(column: Any) -> Any:
 
 
 def _list_text(column: Any, values: Any, first: int = 0) -> Any:
-    """`values` are the texts of what the lists hold, from place `first` on."""
+    """`values`: the texts of the lists' items, from place `first` on."""
     offsets = column.offsets.to_numpy() - first
     lists = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
     joined = pc.binary_join(lists, ",")
@@ -137,7 +137,7 @@ def _list_text(column: Any, values: Any, first: int = 0) -> Any:
 
 
 def _union_text(column: Any) -> Any:
-    """Each value by the type that it has."""
+    """The texts of a union: each value is written by its own type."""
     found: Any = pa.nulls(len(column), pa.string())
     for values, places, is_one in by_type(column):
         at = pa.array(places, pa.int64(), mask=~is_one)

@@ -1,8 +1,8 @@
-"""What the values of a column of Arrow take once they are decoded, before anybody decodes them.
+"""The decoded size of a column of Arrow, computed without decoding it.
 
-Rule: dictionaries, views and runs may repeat one value any number of times, so a small column may
-be a large one: here they are followed by arithmetic alone, and nothing of their size is made. A
-value takes a byte at least, be it a null. Pure. Owner: the reader of tables.
+Rule: dictionaries, views and runs may repeat one value any number of times, so a column of a few
+bytes may decode to a huge one. The size is found by arithmetic alone, without memory of that size.
+A value counts at least one byte, also a null. Pure. Owner: the reader of tables.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Numbers = npt.NDArray[np.int64]
-# Of each value, or of all the same.
+# A size for each value, or one for all.
 Weights = Numbers | int
 
 # A view is 16 bytes and begins with its length, of 4.
@@ -77,7 +77,7 @@ def _where_valid(column: Any, lengths: Numbers) -> Numbers:
 
 
 def _taken(weights: Weights, places: Any) -> Weights:
-    """Of values that are told by their places; a null has none."""
+    """The sizes of the values at these places; a null has no place."""
     if isinstance(weights, int):
         return weights
     found: Numbers = places.cast(pa.int64()).fill_null(len(weights)).to_numpy()
@@ -102,7 +102,7 @@ def _of_union(column: Any) -> Weights:
 
 
 def by_type(union: Any) -> Iterator[tuple[Any, Numbers, npt.NDArray[np.bool_]]]:
-    """For each of its types the values, where a row's would be among them, and whose are."""
+    """For each type: its values, each row's place among them, and which rows have the type."""
     kind, rows = union.type, len(union)
     if union.offset:  # of which `type_codes` and `offsets` know nothing
         union = union.take(pa.array(np.arange(rows)))

@@ -82,7 +82,7 @@ class TarParser:
         raise Poison("bad_archive", f"the tar archive stops early{where}: no end mark")
 
     def _begin(self, block: bytes) -> Iterator[Run]:
-        """A header: what follows it?"""
+        """Read a header and prepare for the data after it."""
         try:
             header = parse_header(block)
         except Poison as poison:
@@ -141,7 +141,7 @@ class TarParser:
             yield from self._end()
 
     def _end(self) -> Iterator[Run]:
-        """All bytes of a member or an extension are here."""
+        """Called when all bytes of a member or an extension were read."""
         if self._extension is not None:
             kind, body = self._extension
             self._extension = None

@@ -56,7 +56,7 @@ class Header(NamedTuple):
 
 
 def is_tar(head: bytes) -> bool:
-    """Does an object begin so? The label that GNU tar writes in front has no magic."""
+    """Does an object begin like a tar? The label that GNU tar may write first has no magic."""
     if head[_TYPE] == b"V" and len(head) >= BLOCK_BYTES:
         with suppress(Poison):
             _check_sum(head[:BLOCK_BYTES])
@@ -125,14 +125,14 @@ def _number(field: bytes, name: str) -> int:
 
 
 def path_text(field: bytes) -> str:
-    """A path up to its first NUL. Raises `Poison` for one that no system could hold."""
+    """A path up to its first NUL. Raises `Poison` for a path that no system allows."""
     path = field.partition(b"\0")[0].decode(errors="replace")
     check_path(path)
     return path
 
 
 def check_path(path: str) -> None:
-    """Raises `Poison` for one that would make every record of its rows too long; of zip, too."""
+    """Raises `Poison` for a path that would make every record of its rows too long."""
     if len(path) > _PATH_CHARS:
         raise Poison(
             "bad_archive",

@@ -1,7 +1,7 @@
 """Text: a row a line, or with `rows.text = "file"` a row a file; as opaque bytes or JSON strings.
 
-Rule: a line ends at a newline, a carriage return before it goes with it, blank lines are passed
-over. As JSON a row must be UTF-8; as bytes it is handed on as it is.
+Rule: a line ends at a newline, and a carriage return before it belongs to the end; blank lines are
+passed over. As JSON a row must be UTF-8; as bytes it is handed on unchanged.
 """
 
 from collections.abc import Iterator

@@ -1,13 +1,13 @@
-"""What a decoder raises although nobody foresaw it, as the reason why its object is bad.
+"""Turns an unforeseen exception of a decoder into the reason why its object is bad.
 
-Rule: whoever decodes passes here what is raised below, so that it can be told to the worker, which
-answers, logs and counts it (`services/unforeseen.py`). A decoder that asks for more memory than
-there is does so for its object: for 8 GB, of 900 bytes.
+Rule: all exceptions of decoding pass here, so that they can be reported to the worker, which
+answers, logs and counts them (`services/unforeseen.py`). If memory runs out, the object is the
+cause: one of 900 bytes asked for 8 GB.
 """
 
 from consumers.errors import PenstockError, Unforeseen
 
 
 def foreseen(error: Exception) -> PenstockError:
-    """The error itself if it was raised on purpose, else what the object is answered with."""
+    """The error itself if it was raised on purpose, else the error for its object."""
     return error if isinstance(error, PenstockError) else Unforeseen.of("bad_format", error)

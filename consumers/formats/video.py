@@ -1,8 +1,8 @@
 """Videos: a row a frame, or as many a second as `rows.fps` wants.
 
-Rule: the container is the one that the first bytes tell, never a list of other files. Time counts
-from the first frame and never goes back: where the clock of a file begins again, because others
-were joined to it, it goes on. Whatever cannot be decoded ends the object, after the frames before
+Rule: the container is found by the first bytes, and is never a list of other files. Time counts
+from the first frame and never goes back: if the file's clock begins again, because another file was
+joined to it, ours goes on. A packet that cannot be decoded ends the object, after the frames before
 it.
 """
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 EXTENSIONS: Final = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".ts")
 
-# What libav reads at a time.
+# libav reads so much at a time.
 BUFFER_BYTES: Final = 256 << 10
 _BOXES: Final = (b"ftyp", b"moov", b"moof", b"styp", b"mdat", b"wide", b"free")
 _HEAD_BYTES: Final = 512
-# libav marks the packet that it reads when it meets the beginning of the next file.
+# At the beginning of the next file libav marks the packet that it reads, and some after it.
 _END_PACKETS: Final = 3
 _NO_TURN: Final = np.array([1, 0, 0, 0, 1], "<i4")
-# Frames whose clock says nonsense have this time at most: 30 years.
+# The largest time, 30 years: for frames with a nonsensical time stamp.
 _MOST_MS: Final = 10**12
 
 
@@ -56,7 +56,7 @@ def looks(head: bytes) -> bool:
 
 
 def container_of(head: bytes) -> str | None:
-    """libav's name of what reads it."""
+    """libav's name for the container that begins so."""
     if head[4:8] in _BOXES and head[:1] == b"\0":
         return "mov"
     if head.startswith(b"\x1a\x45\xdf\xa3"):
@@ -65,7 +65,7 @@ def container_of(head: bytes) -> str | None:
 
 
 class _Followed(SourceFile):
-    """What is read of it comes by `boxes`."""
+    """A file whose reads are also shown to `boxes`."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
@@ -132,7 +132,7 @@ def _frames(options: RowOptions, opened: "InputContainer", gathered: Gathered) -
 def _stream(opened: "InputContainer") -> "VideoStream":
     """The first that is no cover picture."""
     for stream in opened.streams.video:
-        # PyAV gives None where its libraries know no such codec, though its types do not say so.
+        # PyAV gives None for a codec that its libraries lack, although its types exclude None.
         context: object = stream.codec_context
         if context is None:
             raise Poison("bad_format", "the video is of a codec that is not known")
@@ -162,14 +162,14 @@ def _row(
 
 
 def _matrix(frame: "VideoFrame") -> tuple[int, int, int, int]:
-    """What turns it: of the matrix that says how it is shown (ISO 14496-12, 8.2.2)."""
+    """The part of the display matrix that turns the frame (ISO 14496-12, 8.2.2)."""
     found: Any = frame.side_data.get("DISPLAYMATRIX")
     numbers = np.frombuffer(bytes(found), "<i4") if found is not None else _NO_TURN
     return int(numbers[0]), int(numbers[1]), int(numbers[3]), int(numbers[4])
 
 
 def _upright(rgb: Rgb, matrix: tuple[int, int, int, int]) -> Rgb:
-    """Turned by the nearest right angle, and mirrored."""
+    """The picture turned by the nearest right angle, and mirrored if the matrix says so."""
     across_x, across_y, down_x, down_y = matrix
     if abs(across_y) > abs(across_x):
         rgb, flips_x, flips_y = rgb.transpose(1, 0, 2), down_x < 0, across_y < 0
@@ -180,8 +180,8 @@ def _upright(rgb: Rgb, matrix: tuple[int, int, int, int]) -> Rgb:
 
 
 class _Clock:
-    """Seconds since the first frame; one without a time stamp follows at the usual distance, and so
-    does one whose stamp is before the last one's.
+    """Seconds since the first frame. A frame without a time stamp, or with an earlier one than the
+    last, follows at the usual distance.
     """
 
     def __init__(self, stream: "VideoStream") -> None:
@@ -206,8 +206,8 @@ class _Clock:
 
 
 class _Damage:
-    """Packets that are damaged, but for those at the end of a file that another was joined to:
-    soon after them the clock begins again.
+    """Counts damaged packets, except those at the end of a file to which another was joined: soon
+    after these the clock begins again.
     """
 
     def __init__(self) -> None:
@@ -228,7 +228,7 @@ class _Damage:
 
 
 class _Due:
-    """Thins: of the frames in each 1/fps of a second the first."""
+    """Chooses the first frame in each 1/fps of a second."""
 
     def __init__(self, fps: float | None) -> None:
         self._fps = None if fps is None else Fraction(fps)

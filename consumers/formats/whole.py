@@ -1,6 +1,6 @@
-"""All rows of an object that is at hand: what a decoder does, for tests and the simulation.
+"""All rows of an object whose bytes are here, for tests and the simulation.
 
-Rule: the same reading, without waiting for anything. Raises what it raises.
+Rule: the same reading as in a decoder, without waiting; it raises the same errors.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def decoded(
     format: str | None = None,
     compression: str | None = None,
 ) -> Iterator[list[Run]]:
-    """In pieces, its stream cut into such chunks."""
+    """The runs of an object whose stream is cut into chunks of this size."""
     ready: list[list[Run]] = []
     pieces = Pieces(ready.append)
     source = AtHand(data, chunk_bytes, pieces.flush)
@@ -48,7 +48,7 @@ def by_ranges(
     wanted: Wanted = lambda start, stop: True,
     fetched: list[Need] | None = None,
 ) -> Iterator[list[Run]]:
-    """Of an object that is read here and there; what was asked for is added to `fetched`."""
+    """The runs of an object that is read by ranges; these are added to `fetched`."""
     if not data:
         return
 

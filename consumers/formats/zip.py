@@ -1,8 +1,8 @@
 """zip: by its central directory; each selected member is read by the row format of its own name.
 
-Rule: regular files only, in the order in which they lie; nothing is written anywhere, so a name may
-say what it likes. What is encrypted, damaged, or does not have its checksum is `bad_archive`. Sizes
-in the directory are promises: what is unpacked is measured. Owner: the reader of one object.
+Rule: regular files only, in the order in which they lie. Nothing is written anywhere, so any name
+is harmless. Encrypted or damaged data, and a wrong checksum, are `bad_archive`. Sizes in the
+directory are not trusted: the unpacked bytes are counted. Owner: the reader of one object.
 """
 
 import stat
@@ -31,7 +31,7 @@ _ENCRYPTED: Final = 0x1
 _UTF8: Final = 0x800
 _UNIX: Final = 3
 _UNIXES: Final = (_UNIX, 19)  # and that of macOS
-# What an entry of the directory begins with.
+# How an entry of the directory begins.
 _ENTRY: Final = b"PK\x01\x02"
 _DAMAGE: Final = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError)
 
@@ -41,9 +41,7 @@ def looks(head: bytes) -> bool:
 
 
 class _BoundedFile(SourceFile):
-    """A directory that claims to be as long as the object is not read into memory, and one of too
-    many entries is not made into objects.
-    """
+    """Refuses a directory that is too long to read into memory, or that has too many entries."""
 
     def __init__(self, ranges: Source, members: int) -> None:
         super().__init__(ranges)
@@ -118,18 +116,18 @@ def _parser_of(entry: zipfile.ZipInfo, options: RowOptions, members: Members) ->
 
 
 def _is_file(entry: zipfile.ZipInfo) -> bool:
-    """The data of a link, which looks like a file's, is the name that it leads to."""
+    """Is the entry a regular file? A link is not: its data is the name of its target."""
     if entry.is_dir():
         return False
-    # Of other systems these bits say something else, or nothing.
+    # In entries of other systems these bits mean something else.
     mode = entry.external_attr >> 16 if entry.create_system in _UNIXES else 0
     return stat.S_IFMT(mode) in (0, stat.S_IFREG)
 
 
 def _path(entry: zipfile.ZipInfo) -> str:
-    """As in tar, a leading `./` is no part of it. Where nothing says how it is written, programs of
-    Unix (Info-ZIP) take the bytes of the file system, which are UTF-8, and zipfile takes them for
-    those of DOS.
+    """The path of an entry; as in tar, a leading `./` is dropped. If its encoding is not stated,
+    Unix programs (Info-ZIP) wrote the file system's bytes, which are UTF-8, and zipfile takes them
+    for those of DOS.
     """
     path = entry.filename
     if not entry.flag_bits & _UTF8 and entry.create_system == _UNIX:
