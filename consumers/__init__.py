@@ -37,7 +37,7 @@ Where to look, from what a person starts down to what everything rests on:
     budget, clock   the bytes that may be held; the time
     threads         work off the event loop
     telemetry/      metrics: of every worker; of several models, a shadow, regions
-    logs            log lines, without secrets
+    logs, shown     log lines, without secrets; texts, times and agreement on a terminal
     scenes/         one picture from many streams: what every member of a site said of one instant
     verify/, dlq/   the judge of the topics; dead letters
     replay/         what was announced before, answered again beside the live group

@@ -28,7 +28,7 @@ class ReplayedStream(Struct, frozen=True):
     agreed: Count
 
 
-class Disagreement(Struct, frozen=True):
+class Example(Struct, frozen=True):
     """A row that was answered otherwise then than now: its predictions, or the errors in their
     place.
     """
@@ -57,7 +57,7 @@ class Difference(Struct, frozen=True):
     repeated: Count
     unseen: Count
     worst: list[ReplayedStream]
-    examples: list[Disagreement]
+    examples: list[Example]
 
 
 class Replayed(Struct, kw_only=True):

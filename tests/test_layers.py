@@ -19,6 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "consumers.config": {"consumers.errors", "consumers.variables"},
     "consumers.logs": set(),
     "consumers.clock": set(),
+    "consumers.shown": {"consumers.core"},
     "consumers.telemetry": set(),
     "consumers.budget": set(),
     "consumers.threads": set(),
@@ -162,6 +163,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.core",
         "consumers.errors",
         "consumers.ports",
+        "consumers.shown",
         "schemas",
     },
     "consumers.ops": {
@@ -177,6 +179,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.requests",
         "consumers.services",
         "consumers.telemetry",
+        "consumers.shown",
         "schemas",
     },
     "consumers.scenes": {
@@ -268,6 +271,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.track",
         "consumers.verify",
         "consumers.wiring",
+        "consumers.shown",
         "schemas",
     },
     "consumers.library": {

@@ -7,7 +7,6 @@ would steer a terminal is shown, not sent.
 import heapq
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
-from datetime import UTC, datetime
 
 import msgspec
 from rich.console import Group, RenderableType
@@ -18,6 +17,7 @@ from consumers import config
 from consumers.adapters.kafka_reader import open_reader
 from consumers.dlq.choice import Choice
 from consumers.dlq.letters import Filed, OnRead, Seen, letters, rows_text
+from consumers.shown import utc, visible
 
 
 class Listing:
@@ -51,7 +51,7 @@ class Listing:
             about = letter.object
             table.add_row(
                 str(place),
-                _time(letter.failed_at),
+                utc(letter.failed_at),
                 *map(
                     visible,
                     (
@@ -106,14 +106,3 @@ def as_json_line(filed: Filed) -> bytes:
     """The letter as it is, on one line, with its `id` in front."""
     text = msgspec.json.format(filed.value, indent=-1)
     return b'{"id":"%b",%b' % (str(filed.place).encode(), text[1:])
-
-
-def _time(epoch_ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError):
-        return str(epoch_ms)
-
-
-def visible(text: str) -> Text:
-    return Text("".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text).strip())

@@ -24,7 +24,7 @@ from consumers.replay.span import Decided, Spans
 from consumers.routing import routes_of
 from consumers.verify.records import each
 from schemas.prediction import Failure
-from schemas.replay import Difference, Disagreement, ReplayedStream
+from schemas.replay import Difference, Example, ReplayedStream
 
 # A topic's records have the time of their producer, whose clock may be another one.
 CLOCKS_MS = 60_000
@@ -77,14 +77,14 @@ async def difference(plan: Plan, decided: Decided, how: Compares) -> Difference:
         now = await reader.spans_since(ours, decided.begun_ms - CLOCKS_MS)
         seen = _Progress(how.progress, [then, now])
         agreement = Agreement(how.tolerance, how.pointers)
-        comparison = Comparison(plan, decided.spans, agreement)
+        pairing = Pairing(plan, decided.spans, agreement)
         for part in _parts(then, now):
             topics = ((live, _only(then, part)), (ours, _only(now, part)))
-            comparison.begin(part)
-            await _side_by_side(reader, topics, comparison, seen)
-            comparison.end()
+            pairing.begin(part)
+            await _side_by_side(reader, topics, pairing, seen)
+            pairing.end()
         seen.all()
-    return comparison.report()
+    return pairing.report()
 
 
 def check(plan: Plan) -> None:
@@ -133,7 +133,7 @@ class _Progress:
 async def _side_by_side(
     reader: Reader,
     topics: tuple[tuple[str, TopicSpans], tuple[str, TopicSpans]],
-    comparison: "Comparison",
+    pairing: "Pairing",
     seen: _Progress,
 ) -> None:
     """Reads on where fewer rows wait for the other topic, so that neither gets far ahead."""
@@ -143,15 +143,15 @@ async def _side_by_side(
     ):
         open_sides: dict[int, AsyncGenerator[tuple[int, Sequence[Any]]]] = {THEN: then, NOW: now}
         while open_sides:
-            side = min(open_sides, key=lambda one: comparison.waiting[one])
+            side = min(open_sides, key=lambda one: pairing.waiting[one])
             run = await anext(open_sides[side], None)
             if run is not None:
-                comparison.take(side, run[1])
-            if run is None or (side == THEN and comparison.is_behind_the_range):
+                pairing.take(side, run[1])
+            if run is None or (side == THEN and pairing.is_behind_the_range):
                 del open_sides[side]
 
 
-class Comparison:
+class Pairing:
     """`take` records of either topic; then `report`."""
 
     def __init__(self, plan: Plan, spans: Spans, agreement: Agreement) -> None:
@@ -165,7 +165,7 @@ class Comparison:
         self._pairs: Pairs[_Answer] = Pairs(AHEAD_BYTES)
         self._tally = Tally()
         self._equal = 0
-        self._examples: list[Disagreement] = []
+        self._examples: list[Example] = []
         self._readers = [each(self._reader(side)) for side in (THEN, NOW)]
 
         output = plan.live.output
@@ -230,7 +230,7 @@ class Comparison:
         )
         self._tally.add(then.stream, 1, int(agrees))
         if not agrees and len(self._examples) < EXAMPLES:
-            self._examples.append(Disagreement(then.id, then.stream, _shown(then), _shown(now)))
+            self._examples.append(Example(then.id, then.stream, _shown(then), _shown(now)))
 
     def report(self) -> Difference:
         total, pairs = self._tally.total, self._pairs

@@ -5,9 +5,10 @@ Rule: it only words what the summary has. Owner: the command.
 
 import msgspec
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from consumers.core.agreement import Share
+from consumers.shown import folded, worst_streams
 from schemas.replay import Difference, Replayed
 
 
@@ -41,21 +42,11 @@ def sentence(done: Replayed) -> str:
 def _difference(found: Difference) -> RenderableType:
     parts: list[RenderableType] = [Text(line) for line in lines(found)]
     if found.worst:
-        table = Table(title="streams that agree least", title_justify="left")
-        table.add_column("stream", overflow="fold")
-        for name in ("rows", "agreed", "share"):
-            table.add_column(name, justify="right")
-        for one in found.worst:
-            share = f"{100 * one.agreed / one.rows:.2f} %"
-            table.add_row(Text(one.stream), f"{one.rows:,}", f"{one.agreed:,}", share)
-        parts.append(table)
+        worst = ((one.stream, Share(one.rows, one.agreed)) for one in found.worst)
+        parts.append(worst_streams(worst))
     if found.examples:
-        table = Table(title="examples", title_justify="left")
-        for name in ("id", "then", "now"):
-            table.add_column(name, overflow="fold")
-        for row in found.examples:
-            table.add_row(Text(row.id), *(Text(_json(one)) for one in (row.then, row.now)))
-        parts.append(table)
+        examples = ((row.id, _json(row.then), _json(row.now)) for row in found.examples)
+        parts.append(folded(("disagreements", "then", "now"), examples))
     return Group(*parts)
 
 

@@ -12,7 +12,7 @@ from consumers import config
 from consumers.core.agreement import Agreement
 from consumers.errors import Fatal
 from consumers.ports import Where
-from consumers.replay.diff import NOW, THEN, Comparison, check
+from consumers.replay.diff import NOW, THEN, Pairing, check
 from consumers.replay.plan import Options, Plan, plan
 from consumers.replay.span import Span
 from schemas.replay import Difference
@@ -39,12 +39,12 @@ def record(offset: int, prediction: Any, row: int | None = 0, **more: Any) -> An
 
 
 def compared(then: Iterable[Any], now: Iterable[Any], by: Plan | None = None) -> Difference:
-    comparison = Comparison(by or planned(), SPANS, Agreement(1e-6))
-    comparison.begin(frozenset([0]))
+    pairing = Pairing(by or planned(), SPANS, Agreement(1e-6))
+    pairing.begin(frozenset([0]))
     for side, records in ((THEN, then), (NOW, now)):
-        comparison.take(side, list(records))
-    comparison.end()
-    return comparison.report()
+        pairing.take(side, list(records))
+    pairing.end()
+    return pairing.report()
 
 
 def scores(values: Sequence[float]) -> list[Any]:
@@ -125,9 +125,9 @@ def test_answers_within_objects_cannot_be_compared() -> None:
 
 
 def test_behind_the_range_nothing_more_of_then_is_read() -> None:
-    comparison = Comparison(planned(), SPANS, Agreement())
-    comparison.begin(frozenset([0]))
-    comparison.take(THEN, [record(999, 1)])
-    assert not comparison.is_behind_the_range
-    comparison.take(THEN, [record(1_000, 1)])
-    assert comparison.is_behind_the_range
+    pairing = Pairing(planned(), SPANS, Agreement())
+    pairing.begin(frozenset([0]))
+    pairing.take(THEN, [record(999, 1)])
+    assert not pairing.is_behind_the_range
+    pairing.take(THEN, [record(1_000, 1)])
+    assert pairing.is_behind_the_range
