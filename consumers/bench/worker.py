@@ -7,11 +7,10 @@ what the measurement defines is overridden. What the worker logs below a warning
 
 import asyncio
 import re
-import socket
 import time
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -20,7 +19,7 @@ from consumers.bench.place import Topics
 from consumers.bench.usage import Usage, usage
 from consumers.errors import Fatal
 from consumers.process import parent
-from consumers.process.children import Child
+from consumers.process.children import Child, free_port
 from consumers.process.tasks import child, stop
 
 READY_S = 30.0
@@ -90,9 +89,7 @@ async def running_worker(
     config_path: Path | None, topics: Topics, **settings: object
 ) -> AsyncIterator[Worker]:
     """A worker on these topics; `settings` are by SECTION__KEY."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     own = {
         "KAFKA__INPUT_TOPIC": topics.input,
         "KAFKA__GROUP": f"bench-{uuid.uuid4().hex[:12]}",

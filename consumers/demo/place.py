@@ -9,13 +9,12 @@ import json
 import os
 import secrets
 import shlex
-import socket
 import subprocess
 import tempfile
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ import fsspec
 from consumers import config
 from consumers.adapters.kafka_topics import TopicShape, create_topics, delete_topics
 from consumers.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Unreachable
-from consumers.process.children import address, running
+from consumers.process.children import address, free_port, running
 from consumers.variables import variable
 
 STACK_SCRIPT = Path(__file__).parents[2] / "scripts" / "stack"
@@ -204,9 +203,7 @@ def _settled(
 
 def free_http() -> config.Http:
     """A page of its own for every worker."""
-    with closing(socket.socket()) as probe:
-        probe.bind((HOST, 0))
-        return config.Http(host=HOST, port=probe.getsockname()[1])
+    return config.Http(host=HOST, port=free_port())
 
 
 def _names_no_services(path: Path | None) -> bool:

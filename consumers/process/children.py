@@ -7,9 +7,10 @@ the children in our order. Owner: the block that started it.
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import IO
 
@@ -118,6 +119,14 @@ async def address(child: Child, log: Path) -> str:
     if not line:
         raise Fatal(f"{child.name} did not start: {last_words(log)}")
     return line.decode().strip()
+
+
+def free_port() -> int:
+    """Of the loopback interface."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def last_words(log: Path) -> str:

@@ -5,15 +5,12 @@ Rule: they are started only when asked for by name, and always as local processe
 """
 
 import hashlib
-import http.client
-import json
 from pathlib import Path
 
 from realstack import layout
-from realstack.errors import NotReady
 from realstack.prerequisites import run, venv_python
 from realstack.service import Launch, Ports
-from realstack.torchserve import FEATURES, HANDLERS
+from realstack.torchserve import FEATURES, HANDLERS, predict
 
 SERVED = Path(__file__).with_name("served")
 
@@ -64,15 +61,4 @@ class ModelServer:
         return {"id": "probe", "inputs": [tensor]}
 
     def probe(self, ports: Ports) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", ports[self.name], timeout=5)
-        body, headers = json.dumps(self.body()), {"Content-Type": "application/json"}
-        try:
-            connection.request("POST", self.path.format(model=self.model), body, headers)
-            response = connection.getresponse()
-            answer = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            raise NotReady(f"{self.name} does not answer: {error}") from error
-        finally:
-            connection.close()
-        if response.status != 200 or b"label" not in answer:
-            raise NotReady(f"{self.name} answers {response.status}: {answer[:200]!r}")
+        predict(self.name, ports[self.name], self.path.format(model=self.model), self.body())

@@ -109,17 +109,19 @@ class TorchServe:
         return Launch(argv, variables | {"PYTHONPATH": ""})
 
     def probe(self, ports: Ports) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", ports["torchserve"], timeout=5)
-        body = json.dumps([[0.5] * FEATURES])
-        try:
-            connection.request(
-                "POST", f"/predictions/{MODEL}", body, {"Content-Type": "application/json"}
-            )
-            response = connection.getresponse()
-            answer = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            raise NotReady(f"TorchServe does not answer: {error}") from error
-        finally:
-            connection.close()
-        if response.status != 200 or "label" not in json.loads(answer)[0]:
-            raise NotReady(f"TorchServe answers {response.status}: {answer[:200]!r}")
+        predict(self.name, ports[self.name], f"/predictions/{MODEL}", [[0.5] * FEATURES])
+
+
+def predict(name: str, port: int, path: str, body: object) -> None:
+    """Ask a model server once. Raises `NotReady` unless the answer has a label."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        answer = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise NotReady(f"{name} does not answer: {error}") from error
+    finally:
+        connection.close()
+    if response.status != 200 or b"label" not in answer:
+        raise NotReady(f"{name} answers {response.status}: {answer[:200]!r}")

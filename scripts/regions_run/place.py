@@ -4,10 +4,7 @@ Rule: what crosses from one region to the other passes a relay, which delays and
 stays in its region passes none. Owner: the run.
 """
 
-import asyncio
 import os
-import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -15,40 +12,36 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import botocore.session
 
+from consumers.process import children
+from consumers.process.children import free_port
+from realstack import s3
 from tests.support.own_minio import OwnMinio
 from tests.support.relay import Relay, relay_to
 from tests.support.services import Services, Topics
-from tests.support.worker import environment, free_port
+from tests.support.worker import environment
 
 HELP_AFTER_MS = 3_000
 HELP_LAG = 200
-READY_S = 30.0
 
 
 class OwnModel:
     """An embedded model server on a port that it keeps."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self._process: asyncio.subprocess.Process | None = None
+        self._log = folder / "model.log"
+        self._life = AsyncExitStack()
 
     async def start(self) -> None:
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "consumers.embedded.model_server", "--port", str(self.port)),
-            stdin=asyncio.subprocess.PIPE,  # it ends with that
-            stdout=asyncio.subprocess.PIPE,
-        )
-        assert self._process.stdout is not None
-        async with asyncio.timeout(READY_S):
-            assert await self._process.stdout.readline(), "the model server ended at once"
+        name, module = "the model server", "consumers.embedded.model_server"
+        own = ("--port", str(self.port))
+        running = children.running(name, module, self._log, arguments=own, environ=os.environ)
+        await children.address(await self._life.enter_async_context(running), self._log)
 
     async def kill(self) -> None:
-        if self._process is not None and self._process.returncode is None:
-            os.kill(self._process.pid, signal.SIGKILL)
-            await self._process.wait()
+        await self._life.aclose()
 
 
 @dataclass(frozen=True)
@@ -95,13 +88,7 @@ class Place:
 
     def s3(self, region: str) -> Any:
         url = self.minio.url if region == "eu" else self.services.endpoint_url
-        return botocore.session.get_session().create_client(
-            "s3",
-            endpoint_url=url,
-            region_name=self.services.region,
-            aws_access_key_id=self.services.key,
-            aws_secret_access_key=self.services.secret,
-        )
+        return s3.client(url, self.services.key, self.services.secret, self.services.region)
 
 
 @asynccontextmanager
@@ -109,7 +96,7 @@ async def placed(
     services: Services, topics: dict[str, Topics], group: str, folder: Path, delay_s: float
 ) -> AsyncIterator[Place]:
     """Both regions are up."""
-    minio, model = OwnMinio(folder, services.bootstrap_servers), OwnModel()
+    minio, model = OwnMinio(folder, services.bootstrap_servers), OwnModel(folder)
     async with AsyncExitStack() as stack:
         stack.callback(minio.kill)
         stack.push_async_callback(model.kill)

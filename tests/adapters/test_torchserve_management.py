@@ -11,7 +11,7 @@ from aiohttp import web
 from consumers import config
 from consumers.adapters.torchserve_management import server_batching
 from consumers.core.double_batching import ServerBatching
-from tests.support.worker import free_port
+from consumers.process.children import free_port
 
 # As TorchServe 0.12 answers, in part.
 ROWS = {

@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import botocore.session
 import pytest
 import pytest_asyncio
 
+from realstack import s3
 from tests.support.job import Job
 from tests.support.loads import Load
 from tests.support.own_minio import OwnMinio
@@ -65,16 +65,10 @@ async def bytes_by_store(worker: Worker) -> dict[str, float]:
 async def test_a_region_that_dies_under_load_costs_no_row_and_is_used_again(
     job: Job, near: OwnMinio
 ) -> None:
-    s3 = botocore.session.get_session().create_client(
-        "s3",
-        endpoint_url=near.url,
-        region_name=job.services.region,
-        aws_access_key_id=job.services.key,
-        aws_secret_access_key=job.services.secret,
-    )
-    s3.create_bucket(Bucket=job.bucket)
-    job.load.store(s3, job.bucket)
-    s3.close()
+    store = s3.client(near.url, job.services.key, job.services.secret, job.services.region)
+    store.create_bucket(Bucket=job.bucket)
+    job.load.store(store, job.bucket)
+    store.close()
     messages, topic = job.load.messages(job.bucket), job.topics.input
     async with reading(job, near) as worker:
         await job.broker.publish(topic, messages[:8])

@@ -19,9 +19,9 @@ from consumers import config
 from consumers.core.retry import Backoff
 from consumers.errors import EXIT_FATAL, EXIT_USAGE, Fatal
 from consumers.ops.supervisor import supervise
+from consumers.process.children import free_port
 from tests.support.gone import is_gone
 from tests.support.waiting import until
-from tests.support.worker import free_port
 
 AT_ONCE = Backoff(first_s=0.0, most_s=0.0)
 NEVER = Backoff(first_s=1e6, most_s=1e6)

@@ -9,17 +9,18 @@ import json
 import os
 import re
 import shlex
-import socket
 import subprocess
 import tempfile
 from collections.abc import Collection, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from testcontainers.compose import DockerCompose
+
+from consumers.process.children import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 STACK = ROOT / "scripts" / "stack"
@@ -137,7 +138,7 @@ def _docker_answers() -> bool:
 
 def _in_containers(cleanup: ExitStack) -> Services:
     names = ("KAFKA", "MINIO", "TORCHSERVE", "TORCHSERVE_MANAGEMENT")
-    ports = {f"PENSTOCK_STACK_{name}_PORT": _free_port() for name in names}
+    ports = {f"PENSTOCK_STACK_{name}_PORT": free_port() for name in names}
     settings = {**ports, "COMPOSE_PROJECT_NAME": f"penstock-test-{os.getpid()}"}
     folder = cleanup.enter_context(tempfile.TemporaryDirectory())
     env_file = Path(folder, "ports.env")
@@ -160,10 +161,3 @@ def _in_containers(cleanup: ExitStack) -> Services:
             "PENSTOCK_STACK_TORCHSERVE_MANAGEMENT_URL": f"http://{management}",
         }
     )
-
-
-def _free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

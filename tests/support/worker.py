@@ -7,17 +7,17 @@ the test that waited for it in vain.
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO, NamedTuple
 
 import aiohttp
 
+from consumers.process.children import free_port
 from tests.support.services import ROOT, Services, Topics
 from tests.support.waiting import until
 
@@ -179,10 +179,3 @@ async def penstock(*arguments: str, environ: dict[str, str]) -> Ended:
 
 def open_log(path: Path) -> BinaryIO:
     return path.open("wb")
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
