@@ -1,6 +1,6 @@
 """The table that `penstock compare` prints for people.
 
-Rule: it only words what was found. Owner: the command.
+Rule: it prints what `compare` found and computes nothing. Owner: the command.
 """
 
 from collections.abc import Iterator
