@@ -260,8 +260,8 @@ def test_an_address_is_refused_for_its_variable_and_without_its_password() -> No
     message = refused({name: "user:s3cr3t@server:8080"})
     assert message.startswith(f"{name}: model.url = ")
     assert "s3cr3t" not in message
-    assert "begins with none of http://" in refused({name: "s3://models"})
-    assert "names nothing" in refused({name: "http://"})
+    assert "must begin with one of http://" in refused({name: "s3://models"})
+    assert "has no host or path" in refused({name: "http://"})
     environ = {"PENSTOCK_OBJECTS__ENDPOINT_URL": "file://data"}
     assert "names a host; a folder is file:///data" in refused(environ)
     assert "AWS_ENDPOINT_URL: objects.endpoint_url" in refused({"AWS_ENDPOINT_URL": "minio:9000"})

@@ -1,3 +1,3 @@
-"""One command a file: parse, call one function, print. What a command does lives elsewhere, and
-is loaded only when it is asked for.
+"""One command a file: parse, call one function, print. The work itself is in other packages, which
+are imported only when the command runs.
 """

@@ -40,7 +40,7 @@ def measuring(command: Any) -> Any:
 
 
 def file_as_body(command: Any) -> Any:
-    """The option of both commands that takes an object of the caller's own."""
+    """The option to measure with an object of the caller's own."""
     return click.option(
         "--body",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -1,4 +1,4 @@
-"""`penstock config`: what is in force, and where it comes from."""
+"""`penstock config`: shows the values in force, and where each comes from."""
 
 import click
 import msgspec
@@ -20,8 +20,8 @@ DEFAULT = "default"
 @pass_context
 def show_config(context: Context, schema: bool) -> None:
     """Print the resolved configuration, secrets masked, and where each value comes from: a table
-    on a terminal, else JSON with the keys' places under "sources". Values that a worker would
-    refuse together are shown, too, and then refused with its words and code 2.
+    on a terminal, else JSON with the places under "sources". If a worker would refuse the values,
+    they are shown all the same, then its error, and the exit code is 2.
     """
     if schema:
         click.echo(orjson.dumps(msgspec.json.schema(config.Config), option=orjson.OPT_INDENT_2))
@@ -55,7 +55,7 @@ def _table(shown: dict[str, dict[str, object]], sources: dict[str, str]) -> Tabl
 
 
 def _name(section: str, key: str) -> str:
-    """`region` is in no section."""
+    """The full name of a key; `region` belongs to no section."""
     return f"{section}.{key}" if section else key
 
 

@@ -4,7 +4,7 @@ import click
 
 from consumers.commands.shared import Context, common, pass_context, run_async
 
-# The embedded broker keeps 5 MB of a partition, and the proof reads all that was said.
+# The embedded broker keeps 5 MB of a partition, and the proof at the end reads all records.
 MOST_SCENES_S = 120
 
 

@@ -13,7 +13,7 @@ from consumers.commands.when import When
 from consumers.dlq.choice import Choice, Place
 from consumers.errors import ErrorCode
 
-# What a table needs where no terminal says how wide it is.
+# The width of a table if the output is not a terminal.
 WIDE_COLUMNS = 200
 
 
@@ -27,12 +27,12 @@ class At(click.ParamType):
     ) -> Place:
         found = re.fullmatch(r"(\d{1,9})/(\d{1,18})", value)
         if not found:
-            self.fail(f"{value!r} is no letter's id; write PARTITION/OFFSET", param, ctx)
+            self.fail(f"{value!r} is not a letter's id; write PARTITION/OFFSET", param, ctx)
         return Place(int(found[1]), int(found[2]))
 
 
 def chosen(command: Callable[..., None]) -> Callable[..., None]:
-    """Options that say which letters; the command gets a `Choice`."""
+    """Adds the options that choose letters; the command gets a `Choice`."""
 
     @functools.wraps(command)
     def with_choice(
@@ -126,9 +126,9 @@ def _say(context: Context, stream: str, verb: Literal["resume", "skip"]) -> None
 @common
 @pass_context
 def resume(context: Context, stream: str) -> None:
-    """A line of STREAM that stopped goes on at the object where it stands, without a restart.
+    """Let a stopped line of STREAM go on at the object where it stands, without a restart.
 
-    Where that fails still, it stops there again.
+    If that object still fails, the line stops there again.
     """
     _say(context, stream, "resume")
 
@@ -138,7 +138,7 @@ def resume(context: Context, stream: str) -> None:
 @common
 @pass_context
 def skip(context: Context, stream: str) -> None:
-    """As resume; but the object where it stands is answered by its error, if it fails still."""
+    """As resume; but if the object still fails, it is answered by its error and passed."""
     _say(context, stream, "skip")
 
 

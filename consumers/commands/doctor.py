@@ -1,4 +1,4 @@
-"""`penstock doctor`: is everything there, and how is it mended?"""
+"""`penstock doctor`: checks everything that a worker needs."""
 
 import click
 
@@ -13,8 +13,8 @@ from consumers.errors import EXIT_CHECK_FAILED, Fatal
 @common
 @pass_context
 def doctor(context: Context, urls: tuple[str, ...]) -> None:
-    """Look at the configuration, the topics, the store (and the objects URL...) and the model: what
-    is there, and how to mend what is not. Exit 1 if anything is wrong.
+    """Check the configuration, the topics, the store (and the objects URL...) and the model, and
+    say how to correct what is wrong. Exit 1 if anything is wrong.
     """
     from consumers.ops.doctor import examine
 
@@ -34,7 +34,7 @@ def doctor(context: Context, urls: tuple[str, ...]) -> None:
 
 
 def _configured(resolved: config.Resolved) -> bool:
-    """Says whether a worker would take it. What is wrong there hinders no look at the rest."""
+    """Print whether a worker would take the configuration. If not, the other checks still run."""
     try:
         check_whole(resolved)
     except Fatal as error:

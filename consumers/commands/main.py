@@ -1,7 +1,7 @@
 """The `penstock` command, once it is loaded: arguments in, exit codes out.
 
-Rule: errors for people are one to three lines; a traceback only with `--debug`, or of what nobody
-foresaw.
+Rule: errors for people have one to three lines; a traceback is printed only with `--debug`, or for
+an unexpected exception. Owner: the process.
 """
 
 import io
@@ -81,7 +81,7 @@ def main() -> NoReturn:
     except BrokenPipeError:
         code = EXIT_DONE  # the reader of our output, such as `head`, has seen enough
         sys.stdout = io.StringIO()
-    except BaseException as error:  # the last place that sees it
+    except BaseException as error:  # nothing above this function would report it
         said = f"penstock: nobody foresaw this {type(error).__name__}; please report all of it"
         click.echo(logs.redacted(f"{traceback.format_exc()}{said}"), err=True)
         code = EXIT_FATAL

@@ -16,7 +16,7 @@ from consumers.commands.shared import Context, common, pass_context, predicting,
 from consumers.commands.tally import Tally
 from consumers.errors import EXIT_DONE, EXIT_USAGE, Fatal
 
-# `requests` would load numpy and pyarrow for a line of help.
+# Written out here, because importing `requests` would load numpy and pyarrow for a line of help.
 REQUEST_HELP = (
     "json, instances, inputs, ndjson, float32, bytes, raw, arrow, or what a package adds."
 )
@@ -76,11 +76,11 @@ def predict(
 
 @contextmanager
 def _result_file(path: Path | None, tally: Tally) -> Iterator[BinaryIO]:
-    """Standard output, or a file that appears when it is complete."""
+    """Standard output, or a file that gets its name only when it is complete."""
     if path is None:
         try:
             yield sys.stdout.buffer
-        except asyncio.CancelledError:  # Ctrl-C; a reader that has enough (`head`) is no reason
+        except asyncio.CancelledError:  # Ctrl-C only; a reader that stops (`head`) says nothing
             click.echo(f"stopped after {tally.records:,} records", err=True)
             raise
         sys.stdout.buffer.flush()
@@ -107,7 +107,7 @@ def _result_file(path: Path | None, tally: Tally) -> Iterator[BinaryIO]:
 
 
 def _mode(path: Path) -> int:
-    """That of the file that is replaced, else what the shell would have given it."""
+    """The mode of the file that is replaced, else the one that a shell's redirection would give."""
     if path.exists():
         return path.stat().st_mode & 0o777
     mask = os.umask(0)

@@ -1,4 +1,4 @@
-"""`penstock replay`: what was announced before, answered again beside the live group."""
+"""`penstock replay`: answers again what was announced before, beside the live group."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from rich.console import Console
 from consumers.commands.shared import Context, common, pass_context, replaying, run_async
 from consumers.commands.when import Moment, WhenWritten
 
-# On one machine with a worker: of two that want a core, the replay gets a tenth of it.
+# Priority: if a worker on this machine wants the same core, the replay gets a tenth of it.
 NICE = 10
 
 
@@ -61,7 +61,7 @@ def replay(
 
     Ends by itself. Ctrl-C drains; the same command goes on where it was.
     """
-    # First: to load what it needs takes a second of CPU, which the live workers may want.
+    # Before the imports: they take a second of CPU, which live workers may need.
     os.nice(NICE)
 
     from consumers.replay.diff import Compares

@@ -43,8 +43,8 @@ def run(context: Context, processes: int) -> None:
 
 
 def say_start(resolved: config.Resolved, path: Path | None) -> None:
-    """What this worker is, in a line; and what a reader of the file would get wrong. Of several
-    members the supervisor says it.
+    """Log in a line what this worker does, and which keys of the file the environment overrides.
+    For several members only the supervisor logs it.
     """
     from consumers.ops.listening import HTTP_FD
 

@@ -1,6 +1,7 @@
-"""What the commands share: the configuration, the common options, progress, and how work is run.
+"""Shared by the commands: the configuration, the common options, progress, and how work is run.
 
 Rule: progress goes to standard error and only to a terminal; standard output is for results.
+Owner: the commands.
 """
 
 import asyncio
@@ -28,18 +29,18 @@ if TYPE_CHECKING:
 
 
 class Context:
-    """What all commands share; the configuration is read when a command first asks for it."""
+    """The common options; the configuration is read when a command asks for it."""
 
     def __init__(self) -> None:
         self.path: Path | None = None
         self.debug = False
 
     def load(self, *, quiet: bool = False) -> config.Config:
-        """`quiet`: a command whose log lines would only be in the way, short of warnings."""
+        """`quiet`: log warnings and errors only, for a command whose output would be disturbed."""
         return self.resolve(quiet=quiet).config
 
     def resolve(self, *, quiet: bool = False) -> config.Resolved:
-        """As `load`, and where each value comes from."""
+        """The same, with the place where each value comes from."""
         resolved = config.resolve(self.path)
         cfg = resolved.config
         level = "warning" if quiet and cfg.log.level == "info" else cfg.log.level
@@ -98,7 +99,7 @@ class Predicting:
         self._task = bar.add_task("", total=None, rows=0)
 
     def found(self, objects: int) -> None:
-        """So many are there, as far as they were listed."""
+        """How many objects were listed so far."""
         self._bar.update(self._task, total=objects)
 
     def done(self, rows: int, objects: int) -> None:
@@ -158,7 +159,7 @@ def replaying() -> Iterator[Replaying]:
 
 
 def run_async(work: Coroutine[Any, Any, None]) -> None:
-    """Run to the end; of an exception group the failure that caused it is shown."""
+    """Run to the end. Of an exception group, only the failure that caused it is raised."""
     try:
         asyncio.run(work)
     except BaseExceptionGroup as group:

@@ -1,7 +1,7 @@
-"""What `penstock predict` has to say at its end: rows, errors, time, and the exit code.
+"""Counts for the last line of `penstock predict`: rows, errors, time; and its exit code.
 
-Rule: a record is looked at as far as it is counted. Where nothing was read at all, the exit
-code is that of the reason, as it would be at the start.
+Rule: only the counted fields of a record are decoded. If no row was read at all, the reason decides
+the exit code, as it would at the start. Owner: the command.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from consumers.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNREACHABLE, EXI
 from consumers.verify.findings import counted
 from schemas.prediction import Failure, ObjectId, Result
 
-# Where no row was read: a wrong URL or missing rights are the caller's to correct.
+# Exit codes if no row was read: the caller must correct a wrong URL or missing rights.
 _CODES: Mapping[str, int] = {
     "bad_reference": EXIT_USAGE,
     "not_allowed": EXIT_USAGE,
@@ -24,7 +24,7 @@ _CODES: Mapping[str, int] = {
 }
 
 
-# Objects without rows that are named one by one; the others are counted.
+# How many objects without rows are named; all are counted.
 SHOWN_EMPTY = 3
 
 
@@ -53,8 +53,8 @@ class Tally:
         self._said: list[str] = []
 
     def take(self, lines: Sequence[bytes]) -> list[str]:
-        """What is to be said at once: the first error of all, and the first objects without rows,
-        when they are among these.
+        """Count these records. Returns lines to print at once: the first error of all, and the
+        first objects without rows.
         """
         for line in lines:
             self._add(_decode(line))
@@ -107,7 +107,7 @@ class Tally:
 
 def _in_words(record: _Record, error: Failure) -> str:
     key = record.object.key if record.object else "a message"
-    name = "" if key in error.message else key  # a reader's words have it already
+    name = "" if key in error.message else key  # the message may name the object already
     row = "" if record.row is None else f"row {record.row}"
     where = ", ".join(filter(None, (name, row)))
     return ": ".join(filter(None, (where, error.code, error.message)))

@@ -11,7 +11,7 @@ from consumers.errors import EXIT_CHECK_FAILED
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.option("--read-committed", is_flag=True, help="Leave out what transactions took back.")
+@click.option("--read-committed", is_flag=True, help="Leave out records of aborted transactions.")
 @click.option(
     "--until",
     type=click.Choice(["end", "committed"]),

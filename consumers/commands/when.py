@@ -18,7 +18,7 @@ class Moment(NamedTuple):
 
 
 class When(click.ParamType):
-    """ISO-8601 (UTC unless it says otherwise), or an age like `90s`, `15m`, `2h`, `7d`, as epoch
+    """ISO-8601 (UTC by default), or an age like `90s`, `15m`, `2h`, `7d`; converted to epoch
     milliseconds.
     """
 
@@ -39,7 +39,7 @@ class WhenWritten(When):
 
 
 def epoch_ms(text: str) -> int:
-    """Raises `ValueError`."""
+    """The time in epoch milliseconds. Raises `ValueError`."""
     if found := re.fullmatch(r"(\d{1,9})([smhd])", text):
         return int((time.time() - int(found[1]) * UNITS_S[found[2]]) * 1000)
     moment = datetime.fromisoformat(text)

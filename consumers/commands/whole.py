@@ -1,20 +1,20 @@
-"""What a worker or `penstock scenes` would refuse at its start, before it asks anybody.
+"""Checks that a worker and `penstock scenes` would accept the configuration.
 
-Rule: nothing is asked and nothing is written. Owner: `penstock config` and `penstock doctor`.
+Rule: no service is asked and nothing is written. Owner: `penstock config` and `penstock doctor`.
 """
 
 from consumers import config
 
 
 def check_whole(resolved: config.Resolved) -> None:
-    """Raises `Fatal` for the first."""
+    """Raises `Fatal` for the first value that would be refused."""
     from consumers.adapters.models import open_model
     from consumers.scenes import names
     from consumers.settings import for_worker
 
     config.check_files(resolved)
     for each in (resolved.config, *resolved.config.with_each_model().values()):
-        open_model(each)  # connects when it is first asked
+        open_model(each)  # only made: it connects with its first request
     names.check(resolved.config.scenes)
     for_worker(
         resolved.config,

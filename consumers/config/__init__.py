@@ -1,8 +1,8 @@
 """Settings: TOML, overridden by `PENSTOCK_SECTION__KEY` variables.
 
-Rule: every key is declared in a section; an unknown key is an error. Only `app.py`,
-`settings.py`, the commands and adapters (each its own section) read settings; everything else is
-handed plain values.
+Rule: every key is declared in a section; an unknown key is an error. Only `app.py`, `settings.py`,
+the commands and the adapters (each its own section) read settings; all other code gets plain
+values. Owner: the command that loads it.
 """
 
 from consumers.config.files import check_files

@@ -1,7 +1,7 @@
-"""Addresses among the values: one that is none is refused when it is read, not when it is used.
+"""Refuses malformed addresses when the configuration is read, not when they are used.
 
-Rule: only the form is looked at; whether anybody answers there is asked by the start and the
-doctor. Owner: `config.load`.
+Rule: only the form is checked; the start and the doctor ask whether a service answers there. Owner:
+`config.load`.
 """
 
 import re
@@ -19,8 +19,9 @@ _PATH: Final = ("/", "./", "../", "~")
 
 
 class _Kind(NamedTuple):
-    """What an address of one key is: its schemes (none: those that a store knows), and one to be
-    shown. Where `file` is among them, a path of this machine may have been meant.
+    """The form of a key's addresses: its schemes (empty: any that a store knows), an example, and
+    what to write for an address without a scheme. With `file` among the schemes, a bare path may
+    be a local folder.
     """
 
     schemes: tuple[str, ...]
@@ -43,7 +44,7 @@ _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
 
 
 def wrong_addresses(cfg: Config) -> Iterator[tuple[str, str, str]]:
-    """The section and key of each, and what is wrong with its value, in words."""
+    """Section and key of each malformed address, and what is wrong with it."""
     for section, keys in sections_of(msgspec.to_builtins(cfg)).items():
         for key, kind in _KINDS.get(re.split(r"[.\[]", section)[0], {}).items():
             values = keys[key] if isinstance(keys[key], list) else [keys[key]]
@@ -60,9 +61,9 @@ def _wrong(value: str, kind: _Kind) -> str | None:
     scheme, rest = found["scheme"].lower(), found["rest"]
     if kind.schemes and scheme not in kind.schemes:
         known = ", ".join(f"{one}://" for one in kind.schemes)
-        return f"= {_shown(value)!r} begins with none of {known}; write {kind.example}"
+        return f"= {_shown(value)!r} must begin with one of {known}; write {kind.example}"
     if kind.schemes and not rest.strip("/"):
-        return f"= {_shown(value)!r} names nothing; write {kind.example}"
+        return f"= {_shown(value)!r} has no host or path; write {kind.example}"
     if scheme == "file" and rest and not rest.startswith("/"):
         path = rest.removeprefix("./")
         return f"= {value!r} names a host; a folder is file:///{path}, with its whole path"
@@ -80,5 +81,5 @@ def _remedy(value: str, kind: _Kind) -> str:
 
 
 def _shown(value: str) -> str:
-    """Without the credentials; `shown_url` knows them behind a scheme only."""
+    """The value without credentials. `shown_url` finds them only after `//`, so that is added."""
     return shown_url(value) if "://" in value else shown_url(f"//{value}").removeprefix("//")

@@ -1,8 +1,8 @@
-"""Files that settings name: one that cannot be read is refused before a worker needs it.
+"""Refuses settings that name a file which cannot be read, before a worker needs it.
 
-Rule: it must be there and be readable; what is in it is judged by the adapter that uses it. Only
-what is to run is asked for its files: a look at the topics needs no token of the model. Owner: the
-commands `config` and `run`.
+Rule: the file must exist and be readable; the adapter that uses it checks its contents. Only
+commands that run a worker, or judge its configuration, check this: listing topics needs no token of
+the model. Owner: the commands `config`, `doctor` and `run`.
 """
 
 import re
@@ -27,7 +27,7 @@ _FILES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def check_files(resolved: Resolved) -> None:
-    """Raises `Fatal` (exit 2) for the first that cannot be read, with the place of the setting."""
+    """Raises `Fatal` (exit 2) for the first file that cannot be read, with the setting's place."""
     for section, keys in sections_of(msgspec.to_builtins(resolved.config)).items():
         for key in _FILES.get(re.split(r"[.\[]", section)[0], ()):
             if keys[key] is None:

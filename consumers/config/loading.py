@@ -1,7 +1,7 @@
-"""From a TOML file and `PENSTOCK_SECTION__KEY` variables to a `Config`.
+"""Makes a `Config` from a TOML file and `PENSTOCK_SECTION__KEY` variables.
 
-Rule: a variable goes before the file; an unknown key is an error that names the nearest valid one,
-and an error names the place where the value was written. Owner: the commands.
+Rule: a variable overrides the file. An unknown key is an error that names the nearest valid one;
+every error names the place where the value was written. Owner: the commands.
 """
 
 import os
@@ -24,8 +24,8 @@ AWS_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
 class Resolved(NamedTuple):
-    """A configuration, and where each key that is not a default comes from. `overridden` has the
-    file's keys that a variable sets otherwise.
+    """A configuration, and where each key without its default comes from. `overridden`: keys of the
+    file to which a variable gives another value.
     """
 
     config: Config
@@ -41,7 +41,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> 
 
 
 def resolve(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Resolved:
-    """As `load`, and where it all comes from."""
+    """`load`, with the place where each value comes from."""
     tree = _read(path) if path else {}
     shared = {section: _taken_out(tree, section) for section in SHARING}
     sources = {
@@ -82,13 +82,15 @@ def resolve(path: Path | None = None, environ: Mapping[str, str] | None = None) 
 
 
 def _taken_out(tree: dict[str, Any], section: str) -> dict[str, Any]:
-    """What stands in the section itself, beside its tables."""
+    """Take out the keys that stand in the section itself, beside its tables."""
     keys = tree.get(section, {})
     return {key: keys.pop(key) for key in list(keys) if not isinstance(keys[key], dict)}
 
 
 def _share(tables: dict[str, Any], shared: Mapping[str, Any]) -> None:
-    """A list of all regions is the order for each of them: nobody falls back on itself."""
+    """Copy the section's own keys into each table that does not set them. A list of regions leaves
+    out the table's own name, as a region cannot fall back on itself.
+    """
     for name, keys in tables.items():
         for key, value in shared.items():
             is_list = isinstance(value, list)
@@ -96,7 +98,7 @@ def _share(tables: dict[str, Any], shared: Mapping[str, Any]) -> None:
 
 
 def _table_of(tree: dict[str, Any], section: str) -> dict[str, Any]:
-    """The keys of a section, or of `stores.NAME`, to be changed in place."""
+    """The keys of a section, or of `stores.NAME`, as a dictionary that the caller may change."""
     for name in section.split("."):
         tree = tree.setdefault(name, {})
     return tree
@@ -105,7 +107,7 @@ def _table_of(tree: dict[str, Any], section: str) -> dict[str, Any]:
 def _take_aws_endpoint(
     tree: dict[str, Any], sources: dict[str, str], environ: Mapping[str, str]
 ) -> None:
-    """The address that every AWS client takes is taken here as well, where none is configured."""
+    """If no address is configured, take the one from AWS's own variables, as AWS clients do."""
     objects = tree.get("objects", {})
     name = next((name for name in AWS_ENDPOINTS if environ.get(name)), None)
     if name is not None and objects.get("endpoint_url") is None:
@@ -114,7 +116,7 @@ def _take_aws_endpoint(
 
 
 def _kind_of(section: str) -> type[Section]:
-    """`stores.NAME` and `models[1]` are of the kind of `stores` and `models`."""
+    """The type of a section; `stores.NAME` and `models[1]` have that of `stores` and `models`."""
     if not section:
         return Place
     of_its_own = re.split(r"[.\[]", section, maxsplit=1)[0]
@@ -122,7 +124,7 @@ def _kind_of(section: str) -> type[Section]:
 
 
 def section_shown(section: str, keys: Mapping[str, Any]) -> str:
-    """What stands before a key: of `[[models]]` the model's name, else its number."""
+    """The text before a key in messages; for `[[models]]` with the model's name or number."""
     if not section:
         return ""
     table, bracket, number = section.partition("[")
@@ -136,7 +138,7 @@ def section_shown(section: str, keys: Mapping[str, Any]) -> str:
 def _explained(
     error: str, section: str, keys: Mapping[str, Any], sources: Mapping[str, str]
 ) -> str:
-    """With the place where the value was written, and what it may be."""
+    """The error with the place where the value was written, and the allowed values."""
     found = re.fullmatch(r"(.*) - at `\$\.(\w+)(.*)`", error)
     label = section_shown(section, keys)
     if found is None:

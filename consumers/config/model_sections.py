@@ -1,4 +1,4 @@
-"""The sections on models: `[model]`, its shadow, `[[models]]`, and `[[routes]]` to them.
+"""The sections about models: `[model]`, its shadow, `[[models]]`, and `[[routes]]` to them.
 
 Rule: values only, as in `sections`. Owner: `Config`.
 """
@@ -19,11 +19,11 @@ Percent = Annotated[float, Meta(ge=0, le=100)]
 
 
 class Shadow(Section, frozen=True, kw_only=True):
-    """A model of `[[models]]` that is asked what `[model]` was, and whose answers are compared."""
+    """A model of `[[models]]` that gets the same rows as `[model]`; its answers are compared."""
 
     model: str
     percent: Percent = 10.0
-    # Float32 has seven digits; sums of them in another order differ in the last.
+    # Float32 has seven digits; sums in another order differ in the last one.
     tolerance: Annotated[float, Meta(ge=0)] = 1e-6
     pointers: list[str] = field(default_factory=list)
     # Twenty batches of the largest usual size.
@@ -33,25 +33,25 @@ class Shadow(Section, frozen=True, kw_only=True):
 
 class Model(Section, frozen=True):
     url: str = "http://localhost:8080"
-    # Other servers of the same model, for while `url` is away.
+    # Other servers of the same model, asked while `url` is unavailable.
     replicas: list[str] | None = None
-    # With what the replica takes below the 5 s after which a region that is cut off is felt.
+    # Together with the replica's answer below 5 s: rows may be late by so much if a region fails.
     failover_ms: Positive = 4_000
     name: str = "rows"
     version: str | None = None
     protocol: Protocol = "torchserve"
-    # With oip: what the server's own description says, unless these do.
+    # For oip; the server's own description is used for those that are not set.
     inputs: list[str] | None = None
     outputs: list[str] | None = None
     binary: Literal["auto", "yes", "no"] = "auto"
-    # With http: what the preset says, unless these do.
+    # For http; the preset is used for those that are not set.
     preset: Preset | None = None
     path: str | None = None
     health: str | None = None
     template: str | None = None
     answers: str | None = None
     row_error: str | None = None
-    # json, instances, float32, bytes, raw, arrow, and what packages add.
+    # json, instances, float32, bytes, raw, arrow, or a form that a package adds.
     request: str = "json"
     timeout_ms: Positive = 30_000
     # 2-4 requests in flight per TorchServe worker saturate it; more only add delay.
@@ -60,13 +60,13 @@ class Model(Section, frozen=True):
     token_file: str | None = None
     ssl_cafile: str | None = None
     canary: str | None = None
-    # TorchServe's own convention when there is none: the port after that of `url`.
+    # By default TorchServe's convention: the port after that of `url`.
     management_url: str | None = None
     shadow: Shadow | None = None
 
 
 class NamedModel(Model, frozen=True, kw_only=True):
-    """One beside `model`. `served_as`: its name on its server, where that is another."""
+    """A model beside `[model]`. `served_as`: its name on its server, if that differs."""
 
     name: Annotated[str, Meta(min_length=1)]
     served_as: str | None = None
@@ -74,7 +74,7 @@ class NamedModel(Model, frozen=True, kw_only=True):
 
 
 class Route(Section, frozen=True, kw_only=True):
-    """Which models answer what matches all of its globs."""
+    """The models that answer rows of objects that match all globs given here."""
 
     model: str | list[str]
     stream: str | None = None
@@ -88,5 +88,5 @@ class Route(Section, frozen=True, kw_only=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all models that may answer by it."""
+        """All models that may answer by this route."""
         return *self.models, *self.split

@@ -1,8 +1,8 @@
-"""What the sections say for the workers of one region.
+"""Applies `[regions.NAME]` to the other sections, for the workers of that region.
 
-Rule: there is one configuration for all regions, and `region` says which part of it holds here: its
-topics under a group of its own, its model servers, behind them those of the regions that it falls
-back on. Owner: the loading, which does this once.
+Rule: all regions share one configuration, and `region` selects the part that holds here: its
+topics, with a group of its own; its model servers, then those of the regions that it falls back on.
+Owner: the loading, which does this once.
 """
 
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from consumers.variables import nearest, usage
 
 
 def in_region(cfg: Config) -> Config:
-    """Raises `Fatal` for regions that do not fit together."""
+    """The configuration for `cfg.region`. Raises `Fatal` for regions that do not fit together."""
     _check(cfg)
     if cfg.region is None:
         return cfg
@@ -28,13 +28,13 @@ def in_region(cfg: Config) -> Config:
 
 
 def kafka_of(cfg: Config, name: str) -> Kafka:
-    """As the workers of another region have it; `cfg` is that of a region."""
+    """The Kafka section of another region's workers; `cfg` is that of a worker in a region."""
     group = cfg.kafka.group.removesuffix(f"-{cfg.region}")
     return _kafka(replace(cfg.kafka, group=group), name, cfg.regions[name])
 
 
 def _kafka(kafka: Kafka, name: str, region: Region) -> Kafka:
-    """Each region's group is its own: a rebalance in one is none in the others."""
+    """Each region has a group of its own, so that its rebalances do not stop other regions."""
     kafka = replace(kafka, group=f"{kafka.group}-{name}")
     if region.topics is None:
         return kafka

@@ -1,7 +1,7 @@
-"""What no line may show: which keys are secret, and the credentials in addresses.
+"""Which values may never be printed: secret keys, and the credentials in addresses.
 
-Rule: a key is secret by its name; an option of another library is, unless it is known to be
-harmless, however deep it stands. Owner: the configuration, which hides them where it is printed.
+Rule: a key of ours is secret by its name. An option of another library is secret, at any depth,
+unless its name is known to be harmless. Owner: the configuration, which masks them when printed.
 """
 
 import re
@@ -13,11 +13,11 @@ from urllib.parse import unquote, urlsplit
 SECRET_KEYS = frozenset({"sasl_password", "key", "secret", "token"})
 # Addresses may carry credentials: `http://user:password@host/?token=...`.
 URL_KEYS = frozenset({"url", "endpoint_url", "management_url"})
-# Of a model addresses, of a store names, which hold none.
+# Lists of addresses in a model's section; in a store's section they hold names, without secrets.
 URL_LIST_KEYS = frozenset({"replicas", "models"})
 MASK = "********"
-# Of the options of fsspec's packages, those that say where and how and never who may. What
-# addresses among them carry is hidden in them.
+# Options of fsspec's packages that tell where and how, and never hold credentials. Addresses among
+# them are shown without their credentials.
 HARMLESS_OPTIONS: Final = frozenset(
     {
         "account", "account_host", "account_name", "anon", "base_url", "block_size", "bucket",
@@ -30,12 +30,12 @@ HARMLESS_OPTIONS: Final = frozenset(
         "username", "verify", "workspace",
     }
 )  # fmt: skip
-# `AccountKey=...;`, `Bearer ...`: what a library may repeat without the rest.
+# Parts like those of `AccountKey=...;` or `Bearer ...`: a library may print one without the rest.
 _PART: Final = re.compile(r"[^\s;=&]{8,}=*")
 
 
 def shown_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What may be shown of options of another library."""
+    """Options of another library, with secrets masked."""
     return {name: _shown(name, value) for name, value in options.items()}
 
 
@@ -52,7 +52,7 @@ def _shown(name: str, value: Any) -> Any:
 
 
 def option_secrets(options: Mapping[str, Any]) -> set[str]:
-    """What is hidden of them, whole and in the parts in which it may be repeated."""
+    """The secrets among the options: whole, and in the parts that a library may print."""
     return {secret for name, value in options.items() for secret in _secrets_in(name, value)}
 
 
@@ -78,7 +78,7 @@ def shown_url(url: str) -> str:
 
 
 def url_secrets(url: str) -> set[str]:
-    """The credentials in an address, as it writes them, as they are, and as a header has them."""
+    """The credentials in an address: as written there, decoded, and as an HTTP header has them."""
     written = _credentials(url)
     user_and_password = unquote(url.partition("://")[2].partition("/")[0].rpartition("@")[0])
     in_header = b64encode(user_and_password.encode()).decode()

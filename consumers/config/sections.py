@@ -1,7 +1,7 @@
-"""The sections and their keys, each with its default and where the number comes from.
+"""The sections and their keys, with their defaults and the reasons for the numbers.
 
-Rule: values only; what follows from them is decided by `settings.py`. Those of models are in
-`model_sections`. Owner: `Config`.
+Rule: values only; `settings.py` derives the pipeline's settings from them. The sections about
+models are in `model_sections`. Owner: `Config`.
 """
 
 from typing import Annotated, Any, Literal
@@ -24,7 +24,7 @@ class Kafka(Section, frozen=True):
     input_topics: Annotated[list[str], Meta(min_length=1)] | None = None
     input_pattern: Annotated[str, Meta(min_length=1)] | None = None
     group: str = "penstock"
-    # Who reads and is the member of the group; aiokafka writes in any case.
+    # The client that reads and joins the group; aiokafka always writes.
     client: Literal["aiokafka", "confluent"] = "aiokafka"
     stream_from: str | None = None
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
@@ -36,22 +36,22 @@ class Kafka(Section, frozen=True):
     ssl_keyfile: str | None = None
     client_rack: str | None = None
     dedupe: bool = False
-    # How long a broker keeps a question for records while there are none; by default as suits
-    # the client.
+    # How long a broker without records may wait before it answers a fetch; each client has its own
+    # default.
     fetch_wait_ms: Positive | None = None
     # A broker restarts, or a partition finds a new leader, in 10 to 60 s.
     timeout_ms: Positive = 120_000
 
     @property
     def inputs(self) -> list[str]:
-        """The topics that are read, as far as the configuration names them."""
+        """The topics to read; empty if a pattern is configured."""
         if self.input_pattern is not None:
             return []
         return self.input_topics or [self.input_topic]
 
     @property
     def input_name(self) -> str:
-        """What is read, for people."""
+        """The input topics or the pattern, for people."""
         return self.input_pattern or ", ".join(self.inputs)
 
 
@@ -84,22 +84,22 @@ class Store(Access, frozen=True, kw_only=True):
 
 
 class Place(Section, frozen=True):
-    """What stands above all sections."""
+    """The keys above all sections."""
 
     region: str | None = None
 
 
 class Region(Section, frozen=True):
-    """What is near to the workers of a region. None: what the other sections say."""
+    """The topics, stores and model servers of a region. None: those of the other sections."""
 
     topics: Annotated[list[str], Meta(min_length=1)] | None = None
     stores: Annotated[list[str], Meta(min_length=1)] | None = None
     models: Annotated[list[str], Meta(min_length=1)] | None = None
-    # Regions that this one helps, and whose model servers it asks when its own are away.
+    # Regions that this one helps, and whose model servers it asks if its own are unavailable.
     fallback: list[str] = field(default_factory=list)
-    # A second of 1,000 references/s: more than a region that is well ever has for long.
+    # One second of 1,000 references/s: a healthy region never has such a lag for long.
     help_lag: Positive = 1_000
-    # Above the 8 s in which a group notices a dead member, so that a restart calls nobody.
+    # Above the 8 s after which a group notices a dead member, so that a restart calls for no help.
     help_after_ms: Positive = 10_000
 
 
@@ -123,7 +123,7 @@ class Rows(Section, frozen=True):
     dtype: Literal["float32"] = "float32"
     member: str | None = None
     on_bad_row: Literal["reject", "fail_object"] = "reject"
-    # Width x height; none: a picture is a row as it is.
+    # Width x height; None: a picture is a row unchanged.
     image_size: str | None = None
     image_layout: Literal["nchw", "nhwc"] = "nchw"
     image_scale: str = "none"
@@ -154,7 +154,7 @@ class Output(Section, frozen=True):
     # About 150 kB of records; a consumer's default fetch is 1 MB.
     block_rows: Positive = 500
     block_form: Literal["json", "arrow"] = "json"
-    # Where the answers of each object are written as one; none: they are records alone.
+    # A template for the result object of each input object; None: answers are only records.
     objects: str | None = None
     records: Literal["rows", "objects", "both"] = "rows"
 
@@ -174,34 +174,34 @@ class Delivery(Section, frozen=True):
 
 
 class Limits(Section, frozen=True):
-    # Less than a few chunks of what is being read would let nothing through.
+    # The minimum is one chunk of an object: with less, nothing could be read.
     buffer_bytes: Annotated[int, Meta(ge=MIB)] = 256 * MIB
     in_flight_objects: Positive = 64
     object_bytes: Positive | None = None
     expansion_ratio: Positive = 200
     expanded_bytes: Positive | None = None
-    # A table may hold a row in less than a bit: of these it takes seconds.
+    # A compressed table may hold a row in less than a bit; to read so many takes seconds.
     rows: Positive = 100_000_000
     members: Positive = 100_000
     member_bytes: Positive | None = None
     row_bytes: Positive = 6_000_000
-    # 500 x 500 numbers; taking a row apart costs some 80 bytes a cell, so 20 MB.
+    # 500 x 500 numbers; splitting a row costs some 80 bytes a cell, so 20 MB.
     columns: Positive = 250_000
     # Pillow's own bound: a quarter of a gigabyte at three bytes a pixel.
     pixels: Positive = 89_478_485
-    # Processes that decode; None: as many as there are cores, two at least and four at most.
+    # Decoder processes; None: one per core, at least two and at most four.
     decoders: Positive | None = None
-    # The slowest that is known, video of still scenes, takes half of it.
+    # Twice the time of the slowest objects known, videos of still scenes.
     decode_ms_per_mib: Positive = 4_000
-    # 8 ms of the event loop at most, in turns.
+    # Smaller objects are decoded in the worker: at most 8 ms of its event loop, in pieces.
     inline_bytes: Positive = 256 << 10
-    # Above these a stream stops rather than empty its topic into the dead letters; 0: never.
+    # Above these a stream stops instead of turning its whole topic into dead letters; 0: never.
     dlq_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.5
     dlq_consecutive: NonNegative = 100
-    # Containers that start together are all up within a minute.
+    # Services that start together are all up within a minute.
     start_ms: Positive = 60_000
-    # Twice the longest wait of ours that ends by itself: a store gets two minutes for an object,
-    # Kafka for a batch.
+    # More than twice our longest wait that ends by itself: two minutes, of a store for an object
+    # and of Kafka for a batch.
     stall_ms: Positive = 300_000
 
 
@@ -215,20 +215,21 @@ class Scenes(Section, frozen=True):
     site: str = "(?P<site>[^/]+)/(?P<member>.+)"
     members: Literal["learned"] | dict[str, list[str]] = "learned"
     anchor: str = "grid"
-    # Cameras and sensors at 20 Hz; half of it, so that every time has a place on the grid.
+    # Cameras and sensors at 20 Hz. The tolerance is half a period, so that every time belongs to an
+    # instant of the grid.
     period_ms: Positive = 50
     tolerance_ms: NonNegative = 25
     offsets_ms: dict[str, int] = field(default_factory=dict)
     patience_ms: NonNegative = 100
     quorum: NonNegative = 0
     deadline_ms: Positive = 500
-    # Half of the deadline is left for members whose clock is right.
+    # A clock may be ahead by so much; half of the deadline is then left for the other members.
     ahead_ms: NonNegative = 250
     late: Literal["topic", "amend", "drop"] = "topic"
     lease_ms: Positive = 10_000
-    # As long as Kafka keeps records by default: what is older is not read again.
+    # As long as Kafka keeps records by default: older ones are not read again.
     forget_ms: Positive = 604_800_000
-    # At 20 Hz the deadline spans ten; the rest is for a backlog.
+    # At 20 Hz ten scenes are open within the deadline; the others are for a backlog.
     max_open: Positive = 64
     max_members: Positive = 256
     inline: str | None = None

@@ -1,4 +1,7 @@
-"""The whole configuration: all sections, and how it is printed without its secrets."""
+"""The whole configuration: all sections, and how it is printed without its secrets.
+
+Rule: values only; it never changes. Owner: the command that loads it.
+"""
 
 from typing import Any, get_type_hints
 
@@ -36,7 +39,7 @@ from consumers.variables import usage
 
 
 class Config(Section, frozen=True):
-    """The whole of it; `load` is how to get one. `region`: where this worker is."""
+    """All sections; get one from `load`. `region`: the region of this worker."""
 
     region: str | None = None
     kafka: Kafka = field(default_factory=Kafka)
@@ -62,27 +65,27 @@ class Config(Section, frozen=True):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The input topics that are named, the output and the dead-letter topic; with a shadow
-        its topic.
+        """The named input topics, the output and the dead-letter topic; the shadow's, if there is
+        one.
         """
         several = (*self.all_inputs, self.output.topic, self.output.dead_letter_topic)
         return several if self.model.shadow is None else (*several, self.output.shadow_topic)
 
     @property
     def all_inputs(self) -> list[str]:
-        """Those of the regions that are helped, too."""
+        """The input topics, and those of the regions that this worker helps."""
         helped = [topic for name in self.helped for topic in self.regions[name].topics or ()]
         return [*self.kafka.inputs, *helped]
 
     def of_input(self, topic: str) -> "Config":
-        """As if this were the only input."""
+        """The configuration with this topic as the only input."""
         kafka = msgspec.structs.replace(
             self.kafka, input_topic=topic, input_topics=None, input_pattern=None
         )
         return msgspec.structs.replace(self, kafka=kafka)
 
     def without_shadow(self) -> "Config":
-        """With the models that answer, alone."""
+        """The configuration without the shadow and the model that only serves as one."""
         live = self.with_each_live_model()
         return replace(
             self,
@@ -91,7 +94,7 @@ class Config(Section, frozen=True):
         )
 
     def with_each_live_model(self) -> "dict[str, Config]":
-        """As `with_each_model`, without one that is a shadow and that no route names."""
+        """`with_each_model`, without a model that is only the shadow and has no route."""
         shadow = self.model.shadow
         routed = {name for route in self.routes for name in route.names}
         return {
@@ -101,7 +104,7 @@ class Config(Section, frozen=True):
         }
 
     def with_each_model(self) -> "dict[str, Config]":
-        """As it is for each of `[[models]]`, by its name: the one is in `model`."""
+        """By name, a configuration for each of `[[models]]` that has it as `model`."""
         found: dict[str, Config] = {}
         for one in self.models:
             if one.name == self.model.name or one.name in found:
@@ -115,7 +118,7 @@ class Config(Section, frozen=True):
         return found
 
     def masked(self) -> dict[str, Any]:
-        """As nested dictionaries, secrets hidden: fit to print."""
+        """Nested dictionaries for printing, with secrets masked."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         for name, section in sections_of(plain).items():
             if name.startswith("routes"):
@@ -134,7 +137,7 @@ class Config(Section, frozen=True):
         return plain
 
     def secrets(self) -> set[str]:
-        """What no line may show, in plain text and as an address writes it."""
+        """All secrets, in plain text and as addresses encode them: no line may show them."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         found: set[str] = set()
         for name, section in sections_of(plain).items():
@@ -149,15 +152,15 @@ class Config(Section, frozen=True):
         return found
 
     def sections(self) -> dict[str, dict[str, Any]]:
-        """Fit to print: every section by the name that a message gives it, `stores.NAME` too."""
+        """For printing: every section by the name that messages use, such as `stores.NAME`."""
         return sections_of(self.masked())
 
 
-# Sections of which there may be several, each with a name of its own: `[stores.NAME]`.
+# Sections with a table per name: `[stores.NAME]`.
 NAMED: dict[str, type[Section]] = {"stores": Store, "regions": Region}
-# Of these a key may stand in the section itself: then it holds for all that do not say otherwise.
+# In these a key may stand in the section itself: it is the default for every table in it.
 SHARING = frozenset({"regions"})
-# Arrays of tables, `[[models]]`, which no variable sets.
+# Arrays of tables, such as `[[models]]`; variables cannot set them.
 TABLES: dict[str, type[Section]] = {"models": NamedModel, "routes": Route}
 SECTIONS: dict[str, type[Section]] = {
     name: kind

@@ -1,5 +1,6 @@
-"""Which dead letters a command is about. Light to import: the command line needs it to
-read its options.
+"""The choice of dead letters that a command works on.
+
+Rule: light to import, because the command line needs it to read its options. Owner: the commands.
 """
 
 import fnmatch
@@ -10,7 +11,7 @@ from schemas.dead_letter import DeadLetter
 
 
 class Place(NamedTuple):
-    """Where a letter stands on the dead-letter topic; people write it as `partition/offset`."""
+    """A letter's place on the dead-letter topic; people write it as `partition/offset`."""
 
     partition: int
     offset: int
@@ -21,8 +22,8 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which letters are meant; what is empty or None asks for nothing. Times are of `failed_at`,
-    epoch milliseconds, from `since_ms` to before `until_ms`.
+    """Which letters are chosen; a field that is empty or None leaves out none. Times are compared
+    with `failed_at`, in epoch milliseconds: at or after `since_ms`, and before `until_ms`.
     """
 
     codes: tuple[str, ...] = ()

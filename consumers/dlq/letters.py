@@ -1,7 +1,7 @@
-"""Dead letters as they stand on their topic, and which of them are meant.
+"""Reads the chosen dead letters from their topic.
 
-Rule: the topic is read from its beginning to the end it had when asked, without a group; letters
-that transactions took back are none. Memory is one fetch. Owner: the command that asks.
+Rule: the topic is read from its beginning to the end that it had when asked, without a group;
+letters of aborted transactions are left out. Memory is one fetch. Owner: the command that asks.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ OnRead = Callable[[int, int], None]
 
 
 class Filed(NamedTuple):
-    """A letter, where it stands, and its text."""
+    """A letter, its place, and its text."""
 
     place: Place
     letter: DeadLetter
@@ -31,7 +31,7 @@ class Filed(NamedTuple):
 
 @dataclass(slots=True)
 class Seen:
-    """What a reading came by: letters that were meant by code, and records that are no letters."""
+    """Counts of a reading: chosen letters by code, and records that are not letters."""
 
     by_code: Counter[str] = field(default_factory=Counter)
     no_letters: int = 0
@@ -42,14 +42,14 @@ class Seen:
         sentence = f"{count:,} dead letter{'' if count == 1 else 's'}" + (
             f": {codes}" if codes else ""
         )
-        strange = f"; {self.no_letters:,} records are no dead letters" if self.no_letters else ""
+        strange = f"; {self.no_letters:,} records are not dead letters" if self.no_letters else ""
         return sentence + strange
 
 
 async def letters(
     cfg: config.Config, reader: Reader, choice: Choice, seen: Seen, progress: OnRead
 ) -> AsyncGenerator[Filed]:
-    """Those that are meant, each partition in its order."""
+    """The chosen letters, each partition in order."""
     topic = cfg.output.dead_letter_topic
     spans = await reader.spans(topic)
     total, done = offsets(spans.values()), 0

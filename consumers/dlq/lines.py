@@ -1,8 +1,8 @@
-"""`penstock dlq resume` and `skip`: a line that stands still goes on, without a restart.
+"""`penstock dlq resume` and `skip`: let a stopped line go on, without a restart.
 
-Rule: which lines stand still is read from the group's commits, whose streams those are from the
-messages at which they stand. What is said is found by the workers that have the partitions, or by
-the next ones. Owner: the command.
+Rule: the group's commits tell which lines have stopped and at which message; that message tells the
+stream. The command writes a word, which the worker that has the partition finds, or its next owner.
+Owner: the command.
 """
 
 from contextlib import aclosing
@@ -20,7 +20,7 @@ from schemas.codec import Inline, References, SchemaError, decode
 
 
 async def go_on(cfg: config.Config, stream: str, verb: Verb) -> list[str]:
-    """Tell the lines of this stream. Returns where they stand; raises `Fatal` if there are none."""
+    """Tell the stopped lines of this stream. Returns their places; raises `Fatal` for none."""
     found: dict[Where, int] = {}
     others: set[str] = set()
     async with open_reader(cfg.kafka, "read_uncommitted") as reader:
@@ -45,7 +45,7 @@ async def go_on(cfg: config.Config, stream: str, verb: Verb) -> list[str]:
 
 
 async def _streams(cfg: config.Config, reader: Reader, where: Where, offset: int) -> set[str]:
-    """Of the objects that the message names."""
+    """The streams of the objects that the message names."""
     spans = {where.partition: (offset, offset + 1)}
     async with aclosing(reader.runs(where.topic, spans, lambda _: None)) as runs:
         async for _, records in runs:

@@ -1,7 +1,7 @@
-"""`penstock dlq list`: dead letters as a table of the newest, or all of them as JSON lines.
+"""`penstock dlq list`: a table of the newest dead letters, or all of them as JSON lines.
 
-Rule: what a table shows is bounded, what JSON lines show is not held. Texts are the world's: what
-would steer a terminal is shown, not sent.
+Rule: a table has a limit, and JSON lines are printed without being kept. Texts come from outside:
+characters that would control a terminal are printed as escapes. Owner: the command.
 """
 
 import heapq
@@ -21,7 +21,7 @@ from consumers.shown import utc, visible
 
 
 class Listing:
-    """The newest `limit` letters, what was seen of all, and where lines stand still."""
+    """The newest `limit` letters, counts of all, and the places of stopped lines."""
 
     def __init__(self, limit: int) -> None:
         self.seen = Seen()
@@ -40,7 +40,7 @@ class Listing:
 
     @property
     def newest(self) -> list[Filed]:
-        """The latest failure last."""
+        """The letters that are kept, the latest failure last."""
         return [filed for _, _, filed in sorted(self._newest, key=lambda entry: entry[:2])]
 
     def render(self) -> RenderableType:
@@ -80,7 +80,7 @@ async def list_letters(
     on_letter: Callable[[Filed], None] | None,
     progress: OnRead,
 ) -> Listing:
-    """With `on_letter` each letter is given to it, and none is kept."""
+    """With `on_letter`, each letter is passed to it and none is kept."""
     listing = Listing(limit)
     async with open_reader(cfg.kafka, "read_committed") as reader:
         async with aclosing(letters(cfg, reader, choice, listing.seen, progress)) as found:
@@ -103,6 +103,6 @@ def _stop_lines(group: str, topic: str, stopped: dict[int, list[int]]) -> Iterab
 
 
 def as_json_line(filed: Filed) -> bytes:
-    """The letter as it is, on one line, with its `id` in front."""
+    """The letter's own JSON on one line, with its `id` before the other fields."""
     text = msgspec.json.format(filed.value, indent=-1)
     return b'{"id":"%b",%b' % (str(filed.place).encode(), text[1:])

@@ -1,7 +1,7 @@
-"""`penstock dlq redrive`: what chosen dead letters ask for goes back to the input topic.
+"""`penstock dlq redrive`: sends the references of chosen dead letters back to the input topic.
 
-Rule: a reference is sent as the letter has it, with exactly the rows that failed, to the partition
-it came from, so that the order of its stream stays. A letter that a crash wrote twice is sent once;
+Rule: a letter's reference names exactly the rows that failed; it is sent to the partition that it
+came from, so that the order of its stream stays. A letter that a crash wrote twice is sent once;
 nothing is remembered from one run to the next. Owner: the command.
 """
 
@@ -23,13 +23,14 @@ from schemas.codec import encode_reference
 from schemas.dead_letter import DeadLetter
 from schemas.prediction import Source
 
-# Repeats of a crash stand within a commit interval of each other. About 50 MB at the most.
+# How many letters are remembered to find repeats: those of a crash are within a commit interval of
+# each other. About 50 MB at the most.
 REMEMBERED = 100_000
 
 
 @dataclass(slots=True)
 class Redriven:
-    """How it went, so far as it went."""
+    """Counts of a redrive, up to date at any moment."""
 
     dry: bool
     seen: Seen = field(default_factory=Seen)
@@ -45,7 +46,7 @@ class Redriven:
         if self.originals:
             said[-1] += f", {self.originals:,} as whole original messages"
         if self.repeats:
-            said.append(f"{self.repeats:,} ask for what another letter asked for already")
+            said.append(f"{self.repeats:,} repeat what another letter asks for")
         if self.without_reference:
             said.append(
                 f"{self.without_reference:,} have no reference (inline rows, or no reference at "
@@ -68,7 +69,9 @@ async def redrive(
     latest: bool,
     progress: OnRead,
 ) -> None:
-    """`how` is kept up to date. `latest`: the objects as they are now, whatever version failed."""
+    """`how` is updated all the time. `latest`: ask for the objects' present versions, not for those
+    that failed.
+    """
     asked = _Asked()
     elsewhere: dict[Source, DeadLetter] = {}
     async with open_reader(cfg.kafka, "read_committed") as reader, _sender(cfg, how) as sender:
@@ -88,7 +91,7 @@ async def redrive(
 
 
 def _remember(elsewhere: dict[Source, DeadLetter], letter: DeadLetter, how: Redriven) -> None:
-    """Only the first letter about a message holds it."""
+    """Note a letter without its message: only the first letter about a message holds it."""
     if letter.source in elsewhere or len(elsewhere) >= REMEMBERED:
         how.repeats += letter.source in elsewhere
         how.lost += letter.source not in elsewhere
@@ -104,7 +107,9 @@ async def _send_elsewhere(
     asked: "_Asked",
     elsewhere: dict[Source, DeadLetter],
 ) -> None:
-    """The messages of letters that do not hold them, from whichever letter does, chosen or not."""
+    """Send the messages of letters that do not hold them. The letter that holds one is looked for
+    among all letters, not only the chosen ones.
+    """
     for source in [source for source, letter in elsewhere.items() if asked.knows(letter)]:
         how.repeats += 1
         del elsewhere[source]
@@ -122,20 +127,20 @@ async def _send_elsewhere(
 
 
 def _message(letter: DeadLetter, latest: bool) -> bytes | None:
-    """What to send again; None if the letter does not hold it."""
+    """The message to send again; None if the letter does not hold it."""
     reference = letter.reference
     if reference is None:
         try:
             return b64decode(letter.value_b64) if isinstance(letter.value_b64, str) else None
         except binascii.Error:
-            return None  # not as we wrote it
+            return None  # not a letter of ours
     if latest:
         reference = structs.replace(reference, version_id=None, etag=None, size=None)
     return encode_reference(reference)
 
 
 class _Asked:
-    """What was asked for lately. An original message is asked for as a whole, once."""
+    """Remembers what was sent lately, to find repeats. An original message is sent whole, once."""
 
     def __init__(self) -> None:
         self._known: dict[Any, None] = {}
@@ -154,9 +159,9 @@ class _Asked:
 
     @staticmethod
     def _wanted(letter: DeadLetter) -> Any:
-        """Of a message without an object the message; else the rows of an object, of a model.
+        """What a letter asks for: its message, if it has no object; else rows of it, by model.
 
-        The same offset may be of two messages, where the input topic was made again: their objects
+        If the input topic was created again, two messages may have the same offset; their objects
         tell them apart.
         """
         if letter.object is None:
@@ -167,7 +172,7 @@ class _Asked:
 
 
 class _Sender:
-    """Back to the input topic that it came from, or only counted."""
+    """Sends a message back to the input topic that it came from; in a dry run only counts it."""
 
     def __init__(self, how: Redriven, announcer: Announcer | None, wide: Mapping[str, int]) -> None:
         """`wide`: how many partitions each input topic has."""

@@ -1,10 +1,10 @@
-"""What a replay answers, compared with what was answered then.
+"""Compares a replay's answers with the former ones.
 
-Rule: both are read from their topics when the replay is done, row by row by the place of the row in
-the input, one partition after the other, so that memory is what one topic is ahead of the other. Of
-the former answers all count whose source is in the range; where the output's order allows it,
-nothing behind the range is read. Of the new answers those count that were written since this replay
-began, as an earlier one may have written to the same topic. Owner: the command.
+Rule: both are read from their topics when the replay is done, and paired by the row's place in the
+input. One partition is read after the other, so that memory holds only the rows by which one topic
+is ahead of the other. Former answers count if their source is in the range; if the output's order
+allows it, reading stops at the end of the range. New answers count if they were written since this
+replay began, as an earlier one may have written to the same topic. Owner: the command.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -26,13 +26,13 @@ from consumers.verify.records import each
 from schemas.prediction import Failure
 from schemas.replay import Difference, Example, ReplayedStream
 
-# A topic's records have the time of their producer, whose clock may be another one.
+# How far the clocks of the producers, which set the records' times, may differ from ours.
 CLOCKS_MS = 60_000
-# What one topic may be ahead of the other.
+# The most bytes of rows that one topic may be ahead of the other.
 AHEAD_BYTES = 64 << 20
 WORST = 10
 EXAMPLES = 10
-# Longer predictions are vectors, which nobody reads as an example.
+# Longer predictions are vectors, which are of no use as an example.
 EXAMPLE_BYTES = 2_000
 
 THEN, NOW = 0, 1
@@ -48,7 +48,7 @@ class _Record(Struct, gc=False):
 
 
 class _Answer(NamedTuple):
-    """What is compared. `error` is its code, empty where there is none."""
+    """The parts of an answer that are compared. `error`: its code, or empty."""
 
     id: str
     stream: str
@@ -61,7 +61,7 @@ NOT_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class Compares(NamedTuple):
-    """How: `progress` gets the offsets that were read, and how many there are."""
+    """How to compare. `progress` gets the number of offsets read and the number of all."""
 
     tolerance: float
     pointers: Sequence[str]
@@ -88,25 +88,27 @@ async def difference(plan: Plan, decided: Decided, how: Compares) -> Difference:
 
 
 def check(plan: Plan) -> None:
-    """Raises `Fatal` (exit 2), before anything is replayed, where nothing could be compared."""
+    """Raises `Fatal` (exit 2), before anything is replayed, if a comparison is impossible."""
     live = plan.live
     if live.output.objects is not None and live.output.records == "objects":
         raise Fatal(
-            '--diff: the answers of then are in objects (output.records = "objects"), not on '
+            '--diff: the former answers are in objects (output.records = "objects"), not on '
             f"{live.output.topic}",
             exit_code=EXIT_USAGE,
         )
     options = plan.options
     if options.model is not None and options.against is None and routes_of(live).fans_out:
         raise Fatal(
-            "--diff: several models answer a row by [[routes]]; say by --against whose answers of "
-            f"then {options.model} is compared with",
+            "--diff: several models answer a row by [[routes]]; name by --against the model whose "
+            f"former answers {options.model} is compared with",
             exit_code=EXIT_USAGE,
         )
 
 
 def _parts(then: TopicSpans, now: TopicSpans) -> Sequence[frozenset[int]]:
-    """A row has the same partition on both topics, if they have as many."""
+    """The partitions to compare together: each alone if both topics have the same number, because
+    a row then has the same partition on both; else all at once.
+    """
     if then.keys() == now.keys():
         return [frozenset([number]) for number in sorted(then)]
     return [frozenset([*then, *now])]
@@ -136,7 +138,9 @@ async def _side_by_side(
     pairing: "Pairing",
     seen: _Progress,
 ) -> None:
-    """Reads on where fewer rows wait for the other topic, so that neither gets far ahead."""
+    """Read both topics, always the one with fewer unpaired rows next, so that neither gets far
+    ahead.
+    """
     async with (
         aclosing(reader.runs(*topics[THEN], seen.passed)) as then,
         aclosing(reader.runs(*topics[NOW], seen.passed)) as now,
@@ -159,7 +163,7 @@ class Pairing:
             (part.topic, part.partition): span for part, span in spans.items()
         }
         self._plan = plan
-        # Where models answer as before, each is compared with itself.
+        # Without --model each model's answers are compared with its own former ones.
         self._by_model = plan.options.model is None
         self._agreement = agreement
         self._pairs: Pairs[_Answer] = Pairs(AHEAD_BYTES)
@@ -173,7 +177,7 @@ class Pairing:
         self._left: set[tuple[str, int]] = set()
 
     def begin(self, numbers: frozenset[int]) -> None:
-        """These partitions of both topics."""
+        """Begin with these partitions of both topics."""
         self._left = {
             part for part, (begin, end) in self._spans.items() if part[1] in numbers and begin < end
         }
@@ -183,7 +187,7 @@ class Pairing:
 
     @property
     def is_behind_the_range(self) -> bool:
-        """Have the answers of then come to messages behind the range, in all partitions of it?"""
+        """True if the former answers have passed the end of the range in all its partitions."""
         return self._is_ordered and not self._left
 
     @property
@@ -205,14 +209,14 @@ class Pairing:
                 topic, number, at, index, _ = record.id.split("/")
                 part, place = (topic, int(number)), Place(int(at), int(index), _row(record))
             except NOT_JSON:
-                return  # no record of a worker
+                return  # not a record of a worker
             begin, end = spans.get(part, (0, 0))
             if side == THEN and place.offset >= end:
                 self._left.discard(part)
             if not begin <= place.offset < end or not takes(record.stream, record.model):
                 return
             if record.row is None and record.error is None:
-                return  # a marker says nothing of a row
+                return  # a marker has no row
             error = record.error.code if record.error is not None else ""
             answer = _Answer(record.id, record.stream, bytes(record.prediction), error)
             sequence = (part, record.stream, record.model if by_model else "")

@@ -1,7 +1,7 @@
-"""A replay from its first question to its summary.
+"""Runs a replay, from the decision on its range to its summary.
 
-Rule: the pipeline is the worker's, opened by the application; around it stand the range, which is
-decided before, and the watch, which ends it. Owner: the command.
+Rule: the pipeline is the worker's own, opened by the application. The range is decided before it
+starts, and the watch ends it. Owner: the command.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from consumers.replay.watch import Look, Watch
 from consumers.services.startup import until_answered
 from schemas.replay import Replayed, ReplayedPartition
 
-# What the live group may take longer than its own commits: a rebalance without a huge object in
-# it, a pause of the collector.
+# How much longer than its commit interval the live group may take: for a rebalance without a huge
+# object, or a pause of the garbage collector.
 SPARE_S = 2.0
 
 
@@ -37,9 +37,10 @@ async def replay(
     on_made: Callable[[str], None] = lambda _: None,
     compares: Compares | None = None,
 ) -> Replayed | None:
-    """To the end of the range, or until SIGTERM or SIGINT; None: nothing is said, as it had not
-    begun or was comparing. `behind_s`: how long the live group may leave a message uncommitted;
-    0: it is never waited for. With `compares` the answers of then are compared at the end.
+    """Run to the end of the range, or until SIGTERM or SIGINT. None: it was stopped before it began
+    or while it compared, so there is no summary. `behind_s`: how long the live group may leave a
+    message uncommitted; 0: never wait for it. `compares`: compare with the former answers at the
+    end.
     """
     if compares is not None:
         check(plan)
@@ -56,14 +57,14 @@ async def replay(
 
 
 def _patience_s(plan: Plan, behind_s: float | None) -> float | None:
-    """None: the live group is not looked at."""
+    """How long the live group may be behind; None: it is not looked at."""
     if behind_s is None:
         return SPARE_S + plan.live.delivery.commit_interval_ms / 1000
     return behind_s or None
 
 
 async def _make_topics(plan: Plan, on_made: Callable[[str], None]) -> None:
-    """Those of the replay, as the live output topic is made, where they are missing."""
+    """Create the replay's topics that are missing, with the shape of the live output topic."""
     cfg, like = plan.cfg, plan.live.output.topic
     ours = (cfg.output.topic, cfg.output.dead_letter_topic)
     shapes = await topic_shapes(cfg.kafka, [like, *ours])
@@ -72,7 +73,7 @@ async def _make_topics(plan: Plan, on_made: Callable[[str], None]) -> None:
         return
     if like not in shapes:
         raise Fatal(
-            f"there is no topic {missing[0]}, and none like it to make it by ({like}); "
+            f"there is no topic {missing[0]}, nor {like} whose shape it would get; "
             "create it: penstock topics create",
             exit_code=EXIT_USAGE,
         )
@@ -82,7 +83,7 @@ async def _make_topics(plan: Plan, on_made: Callable[[str], None]) -> None:
 
 @dataclass(slots=True)
 class _Counts:
-    """Of this start."""
+    """Counts since this start, without earlier ones."""
 
     rows: int = 0
     skipped: int = 0
@@ -121,7 +122,7 @@ class _Replay:
         return summary
 
     async def _decide(self) -> None:
-        """The range, and how far earlier starts have come."""
+        """Decide or read the range, and ask how far earlier starts have come."""
         plan = self._plan
         async with open_reader(plan.live.kafka, "read_uncommitted") as reader:
             self._decided = await decide(plan, self._groups, reader, self._clock.wall_ms())
@@ -180,7 +181,7 @@ class _Replay:
 
 
 async def _until_done(pipeline: Pipeline, watch: Watch, source: BoundedSource) -> None:
-    """The pipeline ends by a signal, by a failure, or when the watch says that all is done."""
+    """Run the pipeline until a signal, a failure, or until the watch says that all is done."""
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(pipeline.run())
         watching = tasks.create_task(watch.run(pipeline, source))

@@ -1,8 +1,8 @@
-"""The worker that replays: what is different from the configuration of the live one.
+"""The configuration of the worker that replays, made from the live worker's.
 
-Rule: everything that decides what an answer is stays as it is (formats, rows, request, batches);
-what is different is where answers go, who answers, and how much is taken at a time. Nothing that
-the live worker, its dead letters or its scenes write to can be written to. Owner: the command.
+Rule: all settings that decide an answer stay (formats, rows, request, batches). Others change:
+where answers go, which model answers, and how much is taken at a time. A topic that the live
+worker, its dead letters or its scenes use is refused. Owner: the command.
 """
 
 import fnmatch
@@ -20,14 +20,15 @@ from consumers.library import with_model
 from consumers.track import ModelTerms
 from consumers.wiring import Settings
 
-# Of the store and the model a replay takes a fraction of what a worker does; each bounds what still
-# goes on for a moment when the live group falls behind.
+# A replay uses a fraction of what a worker takes of store and model. Each of these bounds the work
+# that is still under way when the live group falls behind.
 FETCHERS = 4
 IN_FLIGHT_OBJECTS = 16
 BUFFER_BYTES = 64 * config.MIB
-# It has time: a fetch every fifth of a second instead of fifty.
+# A replay has time: five fetches a second, instead of up to fifty.
 FETCH_WAIT_MS = 200
-# What Kafka allows in the name of a topic; a group's may be anything, but is typed by people.
+# The characters that Kafka allows in a topic's name. A group's name may have others, but people
+# type it.
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 T = TypeVar("T", config.Objects, config.Store)
@@ -35,8 +36,8 @@ T = TypeVar("T", config.Objects, config.Store)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was asked for. `since` and `until` as they were written, and as epoch milliseconds;
-    `against`: of several models that answered then, the one that is compared with.
+    """The command's options. `since` and `until`: as they were written, and as epoch milliseconds.
+    `against`: which of several models' former answers are compared.
     """
 
     to: str
@@ -55,7 +56,7 @@ class Options:
 
     @property
     def identity(self) -> dict[str, str]:
-        """What must be the same for a start that goes on."""
+        """The options that must be the same when a replay is started again."""
         return {
             "--since": self.since,
             "--until": self.until or "",
@@ -67,7 +68,7 @@ class Options:
 
 @dataclass(slots=True)
 class Plan:
-    """`cfg` is that of the worker that replays, `live` that of the one beside it."""
+    """`cfg`: of the worker that replays. `live`: of the live worker."""
 
     cfg: config.Config
     live: config.Config
@@ -79,7 +80,7 @@ class Plan:
         self._streams = [re.compile(fnmatch.translate(glob)) for glob in self.options.streams]
 
     def takes_of_then(self, stream: str, model: str) -> bool:
-        """Is what this model answered to this stream then compared?"""
+        """True if this model's former answers to this stream are compared."""
         against = self.options.against
         if against is not None and model != against:
             return False
@@ -90,7 +91,9 @@ class Plan:
         return self.cfg.kafka.group
 
     def settings(self, settings: Settings) -> Settings:
-        """Of the worker that replays: all rows are bulk, some streams are left out."""
+        """The settings of the worker that replays: all rows count as bulk, and only the chosen
+        streams are read.
+        """
         only = self.options.model is not None
         return replace(
             settings,
@@ -103,7 +106,7 @@ class Plan:
 
 
 def plan(live: config.Config, options: Options) -> Plan:
-    """Raises `Fatal` (exit 2) for what would write where others do, and for what is no range."""
+    """Raises `Fatal` (exit 2) for a topic that is in use, and for an invalid range or name."""
     if not _NAME.fullmatch(options.named):
         raise _usage(f"--name {options.named!r}: letters, digits, dots, dashes and underscores")
     if options.until_ms is not None and options.until_ms <= options.since_ms:
@@ -126,9 +129,9 @@ def plan(live: config.Config, options: Options) -> Plan:
 
 
 def _answering(live: config.Config, name: str | None) -> tuple[config.Config, str]:
-    """The configuration with the models that answer, and the name of the default one: all that are
-    configured, or the one of that name, or of that URL, or what the server calls so. None of them
-    has a shadow.
+    """The configuration with the models that answer, without shadows, and the default one's name.
+    `name` None: all configured models. Else one: by its configured name, by its URL, or by the name
+    that the server of `[model]` has for it.
     """
     of_models, live = live.with_each_model(), live.without_shadow()
     if name is None:
@@ -145,7 +148,7 @@ def _answering(live: config.Config, name: str | None) -> tuple[config.Config, st
 
 
 def _check_topics(live: config.Config, output: config.Output) -> None:
-    """Where the replay writes, nobody else may."""
+    """Refuse topics that the live configuration uses."""
     scenes = live.scenes
     used: Mapping[str, str] = {
         **dict.fromkeys(live.kafka.inputs, "an input topic"),
@@ -166,7 +169,7 @@ def _check_topics(live: config.Config, output: config.Output) -> None:
 
 
 def _modest(cfg: config.Config) -> config.Config:
-    """What is taken at a time. Batches are as large as before: answers are the same."""
+    """Take less at a time. Batches keep their size, so that answers stay the same."""
     limits = cfg.limits
     return structs.replace(
         cfg,
@@ -195,7 +198,9 @@ def _fewer(store: T) -> T:
 
 
 def _fair(window: config.Window) -> config.Window:
-    """Bulk is known where streams are; nothing is learned from calls that wait on purpose."""
+    """`fair`, because only then rows can count as bulk. No latency target, because the calls wait
+    on purpose and would teach a wrong pace.
+    """
     return structs.replace(window, fair=True, eager=False, target_p99_ms=0)
 
 

@@ -1,6 +1,6 @@
-"""What a replay comes to, for people.
+"""Puts a replay's summary into words for people.
 
-Rule: it only words what the summary has. Owner: the command.
+Rule: it computes nothing beyond the summary. Owner: the command.
 """
 
 import msgspec
@@ -13,13 +13,13 @@ from schemas.replay import Difference, Replayed
 
 
 def render(done: Replayed) -> RenderableType:
-    """For `rich`: how far it is, and how the answers differ."""
+    """For `rich`: how far the replay has come, and how the answers differ."""
     said = Text(sentence(done), no_wrap=True, overflow="ignore")
     return said if done.difference is None else Group(said, _difference(done.difference))
 
 
 def sentence(done: Replayed) -> str:
-    """What it comes to, for people."""
+    """The summary in a sentence."""
     rejected = sum(done.rejected.values())
     said = f"{done.done:,} of {done.messages:,} messages"
     said += f": {done.rows:,} rows to {done.to} in {done.took_s:.1f} s"
@@ -71,7 +71,7 @@ def lines(found: Difference) -> list[str]:
 
 
 def _percent(share: float) -> str:
-    """What is not all of it does not read as all of it."""
+    """A percentage; anything below 100 % is shown as at most 99.9999 %."""
     return "100 %" if share == 1.0 else f"{min(100 * share, 99.9999):.4f} %"
 
 

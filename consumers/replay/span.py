@@ -1,10 +1,9 @@
-"""Which offsets are replayed, written down at the first start.
+"""Decides which offsets are replayed, and writes that down at the first start.
 
-Rule: a range is decided once. It stands as the positions of a group that never has members,
-`<group>.range` beside the replay's own: the end of each partition, with the beginning and what was
-asked for as its metadata. So a start that goes on needs no file, reads the same records whatever
-the time is by then, and is refused when it asks for something else. Owner: the command, before
-the worker.
+Rule: a range is decided once. It is kept as the commits of a group that never has members,
+`<group>.range`: for each partition its end, and as metadata its beginning and the options. So a
+later start needs no file and reads the same records, and it is refused if its options differ.
+Owner: the command, before the worker.
 """
 
 import logging
@@ -22,12 +21,12 @@ from consumers.replay.plan import Options, Plan
 
 log = logging.getLogger(__name__)
 
-# The broker's limit of the metadata of a commit is 4,096 bytes.
+# Below the broker's limit for the metadata of a commit, 4,096.
 MAX_BYTES = 4_000
 
 
 class Span(NamedTuple):
-    """Half open."""
+    """Offsets from `begin` up to, but without, `end`."""
 
     begin: int
     end: int
@@ -56,8 +55,9 @@ class _Written(Struct, forbid_unknown_fields=True):
 
 
 async def decide(plan: Plan, groups: Groups, reader: Reader, now_ms: int) -> Decided:
-    """The range of this replay: as it is written down, else as it is now. Each partition has a
-    position in the replay's group from here on. Partitions that were added since have no range.
+    """The range of this replay: the one written down, else a new one, which is then written down.
+    Also gives each partition a first position in the replay's group. Partitions that were added
+    later have no range.
     """
     topics = await reader.inputs()
     parts = [Where(topic, number) for topic in topics for number in await reader.spans(topic)]
@@ -96,8 +96,8 @@ def _commits(spans: Spans, options: Options, now_ms: int) -> dict[Where, Commit]
         metadata = msgspec.json.encode(_Written(1, span.begin, now_ms, options.identity)).decode()
         if len(metadata.encode()) > MAX_BYTES:
             raise Fatal(
-                "--streams: these are more characters than can be written down with the range; "
-                "use fewer globs, or a shorter one that covers them",
+                "--streams: these globs are too long to be written down with the range; "
+                "use fewer, or a shorter one that covers them",
                 exit_code=EXIT_USAGE,
             )
         found[part] = Commit(span.end, metadata)
@@ -105,7 +105,7 @@ def _commits(spans: Spans, options: Options, now_ms: int) -> dict[Where, Commit]
 
 
 def _read(commit: Commit, plan: Plan) -> _Written:
-    """Raises `Fatal` (exit 2) where it was begun with other options."""
+    """Raises `Fatal` (exit 2) if the replay was begun with other options."""
     options = plan.options
     another = f"or give this one another --name than {options.named}"
     try:

@@ -1,8 +1,9 @@
-"""Looks at the live group and at the replay's own, every second.
+"""Looks at the positions of the live group and of the replay's own, every second.
 
-Rule: the broker is asked, not the worker: so a replay by several processes ends when all of them
-are done, and one that goes on knows how far it is. A question that is not answered changes nothing,
-as the worker has its own patience with Kafka. Owner: the replay, which runs it beside the pipeline.
+Rule: it asks the broker, not the worker. So a replay by several processes ends when all are done,
+and one that was started again knows its progress. If the broker does not answer, nothing changes:
+the worker itself decides how long it waits for Kafka. Owner: the replay, which runs it beside the
+pipeline.
 """
 
 import asyncio
@@ -22,14 +23,14 @@ from consumers.replay.span import Spans
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-# Away from a terminal, a line so often.
+# How often the progress is logged.
 SAY_S = 30.0
 
 
 @dataclass(slots=True)
 class Look:
-    """How far the replay is: messages `done` of `total`, and what the live group does. `idle_s`:
-    how long it has waited for that one.
+    """How far the replay has come (`done` of `total` messages), and how the live group stands.
+    `idle_s`: how long the replay has waited for the live group.
     """
 
     total: int
@@ -46,7 +47,7 @@ class Look:
 
 
 class Watch:
-    """`run` returns when all is done. `on_look` is called each time."""
+    """`run` returns when all is done; it calls `on_look` after each look."""
 
     def __init__(
         self,
@@ -76,11 +77,11 @@ class Watch:
         return self.look.done >= self.look.total
 
     async def ask(self) -> None:
-        """How far the replay is, its earlier starts included. Raises `Transient`."""
+        """Ask how far the replay has come, with its earlier starts. Raises `Transient`."""
         self._took(await self._groups.positions(self._group, list(self._spans)))
 
     async def run(self, pipeline: Pipeline, source: BoundedSource) -> None:
-        """Raises `Fatal` when nothing is left that could go on."""
+        """Look until all is done. Raises `Fatal` if only stopped lines are left."""
         said_s = looked_s = self._clock.now()
         while True:
             before = self.look.live.neighbour
@@ -112,7 +113,7 @@ class Watch:
         parts = list(self._spans)
         live = await self._groups.positions(self._live_group, parts)
         ends = await self._groups.ends(parts)
-        # A line that stands still at a dead letter gains nothing from a replay that waits.
+        # Partitions with a stopped line do not count as behind: waiting would not help them.
         committed = {
             part: commit.next_offset
             for part, commit in live.items()
@@ -136,7 +137,7 @@ class Watch:
 
 
 def _check_lines(unfinished: set[Where], pipeline: Pipeline, spans: Spans) -> None:
-    """Lines that stopped end a replay when all others are done: nothing else will come."""
+    """Raises `Fatal` if all unfinished partitions have stopped lines: nothing more would come."""
     stopped = {
         Where(lane.topic, lane.partition): lane.stops
         for lane in pipeline.wiring.lanes.values()

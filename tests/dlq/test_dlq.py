@@ -145,7 +145,7 @@ def test_a_letter_in_json_is_the_letter_and_the_counts_are_told_beside_it(
     assert first == {"id": "2/0", **orjson.loads(letter(0))}
     assert second["code"] == "bad_row"
     assert result.stderr.strip() == (
-        "2 dead letters: model_rejected 1, bad_row 1; 1 records are no dead letters"
+        "2 dead letters: model_rejected 1, bad_row 1; 1 records are not dead letters"
     )
 
 
@@ -214,7 +214,7 @@ def test_a_dry_run_sends_nothing_and_says_what_it_would(cfg: config.Config) -> N
 
 def test_what_a_crash_wrote_twice_is_sent_once(cfg: config.Config) -> None:
     file(cfg, letter(5), letter(6), letter(5, failed_at=NOON_MS + 99_000))
-    assert "1 ask for what another letter asked for already" in dlq("redrive").stdout
+    assert "1 repeat what another letter asks for" in dlq("redrive").stdout
     assert len(asked(cfg)) == 2
 
 
@@ -262,7 +262,7 @@ def test_messages_without_a_reference_are_named_and_sent_whole_when_asked_for(
     assert asked(cfg) == []
     said = dlq("redrive", "--originals").stdout
     assert "1 as whole original messages" in said
-    assert "1 ask for what another letter asked for already" in said
+    assert "1 repeat what another letter asks for" in said
     assert "1 have neither reference nor bytes" in said
     assert asked(cfg) == [(2, b"tiny", orjson.loads(INLINE))]
 
