@@ -1,8 +1,8 @@
-"""The output topic: is every record in its place, and is every object answered to its end?
+"""Judges the output topic: every record in its place, and every object answered to its end.
 
-Rule: of an object that is complete only its place stays (`done`); an open one keeps its rows as
-ranges. Records of one block pass by the few lines of `take`; whatever is not "the next row of the
-same object" takes the long way. Owner: the judge, which feeds records in offset order.
+Rule: a complete object keeps only its place (`done`); an open one keeps its rows as ranges. A
+record that is the next row of the same object passes by the few lines of `take`; any other goes
+through `_place`. Owner: the judge, which feeds records in offset order.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,7 +31,7 @@ from consumers.verify.runs import Again, Between
 
 
 class Answers:
-    """`take` every record once; afterwards `undone` tells what is left."""
+    """`take` every record once; afterwards `undone` names the incomplete objects."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Answers:
         letters: Letters,
         findings: Findings,
     ) -> None:
-        """`of_rows`, `of_objects`: what has a record (`output.records`)."""
+        """`of_rows`, `of_objects`: whether rows and objects have records (`output.records`)."""
         self.claims: dict[ObjectAt, list[Claim]] = {}
         self._of_rows, self._of_objects = of_rows, of_objects
         self.rows = self.marked = self.rejected = self.outside = 0
@@ -103,7 +103,7 @@ class Answers:
         self._place(partition, offset, key, answer)
 
     def _place(self, partition: int, offset: int, key: bytes | None, answer: Answer) -> None:
-        """The long way: find the object, judge where the record came, note it."""
+        """Any other record: find its object, judge its place, and note it."""
         self._current.pop(partition, None)
         try:
             identity = identify(answer)
@@ -144,7 +144,7 @@ class Answers:
     def _compare_with_first(
         self, partition: int, offset: int, known: Open, answer: Answer, version: str | None
     ) -> None:
-        """Rows of one run are of one version and one model."""
+        """Check that the rows of one run have one version and one model."""
         said = (version, answer.model)
         if answer.row == known.want.rows.starts[0]:
             known.firsts.add(said)
@@ -180,7 +180,8 @@ class Answers:
         if answer.result is not None:
             said = answer.rows or 0, answer.result, answer.model
             self._claim(partition, offset, Claim(at, about, want, *said, partition, offset))
-            # The rows' own records have ended the object; an end that failed is said here alone.
+            # The rows' own records have ended the object already. An object that failed is ended
+            # by this record.
             if self._of_rows and answer.error is None and answer.result.rows:
                 self._check_behind(partition, offset, at)
                 return
@@ -280,7 +281,7 @@ class Answers:
             self.done.add(known.at)
 
     def _take_whole(self, known: Open, answer: Answer) -> None:
-        """All rows at once: whether they are there is said when the result is looked at."""
+        """Count all rows of a result as seen; they are checked when the result itself is read."""
         for start, stop in known.want.rows.within(0, answer.rows or 0):
             known.seen.add(start, stop)
         self.rows += answer.result.rows if answer.result else 0
@@ -288,7 +289,7 @@ class Answers:
     @staticmethod
     def _unwanted(known: Open, row: int) -> str | None:
         if not known.want.is_reference:
-            return "the message is no reference, a marker should answer it"
+            return "the message is not a reference, a marker should answer it"
         if row not in known.want.rows:
             return f"only row {known.want.rows} was asked for"
         if known.end is not None and row >= known.end:
@@ -296,11 +297,11 @@ class Answers:
         return None
 
     def undone(self, partition: int) -> Iterator[tuple[ObjectAt, Open | None]]:
-        """Objects without a complete answer, in order; None for those without any."""
+        """Objects without a complete answer, in order; None if an object has no answer at all."""
         return ((at, self._open.get(at)) for at in self.done.missing(partition))
 
     def compare(self, partition: int, offset: int, _key: bytes | None, value: bytes | None) -> None:
-        """A record of the second reading."""
+        """Compare a record of the second reading with the first record of its row."""
         try:
             answer = decode_answer(value or b"")
             identity = identify(answer)

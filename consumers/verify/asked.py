@@ -1,7 +1,7 @@
-"""What the input topic asks for, per partition and offset.
+"""What the input topic asks for, by partition and offset.
 
-Rule: neighbours that ask for the same are one entry, so that a million plain references take no
-more memory than one. Owner: the judge; filled before the first answer is looked at.
+Rule: neighbours that ask for the same share one entry, so that a million plain references take the
+memory of one. Owner: the judge; filled before the first answer is looked at.
 """
 
 from bisect import bisect_right
@@ -16,19 +16,19 @@ from schemas.reference import RowRange
 
 
 class Want(NamedTuple):
-    """One object: which rows (None: all), or for inline rows how many there are."""
+    """One object: which of its rows (None: all), or for inline rows how many there are."""
 
     selection: tuple[RowRange, ...] | None = None
     inline_rows: int | None = None
     is_reference: bool = True
-    is_ours: bool = True  # else another judge sees to it
+    is_ours: bool = True  # else another model's judge checks it
 
     @property
     def rows(self) -> Ranges:
         return Ranges.of(self.selection)
 
     def rest_from(self, row: int) -> Ranges:
-        """What a dead letter asks for again when an object broke off at `row`."""
+        """The rows that a dead letter asks for if the object could not be read from `row` on."""
         rows = self.rows
         return rows.within(row, rows.stops[-1]) or Ranges.of([(row, None)])
 
@@ -42,12 +42,12 @@ NOT_OURS = Want(is_ours=False)
 
 @lru_cache(maxsize=10_000)
 def _inline(rows: int) -> Wants:
-    """One for all messages of a length: they change from message to message."""
+    """One tuple for all inline messages with this number of rows, to save memory."""
     return (Want(inline_rows=rows),)
 
 
 def wants(message: Message) -> Wants:
-    """Objects a message asks for; none if it asks for nothing."""
+    """The objects that a message asks for; empty if it asks for none."""
     if message is None:
         return NO_REFERENCE
     if isinstance(message, Ignored):
@@ -70,7 +70,7 @@ class Asked:
         self._wants: list[Wants] = [()]
 
     def add(self, offset: int, wanted: Wants) -> None:
-        """In offset order; offsets that are left out ask for nothing."""
+        """Must be called in offset order; offsets that are left out ask for nothing."""
         if offset > self._next:
             self._change(self._next, ())
         self._change(offset, wanted)
@@ -98,7 +98,7 @@ class Asked:
         return self._starts[place + 1] if place + 1 < len(self._starts) else self._next
 
     def spans(self) -> Iterator[tuple[int, int, Wants]]:
-        """(first offset, stop, what each of them asks for), where something is asked for."""
+        """(first offset, stop, what each offset asks for), without offsets that ask for nothing."""
         stops = [*self._starts[1:], self._next]
         for start, stop, wanted in zip(self._starts, stops, self._wants, strict=True):
             if wanted and start < stop:

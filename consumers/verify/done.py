@@ -1,7 +1,7 @@
 """Which objects are answered to their end, and which are not.
 
-Rule: of a message whose objects are all complete only its offset stays, in a range; of the others
-the complete objects are kept by number. Owner: the answers, which say when one is complete.
+Rule: a message whose objects are all complete is kept only as an offset in a range; for other
+messages the numbers of the complete objects are kept. Owner: `Answers`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ class Done:
         self._partly: dict[tuple[int, int], set[int]] = {}
 
     def add(self, at: ObjectAt) -> None:
-        """Its rows, or its result, are on the topic to the end."""
+        """Note that an object's rows, or its result, are on the topic to the end."""
         message = (at.partition, at.offset)
         objects = sum(want.is_ours for want in self._asked[at.partition].at(at.offset))
         if objects > 1:
@@ -37,7 +37,7 @@ class Done:
         return at.object_index in self._partly.get((at.partition, at.offset), ())
 
     def missing(self, partition: int) -> Iterator[ObjectAt]:
-        """Those that are asked for and not complete, in order."""
+        """The objects that are asked for and not complete, in order."""
         complete = self._messages[partition]
         for start, stop, wants in self._asked[partition].spans():
             for low, high in Ranges([(start, stop)]).minus(complete):

@@ -1,7 +1,7 @@
-"""Markers that point to another object's answers: are these there, and of the same object?
+"""Judges markers that point to the answers of an earlier announcement of the same object.
 
-Rule: a marker may stand for an earlier object of its input partition that asks for the same rows,
-is answered to its end, not by a failure, and says the same `object`; the latter is seen by the
+Rule: a marker may point to an earlier object of its input partition that asks for the same rows, is
+answered to its end without a failure, and has the same `object` field. The field is compared in the
 second reading. Owner: the judge; memory grows with the markers and with objects that failed.
 """
 
@@ -15,7 +15,7 @@ from consumers.verify.repeats import ObjectAt
 
 
 class Pointer(NamedTuple):
-    """A marker: where it stands, what it answers, and the id it points to."""
+    """A marker: its place, the object that it answers, and the id that it points to."""
 
     partition: int
     offset: int
@@ -25,7 +25,7 @@ class Pointer(NamedTuple):
 
 
 class Duplicates:
-    """`note`, `failed` and `compare` in the two readings; `wrong` afterwards."""
+    """Call `note` and `failed` in the first reading, `compare` in the second, then `wrong`."""
 
     def __init__(self, input_topic: str) -> None:
         self.partitions: set[int] = set()
@@ -47,7 +47,7 @@ class Duplicates:
             self._objects[first[0]] = None
 
     def failed(self, at: ObjectAt) -> None:
-        """It could not be read (to its end): announced again, it is to be read again."""
+        """Note an object that could not be read to its end: a marker may not point to it."""
         self._failed.add(at)
 
     def compare(self, at: ObjectAt, named: Raw) -> None:
@@ -59,8 +59,8 @@ class Duplicates:
         wants: Callable[[ObjectAt], Want | None],
         is_done: Callable[[ObjectAt], bool],
     ) -> list[tuple[Pointer, str]]:
-        """Those that point to nothing that answers them, and why. `wants`: None for what
-        was not read.
+        """The markers that point to a wrong answer, and why. `wants`: what an object asks for, or
+        None if its message was not read.
         """
         found = [(one, self._judge(one, wants, is_done)) for one in self._pointers.values()]
         return [(one, why) for one, why in found if why is not None]
@@ -73,10 +73,10 @@ class Duplicates:
     ) -> str | None:
         found = self._at(pointer.first_id)
         if found is None:
-            return "that is no id of its partition"
+            return "that is not an id of its partition"
         first, row = found
         if first.partition != pointer.at.partition:
-            return "that is no id of its partition"
+            return "that is not an id of its partition"
         own, others = wants(pointer.at), wants(first)
         if first >= pointer.at:
             return "that is not before it"

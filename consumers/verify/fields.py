@@ -1,8 +1,7 @@
-"""What a record or a letter says of itself, against what was asked: object, stream, time and the
-rest.
+"""Compares the fields of a record or a letter with what was asked: object, stream, time and others.
 
-Rule: of what was asked a checksum of each field is kept, and its time as it is: 32 bytes an object.
-A record whose topic would not have taken all of it says less, never something else. Owner: the
+Rule: for each object asked for, a checksum of each field and the time are kept: 32 bytes. A record
+that would be too large for its topic may leave fields out, but never has other values. Owner: the
 judge.
 """
 
@@ -20,17 +19,17 @@ from schemas.codec import Ignored, Inline, References, SchemaError, decode
 from schemas.prediction import ObjectId, encodable
 from schemas.reference import LATEST_MS, EventTime, Reference, output_time
 
-# None: it is no reference.
+# None: the message cannot be read as any of these.
 Message = References | Inline | Ignored | None
 
 _NO_TIME: Final = LATEST_MS + 1
-# What of a stream's name is left where a record would be too large.
+# A record that would be too large has only so many characters of the stream's name.
 _SHORT_CHARS: Final = 200
 _SUMS: Final = 4
 
 
 class Fields(NamedTuple):
-    """`model`: whom the reference names, or who answers."""
+    """`model`: the one that the reference names, or the one that answered."""
 
     object: tuple[str, str, str | None] | None
     stream: str
@@ -53,7 +52,7 @@ def named(about: ObjectId | None) -> tuple[str, str, str | None] | None:
 def asked_of(
     message: Message, key: bytes | None, partition: int, naming: Naming
 ) -> Iterator[Fields]:
-    """What each answer to a message is to say."""
+    """The fields that the answers to a message must have, one item for each object."""
     if message is None:
         yield Fields(None, fallback(key, partition), None, None, None)
     elif isinstance(message, Inline):
@@ -73,7 +72,7 @@ def _of_reference(reference: Reference, stream: str) -> Fields:
 
 
 class AskedFields:
-    """Of one input partition. `times_of_rows`: a row may have a time of its own, by `rows.time`."""
+    """One input partition. `times_of_rows`: rows may have times of their own (`rows.time`)."""
 
     def __init__(self, *, times_of_rows: bool, models: frozenset[str]) -> None:
         self._times_of_rows = times_of_rows
@@ -83,7 +82,7 @@ class AskedFields:
         self._sums = array("I")
 
     def add(self, offset: int, asked: Iterator[Fields]) -> None:
-        """In offset order."""
+        """Must be called in offset order."""
         for one in asked:
             self._offsets.append(offset)
             self._times.append(_time(one.event_time))
@@ -91,7 +90,7 @@ class AskedFields:
             self._sums.extend(map(_sum, (one.object, one.stream, one.attributes, model)))
 
     def wrong(self, at: ObjectAt, said: Fields, *, less: bool, row: int | None = None) -> str:
-        """The fields that are not as asked, for people; `less`: it may leave some out."""
+        """The fields that differ from what was asked, for people. `less`: some may be left out."""
         place = bisect_left(self._offsets, at.offset) + at.object_index
         about, stream, attributes, model = self._sums[_SUMS * place : _SUMS * (place + 1)]
         is_short = less and said.object is None
@@ -110,8 +109,9 @@ class AskedFields:
     def _is_time(
         self, asked_ms: int, said: EventTime | None, *, less: bool, row: int | None
     ) -> bool:
-        """Frames and windows have the reference's time and what passed since; which objects are
-        media no record says.
+        """True if the time is the one asked for. A later time is accepted for every row: frames and
+        windows add the time since the beginning, and a record does not tell whether its object is
+        media.
         """
         if (less and said is None) or (self._times_of_rows and row is not None):
             return True
@@ -121,7 +121,7 @@ class AskedFields:
 
 
 def _time(event_time: EventTime | None) -> int:
-    """Of a text that is no time a number that no time has: none was asked for."""
+    """A time as a number. No time, and a text that is not a time, get numbers beyond all times."""
     said = None if event_time is None else output_time(event_time)
     if said is None:
         return _NO_TIME

@@ -1,6 +1,6 @@
-"""What the judge found: counts, violations, the verdict in a sentence.
+"""The judge's findings: counts, violations, and the verdict in a sentence.
 
-Rule: every violation is counted, the first few of each kind are kept with their place and in words.
+Rule: every violation is counted; the first few of each kind are kept with their place and a text.
 Owner: the judge while it works, then the caller of `report`.
 """
 
@@ -49,11 +49,11 @@ class Violation(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """`outside`: records about references that are not between begin and end of what was read.
+    """`outside`: records that answer references outside of the offsets that were read.
     `announced_again`: objects answered by a marker that points to an earlier answer.
     `unproven`: objects with neither rows nor dead letter while `output.markers` is off.
-    `results`: objects whose answers were looked up where their record says they are.
-    `violated` by kind; `violations` holds the first few of each.
+    `results`: objects whose result object was read and checked.
+    `violated`: how many of each kind. `violations`: the first few of each kind.
     """
 
     references: int
@@ -105,8 +105,8 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def together(reports: Sequence[Report]) -> Report:
-    """Of several input topics. What one judge calls outside, another one may have judged: only what
-    all of them left out is outside.
+    """The report on several input topics. A record that is outside for one judge may belong to
+    another's topic: only records that no judge has judged count as outside.
     """
     if len(reports) == 1:
         return reports[0]
@@ -129,7 +129,7 @@ def _judged(report: Report) -> int:
 
 
 class Findings:
-    """Where violations are said."""
+    """Collects violations."""
 
     def __init__(self) -> None:
         self.violated: Counter[str] = Counter()

@@ -1,8 +1,9 @@
-"""The judge: from the records of three topics alone, is every promise kept?
+"""The judge: decides from the records of three topics alone whether every promise was kept.
 
 Rule: no I/O and no clock. It is fed the input topic, then the output topic, then the dead letters,
-each partition in offset order; while `repeated` names partitions of the output topic, they are read
-once more by `compare`. Memory grows with open objects, gaps, rejections and repeats, not with rows.
+each partition in offset order. Then the partitions of the output topic that `repeated` names are
+fed once more, to `compare`. Memory grows with open objects, gaps, rejections and repeats, not with
+rows. Owner: `penstock verify`, or the live judge.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,8 +28,9 @@ from schemas.prediction import Source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What is judged, and by which promises. By input partition: `spans` from the first to behind
-    the last offset, `until` where completeness ends, `committed` the group's commit (if any).
+    """What is judged, and by which promises. By input partition: `spans`, the offsets that were
+    read; `until`, the offset up to which every object must be complete; `committed`, the group's
+    commit, if any.
     """
 
     input_topic: str
@@ -43,15 +45,15 @@ class Scope:
     markers: bool
     of_rows: bool = True
     of_objects: bool = False
-    # Where a row may have a time of its own, and which models a reference may name.
+    # Whether rows may have times of their own, and which models a reference may name.
     times_of_rows: bool = False
     models: frozenset[str] = frozenset()
     naming: Naming = field(default_factory=lambda: Naming(None))
-    # Where in the ledger an object of a message is, by its number.
+    # From an object's number in its message to its place in the ledger.
     place_of: Callable[[int], int] = int
 
     def fields(self) -> dict[int, AskedFields]:
-        """By input partition, to be filled."""
+        """An empty `AskedFields` for each input partition."""
         return {
             partition: AskedFields(times_of_rows=self.times_of_rows, models=self.models)
             for partition in self.spans
@@ -59,12 +61,12 @@ class Scope:
 
 
 class Judge:
-    """`reference`, `answer`, `dead_letter`, then `compare` where `repeated` says so,
-    then `report` once.
+    """Call `reference`, `answer` and `dead_letter`, then `compare` for the partitions in
+    `repeated`, then `report` once.
     """
 
     def __init__(self, scope: Scope, fields: Mapping[int, AskedFields] | None = None) -> None:
-        """`fields` of another judge, who sees to them."""
+        """`fields`: if given, shared with another judge, which fills them."""
         self._scope = scope
         self._fields = scope.fields() if fields is None else fields
         self._findings = Findings()
@@ -98,14 +100,14 @@ class Judge:
 
     @property
     def repeated(self) -> set[int]:
-        """Partitions of the output topic in which rows came more than once, or that have markers
-        that point to other answers.
+        """Partitions of the output topic with repeated rows, or with markers that point to other
+        answers.
         """
         return self._answers.repeats.partitions | self._answers.duplicates.partitions
 
     @property
     def repeats(self) -> int:
-        """Answers that came again, so far."""
+        """How many answers were repeated so far."""
         return self._answers.repeats.count
 
     def reference(
@@ -116,13 +118,13 @@ class Judge:
         self.ask(partition, offset, wants(message))
 
     def asks_at(self, source: Source, object_index: int) -> bool:
-        """Is this object asked for here?"""
+        """True if this judge's input asks for this object."""
         asked = self._asked.get(source.partition)
         wanted = asked.at(source.offset) if asked else ()
         return object_index < len(wanted) and wanted[object_index].is_ours
 
     def ask(self, partition: int, offset: int, wanted: Wants) -> None:
-        """In offset order."""
+        """Must be called in offset order."""
         self._references += bool(wanted)
         self._ignored += not wanted
         self._objects += sum(want.is_ours for want in wanted)
@@ -167,11 +169,11 @@ class Judge:
 
     @property
     def claims(self) -> list[tuple["Judge", list[Claim]]]:
-        """What records say of results, those of one object together, and who judges them."""
+        """What records say about results, grouped by object, each with the judge that checks it."""
         return [(self, claims) for claims in self._answers.claims.values()]
 
     def result(self, claims: list[Claim], found: Found | str) -> None:
-        """What is there of one object's result."""
+        """Judge one object's result; `found`: what is stored, or why it could not be read."""
         self._results += 1
         wrong, claim = wrong_with(claims, found)
         if wrong is not None:
@@ -211,7 +213,7 @@ class Judge:
         )
 
     def _settle(self, partition: int) -> None:
-        """Completeness of a partition, and its commit."""
+        """Judge the completeness of a partition, and its commit."""
         topic, until = self._scope.input_topic, self._scope.until[partition]
         progress = _progress(self._scope.committed.get(partition))
         ahead: tuple[int, str] | None = None
@@ -227,7 +229,7 @@ class Judge:
             self._findings.tell("commit_ahead", topic, partition, *ahead)
 
     def _what_is_ahead(self, said: Progress, at: ObjectAt, known: Open | None) -> str | None:
-        """What the commit, by offset or by cursor, says of an object that is not complete."""
+        """How the commit, by offset or cursor, wrongly covers an incomplete object; else None."""
         if at.offset < said.next_offset:
             return f"{said.next_offset} is committed, but this message is not completely answered"
         if at.offset in said.completed:
@@ -242,7 +244,9 @@ class Judge:
         return f"the cursor covers row {missing}, not delivered" if missing else None
 
     def _is_silent(self, known: Open | None) -> bool:
-        """Without markers: an object may end without saying so, if it is empty or has a letter."""
+        """Without markers: True if the object may be complete though no record says so, because it
+        is empty or has a letter.
+        """
         if known is None:
             return True
         if known.end is not None:
@@ -252,7 +256,7 @@ class Judge:
     def _tell_late_rows(self) -> None:
         for at, rows in self._answers.repeats.once():
             if at in self._answers.duplicates:
-                continue  # the next owner of the partition did not know it, and answered it in full
+                continue  # the partition's next owner did not know the first answer and gave all
             what = "a marker" if rows.starts[0] == END else f"row {rows}"
             text = f"object {at.object_index}: {what} came after its end, and only once"
             self._findings.tell("bad_end", self._scope.input_topic, at.partition, at.offset, text)
@@ -266,7 +270,7 @@ class Judge:
             )
 
     def _wants(self, at: ObjectAt) -> Want | None:
-        """None for what is not between begin and end of what was read."""
+        """What an object asks for; None if its message is outside of what was read."""
         asked = self._asked.get(at.partition)
         if asked is None or not asked.begin <= at.offset < asked.end:
             return None
@@ -284,7 +288,9 @@ class Judge:
 
 
 def _progress(commit: Commit | None) -> Progress:
-    """The next owner ignores what cannot be read; a group without commit has said nothing."""
+    """The progress that a commit claims. A cursor that cannot be read claims nothing, as the next
+    owner ignores it; so does a missing commit.
+    """
     if commit is None:
         return Progress(0)
     return decode(without_stop(commit.metadata)[0], commit.next_offset)[0]

@@ -1,7 +1,8 @@
-"""Rejections of the output topic against letters of the dead-letter topic.
+"""Compares the rejections on the output topic with the letters on the dead-letter topic.
 
-Rule: what was answered by an error has a letter that asks for it again, and every letter stands for
-such an answer, of the same code and model. Owner: the judge; memory grows with the rejections only.
+Rule: every answer with an error must have a letter that asks for its rows again, and every letter
+must belong to such an answer with the same code and model. Owner: the judge; memory grows with the
+rejections only.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,7 +21,7 @@ _Why = tuple[str, str]
 
 @dataclass(slots=True, eq=False)
 class _Account:
-    """Of one object: what needs letters, what has them, and where the first of these is."""
+    """One object: rows that need letters, rows that have them, and the first letter's place."""
 
     about: str = ""
     owed: dict[_Why, Ranges] = field(default_factory=dict)
@@ -29,7 +30,9 @@ class _Account:
 
 
 class Letters:
-    """`rejected` and `failed` say what needs a letter, `take` what has one, `settle` compares."""
+    """`rejected` and `failed` note rows that need a letter, `take` notes letters, `settle` compares
+    both.
+    """
 
     def __init__(
         self, input_topic: str, topic: str, findings: Findings, *, exactly_once: bool
@@ -45,7 +48,7 @@ class Letters:
         self._owed(at, about, why).add(row, row + 1)
 
     def failed(self, at: ObjectAt, about: str, want: Want, row: int, why: _Why) -> None:
-        """The object could not be read from `row` on."""
+        """Note that the object could not be read from `row` on."""
         owed = self._owed(at, about, why)
         for start, stop in want.rest_from(row):
             owed.add(start, stop)
@@ -57,7 +60,7 @@ class Letters:
 
     def take(self, partition: int, offset: int, at: ObjectAt, letter: DeadLetter) -> None:
         name, again = named(letter.object), letter.reference
-        # Only a letter that its topic would not have taken leaves the reference out.
+        # A letter that would be too large for its topic has neither reference nor message.
         is_whole = again is not None or isinstance(letter.value_b64, str)
         if is_whole and (again is None) != (name is None):
             text = "a letter about an object, and only that, has a reference"
@@ -83,19 +86,19 @@ class Letters:
         self._findings.tell(kind, self._topic, partition, offset, text)
 
     def any_about(self, at: ObjectAt) -> bool:
-        """Is there a letter about any object of this message?"""
+        """True if there is a letter about any object of this message."""
         return (at.partition, at.offset) in self._messages
 
     def ends_at(self, at: ObjectAt, want: Want, row: int) -> bool:
-        """Does a letter ask for all that is wanted from `row` on?"""
+        """True if letters ask for all wanted rows from `row` on."""
         account = self._accounts.get(at)
         return account is not None and not want.rest_from(row).minus(_all(account.sent.values()))
 
     def settle(
         self, is_judged: Callable[[ObjectAt], bool], may_be_silent: Callable[[ObjectAt], bool]
     ) -> None:
-        """Tell what does not match, of the messages that are judged. A letter alone is right where
-        the failure itself is not said: `may_be_silent`.
+        """Report the mismatches of the objects that `is_judged` accepts. `may_be_silent`: for this
+        object a letter without an error on the output topic is right.
         """
         for at, account in self._accounts.items():
             if is_judged(at):

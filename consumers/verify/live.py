@@ -1,8 +1,8 @@
-"""The judge while topics grow: every record is read once, when it comes.
+"""The judge for growing topics: it reads every record once, when it comes.
 
-Rule: no I/O. A reference is fed before its answers; what was answered last is kept, so that an
-answer that comes again is compared with the first one at once, without a second reading. Memory is
-that of the judge and of `KEPT` records a partition, however long it goes on. Owner: the demo.
+Rule: no I/O. A reference is fed before its answers. The latest answers are kept, so that a repeated
+answer is compared with the first one at once, without a second reading. Memory is that of the judge
+and `KEPT` records a partition, however long it runs. Owner: the demo.
 """
 
 from collections import deque
@@ -15,10 +15,10 @@ from msgspec import Struct
 from consumers.verify.findings import Report
 from consumers.verify.judge import Judge, Scope
 
-# A worker that takes over repeats what was delivered since the last commit, half a second before:
-# this is two seconds of the most that two cores answer.
+# A worker that takes over repeats the rows since the last commit, half a second earlier. This is
+# two seconds of the highest rate of two cores.
 KEPT = 20_000
-# So many records without a repeat end a run of repeats.
+# After so many records without a repeat, the index by id is dropped.
 QUIET = 2_000
 
 
@@ -41,8 +41,8 @@ _decode = msgspec.json.Decoder(_Named).decode
 
 
 class LiveJudge:
-    """`references`, `answers` and `dead_letters` as they come, then `report` once. What `scope`
-    says of `until` and `committed` is read by `report` only.
+    """Feed `references`, `answers` and `dead_letters` as they come, then call `report` once. Only
+    `report` reads `until` and `committed` of `scope`.
     """
 
     def __init__(self, scope: Scope, *, kept: int = KEPT) -> None:
@@ -75,7 +75,7 @@ class LiveJudge:
 
 
 class _Recent:
-    """The latest records of a partition; by id while repeats come."""
+    """The latest records of a partition; while repeats come, also indexed by id."""
 
     def __init__(self, kept: int) -> None:
         self._values: deque[bytes] = deque(maxlen=kept)
@@ -93,8 +93,8 @@ class _Recent:
             self._by_id.setdefault(_id(value), value)
 
     def with_first(self, value: bytes) -> tuple[bytes, ...]:
-        """The first record of this id, and this one; nothing if it is no longer known: then the
-        judge says that the row came after its object's end.
+        """The first record of this id, and this one. Empty if the first is no longer kept: then the
+        judge reports that the row came after its object's end.
         """
         self._quiet = 0
         if self._by_id is None:
@@ -106,7 +106,7 @@ class _Recent:
 
 
 def _id(value: bytes) -> str:
-    """Empty for what is no prediction; the judge has said so."""
+    """The id of a prediction; empty for other records, which the judge reports itself."""
     try:
         return _decode(value).id
     except msgspec.MsgspecError:

@@ -1,7 +1,7 @@
-"""`penstock verify`: reads input, output and dead letters, and has them judged.
+"""`penstock verify`: reads input, output and dead letters, and feeds them to the judge.
 
-Rule: no worker is asked. The ends of the output topics are looked up after the committed offsets:
-what was committed then is answered within what is read.
+Rule: no worker is asked. The ends of the output topics are looked up after the committed offsets,
+so that the answers to all committed messages are within what is read. Owner: the command.
 """
 
 import asyncio
@@ -42,8 +42,8 @@ async def verify(
     progress: OnRead = lambda _done, _total: None,
 ) -> Report:
     """Judge everything up to `until`: what the input topic holds now, or what the group has
-    committed of it. Where exactly once is promised, it is to readers of committed records of the
-    outputs.
+    committed of it. With exactly-once delivery the outputs are always read with `read_committed`,
+    as the promise holds only for such readers.
     """
     if cfg.delivery.guarantee == "exactly_once":
         isolation = "read_committed"
@@ -61,8 +61,8 @@ async def verify(
 async def _of_input(
     cfg: config.Config, inputs: Reader, outputs: Reader, until: Until, progress: OnRead
 ) -> Report:
-    """One input topic, against the whole of the others: each is judged as if it were alone. It is
-    read as workers read it, whatever became of its producers' transactions.
+    """Judge one input topic against the whole output topics, as if it were the only input. It is
+    read like by workers, with records of aborted transactions.
     """
     topic = cfg.kafka.input_topic
     asked = await inputs.spans(topic)
@@ -86,7 +86,7 @@ async def _of_input(
 async def _follow(
     cfg: config.Config, waiting: list[tuple[Judge, list[Claim]]], reading: "_Reading"
 ) -> None:
-    """Read the results that records name, some at a time."""
+    """Read the result objects that records name, `AT_A_TIME` in parallel."""
     if not waiting:
         return
     reading.expect_more(len(waiting))
@@ -124,7 +124,7 @@ def _judge(cfg: config.Config, scope: Scope) -> Judge | SeveralJudges:
 
 
 class _Reading:
-    """Tells how far it is."""
+    """Reports the progress of the reading."""
 
     def __init__(self, progress: OnRead) -> None:
         self._progress = progress
@@ -159,7 +159,7 @@ def scope_of(
     committed: Mapping[int, Commit],
     partitions: int,
 ) -> Scope:
-    """What the settings promise about these references; `partitions` of the output topic."""
+    """What the settings promise about these references. `partitions`: of the output topic."""
     by_hash = cfg.output.partitioning == "stream"
     return Scope(
         input_topic=cfg.kafka.input_topic,

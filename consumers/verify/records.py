@@ -1,7 +1,7 @@
-"""Records of the output topic as the judge sees them, and the objects they belong to.
+"""The judge's view of output records, and of the objects that they belong to.
 
-Rule: of a record only what is judged is decoded; what is the same for a whole object stays unread
-text. Of an object that is not complete its rows are kept as ranges. Owner: `verify_answers`.
+Rule: only judged fields of a record are decoded; fields that are the same for a whole object stay
+text. An incomplete object keeps its rows as ranges. Owner: `answers`.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from schemas.reference import EventTime
 
 
 class Answer(Struct, gc=False):
-    """A prediction as far as it is judged; what is the same for a whole object stays unread."""
+    """The judged fields of a prediction; those that a whole object shares stay undecoded."""
 
     v: Literal[1]
     id: str
@@ -57,10 +57,12 @@ class Answer(Struct, gc=False):
 
     @property
     def contradiction(self) -> str | None:
-        """Every row has a prediction or an error; nothing else has a prediction."""
+        """How the record breaks this rule: a row has a prediction or an error, and no other record
+        has a prediction.
+        """
         is_null = self.prediction == NULL
         if self.row is None or self.error is not None:
-            return None if is_null else "a prediction beside what says that there is none"
+            return None if is_null else "a prediction in a record that cannot have one"
         return "neither a prediction nor an error" if is_null else None
 
     def content(self) -> Content:
@@ -73,7 +75,7 @@ class Answer(Struct, gc=False):
 
 
 def constant_of(answer: Answer) -> Answer:
-    """What the rows of an object have in common, and nothing else of the record."""
+    """A copy with only the fields that all rows of an object share."""
     names = ("source", "object", "event_time", "attributes")
     kept = {name: Raw(bytes(getattr(answer, name))) for name in names}
     return msgspec.structs.replace(answer, prediction=NULL, error=None, result=None, **kept)
@@ -93,7 +95,7 @@ NOT_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def each(take: Take) -> Take:
-    """As `take`, once for each record of a block of them (`output.granularity`)."""
+    """Wraps `take` so that it is called for each record of a block (`output.granularity`)."""
 
     def take_all(partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
         if value is None:
@@ -106,7 +108,7 @@ def each(take: Take) -> Take:
 
 
 def identify(answer: Answer) -> tuple[ObjectAt, str] | str:
-    """Which object it answers, and its topic; or what is wrong with its id."""
+    """The object that it answers and the input topic; or what is wrong with its id."""
     source = _decode_source(answer.source)
     whole, _, row = answer.id.rpartition("/")
     start, _, index = whole.rpartition("/")
@@ -122,7 +124,7 @@ def identify(answer: Answer) -> tuple[ObjectAt, str] | str:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """What must ascend: a partition, or a stream of it. `top` is the furthest place so far."""
+    """A partition, or a stream of it, whose records must be in order. `top`: the furthest place."""
 
     top: tuple[int, int] = (-1, -1)
     row: int = -1
@@ -131,7 +133,7 @@ class Sequence:
 
 @dataclass(slots=True, eq=False)
 class Open:
-    """An object that is not complete. `limit`: up to where rows may follow without a gap."""
+    """An incomplete object. `limit`: the row before which rows may follow without a gap."""
 
     at: ObjectAt
     about: str
@@ -141,20 +143,20 @@ class Open:
     key: bytes | None
     sequence: Sequence
     limit: int = 0
-    # Versions and models, of the records of its first row: a run that begins there may have others.
+    # Versions and models of the records of its first row: a repeat from there on may have others.
     firsts: set[tuple[str | None, str]] = field(default_factory=set)
     seen: Ranges = field(default_factory=Ranges)
     end: int | None = None
 
     @property
     def missing(self) -> Ranges:
-        """Of the rows that are known to be there."""
+        """The wanted rows that are missing, among those known to exist."""
         stop = self.seen.stops[-1] if self.seen and self.end is None else self.end or 0
         return self.want.rows.within(0, stop).minus(self.seen)
 
 
 def wrong_end(known: Open, answer: Answer) -> str | None:
-    """`known` has the record's row already."""
+    """What is wrong with the record that ends an object; `known` includes its row already."""
     if not answer.last or answer.rows is None:
         return "an object's end has both last and rows"
     rows, want = answer.rows, known.want

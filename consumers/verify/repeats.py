@@ -1,9 +1,9 @@
-"""Was what came twice the same answer? Content by a second reading of the output topic.
+"""Checks that repeated rows have the same answer, by a second reading of the output topic.
 
-Rule: the first reading only notes which rows came again, and how often; the second keeps what a row
-said from its first record to its last. So nothing is kept of rows that came once, and of the others
-only those between two deliveries. Numbers count as the same when they are within float32's
-rounding, because a batch of another size adds them up in another order. Owner: the judge.
+Rule: the first reading only notes which rows were repeated, and how often. The second keeps a
+repeated row's content from its first record to its last; rows that came once need no memory.
+Numbers count as equal within float32's rounding, because a batch of another size adds them up in
+another order. Owner: the judge.
 """
 
 import math
@@ -14,7 +14,7 @@ import orjson
 
 from consumers.core.ranges import END, Ranges
 
-# float32 has 24 bits, 6e-8; sums of some hundred terms lose two to three digits of it.
+# float32 has 24 bits (6e-8); sums of some hundred terms lose two to three digits.
 RELATIVE = 1e-5
 ABSOLUTE = 1e-6
 
@@ -28,7 +28,7 @@ class ObjectAt(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What one record says about its row."""
+    """The parts of a record that repeats of its row must have, too."""
 
     stream: str
     prediction: bytes
@@ -61,7 +61,7 @@ class _Times:
 
 
 class Repeats:
-    """`note` in the first reading; `compare` in the second; `once` is what had no first."""
+    """Call `note` in the first reading, `compare` in the second, then `once`."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -80,7 +80,7 @@ class Repeats:
         return rows is not None and row in rows.levels[0]
 
     def compare(self, where: ObjectAt, row: int, content: Content) -> bool:
-        """Does it say what the row's first record says?"""
+        """True if the content agrees with the row's first record."""
         first = self._first.setdefault((where, row), content)
         if first is content:
             return True
@@ -91,7 +91,9 @@ class Repeats:
         return first.agrees(content)
 
     def once(self) -> Iterator[tuple[ObjectAt, Ranges]]:
-        """Rows that were taken for repeats, since their object was complete, and came once."""
+        """Rows that came only once, but after their object was complete, so that they were taken
+        for repeats.
+        """
         nothing = Ranges()
         for where, rows in self._rows.items():
             again = self._again.get(where)

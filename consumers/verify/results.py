@@ -1,8 +1,7 @@
-"""Result objects as the judge follows them: is what a record says of its result true?
+"""Checks result objects against what their records say.
 
-Rule: an object is read once, from its first byte to its last, into a temporary file, and its rows
-are looked at there in a thread; nothing of a row is kept but its number and whether it failed.
-Owner: `penstock verify`.
+Rule: a result object is read once into a temporary file, and its rows are decoded from there in a
+thread. Only a row's number is kept, and whether it failed. Owner: `penstock verify`.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ from consumers.verify.asked import Want
 from consumers.verify.repeats import ObjectAt
 from schemas.prediction import Failure, Result
 
-# Some megabytes each, and a temporary file.
+# How many are read in parallel: each takes some megabytes and a temporary file.
 AT_A_TIME: Final = 8
 PARQUET_ROWS: Final = 65_536
 
@@ -33,7 +32,7 @@ Row = tuple[int, str | None]
 
 
 class Claim(NamedTuple):
-    """What a record says: of which object, where in the output topic, how many rows it has."""
+    """What a record says about a result: the object, its rows; and the record's own place."""
 
     at: ObjectAt
     about: str
@@ -47,7 +46,7 @@ class Claim(NamedTuple):
 
 @dataclass(slots=True)
 class Found:
-    """What is under a result's name. `wrong`: why its rows could not be read."""
+    """What is stored under a result's name. `wrong`: why its rows could not be read."""
 
     nbytes: int = 0
     checksum: str = ""
@@ -63,7 +62,7 @@ class _Line(Struct, gc=False):
 
 
 async def look(objects: Objects, location: Location, url: str) -> Found | str:
-    """What is there, or why nothing is."""
+    """Read a result object. Returns what was found, or a text that says why it cannot be read."""
     with tempfile.TemporaryFile() as file:
         found, digest = Found(), hashlib.sha256()
         try:
@@ -136,8 +135,8 @@ def _parquet(file: IO[bytes]) -> Iterator[Row]:
 
 
 def wrong_with(claims: list[Claim], found: Found | str) -> tuple[str | None, Claim]:
-    """What is not as the records of one object say, and the record that says most of it. A repeat
-    may have answered in other digits, so what is there must be what one of them says.
+    """How a result differs from the records of its object (None: it does not), and the record to
+    blame. A repeated answer may have other digits, so matching one of the records is enough.
     """
     last = claims[-1]
     if isinstance(found, str):

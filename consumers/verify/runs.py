@@ -1,9 +1,9 @@
-"""Do repeats go on where they should? A worker that takes over begins anywhere, and leaves out
-nothing from there.
+"""Checks that a run of repeats has no gaps: a worker that takes over may begin anywhere, but from
+there on it must leave out nothing.
 
-Rule: judged is a worker's run of repeats, not the worker. A run that another broke off may go on
-later, because a worker that was taken for dead may still have a batch on the way. Owner: the
-`verify_answers`, with one `Runs` for each sequence.
+Rule: each run is judged by itself, as records do not name their worker. A run that was interrupted
+may go on later, because a worker that was taken for dead may still have a batch on the way. Owner:
+`answers`, with one `Runs` for each sequence.
 """
 
 from collections import deque
@@ -14,12 +14,13 @@ from consumers.core.ranges import END
 from consumers.verify.asked import Asked
 from consumers.verify.repeats import ObjectAt, row_text
 
-# Two owners of a partition may both be repeating; more only if they die faster than their sessions.
+# How many interrupted runs are remembered. Usually two owners of a partition repeat at once; more
+# only if workers die faster than their sessions end.
 MAX_BROKEN_OFF = 8
 
 
 class Again(NamedTuple):
-    """A repeated record; `ends` its object."""
+    """A repeated record; `ends`: it is the last one of its object."""
 
     at: ObjectAt
     row: int
@@ -30,20 +31,20 @@ LeftOut = Callable[[Again, Again], str | None]
 
 
 class Runs:
-    """Of one partition, or of one stream of it."""
+    """The runs of repeats of one partition, or of one stream of it."""
 
     def __init__(self) -> None:
         self._last: Again | None = None
         self._broken_off: deque[Again] = deque(maxlen=MAX_BROKEN_OFF)
 
     def break_off(self) -> None:
-        """Something else came."""
+        """Interrupt the current run: a record came that is not a repeat."""
         if self._last is not None:
             self._broken_off.append(self._last)
             self._last = None
 
     def go_on(self, again: Again, left_out: LeftOut) -> str | None:
-        """What is left out between this repeat and the one it should follow."""
+        """Add a repeat. Returns what is left out between it and the one that it should follow."""
         last = self._last
         wrong = left_out(last, again) if last is not None and last < again else None
         if last is not None and (wrong or again <= last):
@@ -59,7 +60,7 @@ class Runs:
 
 
 class Between:
-    """What is asked for between two repeats of one worker."""
+    """Finds what is asked for between two repeats."""
 
     def __init__(self, asked: Mapping[int, Asked], by_stream: bool, markers: bool) -> None:
         self._asked = asked
@@ -73,7 +74,7 @@ class Between:
         if row < END and (missing := rows.within(first, row)):
             return f"row {missing}"
         if before.at == at or not self._markers:
-            return None  # without markers an object may have ended without saying so
+            return None  # without markers no record may show that an object has ended
         if not before.ends:
             return f"what follows {row_text(before.row)} of offset {before.at.offset}"
         between = None if self._by_stream else self._after(before.at)

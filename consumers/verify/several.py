@@ -1,8 +1,8 @@
-"""The judge where a route may name several models: a judge for each of them, and one for the rest.
+"""The judge for routes to several models: one judge for each such model, and one for the rest.
 
-Rule: an object that several models answer is asked for once of each; a record's `model` says whose
-answer it is. What one model answers alone is judged together, whichever model that is, because
-shares change. Owner: `verify`.
+Rule: an object that several models answer is asked for once of each; a record's `model` tells whose
+answer it is. Objects with one model are judged together, whichever model that is, because the
+shares of a split may change. Owner: `verify.main`.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,9 @@ from schemas.prediction import Source
 
 
 class _Said(Struct, gc=False):
-    """Of a record or a letter, who answers what. A letter has no id, a record no index."""
+    """The fields of a record or a letter that tell its model and object. A letter has no id, a
+    record no index.
+    """
 
     model: str = ""
     id: str = ""
@@ -42,7 +44,7 @@ _said = msgspec.json.Decoder(_Said).decode
 
 
 class SeveralJudges:
-    """As `Judge`, for all models together."""
+    """The methods of `Judge`, for all models together."""
 
     def __init__(self, scope: Scope, routes: Routes) -> None:
         self._routes = routes
@@ -74,7 +76,7 @@ class SeveralJudges:
         self._alone.ask(partition, offset, _ours(wanted, [not models for models in asked]))
 
     def _models(self, partition: int, key: bytes | None, message: Message) -> list[tuple[str, ...]]:
-        """Of each object the models, where there are several; else none."""
+        """For each object its models if there are several, else an empty tuple."""
         if message is None:
             return [()]
         if isinstance(message, Ignored):
@@ -104,7 +106,9 @@ class SeveralJudges:
         self._judge(value).dead_letter(partition, offset, key, value)
 
     def _judge(self, value: bytes | None) -> Judge:
-        """Of the model that says it, if it was asked as one of several."""
+        """The judge of the record's model, if that was asked as one of several; else the common
+        one.
+        """
         try:
             said = _said(value or b"")
         except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -132,7 +136,7 @@ class SeveralJudges:
                     }
                 else:
                     whole[name] += value
-        # Of several judges each sees all messages, and some of the streams.
+        # Each judge sees all messages but only some streams, so these are not sums.
         whole["references"], whole["ignored"] = self._references, self._ignored
         whole["streams"] = max(one.streams for one in reports)
         return Report(**whole)

@@ -1,8 +1,8 @@
-"""The way of one answer, from the topics alone: from a picture to its frames, from a row to its
-object, with the times at which Kafka got each record.
+"""Follows one answer back through the topics: from a scene to its frames, from a row to its object,
+with the times at which Kafka got each record.
 
-Rule: no worker is asked and nothing is committed; it reads from about the time of the record on,
-and stops when it has found what it looks for. Owner: `penstock trace`.
+Rule: no worker is asked and nothing is committed. It begins to read at about the time of the record
+and stops when it has found it. Owner: `penstock trace`.
 """
 
 import re
@@ -23,13 +23,13 @@ from schemas.scene import Scene, decode_scene
 
 _ANSWER = re.compile(r"(?P<topic>.+)/(?P<partition>\d+)/(?P<offset>\d+)/\d+/[^/]+")
 _SCENE = re.compile(r".+/(?P<time>-?\d+)")
-# How long before a picture its frames may have been predicted, or a picture before the time that
-# it shows: deadlines and clocks that are a little wrong.
+# How long before a scene its frames may have been predicted, or a scene before the time that it
+# shows: allows for deadlines, and for clocks that differ a little.
 MARGIN_MS = 60_000
 
 
 class Found(NamedTuple):
-    """A record, where it stands, and when Kafka got it."""
+    """A record, its place, and when Kafka got it."""
 
     where: str
     at_ms: int
@@ -37,7 +37,7 @@ class Found(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A member's place in a picture, and the answer that is in it."""
+    """A member of a scene, and the answer that the scene has of it."""
 
     member: str
     status: str
@@ -46,8 +46,8 @@ class Frame(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """`asked`: the record of the input topic that the answer answers. `scene`: the picture that was
-    asked for, or that was predicted.
+    """`asked`: the input record that the answer belongs to. `scene`: the scene whose id was given,
+    or that was the input of the answer.
     """
 
     id: str
@@ -58,7 +58,9 @@ class Trace(NamedTuple):
 
 
 async def trace(cfg: config.Config, id: str) -> Trace:
-    """Raises `Fatal` (exit 2) for what is no id, and for what is on no topic."""
+    """Follow the answer or scene with this id. Raises `Fatal` (exit 2) if `id` is not an id, or if
+    no topic has it.
+    """
     async with open_reader(cfg.kafka, "read_uncommitted") as reader:
         if found := _ANSWER.fullmatch(id):
             return await _answer(cfg, reader, id, found)
@@ -66,7 +68,7 @@ async def trace(cfg: config.Config, id: str) -> Trace:
             scene = await _scene(cfg, reader, id, int(found["time"]))
             return Trace(id, None, None, scene, await _frames(cfg, reader, scene))
     raise Fatal(
-        f"{id} is no id: an answer's is topic/partition/offset/object/row, a scene's site/time",
+        f"{id} is not an id: an answer's is topic/partition/offset/object/row, a scene's site/time",
         exit_code=EXIT_USAGE,
     )
 
@@ -90,7 +92,9 @@ async def _answer(cfg: config.Config, reader: Reader, id: str, parts: re.Match[s
 
 
 async def _scene(cfg: config.Config, reader: Reader, id: str, time: int) -> Found:
-    """By the time that it shows; of records of the past that says nothing."""
+    """Look near the time that the scene shows, then on the whole topic: a scene made from a replay
+    of old records is written much later.
+    """
     topic = cfg.scenes.topic
     for spans in (await reader.spans_since(topic, time - MARGIN_MS), await reader.spans(topic)):
         found = await _by_id(reader, topic, spans, {id})

@@ -60,4 +60,4 @@ def test_a_marker_that_points_nowhere() -> None:
     topics = sound()
     marker = topics.frame(topics.ask()).duplicate(0, 0, 0)
     topics.put(marker.replace(b'"refs/0/0/0/0"', b'"elsewhere/0/0/0/0"'))
-    assert only(topics).text.endswith("that is no id of its partition")
+    assert only(topics).text.endswith("that is not an id of its partition")
