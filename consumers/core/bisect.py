@@ -1,10 +1,10 @@
-"""Finding the rows of one batch that cannot be answered: log2 extra requests each, not one per row.
+"""Finds the rows of one batch that cannot be answered: log2 extra requests each, not one per row.
 
-Rule: of rows among which one must be bad, half is asked; if that is answered the bad one is in the
-other half, which need not be asked to know it. A row is bad only when it was refused alone, or when
-its object is sentenced (`suspects.py`). What was not asked yet is asked together again, as bad rows
-are rare; once they are not, in groups of about one bad row. Pure. Owner: predict, one search per
-batch, most of which end with one answer.
+Rule: of rows among which one must be bad, half is asked; if that half is answered, the bad row is
+in the other, without a request. A row is bad only when it was refused alone, or when its object is
+sentenced (`suspects.py`). The rows not asked yet are asked together, as bad rows are rare; when
+they are frequent, in groups that contain about one. Pure. Owner: predict, one search per batch;
+most searches end with one answer.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,34 +15,34 @@ from consumers.core.deaths import Deaths
 from consumers.core.suspects import LOT, Suspicions
 from consumers.errors import HungUp, NoAnswer, WorkerDied
 
-# Up to so many bad rows say nothing about the next ones: all that is left is asked at once.
+# Up to so many bad rows say nothing about the next ones: all remaining rows are asked at once.
 RARE = 4
-# Each of these may cost one request more than a cut in the middle would.
+# So many cuts are made between two objects; each may cost a request more than one in the middle.
 BORDER_CUTS = 3
-# So often a request is asked whole of a server that says that it has too much to do.
+# A request that the server refuses for overload is sent so often before it is cut.
 WHOLE_TRIES = 3
-# An object that has so many times the rows of the one before is of another kind: a file beside a
+# An object with so many times the rows of the next smaller one is of another kind: a file beside a
 # tick.
 GROWS = 3.0
 
 
 class Search:
-    """`ask` for the next rows; then say what came of it: `answered`, `refused`, `smaller`, how they
-    were lost (`died`, `unanswered`, `hung_up`, `broke`), or `again` if nothing was said of them.
-    Blocks that these give back are rejected, and so are those of `passed_over`, before `ask`.
+    """`ask` for the next rows, then report the outcome: `answered`, `refused`, `smaller`, how they
+    were lost (`died`, `unanswered`, `hung_up`, `broke`), or `again` if nothing is known. Blocks
+    that these return were rejected, as were those of `passed_over`, which is called before `ask`.
     """
 
     def __init__(
         self, blocks: list[Block], most_rows: int, most_bytes: int, suspicions: Suspicions
     ) -> None:
-        """`blocks` of equal shape; no request has more rows, nor more bytes unless one row has.
-        `suspicions`: what searches before this one, or beside it, know of the objects.
+        """`blocks` have one shape. No request has more rows or bytes than allowed, except for a
+        single larger row. `suspicions`: shared by all searches of this model.
         """
         self._most_rows, self._most_bytes = most_rows, most_bytes
         self._suspicions = suspicions
-        # The lot fell on `_lot[0]`; the others share its lot.
+        # `_lot[0]` is the row that is asked in the place of all rows in `_lot[1]`.
         self._lot: tuple[list[Block], list[Block]] | None = None
-        # How often the present suspects may still be cut between two objects.
+        # How often these suspects may still be cut between two objects.
         self._border_cuts = 0
         self._grew = False
         self._untested = blocks
@@ -51,9 +51,9 @@ class Search:
         self._is_halving = False
         self._group_rows: int | None = None
         self._settled_rows = self._found = self._refusals = 0
-        # How often the server hung up on rows of this search since one was found that explains it.
+        # How often the server hung up during this search, since the last row that explained it.
         self.hang_ups = 0
-        # Of the rows that were asked last: their number, and how often in a row the server was ill.
+        # Of the rows that were asked last: their number, and how often in a row the server failed.
         self.rows = self.failures = self._overloads = 0
         self.deaths = Deaths()
 
@@ -63,7 +63,7 @@ class Search:
 
     @property
     def is_easy(self) -> bool:
-        """Has nothing been held against any of its rows?"""
+        """Has no row of it been refused or lost so far?"""
         return (
             not self._suspects
             and not self._found
@@ -73,12 +73,12 @@ class Search:
 
     @property
     def has_suspects(self) -> bool:
-        """Is one of the rows that were asked known to be bad?"""
+        """Is it known that one of the asked rows is bad?"""
         return bool(self._suspects)
 
     @property
     def clears_small(self) -> bool:
-        """Are the small objects next, which were refused with a much larger one?"""
+        """Are the next rows those of small objects that were refused with a much larger one?"""
         return self._border_cuts == BORDER_CUTS and _border_of_sizes(self._suspects) > 0
 
     @property
@@ -91,7 +91,7 @@ class Search:
 
     @property
     def was_refused(self) -> bool:
-        """Was the row that is asked now refused before, be it among others?"""
+        """Was the row that is asked now refused before, alone or among others?"""
         return self._refusals > 0
 
     def add(self, blocks: Sequence[Block]) -> None:
@@ -107,8 +107,8 @@ class Search:
         return left
 
     def passed_over(self, chance: float) -> list[Block]:
-        """Rows of a sentenced object on which the lot did not fall: rejected. None: go on with
-        `ask`.
+        """Reject and return rows of a sentenced object that were not drawn to be asked. Empty: go
+        on with `ask`.
         """
         self._untested = _alive(self._untested)
         if self._suspects or self._lot is not None or not self._untested:
@@ -144,16 +144,16 @@ class Search:
             fitting = self._fitting() if self._grew else None
             limit = _least(self._group_rows, _least(fitting, most_rows))
             if self._untested and (trial := self._suspicions.trial_of(self._untested[0])):
-                # What an earlier search found out about this object need not be found out again.
+                # An earlier search found out that this object's rows are bad one by one.
                 limit = 1 if trial.in_a_row > RARE else limit
             self._asked, self._untested = leading(self._untested, limit)
         self.rows = rows_of(self._asked)
         return self._asked
 
     def _half(self) -> int:
-        """Between two objects at first: one of which every row is bad is then soon alone, and the
-        others are answered. Small objects before large ones: those are ticks that somebody waits
-        for, and one request clears them all of what a file beside them did.
+        """How many suspects to ask. The first cuts are between two objects: so an object whose rows
+        are all bad is soon alone, and the others are answered. Small objects come before large
+        ones, as they are live ticks: one request clears them of the fault of a file beside them.
         """
         whole = rows_of(self._suspects)
         if self._border_cuts:
@@ -181,7 +181,7 @@ class Search:
         return max(1, rows)
 
     def answered(self) -> None:
-        """The rows that were asked are settled, and their objects acquitted."""
+        """The asked rows are settled, and their objects are suspects no more."""
         self._suspicions.answered(self._asked)
         self._settle()
         if self._lot is not None:
@@ -189,19 +189,19 @@ class Search:
             self._lot = None
             self._found, self._group_rows = 0, None
         elif self._group_rows is not None and not self._is_halving:
-            # Bad rows often come in one stretch: behind it groups grow again.
+            # Bad rows often come in one stretch, so behind it groups grow again.
             self._group_rows *= 2
 
     def refused(self, why: Rejection) -> list[Block]:
-        """One of the rows that were asked is bad. If it was alone it is rejected, and with it the
-        rows that share its lot.
+        """One of the asked rows is bad. If it was asked alone, it is rejected, and with it the rows
+        in whose place it was asked.
         """
         self._suspicions.refused(self._asked)
         self._refusals += 1
         self.deaths.forgive()
         if not self._is_halving:
             self._border_cuts = BORDER_CUTS
-        # Only of the rows that were asked it is certain that one is bad.
+        # It is certain only of the asked rows that one of them is bad.
         self._untested = self._suspects + self._untested
         self._suspects = _smallest_first(self._asked) if self.rows > 1 else []
         if self._suspects:
@@ -219,21 +219,21 @@ class Search:
         self._settle()
         self._found += 1
         if self._found > RARE:
-            # So many that a request of one group meets one bad row on average.
+            # A group then has one bad row on average.
             self._group_rows = max(1, self._settled_rows // self._found)
         return rejected
 
     def died(self, error: WorkerDied, after_s: float) -> list[Block]:
-        """The worker process, so long after it got the rows."""
+        """The server's worker process died, `after_s` after it got the rows."""
         return self._lost(error, is_refusal=self.deaths.died(self.rows, after_s))
 
     def unanswered(self, error: NoAnswer, heard: int, after_s: float) -> list[Block]:
-        """See `Deaths.unanswered`."""
+        """No answer came to the rows: see `Deaths.unanswered`."""
         return self._lost(error, is_refusal=self.deaths.unanswered(self.rows, heard, after_s))
 
     def hung_up(self, error: HungUp, chance: float, *, gone_after_s: float | None) -> list[Block]:
-        """The server, on these rows or by chance: `chance` is that of any request. `gone_after_s`:
-        it was gone afterwards, so long after the rows were sent.
+        """The server hung up, because of these rows or by chance; `chance`: that of any request.
+        `gone_after_s`: the server was gone so long after the rows were sent.
         """
         self.hang_ups += 1
         is_refusal = self.deaths.hung_up(self.rows, chance)
@@ -244,8 +244,8 @@ class Search:
         return rejected
 
     def broke(self, error: NoAnswer, *, was_well: bool) -> list[Block]:
-        """The connection, under one row above the usual limit: it is too large, or the server died
-        meanwhile.
+        """The connection broke under one row above the usual limit: the row is too large, or the
+        server died meanwhile.
         """
         if not self.deaths.broke(was_well=was_well):
             self.again()
@@ -261,7 +261,7 @@ class Search:
         return []
 
     def again(self) -> None:
-        """Nothing was said about the rows that were asked."""
+        """The outcome tells nothing about the asked rows."""
         self.failures += 1
         self._put_back()
 
@@ -274,13 +274,13 @@ class Search:
             self._untested = self._asked + self._untested
 
     def asked_again(self) -> None:
-        """What was said about the row may not be said twice: it is asked once more."""
+        """The row failed by an unforeseen exception, perhaps by chance: it is asked once more."""
         self._refusals += 1
         self._put_back()
 
     def overloaded(self) -> None:
-        """The server said that it has too much to do; some say that of a request above their limit,
-        and of each part of it that is.
+        """The server said that it has too much to do. Some servers say so about a request above
+        their limit, so after some tries the request is cut.
         """
         self.failures += 1
         self._overloads += 1
@@ -290,7 +290,7 @@ class Search:
             self._put_back()
 
     def smaller(self) -> None:
-        """They were too many at once, though each may be well."""
+        """The rows were too many for one request; each of them may be good."""
         self._untested = self._asked + self._suspects + self._untested
         self._suspects = []
         self._group_rows = max(1, self.rows // 2)
@@ -307,7 +307,7 @@ def _least(first: int | None, second: int | None) -> int | None:
 
 
 def leading(blocks: list[Block], rows: int | None) -> tuple[list[Block], list[Block]]:
-    """The first so many rows (None: all) and the others; a block in the middle is cut."""
+    """The first `rows` rows (None: all) and the others; a block across the border is cut."""
     if rows is None:
         return blocks, []
     for index, block in enumerate(blocks):
@@ -325,12 +325,12 @@ def rows_of(blocks: Iterable[Block]) -> int:
 
 
 def _alive(blocks: list[Block]) -> list[Block]:
-    """Without those of an assignment that is over."""
+    """The blocks without those of closed lanes."""
     return [block for block in blocks if block.ticket.owner.alive]
 
 
 def _smallest_first(blocks: Sequence[Block]) -> list[Block]:
-    """The blocks object by object, those of the fewest rows first."""
+    """The blocks object by object, objects with the fewest rows first."""
     rows: dict[Ticket, int] = {}
     for block in blocks:
         rows[block.ticket] = rows.get(block.ticket, 0) + block.rows
@@ -339,8 +339,8 @@ def _smallest_first(blocks: Sequence[Block]) -> list[Block]:
 
 
 def _border_of_sizes(blocks: Sequence[Block]) -> int:
-    """Rows before the border at which objects grow the most, of blocks that are `_smallest_first`;
-    0: none is `GROWS` times as large as the one before it.
+    """The number of rows before the border at which objects grow the most, in the order of
+    `_smallest_first`; 0: no object is `GROWS` times as large as the one before it.
     """
     sizes = [rows_of(list(group)) for _, group in groupby(blocks, key=lambda block: block.ticket)]
     borders = accumulate(sizes)
@@ -352,8 +352,8 @@ def _border_of_sizes(blocks: Sequence[Block]) -> int:
 
 
 def _border_near_middle(blocks: Sequence[Block], whole: int) -> int:
-    """Rows before the border between two objects that is nearest to the middle; 0:
-    there is none.
+    """The number of rows before the border between two objects nearest to the middle; 0: there is
+    only one object.
     """
     best = before = 0
     for one, following in pairwise(blocks):

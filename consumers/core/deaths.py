@@ -1,36 +1,35 @@
-"""The server's worker died of these rows, or hung up on them, or of something else: when is that
-taken for a refusal?
+"""The server died while it had these rows, or hung up on them: when does that count as a refusal?
 
-Rule: a death is held against rows only after others in a row, and alone against one row only when
-chance would explain them one time in a million. Any answer or refusal forgives all of it,
-except that the search stays careful. Pure. Owner: one search for bad rows.
+Rule: deaths count against several rows only when they repeat, and against a single row only when
+chance would explain them one time in a million. Any answer or refusal clears the count, but the
+search stays careful. Pure. Owner: one search for bad rows.
 """
 
 from consumers.core.blocks import Rejection
 from consumers.errors import HungUp, NoAnswer, WorkerDied
 
-# A worker process may die of anything once, and of its neighbours' deeds.
+# Once, a worker process may die of anything, also of another request.
 SPLIT_DEATHS = 2
-# Alone, a row must be the only likely cause. Something else that kills every five seconds hits a
-# trial of t seconds, begun at a random moment, with a chance of t / 5 s; all of them, in a row and
-# by chance, one time in a million.
+# A single row must be the only likely cause. Another cause that kills every five seconds hits a
+# trial of t seconds, begun at a random moment, with a chance of t / 5 s. The row is blamed when the
+# product over all its trials is below one in a million.
 LONE_DEATHS = 3
 KILL_PERIOD_S = 5.0
 MOST_DOUBT = 1e-6
-# Several rows are only parted by it: parts of rows that are well cost requests, and no row.
+# Several rows are only split at this chance, which costs requests but rejects no row.
 SPLIT_DOUBT = 0.1
-# A row above the usual limit of a request under which the connection broke so often, with a server
-# that was well right after each, is taken for too large.
+# A row above the usual limit of a request counts as too large after so many broken connections, if
+# the server was well right after each.
 HANG_UPS = 2
-# Slow trials prove little, but nothing is tried for ever: twenty of them are enough.
+# Slow trials prove little, but they must end: each at least halves the doubt, so twenty are enough.
 LEAST_PROOF = 0.5
 
 
 class Deaths:
-    """Of the rows that are asked now. `count`: how often in a row the worker died of them;
+    """The losses of the rows that are asked now. `count`: how often in a row the worker died.
     `hang_ups`: how often the connection broke under a row that may be too large. `is_deadly`: the
-    worker died twice of rows of this search, so that all are tried one part at a time; `is_touchy`:
-    the server hung up on them twice, which harms no others.
+    worker died twice during this search, so its rows are tried one part at a time. `is_touchy`: the
+    server hung up twice, which harms no other rows.
     """
 
     __slots__ = ("_doubt", "_heard", "_hung", "count", "hang_ups", "is_deadly", "is_touchy")
@@ -41,14 +40,12 @@ class Deaths:
 
     def forgive(self) -> None:
         self.count = self.hang_ups = 0
-        # What the server had answered in all when these rows were last left without an answer.
+        # How many requests the server had answered when these rows last got no answer.
         self._heard = -1
         self._doubt = 1.0
 
     def died(self, rows: int, after_s: float) -> bool:
-        """The worker died so long after these rows were sent; True if that must be taken for a
-        refusal.
-        """
+        """The worker died `after_s` after these rows were sent. True: it counts as a refusal."""
         self._count(hung=False)
         self._doubt *= min(LEAST_PROOF, after_s / KILL_PERIOD_S)
         self.is_deadly = self.is_deadly or self.count >= SPLIT_DEATHS
@@ -57,8 +54,8 @@ class Deaths:
         return self.count >= LONE_DEATHS and self._doubt <= MOST_DOUBT
 
     def hung_up(self, rows: int, chance: float) -> bool:
-        """As a death, of a server that answered others since the last time; `chance` is that of any
-        request to end so.
+        """Counts like a death, if the server answered other requests since the last time. `chance`:
+        how often any request ends so.
         """
         self._count(hung=True)
         self.is_touchy = self.is_touchy or self.count >= SPLIT_DEATHS
@@ -68,26 +65,28 @@ class Deaths:
         return self.count >= LONE_DEATHS and doubt <= MOST_DOUBT
 
     def _count(self, *, hung: bool) -> None:
-        """A death and a hang-up do not add up: what is said of the row must be true each time."""
+        """Deaths and hang-ups are not added up: the error that is reported must have come each
+        time.
+        """
         if hung is not self._hung:
             self._hung, self.count, self._doubt = hung, 0, 1.0
         self.count += 1
 
     def broke(self, *, was_well: bool) -> bool:
-        """The connection, under one row above the usual limit; `was_well`: the server was, right
-        after. True if the row must be taken for too large.
+        """The connection broke under one row above the usual limit; `was_well`: the server was well
+        right after. True if the row counts as too large.
         """
         self.hang_ups += was_well
         return self.hang_ups >= HANG_UPS
 
     def fell(self, after_s: float) -> None:
-        """The server that hung up on the rows was gone afterwards: as a death, of all of it."""
+        """The server that hung up was gone afterwards, which counts as a death."""
         self._doubt *= min(LEAST_PROOF, after_s / KILL_PERIOD_S)
 
     def unanswered(self, rows: int, heard: int, after_s: float) -> bool:
-        """No answer came to the rows; `heard` tells how many requests the server has answered so
-        far, `after_s` when one came at the latest so far. As a death, but only if it answered
-        anything since the last time: a server that is away says nothing about rows.
+        """No answer came to the rows. `heard`: how many requests the server has answered so far;
+        `after_s`: how long the slowest answer took. Counts like a death, but only if the server
+        answered anything since the last time: a server that is away says nothing about rows.
         """
         before, self._heard = self._heard, heard
         return heard > before and self.died(rows, after_s)
@@ -113,14 +112,13 @@ class Deaths:
         return Rejection("unavailable", message, "predict")
 
 
-# What was answered longer ago tells little of how the server is now.
+# Older answers tell little about how the server is now.
 REMEMBERED = 200
 
 
 class Mishaps:
-    """How often connections break under rows that are well, as far as known: what a row that is
-    blamed must differ from. `heard` is how many requests were answered in all. Owner: the calls of
-    one model.
+    """How often connections break under good rows: a blamed row must be lost more often. `heard`:
+    how many requests were answered in all. Owner: the calls of one model.
     """
 
     __slots__ = ("_count", "_since")
@@ -134,5 +132,7 @@ class Mishaps:
             self._since, self._count = heard - REMEMBERED // 2, self._count // 2
 
     def chance(self, heard: int) -> float:
-        """As if the next request would break: nothing is known of a server that is new."""
+        """The chance that a good request breaks, counted as if the next one breaks, so that a new
+        server is not trusted too much.
+        """
         return (self._count + 1) / (heard - self._since + self._count + 1)

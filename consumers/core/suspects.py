@@ -1,10 +1,10 @@
-"""Objects of which the model refuses row after row: when may the rest be rejected unasked?
+"""When may the rest of an object be rejected unasked, after the model refused row after row?
 
 Rule: an object is a suspect from the first refused request with rows of it until any of its rows is
 answered; meanwhile its rows share no request with others. Rows of one member and shape are
-sentenced when `SENTENCE` of them in a row were refused alone with the same words. Then one row in
-`LOT`, drawn by lot, is still asked alone; the others are rejected with it. One answer, or other
-words, lifts the sentence. Pure; owner: predict, for the objects of its model.
+sentenced when `SENTENCE` of them in a row were refused alone with the same words. Then only one row
+in `LOT`, drawn at random, is still asked alone, and the others are rejected with it. One answer, or
+other words, lifts the sentence. Pure; owner: predict, for the objects of its model.
 
 How often is this wrong? An object of which a share g of the rows is good is sentenced with a chance
 of (1 - g) ** 50: one in 200 at a tenth, one in 70,000 at a fifth. Once sentenced, every good row is
@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"[0-9]+")
 
 
 class Trial:
-    """What is known of the rows of one member and shape of an object."""
+    """The refusals of an object's rows of one member and shape."""
 
     __slots__ = ("in_a_row", "rejected_rows", "why", "words")
 
@@ -48,17 +48,17 @@ class Trial:
     def refused(self, why: Rejection) -> None:
         """A row was refused alone."""
         self.why = why
-        # Size is a row's own, and says nothing about the next row.
+        # One row that is too large says nothing about the next.
         if why.code == "too_large":
             self.in_a_row = 0
             return
-        # The numbers may be the row's own.
+        # Numbers in the message may differ from row to row, so they do not count.
         plain = _NUMBER.sub("#", f"{why.code}: {why.message}")
         self.in_a_row = self.in_a_row + 1 if plain == self.words else 1
         self.words = plain
 
     def lift(self) -> None:
-        """What happened to a row proves nothing about the next one."""
+        """Forget the refusals: what happened now says nothing about the next row."""
         self.in_a_row = 0
 
 
@@ -73,8 +73,8 @@ class _Suspicion:
 
 
 class Suspicions:
-    """What is known of the objects of which rows were refused, by ticket. It is forgotten with the
-    ticket, when the object is answered or its assignment is over.
+    """The objects with refused rows, by ticket. An entry goes with its ticket, when the object is
+    answered or its assignment is over.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Suspicions:
         self.loud: list[tuple[Ticket, Rejection]] = []
 
     def suspects(self, blocks: Sequence[Block]) -> list[Block]:
-        """Those of objects that are suspects now."""
+        """The blocks of objects that are suspects now."""
         if not self._found:
             return []
         found = ((block, self._found.get(block.ticket)) for block in blocks)
@@ -95,7 +95,7 @@ class Suspicions:
             self._found.setdefault(block.ticket, _Suspicion()).is_suspect = True
 
     def answered(self, blocks: Iterable[Block]) -> None:
-        """Their objects are suspects no more, and such rows are not sentenced."""
+        """These rows were answered: their objects are no suspects now, and sentences are lifted."""
         if not self._found:
             return
         for block in blocks:
@@ -130,7 +130,7 @@ class Suspicions:
             self.loud.append((block.ticket, trial.why))
 
     def trial_of(self, block: Block) -> Trial | None:
-        """What is known of such rows of the block's object; None: nothing is held against them."""
+        """The refusals of rows like the block's; None: there were none."""
         if not self._found:
             return None
         found = self._found.get(block.ticket)

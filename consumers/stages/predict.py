@@ -1,10 +1,10 @@
 """Calls the model with batches, a bounded number at a time.
 
-Rule: every row of a batch ends answered, whatever happens: a sick server is waited for and no row
-is blamed; what the model refuses is searched for the bad row and only that one is rejected, once it
-was refused alone by a server that is healthy. A search leaves the caller to the next batch, and
-rows of an object that is suspected go to the object's own search, so that no other object's rows
-wait for them. Owner: the pipeline runs `run`, which ends all searches with itself.
+Rule: every row of a batch is answered in the end. While the server fails, it is waited for and no
+row is blamed. If the model refuses a batch, a search finds the bad row, and only a row that a
+healthy server refused alone is rejected. A search does not keep the caller from the next batch, and
+rows of a suspected object go to that object's own search, so that no other object's rows wait for
+them. Owner: the pipeline runs `run`; all searches end with it.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ from consumers.stages.shadow import Shadow
 
 log = logging.getLogger(__name__)
 
-# At most one object with many rejected rows a minute is logged.
+# The log names at most one object with many rejected rows a minute.
 QUIET_S: Final = 60.0
 
 
 class Predict:
-    """Takes batches from the window, gives every block its answers. `fixed` is what the
-    configuration says, `pace` what is learned within it.
+    """Takes batches from the window and gives every block its answers. `fixed`: the configured
+    limits; `pace`: the limits that are learned within them.
     """
 
     def __init__(
@@ -55,16 +55,17 @@ class Predict:
         self._clock = clock
         self._most_bytes = most_bytes
         self._followed: tuple[int, int | None] = (fixed.calls, None)
-        # The searches that rows of one object go to, while it is suspected.
+        # By object, while it is suspected: the search that all its rows go to.
         self._searches: dict[Ticket, Search] = {}
         self._begun = 0
         self._suspicions = Suspicions()
         self._quiet_until_s = 0.0
-        # One search at a time for rows that kill: their neighbours must not die of each other's.
+        # Only one search at a time may send rows that kill the server: with two, rows of one would
+        # be blamed for deaths by the other's.
         self._dissection = asyncio.Lock()
 
     async def run(self) -> None:
-        """Never returns by itself."""
+        """Runs until it is cancelled."""
         self._follow()
         async with asyncio.TaskGroup() as self._tasks:
             for _ in range(self._fixed.calls):
@@ -74,16 +75,18 @@ class Predict:
         while True:
             batch = await self._microbatch.take()
             try:
+                # Every batch is a search: if nothing is refused, it is one request and ends here.
                 if blocks := self._without_suspects(batch.blocks):
                     await self._answer(self._search_of(blocks))
             finally:
+                # In any case, or the window would believe that the call slot is still taken.
                 self._microbatch.done(batch)
 
     def _search_of(self, blocks: list[Block]) -> Search:
         return Search(blocks, self._fixed.max_rows, self._most_bytes, self._suspicions)
 
     def _without_suspects(self, blocks: list[Block]) -> list[Block]:
-        """Those of objects that nothing is held against; the others go to a search of their own."""
+        """The blocks of objects without suspicion; the others go to the search of their object."""
         held = self._suspicions.suspects(blocks)
         if not held:
             return blocks
@@ -97,13 +100,17 @@ class Predict:
         return [block for block in blocks if block.ticket not in tickets]
 
     async def _answer(self, search: Search) -> None:
+        # Short work is done here, in the caller's turn; a long search runs beside the batches.
         while (search.is_easy or search.clears_small) and not search.is_settled:
             await self._ask(search)
         if not search.is_settled:
             self._begin(search)
 
     def _begin(self, search: Search) -> None:
-        """Go on with it beside the batches, in the object's own search where it has one."""
+        """Continue the search beside the batches, as part of its object's own search if there is
+        one.
+        """
+        # Two searches of one object would each learn only half of what is known about it.
         ticket = search.sole_ticket
         if ticket is not None:
             if (other := self._searches.get(ticket)) is not None:
@@ -114,8 +121,8 @@ class Predict:
         self._tasks.create_task(self._search(search, ticket, self._begun))
 
     async def _search(self, search: Search, ticket: Ticket | None, number: int) -> None:
-        """The oldest search goes first, so that the head of each partition is reached soon; but
-        before all others those that hold up rows of several objects.
+        """Run a search to its end. By `number` the oldest search asks first, so that the head of
+        each partition is reached soon; before them come searches with rows of several objects.
         """
         while not search.is_settled:
             if search.deaths.is_deadly:
@@ -134,8 +141,11 @@ class Predict:
             await self._ask(search, (0 if search.sole_ticket is None else 1, number))
 
     async def _ask(self, search: Search, rank: Rank | None = None) -> None:
-        """One request, for the next rows of the search: where rows wait they are the probe."""
+        """Send one request with the next rows of the search. While the server fails, waiting rows
+        are its probe.
+        """
         call = await self._calls.enter(rank)
+        # Asked after the wait for a call: meanwhile limits may have changed and lanes closed.
         limits = [self._calls.most_rows, PROBE_ROWS if call.is_small else None]
         part = search.ask(min((one for one in limits if one is not None), default=None))
         if not part:
@@ -159,15 +169,19 @@ class Predict:
             await self._refused(search, error, rank)
         else:
             search.answered()
+            # All rows were answered, so the hang-ups during this search were chance: they tell how
+            # often connections break without a bad row.
             if search.hang_ups and not search.has_suspects:
                 self._calls.mishaps.happened(search.hang_ups, self._calls.heard)
                 search.hang_ups = 0
+            # Before the answers are given out: with its answer a block lets go of its rows.
             copied = None if self._shadow is None else self._shadow.wants(part)
             _distribute(part, answers)
             if self._pace is not None:
                 now_s = self._clock.now()
                 self._pace.answered(search.rows, now_s - began_s, now_s)
             self._follow()
+            # The lanes first: copying for the shadow must not delay the live answers.
             if copied is not None and self._shadow is not None:
                 self._wake(part)
                 self._shadow.offer(copied, part, answers)
@@ -177,8 +191,10 @@ class Predict:
     async def _lost(
         self, search: Search, error: WorkerDied | NoAnswer, after_s: float, rank: Rank | None
     ) -> None:
-        """Perhaps by these rows: the worker process died, or no answer came."""
+        """The server's worker process died or no answer came, perhaps because of these rows."""
         calls = self._calls
+        # A single row above the usual size of a request is treated apart: servers cut the
+        # connection for that, without an answer.
         if isinstance(error, NoAnswer) and error.is_oversize and search.rows == 1:
             if not search.broke(error, was_well=await calls.is_healthy(rank)):
                 await calls.pause(search.failures)
@@ -189,7 +205,8 @@ class Predict:
         if isinstance(error, WorkerDied):
             rejected = search.died(error, after_s)
         else:
-            # A server that is well would have answered by now, whatever time the row was given.
+            # Only the time counts that the slowest answer took: after that a healthy server would
+            # have answered, however long the timeout is.
             usual_s = min(after_s, calls.slowest_s or after_s)
             rejected = search.unanswered(error, calls.heard, usual_s)
         if rejected:
@@ -205,8 +222,8 @@ class Predict:
     async def _broken(
         self, search: Search, error: HungUp, after_s: float, rank: Rank | None
     ) -> None:
-        """The connection, by these rows or by chance: it counts against them while others are
-        answered, or if the server was gone afterwards. Nothing else is waited for.
+        """The server hung up, because of these rows or by chance. It counts against them if other
+        requests are answered, or if the server was gone afterwards.
         """
         calls = self._calls
         was_gone = False
@@ -224,9 +241,10 @@ class Predict:
             await self._between_trials(search, after_s, rank)
 
     async def _between_trials(self, search: Search, after_s: float, rank: Rank | None) -> None:
-        """A row that is known to be answered must be, or what was held against this one is void.
-        Twice at first, then once: no server that breaks every so many connections is in step. One
-        that is gone at once went with the row, so far as is known, and is waited for.
+        """After a hang-up ask a row that is known to be good. If it is not answered either, the
+        hang-ups do not count against the suspected row. Asked twice after the first hang-up, then
+        once, so that a server that breaks every second or third connection is not in step with us.
+        A server that is gone right away counts as taken down by the row, and is waited for.
         """
         for probe in range(2 if search.deaths.count == 1 else 1):
             if await self._calls.is_healthy(rank):
@@ -239,8 +257,9 @@ class Predict:
             return
 
     async def _until_trial(self, rank: Rank | None) -> None:
-        """A loss counts against a row only if the server was well just before; and the trial begins
-        at a random moment, not in step with whatever else the server dies of, nor with its return.
+        """Wait until the row may be tried again. A loss counts against it only if the server was
+        well just before. The trial begins at a random moment, so that it is not in step with
+        another cause of death or with the server's return.
         """
         while True:
             await self._calls.until_healthy(rank)
@@ -256,12 +275,13 @@ class Predict:
                 search.smaller()
                 return
         elif self._calls.has_canary and not await self._calls.is_healthy(rank):
-            # It refuses what it is known to take: that is the server's illness.
+            # It also refuses rows that it took before: the fault is the server's, not the row's.
             self._follow()
             search.again()
             await self._calls.pause(search.failures)
             return
         elif isinstance(error, Unforeseen) and not search.was_refused:
+            # An unforeseen exception may be chance: the row gets a second try.
             search.asked_again()
             return
         search.refused(Rejection(error.code, str(error), "predict"))
@@ -280,8 +300,8 @@ class Predict:
                 log.warning("the model refuses row after row of %s: %s", _name(ticket), why.message)
 
     def _follow(self) -> None:
-        """The window goes by what was learned, in calls the less of latency and of illness, in rows
-        the less of latency and of what the server takes.
+        """Apply the limits learned so far. Calls in flight: the smaller of pace and breaker. Rows a
+        batch: the smaller of pace and the server's own limit.
         """
         allowed, most_rows = self._calls.allowed, self._calls.most_rows
         if self._pace is None and (allowed, most_rows) == self._followed:
