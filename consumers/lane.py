@@ -75,7 +75,7 @@ class Lane:
         self.topic, self.partition = where
         self.generation = generation
         self._committed = start
-        begin = position.read(start.next_offset, start.metadata, limits.line)
+        begin = position.read(start.next_offset, start.metadata, limits.line.digest)
         if not begin.is_whole:
             log.warning(
                 "partition %d: not all of the commit's metadata could be read (%.40r); what the "
@@ -119,7 +119,7 @@ class Lane:
         """The position to commit now: the next record, and the rows delivered from there on."""
         progress = self.ledger.progress
         stopped_at = self.letters.stopped_at.union(stop.offset for stop in self.stops)
-        metadata = position.written(progress, stopped_at, self.letters.limits)
+        metadata = position.written(progress, stopped_at, self.letters.limits.digest)
         return Commit(progress.next_offset, metadata)
 
     @property

@@ -15,7 +15,6 @@ from consumers.core.kept import Kept
 from consumers.core.owner import Answered, Origin, Owner, Times
 from consumers.core.payload import Payload, Shape
 from consumers.core.places import DEFAULT
-from consumers.core.ranges import selected
 from consumers.core.reasons import Reasons
 from consumers.errors import ErrorCode
 from schemas.prediction import RecordFrame
@@ -343,12 +342,3 @@ class Ticket:
         self.rows = max(self.next_row, self.published_rows)
         self.failure = failure
         self.closed = True
-
-    def wants_any(self, start: int, stop: int) -> bool:
-        """Is one of these rows (half open) selected, and not yet here?"""
-        fresh = max(start, self.next_row)
-        return fresh < stop and next(self.wants(fresh, stop), None) is not None
-
-    def wants(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The parts of these rows (half open) that the reference selects."""
-        return selected(self.reference.rows if self.reference else None, start, stop)

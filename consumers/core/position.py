@@ -8,7 +8,6 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from consumers.core.cursor import Progress, StopMark, decode, encode, with_stop, without_stop
-from consumers.core.line_stop import LineLimits
 
 
 class Position(NamedTuple):
@@ -21,18 +20,20 @@ class Position(NamedTuple):
     is_whole: bool
 
 
-def written(progress: Progress, stopped_at: Collection[int], limits: LineLimits) -> str:
-    """The metadata of a commit of `progress.next_offset`."""
+def written(progress: Progress, stopped_at: Collection[int], limits: str) -> str:
+    """The metadata of a commit of `progress.next_offset`. `limits`: the digest of those by which
+    lines stop.
+    """
     metadata = encode(progress)
     ahead = sorted(at - progress.next_offset for at in stopped_at if at >= progress.next_offset)
-    return with_stop(metadata, StopMark(tuple(ahead), limits.digest)) if ahead else metadata
+    return with_stop(metadata, StopMark(tuple(ahead), limits)) if ahead else metadata
 
 
-def read(next_offset: int, metadata: str, limits: LineLimits) -> Position:
+def read(next_offset: int, metadata: str, limits: str) -> Position:
     """What a commit says to the assignment that begins there."""
     metadata, mark = without_stop(metadata)
     progress, is_whole = decode(metadata, next_offset)
     # Other limits may let the line go on: then its letters are counted from the start.
-    is_ours = mark is not None and mark.limits == limits.digest
+    is_ours = mark is not None and mark.limits == limits
     beyond = mark.beyond if mark is not None and is_ours else ()
     return Position(progress, frozenset(next_offset + one for one in beyond), is_whole)

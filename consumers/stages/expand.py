@@ -17,6 +17,7 @@ from consumers.core.blocks import Block, Rejection, Ticket
 from consumers.core.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from consumers.core.kept import Kept
 from consumers.core.payload import Payload
+from consumers.core.ranges import selected
 from consumers.core.reasons import ReasonsBuilder
 from consumers.decoders.task import NEXT, TAIL, Decoder, Task, tail_of
 from consumers.formats.base import Decoder as FormatDecoder
@@ -207,11 +208,12 @@ class _Rows:
         ticket = self._ticket
         if not ticket.owner.alive:
             return
+        wanted = ticket.reference.rows if ticket.reference else None
         for run in runs:
             start, self._row = self._row, self._row + run.rows
             fresh = max(start, ticket.next_row)
             if fresh < self._row:
-                for first, stop in ticket.wants(fresh, self._row):
+                for first, stop in selected(wanted, fresh, self._row):
                     if run.payload is None:
                         self._add_bad(run, first, stop - first)
                     else:

@@ -3,10 +3,9 @@
 import pytest
 
 from consumers.core.cursor import Cursor, Progress
-from consumers.core.line_stop import LineLimits
 from consumers.core.position import read, written
 
-LIMITS = LineLimits(0.5, 3)
+LIMITS = "0a1b"
 DIGEST = "0123456789abcdef"
 
 
@@ -22,7 +21,7 @@ def test_a_stop_is_forgotten_once_it_is_passed() -> None:
 
 def test_a_stop_under_other_limits_is_none() -> None:
     metadata = written(Progress(7), {9}, LIMITS)
-    assert read(7, metadata, LineLimits(0.5, 0)).stopped_at == frozenset()
+    assert read(7, metadata, "ffff").stopped_at == frozenset()
 
 
 @pytest.mark.parametrize("metadata", ["by hand", "p1:0;1.", "p9:"])
