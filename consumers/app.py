@@ -28,7 +28,7 @@ from consumers.ops.health import serve_health
 from consumers.ops.topics import check_topics
 from consumers.pipeline import Pipeline
 from consumers.ports import Adapters, Clock, Guest, Results, Source, Transactions
-from consumers.process.deadline import end_within
+from consumers.process.signals import StopSignal
 from consumers.process.stopping import stopped_after
 from consumers.routing import routes_of, shadow_of
 from consumers.services.startup import ask_store, until_answered, until_one_answered
@@ -227,28 +227,3 @@ def _calm_garbage_collector() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-class StopSignal:
-    """Handles SIGTERM and SIGINT from the first moment on: ends the start, or drains the worker."""
-
-    def __init__(self, within_s: float) -> None:
-        self.asked = False
-        self._within_s = within_s
-        self._task = asyncio.current_task()
-        self._stop: Callable[[], None] | None = None
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._ask)
-
-    def then(self, stop: Callable[[], None] | None) -> None:
-        """From now on a signal calls this instead of cancelling the task; None: cancels again."""
-        self._stop = stop
-
-    def _ask(self) -> None:
-        if not self.asked:
-            end_within(self._within_s)
-        self.asked = True
-        if self._stop is not None:
-            self._stop()
-        elif self._task is not None:
-            self._task.cancel()

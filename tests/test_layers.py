@@ -189,6 +189,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.errors",
         "consumers.ops",
         "consumers.ports",
+        "consumers.process",
         "schemas",
     },
     "consumers.embedded": {
@@ -266,6 +267,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "consumers.library",
         "consumers.pipeline",
         "consumers.ports",
+        "consumers.process",
         "consumers.services",
         "consumers.routing",
         "consumers.track",

@@ -24,6 +24,7 @@ from consumers.core.retry import Backoff
 from consumers.ops.listening import HTTP_FD
 from consumers.ops.members_page import serve_members
 from consumers.process import parent
+from consumers.process.signals import on_stop
 
 log = logging.getLogger(__name__)
 
@@ -189,8 +190,7 @@ async def run_processes(
     does this process, with the same code; the member has printed the reason.
     """
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    on_stop(stop.set)
     command = [sys.executable, "-m", "consumers", parent.OPTION, "run"]
     command += ["--config", str(path)] if path else []
     command += ["--debug"] if debug else []

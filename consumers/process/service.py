@@ -6,18 +6,16 @@ service's process.
 """
 
 import asyncio
-import signal
 
 from consumers.process.parent import when_parent_ends
+from consumers.process.signals import on_stop
 
 
 async def serve(address: str) -> None:
     """Announce the service, which is up already; returns when this process is asked to end."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-
+    on_stop(stop.set)
     when_parent_ends(lambda: loop.call_soon_threadsafe(stop.set))
     # Last: the parent may ask for the end as soon as it has read this line.
     print(address, flush=True)  # noqa: T201 (the line is the interface)

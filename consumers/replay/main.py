@@ -12,11 +12,12 @@ from consumers.adapters.bounded_source import BoundedSource
 from consumers.adapters.kafka_groups import Groups, open_groups
 from consumers.adapters.kafka_reader import open_reader
 from consumers.adapters.kafka_topics import create_topics, topic_shapes
-from consumers.app import LAST_RESORT_S, Part, StopSignal, open_worker, until_services_answered
+from consumers.app import LAST_RESORT_S, Part, open_worker, until_services_answered
 from consumers.clock import SystemClock
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.pipeline import Pipeline
 from consumers.ports import Source
+from consumers.process.signals import StopSignal
 from consumers.replay.diff import Compares, check, difference
 from consumers.replay.plan import Plan
 from consumers.replay.span import decide

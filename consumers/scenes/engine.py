@@ -5,7 +5,6 @@ the process, and what was not committed is done again. Owner: `penstock scenes`.
 """
 
 import asyncio
-import signal
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 
@@ -16,6 +15,7 @@ from consumers.adapters.kafka_source import KafkaSource
 from consumers.adapters.kafka_writer import KafkaWriter
 from consumers.clock import SystemClock
 from consumers.ports import Record
+from consumers.process.signals import on_stop
 from consumers.scenes.backlog import Backlog
 from consumers.scenes.boundary import Fits, Out
 from consumers.scenes.ledger import Keyed
@@ -48,9 +48,8 @@ class Engine:
 
     async def run(self) -> None:
         """Until SIGTERM or Ctrl-C; then what is under way is finished and committed."""
-        stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+        stop = asyncio.Event()
+        on_stop(stop.set)
         async with AsyncExitStack() as cleanup:
             for end in (self._writer.abandon, self._input.stop, self._by_site.stop):
                 cleanup.push_async_callback(end)

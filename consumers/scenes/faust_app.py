@@ -9,7 +9,6 @@ the ledger reads its changelog itself. Owner: `penstock scenes` with `scenes.eng
 import asyncio
 import logging
 import os
-import signal
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn, cast
@@ -19,6 +18,7 @@ from faust.types import TP
 from consumers import config
 from consumers.clock import SystemClock
 from consumers.errors import EXIT_DONE, EXIT_FATAL, Fatal
+from consumers.process.signals import on_stop
 from consumers.scenes.backlog import Backlog
 from consumers.scenes.boundary import Fits, Out
 from consumers.scenes.faust_settings import app_settings
@@ -168,9 +168,7 @@ class FaustEngine:
     async def run(self) -> None:
         """Until SIGTERM or Ctrl-C, or until it fails."""
         async with asyncio.TaskGroup() as tasks:
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, lambda: tasks.create_task(self._stop()))
+            on_stop(lambda: tasks.create_task(self._stop()))
             await self._app.start()
             await self._app.wait_until_stopped()
         raise Fatal("Faust stopped; its log says why")
