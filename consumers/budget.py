@@ -73,3 +73,16 @@ class Budget:
         for future, may_go_on in self._waiting.items():
             if not future.done() and may_go_on():
                 future.set_result(None)
+
+
+class ModelShare:
+    """What each of several models may hold of the budget: no more than it leaves free. So one sick
+    model ends up with half of the budget, two with a third each.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+
+    def is_spent(self, held_bytes: int) -> bool:
+        """Does a model that holds so much hold its share?"""
+        return held_bytes > self._budget.free_bytes

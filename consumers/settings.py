@@ -5,17 +5,18 @@ configuration; what one setting means together with another is decided here. Own
 the library call, which start a pipeline.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from consumers import config, requests
 from consumers.adapters.kafka_partitioner import hashed
 from consumers.adapters.stores import places_of_caller
 from consumers.core.agreement import Agreement
-from consumers.core.blocks import Ticket
+from consumers.core.download_retry import GIVE_UP_S
 from consumers.core.line_stop import NO_LIMITS, LineLimits
+from consumers.core.output_partition import by_stream, same_partition
 from consumers.core.places import DEFAULT, Places
-from consumers.core.records import Labels, same_partition
+from consumers.core.records import Labels
 from consumers.core.window import WindowLimits
 from consumers.errors import EXIT_USAGE, Fatal
 from consumers.input_settings import check_inputs, helping, near_of_topics, places_near, stream_from
@@ -25,7 +26,6 @@ from consumers.routing import routes_of, shadow_of
 from consumers.row_settings import row_options
 from consumers.services.canary import canary_of
 from consumers.stages.consume import IntakeTerms
-from consumers.stages.download import GIVE_UP_S
 from consumers.stages.download_object import ObjectTerms
 from consumers.stages.publish import PublishTerms
 from consumers.stages.publish_object import ResultPlan
@@ -72,7 +72,7 @@ def for_worker(
         ),
         lane=_lane(cfg, LineLimits(cfg.limits.dlq_ratio, cfg.limits.dlq_consecutive)),
         publish=PublishTerms(
-            same_partition if is_same else _by_stream(output_partitions), blocks(cfg.output)
+            same_partition if is_same else by_stream(hashed(output_partitions)), blocks(cfg.output)
         ),
         letters=LetterTerms(cfg.output.dead_letter_topic, dead_letter_partitions),
         times=TimeLimits(
@@ -213,12 +213,3 @@ def _stall_s(cfg: config.Config) -> float:
     """The watchdog's limit: longer than the longest wait that is configured on purpose."""
     meant_ms = max(cfg.model.timeout_ms, cfg.objects.wait_for_object_ms)
     return cfg.limits.stall_ms / 1000 + max(meant_ms / 1000, GIVE_UP_S)
-
-
-def _by_stream(output_partitions: int) -> Callable[[Ticket], int]:
-    of_stream = hashed(output_partitions)
-
-    def of_ticket(ticket: Ticket) -> int:
-        return of_stream(ticket.stream)
-
-    return of_ticket

@@ -8,7 +8,7 @@ shared. Owner: the wiring, which has a track for each model.
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 
-from consumers.budget import Budget
+from consumers.budget import Budget, ModelShare
 from consumers.core.pace import BatchPlan, Pace
 from consumers.core.payload import Payload
 from consumers.core.window import Window, WindowLimits
@@ -91,7 +91,7 @@ class Shared:
             clock,
             self.telemetry,
             calls=terms.callers,
-            budget=None if self.is_alone else self.budget,
+            share=None if self.is_alone else ModelShare(self.budget),
         )
         calls = ModelCalls(
             server,

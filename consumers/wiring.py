@@ -155,6 +155,7 @@ class Wiring:
         on_stopped: Callable[[Lane, LineStop], None],
         passing: Collection[tuple[str, int]],
     ) -> Lane:
+        lane = self.settings.lane
         return Lane(
             partition,
             self.adapters.source.where(partition),
@@ -164,9 +165,11 @@ class Wiring:
             decode=self.intake,
             fetchers=self._fetchers,
             on_stopped=on_stopped,
-            limits=self.settings.lane,
+            limits=lane,
             passing=passing,
-            stream_share=_stream_share(self.settings),
+            stream_share=Share.of(self.settings.objects.fetchers, lane.max_objects)
+            if lane.order_by_stream
+            else None,
         )
 
     @property
@@ -296,10 +299,3 @@ class Wiring:
 
 def _service(store: str) -> str:
     return "object store" if store == DEFAULT else f"object store {store}"
-
-
-def _stream_share(settings: Settings) -> Share | None:
-    """A quarter for each stream, so that three stuck streams leave room for all others."""
-    if not settings.lane.order_by_stream:
-        return None
-    return Share(max(1, settings.objects.fetchers // 4), max(1, settings.lane.max_objects // 4))

@@ -8,7 +8,7 @@ Objects of one store never wait for those of another. Owner: the lane.
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 from consumers.core.blocks import Ticket
 
@@ -108,6 +108,11 @@ class Share(NamedTuple):
 
     fetching: int
     in_work: int
+
+    @classmethod
+    def of(cls, fetchers: int, objects: int) -> Self:
+        """A quarter for each stream, so that three stuck streams leave room for all others."""
+        return cls(max(1, fetchers // 4), max(1, objects // 4))
 
 
 @dataclass(slots=True)

@@ -37,11 +37,6 @@ class Labels:
         return ticket.model, self.versions.get(ticket.model)
 
 
-def same_partition(ticket: Ticket) -> int:
-    """Answers go to the partition of their reference: for topics with equally many partitions."""
-    return ticket.owner.partition
-
-
 class Failed(NamedTuple):
     """`rows` rows from `row` on that are answered by one error; `row` None: the object itself, or
     the rest of it.

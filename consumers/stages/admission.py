@@ -10,7 +10,7 @@ from functools import partial
 
 from consumers.budget import Budget
 from consumers.core.blocks import Ticket
-from consumers.core.retry import Tries
+from consumers.core.download_retry import Tries
 from consumers.decoders.task import Decoder, Decoders
 from consumers.ports import Clock
 from consumers.stages.microbatch import Microbatch

@@ -1,9 +1,9 @@
 """Fetches objects: a fixed number of fetchers a model, lanes in turn, objects of a lane in order.
 
-Rule: one fetcher reads an object from the first try to the last. This file decides what is tried
-again and for how long; download_object.py makes one try. Each store has its own fetchers, so that a
-store that is away delays no other. Owner: the pipeline runs `fetch_forever` for each store as often
-as its `concurrency` says.
+Rule: one fetcher reads an object from the first try to the last. `core.download_retry` decides what
+is tried again and for how long; download_object.py makes one try. Each store has its own fetchers,
+so that a store that is away delays no other. Owner: the pipeline runs `fetch_forever` for each
+store as often as its `concurrency` says.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from consumers.core.blocks import Rejection, Ticket
-from consumers.core.retry import Backoff, Tries
+from consumers.core.download_retry import Tries
 from consumers.dedupe import Dedupe
 from consumers.errors import Poison, Transient, Unforeseen
 from consumers.lane import Lane
@@ -22,13 +22,6 @@ from consumers.stages.download_object import ObjectReader, ObjectTerms
 from consumers.stages.microbatch import Microbatch
 from consumers.telemetry.worker import Telemetry
 
-# How long an object is tried whose store answers, but not with this object, or whose transfer keeps
-# breaking in the same place: two minutes, as long as a rolling update of a cluster.
-GIVE_UP_S = 120.0
-RETRY = Backoff(first_s=0.1, most_s=5.0, give_up_s=GIVE_UP_S)
-# A store that does not answer at all says nothing about the object, so it is tried without end.
-AWAY_RETRY = Backoff(first_s=0.1, most_s=5.0)
-LATE_OBJECT_POLL_S = 0.1
 # A record's message has 1,000 characters and a key may have 1,024: the reason needs room as well.
 SHOWN_KEY_CHARS = 200
 
@@ -123,8 +116,7 @@ class Download:
 
     async def _fetch(self, ticket: Ticket) -> None:
         """Read the ticket's object to its end, or close the ticket with the reason why not."""
-        began_s = self._clock.now()
-        tries = Tries(RETRY, AWAY_RETRY, began_s)
+        tries = Tries(self._clock.now())
         while ticket.owner.alive:
             tries.begin()
             rows_before = ticket.next_row
@@ -132,7 +124,7 @@ class Download:
                 with self._guard:
                     await self._reader.read(ticket, tries)
             except Poison as error:
-                delay_s = self._until_next(error, tries, self._clock.now() - began_s)
+                delay_s = tries.refused(error, self._clock.now(), self._wait_for_object_s)
                 if delay_s is None:
                     stage = error.stage or "download"
                     said = str(error) if stage == "download" else f"{_name(ticket)}{error}"
@@ -151,14 +143,6 @@ class Download:
                 ticket.close()
                 self._microbatch.read(ticket)
                 return
-
-    def _until_next(self, error: Poison, tries: Tries, waited_s: float) -> float | None:
-        """Seconds before the next try at an object that could not be decoded, or None: give up."""
-        if isinstance(error, Unforeseen):
-            tries.mishaps += 1
-            return 0.0 if tries.mishaps == 1 else None
-        is_late = error.code == "not_found" and waited_s < self._wait_for_object_s
-        return LATE_OBJECT_POLL_S if is_late else None
 
     async def _is_away(self, ticket: Ticket, error: Transient) -> bool:
         try:

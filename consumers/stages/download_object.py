@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from consumers.core.blocks import Ticket
 from consumers.core.cursor import START
+from consumers.core.download_retry import Tries
 from consumers.core.places import DEFAULT
-from consumers.core.retry import Tries
 from consumers.decoders.task import Died
 from consumers.dedupe import Dedupe
 from consumers.errors import LockedOut, Poison, Transient, Unreachable

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import replace
 from typing import NamedTuple
 
-from consumers.budget import Budget
+from consumers.budget import ModelShare
 from consumers.core.batch import Batch
 from consumers.core.blocks import Block, Ticket
 from consumers.core.bulk import BulkPace, Neighbour
@@ -49,12 +49,12 @@ class Microbatch:
         telemetry: Telemetry,
         *,
         calls: int,
-        budget: Budget | None = None,
+        share: ModelShare | None = None,
     ) -> None:
-        """`budget`: given only where several models share it."""
+        """`share` of the byte budget, where there are several models."""
         self._pace = pace
         self._window = window
-        self._budget = budget
+        self._share = share
         self._called_bytes = 0
         self._bulk = BulkPace()
         self._calls = calls
@@ -98,18 +98,15 @@ class Microbatch:
             await waiting
 
     def is_crowded(self, stream: str) -> bool:
-        if self._budget is None and self._window.rows <= AHEAD_ROWS:
+        if self._share is None and self._window.rows <= AHEAD_ROWS:
             return False  # all streams together have less than one may have: no need to look it up
         ahead = max(AHEAD_ROWS, AHEAD_BATCHES * self._window.limits.max_rows)
         if self._window.rows_of(stream) > ahead:
             return True
-        # With several models, rows waiting for one may not hold more bytes than remain free. So one
-        # sick model ends up with half of the budget, two with a third each. The wait ends when a
-        # caller takes rows.
-        budget = self._budget
-        if budget is None or not (self._window.rows or self._called_bytes):
+        if self._share is None or not (self._window.rows or self._called_bytes):
             return False
-        return self._window.cost_bytes + self._called_bytes > budget.free_bytes
+        # This wait ends, too, when a caller takes rows.
+        return self._share.is_spent(self._window.cost_bytes + self._called_bytes)
 
     def _let_in(self) -> None:
         still: list[tuple[str, asyncio.Future[None]]] = []
@@ -143,7 +140,7 @@ class Microbatch:
     def done(self, batch: Batch) -> None:
         """A caller is done with its batch."""
         self._busy -= 1
-        if self._budget is not None:
+        if self._share is not None:
             self._called_bytes -= batch.cost_bytes
             self._look_soon()
         if batch.has_bulk:
@@ -207,7 +204,7 @@ class Microbatch:
                 batch.reason, batch.rows, now_s - batch.blocks[0].arrived_s
             )
             self._busy += 1
-            if self._budget is not None:
+            if self._share is not None:
                 batch.cost_bytes = sum(block.cost_bytes for block in batch.blocks)
                 self._called_bytes += batch.cost_bytes
             if batch.has_bulk:

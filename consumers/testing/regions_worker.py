@@ -15,8 +15,9 @@ from consumers.adapters.objects_replicas import PATIENCE_S
 from consumers.adapters.regions import RegionalSource
 from consumers.adapters.stores import Stores
 from consumers.core.line_stop import NO_LIMITS
+from consumers.core.output_partition import same_partition
 from consumers.core.places import Place, Places
-from consumers.core.records import Labels, same_partition
+from consumers.core.records import Labels
 from consumers.core.regions import HelpTerms, Standing
 from consumers.core.window import WindowLimits
 from consumers.decoders.at_hand import DecodersAtHand

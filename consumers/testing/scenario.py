@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from consumers.core.line_stop import NO_LIMITS
-from consumers.core.records import Labels, same_partition
+from consumers.core.output_partition import same_partition
+from consumers.core.records import Labels
 from consumers.core.routes import Route, Routes
 from consumers.core.window import WindowLimits
 from consumers.formats.base import RowOptions

@@ -19,7 +19,8 @@ from consumers.adapters.memory_transactions import MemoryOutlets
 from consumers.core.agreement import Agreement
 from consumers.core.blocks import Ticket
 from consumers.core.line_stop import LineLimits
-from consumers.core.records import Labels, same_partition
+from consumers.core.output_partition import same_partition
+from consumers.core.records import Labels
 from consumers.core.routes import Route, Routes
 from consumers.core.window import WindowLimits
 from consumers.decoders.at_hand import DecodersAtHand
