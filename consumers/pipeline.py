@@ -92,10 +92,9 @@ class Pipeline:
         async with asyncio.TaskGroup() as self._tasks:
             workers = [
                 *(
-                    track.download.fetch_forever(store)
+                    track.download.fetch_forever(store, fetchers)
                     for track in self.wiring.tracks.values()
                     for store, fetchers in self._settings.objects.stores.items()
-                    for _ in range(fetchers)
                 ),
                 *(track.predict.run() for track in self.wiring.tracks.values()),
                 *(watchdog.run() for watchdog in self.wiring.watchdogs),

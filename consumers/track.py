@@ -19,7 +19,7 @@ from consumers.ports import Adapters, Model
 from consumers.services.model_calls import ModelCalls
 from consumers.services.outage import Outage
 from consumers.services.unforeseen import Guards
-from consumers.stages.admission import Admission
+from consumers.stages.admission import Admission, Seats
 from consumers.stages.download import Download
 from consumers.stages.download_object import ObjectReader, ObjectTerms
 from consumers.stages.expand import Expand
@@ -64,6 +64,7 @@ class Shared:
     dedupe: Dedupe
     stores_away: Mapping[str, Outage]
     decoders: Decoders
+    seats: Seats
     jitter: Callable[[], float]
     guards: Guards
     _: KW_ONLY
@@ -122,7 +123,7 @@ class Shared:
         reader = ObjectReader(
             self.adapters.objects,
             expand,
-            Admission(self.budget, microbatch, self.decoders, clock),
+            Admission(self.budget, microbatch, self.decoders, self.seats, clock),
             clock,
             self.telemetry,
             self.stores_away,

@@ -24,6 +24,7 @@ from consumers.lane import Lane, LaneLimits
 from consumers.ports import Adapters, Clock, Commit, Model
 from consumers.services.outage import KAFKA, Outage
 from consumers.services.unforeseen import Guards
+from consumers.stages.admission import Seats
 from consumers.stages.assist import Assist
 from consumers.stages.consume import Consume, Intake, IntakeTerms
 from consumers.stages.download_object import ObjectTerms
@@ -228,6 +229,7 @@ class Wiring:
                 for store in settings.objects.stores
             },
             decoders,
+            Seats(settings.objects.stores),
             self.jitter,
             self._guards,
             is_alone=not settings.models,

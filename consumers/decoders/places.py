@@ -19,6 +19,10 @@ class Places:
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
 
     @property
+    def has_free(self) -> bool:
+        return self._taken < self._most
+
+    @property
     def is_wanted(self) -> bool:
         """Does one that everything waits for find no place?"""
         return self._taken >= self._most and any(is_head() for is_head in self._waiting.values())

@@ -1,16 +1,19 @@
 """May the reading of an object go on? The reader asks before each step.
 
 Rule: a step waits until its model's window has room for the stream and the byte budget has room for
-more. An object that everything behind it waits for goes on although the budget is spent. Owner: the
-reader of objects, which has a permit for each try.
+more. An object that everything behind it waits for goes on although the budget is spent. An object
+that needs a decoder first takes a seat of its store, of which there are as many as fetchers: so it
+keeps no fetcher from others. Owner: the reader of objects, which has a permit for each try.
 """
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 
 from consumers.budget import Budget
 from consumers.core.blocks import Ticket
 from consumers.core.download_retry import Tries
+from consumers.decoders.places import Places
 from consumers.decoders.task import Decoder, Decoders
 from consumers.ports import Clock
 from consumers.stages.microbatch import Microbatch
@@ -20,24 +23,66 @@ class GaveWay(Exception):
     """This try gave its decoder to an object that everything waits for, and begins again later."""
 
 
+class Seats:
+    """For the objects that have a decoder or are next: a number for each store, for all models."""
+
+    def __init__(self, stores: Mapping[str, int]) -> None:
+        self.of = {store: Places(most) for store, most in stores.items()}
+
+    @property
+    def is_wanted(self) -> bool:
+        """Does an object that everything waits for find no seat?"""
+        return any(places.is_wanted for places in self.of.values())
+
+
 class Admission:
-    """For the objects of one model: a `permit` for each try, and a `decoder` if it needs one."""
+    """For the objects of one model: a `permit` for each try; a `seat`, then a `decoder`, if it
+    needs one.
+    """
 
     def __init__(
-        self, budget: Budget, microbatch: Microbatch, decoders: Decoders, clock: Clock
+        self,
+        budget: Budget,
+        microbatch: Microbatch,
+        decoders: Decoders,
+        seats: Seats,
+        clock: Clock,
     ) -> None:
         self.budget = budget
         self.microbatch = microbatch
         self.decoders = decoders
         self.clock = clock
+        self._seats = seats
 
     def permit(self, ticket: Ticket, tries: Tries) -> "Permit":
         return Permit(self, ticket, tries)
 
-    def decoder(self, ticket: Ticket, *, new: bool) -> AbstractAsyncContextManager[Decoder]:
-        """A decoder, lent for one try. `new`: a fresh process that has decoded nothing yet."""
+    @property
+    def is_decoder_wanted(self) -> bool:
+        """Does an object that everything waits for need a decoder that another has?"""
+        return self.decoders.is_wanted or self._seats.is_wanted
+
+    def has_seat(self, ticket: Ticket) -> bool:
+        """Is one free?"""
+        return self._seats.of[ticket.store].has_free
+
+    @asynccontextmanager
+    async def seat(self, ticket: Ticket, tries: Tries) -> AsyncIterator[None]:
+        """A seat for one try."""
+        began_s = self.clock.now()
         must_go_on = partial(ticket.owner.may_overdraw, ticket)
-        return self.decoders.lent(must_go_on, self.budget.review, new=new)
+        async with self._seats.of[ticket.store].one(must_go_on, self.budget.review):
+            tries.kept_waiting(self.clock.now() - began_s)
+            yield
+
+    @asynccontextmanager
+    async def decoder(self, ticket: Ticket, tries: Tries, *, new: bool) -> AsyncIterator[Decoder]:
+        """A decoder, lent for one try. `new`: a fresh process that has decoded nothing yet."""
+        began_s = self.clock.now()
+        must_go_on = partial(ticket.owner.may_overdraw, ticket)
+        async with self.decoders.lent(must_go_on, self.budget.review, new=new) as decoder:
+            tries.kept_waiting(self.clock.now() - began_s)
+            yield decoder
 
 
 class Permit:
@@ -73,4 +118,4 @@ class Permit:
         return self._ticket.owner.may_overdraw(self._ticket)
 
     def _is_in_the_way(self) -> bool:
-        return self.has_decoder and self._admission.decoders.is_wanted
+        return self.has_decoder and self._admission.is_decoder_wanted

@@ -1,9 +1,10 @@
 """Fetches objects: a fixed number of fetchers a model, lanes in turn, objects of a lane in order.
 
 Rule: one fetcher reads an object from the first try to the last. `core.download_retry` decides what
-is tried again and for how long; download_object.py makes one try. Each store has its own fetchers,
-so that a store that is away delays no other. Owner: the pipeline runs `fetch_forever` for each
-store as often as its `concurrency` says.
+is tried again and for how long; download_object.py makes one try. A fetcher whose object needs a
+decoder reads it to the end, and a new fetcher takes the next object meanwhile. Each store has its
+own fetchers, so that a store that is away delays no other. Owner: the pipeline runs `fetch_forever`
+for each store, with as many fetchers as its `concurrency` says.
 """
 
 import asyncio
@@ -85,14 +86,32 @@ class Download:
                 if not pool.wake_one():
                     break
 
-    async def fetch_forever(self, store: str) -> None:
+    async def fetch_forever(self, store: str, fetchers: int) -> None:
+        async with asyncio.TaskGroup() as tasks:
+
+            def begin() -> None:
+                tasks.create_task(self._fetch_on(store, begin))
+
+            for _ in range(fetchers):
+                begin()
+
+    async def _fetch_on(self, store: str, begin_another: Callable[[], object]) -> None:
+        """Until an object needs a decoder: that is the last one, and another fetcher begins."""
         pool = self._pools[store]
-        while True:
+        is_last = False
+
+        def leave() -> None:
+            nonlocal is_last
+            if not is_last:
+                is_last = True
+                begin_another()
+
+        while not is_last:
             ticket = await self._next(pool, store)
             ticket.started = True
             ticket.times.fetching_s = self._clock.now()
             async with self._dedupe.turn(ticket):
-                await self._fetch(ticket)
+                await self._fetch(ticket, leave)
             ticket.owner.fetched(ticket)
 
     async def _next(self, pool: _Pool, store: str) -> Ticket:
@@ -114,7 +133,7 @@ class Download:
             pool.idle.append(idle)
             await idle
 
-    async def _fetch(self, ticket: Ticket) -> None:
+    async def _fetch(self, ticket: Ticket, leave: Callable[[], object]) -> None:
         """Read the ticket's object to its end, or close the ticket with the reason why not."""
         tries = Tries(self._clock.now())
         while ticket.owner.alive:
@@ -122,7 +141,7 @@ class Download:
             rows_before = ticket.next_row
             try:
                 with self._guard:
-                    await self._reader.read(ticket, tries)
+                    await self._reader.read(ticket, tries, leave)
             except Poison as error:
                 delay_s = tries.refused(error, self._clock.now(), self._wait_for_object_s)
                 if delay_s is None:

@@ -2,11 +2,12 @@
 
 Rule: an object is pinned to the version it began with; a try after one that broke reads the same
 version and skips the rows that it has already. A chunk is read only when the byte budget has room,
-so a spent budget stops the transfer itself. Owner: the fetchers.
+so a spent budget stops the transfer itself. An object that needs a decoder leaves its fetcher to
+others, and holds no bytes and no connection while it waits for a seat. Owner: the fetchers.
 """
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 
 from consumers.core.blocks import Ticket
@@ -77,16 +78,28 @@ class ObjectReader:
         self._pin = terms.pin
         self._object_bytes = terms.object_bytes
 
-    async def read(self, ticket: Ticket, tries: Tries) -> None:
-        """Returns at the object's end, or when the lane is over. Raises `Poison`, `Transient`."""
+    async def read(self, ticket: Ticket, tries: Tries, leave: Callable[[], object]) -> None:
+        """Returns at the object's end, or when the lane is over. Calls `leave` when other objects
+        may have its fetcher. Raises `Poison`, `Transient`.
+        """
         ticket.row_rules = self._expand.rules + self._row_rules
         is_new = False
+        is_streamed = self._expand.is_streamed(ticket)
+        needs_decoder = not is_streamed or self._expand.is_large(ticket)
         while True:
             permit = self._admission.permit(ticket, tries)
             await permit.next_step()
-            supply = _Supply(self, ticket, tries)
+            supply = _Supply(self, ticket, tries, is_streamed=is_streamed)
             try:
-                await self._read(ticket, tries, supply, permit, new=is_new)
+                if not needs_decoder:
+                    if await self._read_here(ticket, supply, permit):
+                        return
+                    needs_decoder = True
+                    if not self._admission.has_seat(ticket):
+                        continue
+                leave()
+                async with self._admission.seat(ticket, tries):
+                    await self._read_by_decoder(ticket, tries, supply, permit, new=is_new)
                 return
             except GaveWay:
                 continue
@@ -99,22 +112,31 @@ class ObjectReader:
             finally:
                 await supply.aclose()
 
-    async def _read(
-        self, ticket: Ticket, tries: Tries, supply: "_Supply", permit: Permit, *, new: bool
-    ) -> None:
+    async def _read_here(self, ticket: Ticket, supply: "_Supply", permit: Permit) -> bool:
+        """Without a decoder. False: the object needs one."""
         if not await self._begin(ticket, supply):
-            return
+            return True
         whole = await supply.whole(self._expand.inline_bytes)
         reading = None if whole is None else self._expand.begin_inline(ticket, whole)
-        if reading is not None:
-            await reading.read(permit)
-        else:
-            began_s = self._clock.now()
-            async with self._admission.decoder(ticket, new=new) as decoder:
-                tries.kept_waiting(self._clock.now() - began_s)
-                by_decoder = self._expand.begin(ticket, supply.size)
-                permit.has_decoder = True
-                await by_decoder.read(decoder, supply, permit)
+        if reading is None:
+            return False
+        await reading.read(permit)
+        self._was_read(ticket, supply)
+        return True
+
+    async def _read_by_decoder(
+        self, ticket: Ticket, tries: Tries, supply: "_Supply", permit: Permit, *, new: bool
+    ) -> None:
+        is_open = supply.size >= 0
+        if not is_open and not (ticket.owner.alive and await self._begin(ticket, supply)):
+            return
+        async with self._admission.decoder(ticket, tries, new=new) as decoder:
+            by_decoder = self._expand.begin(ticket, supply.size)
+            permit.has_decoder = True
+            await by_decoder.read(decoder, supply, permit)
+        self._was_read(ticket, supply)
+
+    def _was_read(self, ticket: Ticket, supply: "_Supply") -> None:
         if ticket.owner.alive and ticket.inline is None:
             self._telemetry.object_read(supply.read_bytes)
 
@@ -123,7 +145,7 @@ class ObjectReader:
         if ticket.inline is not None:
             ticket.times.fetched_s = self._clock.now()
             ticket.resumes(from_first_row=self._from_first_row)
-        elif self._expand.is_streamed(ticket):
+        elif supply.is_streamed:
             await supply.open()
         else:
             await supply.tail()
@@ -205,8 +227,11 @@ class ObjectReader:
 class _Supply:
     """The bytes of one object, during one try: first as a stream, then by its parts."""
 
-    def __init__(self, reader: ObjectReader, ticket: Ticket, tries: Tries) -> None:
+    def __init__(
+        self, reader: ObjectReader, ticket: Ticket, tries: Tries, *, is_streamed: bool
+    ) -> None:
         self.size = -1
+        self.is_streamed = is_streamed
         self.read_bytes = 0
         self.is_answered = False
         self._reader = reader

@@ -85,8 +85,15 @@ class Expand:
 
     def is_streamed(self, ticket: Ticket) -> bool:
         """Is an object of this name read as a stream, from its first byte on?"""
+        if ticket.reference is None:
+            return True
         with self._guard:
             return way_in(self._options, **self._asked(ticket)._asdict()) == "stream"
+
+    def is_large(self, ticket: Ticket) -> bool:
+        """Does its reference say that it needs a decoder for its size?"""
+        reference = ticket.reference
+        return reference is not None and (reference.size or 0) > self.inline_bytes
 
     def begin_inline(self, ticket: Ticket, data: bytes) -> "Reading | None":
         """A reading of a whole object in this process. None: it needs a decoder."""

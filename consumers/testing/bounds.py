@@ -52,8 +52,9 @@ class Bounds:
         shadow = pipeline.wiring.shadow
         if shadow is not None:
             self._hold(worker, "rows of the shadow", shadow.waiting_rows, shadow.plan.rows)
-        fetchers = settings.objects.fetchers * len(worker.models)
-        self._hold(worker, "transfers", worker.objects.reading, fetchers)
+        # Besides the fetchers of each model, the seats for what needs a decoder.
+        most_open = settings.objects.fetchers * (len(worker.models) + 1)
+        self._hold(worker, "transfers", worker.objects.reading, most_open)
 
     def _most_bytes(self, pipeline: Pipeline, era: Era) -> int:
         """One step is begun while a byte is left. Each head may go on without: a step, besides the

@@ -4,18 +4,27 @@ All on virtual time, of which the decoders take as much as they like: nothing is
 """
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
 
+from consumers.adapters.memory_objects import MemoryObjects
 from consumers.decoders.places import Places
 from consumers.decoders.task import Decoder, Said, Task
+from consumers.ports import Body, Location
 from consumers.testing.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
 
 DECODERS = 2
+# Known by the name, by the size, by the first bytes.
+KINDS = {
+    "ranged": ("parquet", b"PAR1" * 200),
+    "large": ("csv", csv(50_000)),
+    "packed": ("csv", gzip.compress(csv(50_000))),
+}
 # Of virtual time: for the window and the test's own looking.
 MOST_WAIT_S = 0.1
 
@@ -51,15 +60,61 @@ def _has_rows(world: World, rows: int) -> bool:
     return len(world.records(1)) == rows
 
 
-@pytest.mark.parametrize("hung", [1, DECODERS, 10])
+@pytest.mark.parametrize("hung", [1, DECODERS, 60])
+@pytest.mark.parametrize("kind", KINDS)
 @virtual_time
-async def test_streams_of_small_text_go_on_beside_them(hung: int) -> None:
+async def test_streams_of_small_text_go_on_beside_them(kind: str, hung: int) -> None:
+    ending, data = KINDS[kind]
     world = World(partitions=2, decoders=HungDecoders()).with_settings(drain_s=0.0)
     for number in range(hung):
-        world.announce(f"{number}.parquet", b"PAR1" * 200)
+        world.announce(f"{number}.{ending}", data)
     async with running(world):
         await asyncio.sleep(1)
         for number in range(1, 21):
             world.announce(f"{number}.csv", csv(3), partition=1)
             await until(partial(_has_rows, world, 3 * number), within_s=MOST_WAIT_S)
     assert not world.records(0)
+
+
+class CountingObjects(MemoryObjects):
+    """How many transfers were open at most."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_open = self.most_open = 0
+
+    async def open(self, location: Location) -> Body:  # type: ignore[override]
+        body = await super().open(location)
+        self.now_open += 1
+        self.most_open = max(self.most_open, self.now_open)
+        return _Counted(self, body)
+
+
+class _Counted:
+    def __init__(self, objects: CountingObjects, body: Body) -> None:
+        self.size, self.etag, self.version_id = body.size, body.etag, body.version_id
+        self._objects: CountingObjects | None = objects
+        self._body = body
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return aiter(self._body)
+
+    async def aclose(self) -> None:
+        if self._objects is not None:
+            self._objects.now_open -= 1
+            self._objects = None
+        await self._body.aclose()
+
+
+@virtual_time
+async def test_those_that_wait_for_them_hold_no_more_transfers_than_there_are_fetchers() -> None:
+    objects = CountingObjects()
+    world = World(objects=objects, decoders=HungDecoders()).with_settings(drain_s=0.0)
+    fetchers = world.settings.objects.fetchers
+    for number in range(60):
+        world.announce(f"{number}.csv", csv(50_000))
+    async with running(world):
+        await asyncio.sleep(1)
+        assert len(objects.opened) == 60
+        assert objects.now_open == fetchers
+        assert objects.most_open <= 2 * fetchers
