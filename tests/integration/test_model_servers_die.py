@@ -116,11 +116,7 @@ def server(way: str) -> Iterator[OwnServer]:
 
 
 # Each death takes a start of the server: one of them is enough for what no server does for itself.
-@pytest.mark.skipif(
-    not os.environ.get("EVERY_SERVER"),
-    reason="not kept in every run: a server that hangs up on everybody while it starts "
-    "(docs/models.md, A row that is hung up on); scripts/test long tries it",
-)
+# This one hangs up on everybody while it starts.
 @pytest.mark.parametrize("way", ["mlserver"], indirect=True)
 @pytest.mark.timeout(300)
 async def test_a_row_that_kills_the_server_each_time_is_rejected_alone(
