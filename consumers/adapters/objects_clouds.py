@@ -46,13 +46,12 @@ class CloudObjects(ByObstore):
         scheme: str,
         *,
         section: str,
-        read_timeout_s: float = READ_TIMEOUT_S,
     ) -> None:
         def reach() -> Buckets:
-            return cloud_buckets(settings, scheme, section, read_timeout_s)
+            return cloud_buckets(settings, scheme, section)
 
         self._takes_suffixes = scheme == "gs"
-        super().__init__(reach, _Rest(reach()), translated, read_timeout_s)
+        super().__init__(reach, _Rest(reach()), translated, READ_TIMEOUT_S)
 
     async def open(self, location: Location) -> Body:
         body = await super().open(location)

@@ -60,11 +60,10 @@ class FsspecObjects:
         scheme: str,
         *,
         section: str,
-        read_timeout_s: float = READ_TIMEOUT_S,
     ) -> None:
         self._scheme = scheme
         # Longer than one read may be silent: the library may make many reads in one call.
-        self._call_s = SLOW_SILENCES * read_timeout_s
+        self._call_s = SLOW_SILENCES * READ_TIMEOUT_S
         try:
             self._files: Any = fsspec.filesystem(
                 scheme, skip_instance_cache=True, use_listings_cache=False, **settings.options

@@ -17,6 +17,8 @@ from schemas.urls import split_url
 
 # How many references one poll gives; the store's client holds the rest of a listing page.
 POLL_RECORDS = 100
+# How many batches of results wait for their reader.
+WAITING = 4
 _MAGIC = frozenset("*?[")
 
 
@@ -121,9 +123,9 @@ class ResultSink:
     letters) are dropped.
     """
 
-    def __init__(self, topic: str, *, waiting: int = 4) -> None:
+    def __init__(self, topic: str) -> None:
         self._topic = topic
-        self.results: asyncio.Queue[list[bytes]] = asyncio.Queue(waiting)
+        self.results: asyncio.Queue[list[bytes]] = asyncio.Queue(WAITING)
 
     async def start(self) -> None:
         return

@@ -33,11 +33,10 @@ from consumers.bench.place import (
 )
 from consumers.bench.reader import Tick, check_order, read
 from consumers.bench.tails import percentile
-from consumers.bench.trial import DRAIN_MS, GRACE_S, sleep_until
-from consumers.bench.worker import running_worker
+from consumers.bench.trial import DRAIN_MS, GRACE_S, due_since, sleep_until
+from consumers.bench.worker import penstock, running_worker
 from consumers.errors import Fatal
 from consumers.ports import Commit, Where
-from consumers.process import parent
 from consumers.process.tasks import child, line
 from schemas.replay import Replayed
 
@@ -184,18 +183,7 @@ async def _replay(
     end_ms: float,
 ) -> Replayed:
     """To its end, or to that of the ticks."""
-    arguments = ["consumers", parent.OPTION, "replay", *options, "--json"]
-    if config_path is not None:
-        arguments += ["--config", str(config_path)]
-    settings = {
-        "KAFKA__INPUT_TOPIC": topics.input,
-        "OUTPUT__TOPIC": topics.output,
-        "OUTPUT__DLQ_TOPIC": topics.dead_letters,
-        "LOG__LEVEL": "warning",
-        **own,
-    }
-    env = {f"PENSTOCK_{name}": value for name, value in settings.items()}
-    async with child(*arguments, env=env) as process:
+    async with penstock(config_path, topics, "replay", *options, "--json", **own) as process:
         try:
             async with asyncio.timeout(max(1.0, end_ms / 1000 - time.time())):
                 return await line(process, Replayed)
@@ -205,9 +193,7 @@ async def _replay(
 
 
 def _report(plan: BesidePlan, seen: _Seen, ticks: list[Tick]) -> BesideReport:
-    measured = [tick for tick in ticks if tick.due_ms >= seen.begin_ms]
-    if len(measured) != plan.streams * round(plan.seconds * plan.hz):
-        raise Fatal(f"the generator sent {len(measured)} ticks, not all: this is no measurement")
+    measured = due_since(seen.begin_ms, ticks, plan.streams * round(plan.seconds * plan.hz))
     beside = [tick for tick in measured if seen.from_ms <= tick.due_ms <= seen.to_ms]
     alone = [tick for tick in measured if not seen.from_ms <= tick.due_ms <= seen.to_ms]
     sides = [_side(alone), _side(beside)]

@@ -8,7 +8,7 @@ for the next one.
 import asyncio
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from msgspec import Struct
 from consumers import config
 from consumers.bench.generator import Began, GeneratorTask, Sent, Spread
 from consumers.bench.place import Topics, count_records, end_watcher, fresh_topics
-from consumers.bench.reader import check_order, read
+from consumers.bench.reader import Tick, check_order, read
 from consumers.bench.services import cpu_by_name, others_s, wakeups_by_name
 from consumers.bench.verdict import Trial, judge, misses_by_s, stage_means_ms
 from consumers.bench.worker import Worker, running_worker
@@ -63,9 +63,8 @@ async def run_trial(cfg: config.Config, config_path: Path | None, task: TrialTas
         seen = await _observe(cfg, config_path, task, topics)
         answer = await read(cfg.kafka, topics, ticks=True)
     check_order(answer)
-    measured = [tick for tick in answer.ticks if tick.due_ms >= seen.begin_ms]
-    if len(measured) != task.streams * round(task.seconds * task.hz):
-        raise Fatal(f"the generator sent {len(measured)} ticks, not all: this is no measurement")
+    wanted = task.streams * round(task.seconds * task.hz)
+    measured = due_since(seen.begin_ms, answer.ticks, wanted)
     used = _used(seen.cpu[0], seen.cpu[-1], seen.sent.cpu_s)
     if not task.pids:
         del used["others"]  # they would contain the services
@@ -78,6 +77,16 @@ async def run_trial(cfg: config.Config, config_path: Path | None, task: TrialTas
     trial.wakeups_per_tick = {name: count / len(measured) for name, count in seen.wakeups.items()}
     trial.misses_by_s = misses_by_s(measured, task.bound_ms, seen.begin_ms)
     return trial
+
+
+def due_since(begin_ms: float, ticks: Sequence[Tick], wanted: int) -> list[Tick]:
+    """Ticks of the measurement itself, without those of the warm-up. Raises `Fatal` if the
+    generator did not send all that were wanted.
+    """
+    found = [tick for tick in ticks if tick.due_ms >= begin_ms]
+    if len(found) != wanted:
+        raise Fatal(f"the generator sent {len(found)} ticks, not all: this is no measurement")
+    return found
 
 
 async def _observe(

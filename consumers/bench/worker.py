@@ -10,7 +10,7 @@ import re
 import time
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -91,18 +91,26 @@ async def running_worker(
     """A worker on these topics; `settings` are by SECTION__KEY."""
     port = free_port()
     own = {
-        "KAFKA__INPUT_TOPIC": topics.input,
         "KAFKA__GROUP": f"bench-{uuid.uuid4().hex[:12]}",
-        "OUTPUT__TOPIC": topics.output,
-        "OUTPUT__DLQ_TOPIC": topics.dead_letters,
         "HTTP__HOST": "127.0.0.1",
         "HTTP__PORT": port,
         "HTTP__TOKEN": "",
+    }
+    async with penstock(config_path, topics, "run", **{**own, **settings}) as process:
+        yield Worker(process, f"http://127.0.0.1:{port}")
+
+
+def penstock(
+    config_path: Path | None, topics: Topics, *arguments: str, **settings: object
+) -> AbstractAsyncContextManager[Child]:
+    """A command on these topics; `settings` are by SECTION__KEY."""
+    own = {
+        "KAFKA__INPUT_TOPIC": topics.input,
+        "OUTPUT__TOPIC": topics.output,
+        "OUTPUT__DLQ_TOPIC": topics.dead_letters,
         "LOG__LEVEL": "warning",
     }
-    arguments = ["consumers", parent.OPTION, "run"]
     if config_path is not None:
-        arguments += ["--config", str(config_path)]
+        arguments += ("--config", str(config_path))
     env = {f"PENSTOCK_{name}": str(value) for name, value in {**own, **settings}.items()}
-    async with child(*arguments, env=env) as process:
-        yield Worker(process, f"http://127.0.0.1:{port}")
+    return child("consumers", parent.OPTION, *arguments, env=env)

@@ -106,13 +106,13 @@ class Share(NamedTuple):
     def value(self) -> float:
         return self.agreed / self.rows if self.rows else 0.0
 
-    def interval(self, z: float = Z_95) -> tuple[float, float]:
+    def interval(self) -> tuple[float, float]:
         """Wilson's interval: it holds the true share 95 times of 100, if rows are independent. It
         is right for few rows and for shares near 0 and 1, too, where the usual interval is wrong.
         """
         if not self.rows:
             return 0.0, 1.0
-        n, p = self.rows, self.value
+        n, p, z = self.rows, self.value, Z_95
         middle = p + z * z / (2 * n)
         spread = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
         scale = 1 + z * z / n

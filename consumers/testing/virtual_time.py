@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+EPOCH_MS = 1_800_000_000_000
 
 
 async def inline(decode: Callable[[bytes], T], data: bytes) -> T:
@@ -75,13 +76,10 @@ def virtual_time(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 
 
 class VirtualClock:
-    """The clock port on the loop's virtual time; wall time starts at `epoch_ms`."""
-
-    def __init__(self, epoch_ms: int = 1_800_000_000_000) -> None:
-        self._epoch_ms = epoch_ms
+    """The clock port on the loop's virtual time; wall time starts at `EPOCH_MS`."""
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()
 
     def wall_ms(self) -> int:
-        return self._epoch_ms + int(self.now() * 1000)
+        return EPOCH_MS + int(self.now() * 1000)

@@ -85,5 +85,6 @@ def _signal_group(process: Process, number: signal.Signals) -> None:
         os.killpg(process.pid, number)
 
 
-def tail(log: Path, lines: int = 15) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+def tail(log: Path) -> str:
+    """Its last lines."""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-15:])

@@ -13,12 +13,12 @@ CSV = b"1,2\n"
 DIALECTS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 
 
-def with_entry(kind: bytes, name: str = "entry.csv", target: str = "../../etc/passwd") -> bytes:
+def with_entry(kind: bytes) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
-        info = tarfile.TarInfo(name)
+        info = tarfile.TarInfo("entry.csv")
         info.type = kind
-        info.linkname = target
+        info.linkname = "../../etc/passwd"
         archive.addfile(info)
         info = tarfile.TarInfo("a.csv")
         info.size = len(CSV)

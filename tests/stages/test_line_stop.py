@@ -24,9 +24,9 @@ def offsets(world: World, partition: int = 0) -> list[int]:
     return [record["source"]["offset"] for record in world.records(partition)]
 
 
-def announce_missing(world: World, count: int, partition: int = 0, stream: str = "bad") -> None:
+def announce_missing(world: World, count: int) -> None:
     for number in range(count):
-        world.announce(f"{stream}-{number}.csv", partition=partition, stream=stream)
+        world.announce(f"bad-{number}.csv", stream="bad")
 
 
 def refuse_large_numbers(world: World) -> None:

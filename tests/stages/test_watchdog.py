@@ -13,10 +13,10 @@ from consumers.testing.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
 
 
-async def fails_with(world: World, words: str, *, within_s: float = 400.0) -> None:
+async def fails_with(world: World, words: str) -> None:
     with pytest.raises(BaseExceptionGroup) as caught:
         async with running(world):
-            await until(lambda: False, within_s=within_s)
+            await until(lambda: False, within_s=400.0)
     assert caught.group_contains(Fatal, match=words)
 
 

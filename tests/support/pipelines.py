@@ -218,11 +218,11 @@ class World:
         )
 
 
-def rows_and_sums(world: World, partition: int = 0) -> list[tuple[int, int, float]]:
+def rows_and_sums(world: World) -> list[tuple[int, int, float]]:
     """(offset, row, predicted sum) of every record, in order."""
     return [
         (record["source"]["offset"], record["row"], record["prediction"]["sum"])
-        for record in world.records(partition)
+        for record in world.records(0)
     ]
 
 

@@ -145,9 +145,9 @@ class Broker:
             consumer.assign(list(places))
             await consumer.commit(places)
 
-    async def delete_before(self, topic: str, offset: int, partition: int = 0) -> None:
-        """As retention does it."""
-        where = TopicPartition(topic, partition)
+    async def delete_before(self, topic: str, offset: int) -> None:
+        """Of partition 0, as retention does it."""
+        where = TopicPartition(topic, 0)
         await self._admin.delete_records({where: RecordsToDelete(before_offset=offset)})
 
     async def add_partitions(self, topic: str, count: int) -> None:
