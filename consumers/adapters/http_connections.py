@@ -87,7 +87,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_fresh(self) -> bool:
-        """May another question be asked?"""
+        """True if another request may be sent on it."""
         return self.is_reusable and self.rested_s < IDLE_S
 
     @property

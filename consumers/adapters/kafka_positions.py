@@ -49,7 +49,7 @@ async def positions(
 
 
 def lines_group(group: str) -> str:
-    """The group without members in whose commits people's words on stopped lines are kept."""
+    """The group, without members, whose commits hold what people said about stopped lines."""
     return f"{group}.lines"
 
 

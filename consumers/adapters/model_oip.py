@@ -151,9 +151,9 @@ class OipModel:
         is_matrix = form == "matrix"
         if (is_matrix and known.takes_text) or (form == "bytes" and not known.takes_text):
             rows = "numbers" if is_matrix else "opaque bytes"
-            mend = "'json' or 'bytes'" if is_matrix else "'float32' or 'json'"
+            remedy = "'json' or 'bytes'" if is_matrix else "'float32' or 'json'"
             raise Fatal(
-                f"the model wants {known}, the rows are {rows}; set model.request = {mend}",
+                f"the model wants {known}, the rows are {rows}; set model.request = {remedy}",
                 exit_code=EXIT_USAGE,
             )
         numbers = [one.numbers for one in known.inputs]

@@ -1,7 +1,8 @@
 """The inputs of a request as columns, without the rows that do not fit.
 
-Rule: no value is changed to fit. If the datatype does not have a number, its row alone is refused,
-before anything is sent. Pure functions; owner: the adapters of the Open Inference Protocol.
+Rule: no value is changed to fit. If the datatype cannot hold a number (256 as UINT8, 0.5 as INT64),
+its row alone is refused, before anything is sent. Pure functions; owner: the adapters of the Open
+Inference Protocol.
 """
 
 import math
@@ -100,7 +101,7 @@ def resolved(shape: tuple[int, ...], numbers: int) -> tuple[int, ...] | None:
 
 
 def fitted(values: Array, tensor: Tensor) -> tuple[Array, dict[int, str]]:
-    """The values in the tensor's datatype, and the rows with a value that it does not have."""
+    """The values in the tensor's datatype, and the rows with a value that it cannot hold."""
     dtype = tensor.dtype
     if values.dtype == dtype:
         return values, {}

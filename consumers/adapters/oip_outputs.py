@@ -49,7 +49,7 @@ def from_raw(name: str, datatype: str, shape: Sequence[int], raw: bytes | memory
         return Output(name, tuple(shape), _texts(name, raw))
     dtype = _dtype(name, datatype)
     if len(raw) % dtype.itemsize:
-        raise unusable(f"output {name} has {len(raw)} bytes, which is not a number of {datatype}")
+        raise unusable(f"output {name} has {len(raw)} bytes, not a whole number of {datatype}")
     if dtype.kind == "b" and len(raw) and np.frombuffer(raw, np.uint8).max() > 1:
         raise unusable(f"output {name} has a byte that is not a {datatype}")
     return Output(name, tuple(shape), np.frombuffer(raw, dtype))

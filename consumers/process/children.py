@@ -122,7 +122,7 @@ async def address(child: Child, log: Path) -> str:
 
 
 def free_port() -> int:
-    """Of the loopback interface."""
+    """A port of the loopback interface that is free now."""
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

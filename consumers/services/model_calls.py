@@ -177,12 +177,12 @@ class ModelCalls:
         return await self.probe(await self._gate.enter(rank))
 
     async def until_healthy(self, rank: Rank | None) -> bool:
-        """Was it gone until then?"""
+        """Probe until the server is healthy. True if it counted as gone at any time meanwhile."""
         failures, was_gone = 0, self.is_gone
         while not await self.is_healthy(rank):
             failures += 1
             was_gone = was_gone or self.is_gone
-            # Soon again until it is known: it may be gone for a moment only.
+            # Until it counts as gone, probe again soon: it may be back in a moment.
             await self.pause(failures if was_gone else 1)
         return was_gone
 

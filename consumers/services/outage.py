@@ -27,7 +27,7 @@ class Outage:
 
     @property
     def away_s(self) -> float | None:
-        """How long it has not answered; None if its last answer came."""
+        """How long the service has not answered; None while it answers."""
         return None if self._since_s is None else self._clock.now() - self._since_s
 
     def unreachable(self, error: Transient) -> None:

@@ -27,7 +27,7 @@ class ReplicasTelemetry:
         )
         self._servers_left = TotalBy(
             "penstock_model_failovers",
-            "Times that a replica was asked from then on because this server was away or ill",
+            "Times that a replica took over because this server was unavailable or failing",
             "endpoint",
             registry,
         )

@@ -128,7 +128,7 @@ async def test_what_a_replica_does_not_have_yet_is_waited_for() -> None:
     own.on_open = refused
     with pytest.raises(Unreachable):
         await read(objects, KEY)
-    with pytest.raises(Unreachable, match="eu is away"):
+    with pytest.raises(Unreachable, match="eu is unavailable"):
         await read(objects, KEY)
 
 

@@ -59,7 +59,7 @@ def test_a_number_that_the_datatype_does_not_have_refuses_its_row(
     payload = JsonRows.of([orjson.dumps(row) for row in rows]) if is_json else matrix(*rows)
     filled = fill(wants(Tensor("x", datatype, (2,))), [payload])
     assert list(filled.refused) == [1]
-    assert f"is no {datatype}" in filled.refused[1]
+    assert f"does not fit {datatype}" in filled.refused[1]
     assert bytes(filled.columns[0].raw()) == np.array([[1, 0], [1, 1]], DTYPES[datatype]).tobytes()
 
 
@@ -238,7 +238,7 @@ def test_an_output_that_contradicts_itself_is_a_mismatch(
 
 
 def test_a_byte_that_is_neither_true_nor_false_is_a_mismatch() -> None:
-    with pytest.raises(Poison, match="no BOOL"):
+    with pytest.raises(Poison, match="not a BOOL"):
         from_raw("y", "BOOL", [2], b"\x02\x00")
 
 
