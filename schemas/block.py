@@ -42,7 +42,7 @@ _decoder = msgspec.json.Decoder(BlockHead)
 
 
 def decode_head(value: bytes) -> BlockHead:
-    """Raises `SchemaError` if it is none."""
+    """Decode a head. Raises `SchemaError` if the value is not one."""
     try:
         return _decoder.decode(value)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -1,8 +1,8 @@
 """The input topic's values, to and from bytes.
 
-Rule: the shape is recognised by structure alone, never by a header, and `SchemaError` is the only
-exception `decode` lets out. Our own forms take one typed decode; what has none of their fields is
-tried as a notification.
+Rule: the shape is recognised by structure alone, never by a header, and `decode` raises only
+`SchemaError`. Our own forms take one typed decode; a value with none of their fields is tried as a
+notification.
 """
 
 from typing import Any, NamedTuple
@@ -82,7 +82,9 @@ _encoder = msgspec.json.Encoder()
 
 
 def decode(value: bytes | None) -> References | Inline | Ignored:
-    """What a value of the input topic asks for. Raises `SchemaError` for everything else."""
+    """The objects or rows that a value of the input topic names. Raises `SchemaError` for all other
+    values.
+    """
     if value is None:
         raise SchemaError("the message has no value (a tombstone)")
     try:

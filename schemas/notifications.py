@@ -1,5 +1,5 @@
-"""Object stores' own announcements: S3's `Records`, EventBridge, and SNS or SQS around them; those
-of other clouds are recognised here and read by `cloud_events`.
+"""Announcements by object stores: S3's `Records`, EventBridge, and SNS or SQS around them. Those of
+other clouds are recognised here and read by `cloud_events`.
 
 Rule: recognised by structure alone; only "object created" makes a reference. Keys in `Records` are
 form-encoded by their senders (AWS, MinIO, Ceph), in EventBridge they are not.

@@ -1,7 +1,8 @@
 """The output topic's values: a Struct for readers, and the frame that writes them in bulk.
 
-Rule: what is constant for an object is encoded once; per row only its number and its answer are put
-in. Field order is the contract's. Owner of a frame: the publish stage, one per object.
+Rule: fields that are constant for an object are encoded once; per row only its number and its
+answer are put in. Field order is the contract's. Owner of a frame: the publish stage, one per
+object.
 """
 
 from collections.abc import Sequence
@@ -152,7 +153,7 @@ class RecordFrame:
 
     @property
     def nbytes(self) -> int:
-        """What a record takes besides its answer and its member, at most."""
+        """The most bytes that a record takes besides its answer and its member."""
         return len(self._id) + len(self._before_row) + len(self._tail) + _NUMBERS_BYTES
 
     def head(self, last_rows: int | None) -> bytes:
@@ -267,5 +268,5 @@ def printable(message: str) -> str:
 
 
 def encodable(text: str) -> str:
-    """Lone surrogates, as names that are no UTF-8 come with, replaced."""
+    """The text with lone surrogates replaced, which names that are not UTF-8 have."""
     return text if text.isascii() else text.encode(errors="replace").decode()

@@ -1,7 +1,7 @@
-"""What the input topic names: an object, or rows too small to be worth one.
+"""The values of the input topic: a reference to an object, or a few rows inline.
 
-Rule: an instance is always valid; building one, from JSON or by hand, raises `SchemaError`
-otherwise, with what to mend.
+Rule: an instance is always valid; building a wrong one, from JSON or by hand, raises `SchemaError`,
+which says what to mend.
 """
 
 import re
@@ -131,7 +131,7 @@ class Inline(Struct, frozen=True, kw_only=True):
 
 
 def _check_text(*texts: str | None) -> None:
-    """A file's name that is no UTF-8 comes as lone surrogates, which no message can carry."""
+    """Refuse lone surrogates (of names that are not UTF-8): no message can carry them."""
     for text in texts:
         if text and len(text) > MAX_NAME_CHARS:
             raise SchemaError(
@@ -145,7 +145,9 @@ def _check_text(*texts: str | None) -> None:
 
 
 def _check_version(*versions: str | None) -> None:
-    """They become part of a request's head, where a line break would begin a second request."""
+    """Refuse line breaks: versions become part of a request's head, where a line break would begin
+    a second request.
+    """
     for version in versions:
         if version is not None and not _VERSION.fullmatch(version):
             raise SchemaError(
@@ -155,8 +157,8 @@ def _check_version(*versions: str | None) -> None:
 
 
 def epoch_ms(event_time: object) -> int | None:
-    """As milliseconds since 1970; a text without a time zone is UTC. None: it is no time of the
-    years 1 to 9999.
+    """A time as milliseconds since 1970; a text without a time zone is UTC. None: it is not a time
+    of the years 1 to 9999.
     """
     if type(event_time) is int:
         return event_time if EARLIEST_MS <= event_time <= LATEST_MS else None
@@ -172,8 +174,8 @@ def epoch_ms(event_time: object) -> int | None:
 
 
 def output_time(event_time: EventTime) -> OutputTime:
-    """An event time as every output says it, whoever gave it: epoch milliseconds where it can be
-    read as a time, else as it came.
+    """An event time as all outputs write it: epoch milliseconds if it can be read as a time, else
+    unchanged.
     """
     found = epoch_ms(event_time)
     return event_time if found is None else found

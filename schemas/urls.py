@@ -1,7 +1,7 @@
-"""What a URL of an object says: which kind of store, which bucket, which key.
+"""The parts of an object's URL: the kind of store, the bucket, the key.
 
-Rule: several schemes of one store are one; what is behind `bucket/` is the key, taken literally,
-since keys may hold `?`, `#` and `%`. Only addresses of `https` are percent-encoded.
+Rule: all schemes of one kind of store are one; the text after `bucket/` is the key, taken
+literally, since keys may hold `?`, `#` and `%`. Only addresses of `https` are percent-encoded.
 """
 
 import re
@@ -37,8 +37,8 @@ class ObjectUrl(NamedTuple):
 
 def split_url(url: str) -> ObjectUrl:
     """`s3://bucket/key`, `gs://`, `az://`, `abfss://container@account.dfs.core.windows.net/key`,
-    `https://account.blob.core.windows.net/container/key`, or another scheme that a store has; never
-    one that anybody on the way could change. Raises `SchemaError`.
+    `https://account.blob.core.windows.net/container/key`, or another store's scheme; never an
+    unencrypted one. Raises `SchemaError`.
     """
     scheme, account, bucket, key = split_place(url)
     if not bucket or not key or scheme == "http":
@@ -51,7 +51,7 @@ def split_url(url: str) -> ObjectUrl:
 
 
 def split_place(url: str) -> tuple[str, str | None, str, str]:
-    """Scheme, account, bucket and key, each perhaps empty: so a store's own `url` is read."""
+    """Scheme, account, bucket and key, each perhaps empty; for the `url` of a store's section."""
     scheme, separator, rest = url.partition("://")
     scheme = scheme.lower()
     if not separator or not _SCHEME.fullmatch(scheme):

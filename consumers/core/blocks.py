@@ -1,8 +1,8 @@
-"""What travels between the stages: blocks of rows on the chain of their ticket.
+"""Tickets, and the blocks of rows that travel between the stages.
 
-Rule: a ticket is the right and duty to answer one object of one record; its blocks form a chain in
-row order, so that a block can be cut in two anywhere without moving the others. Owner: the lane the
-ticket belongs to; stages change a ticket only from the event loop.
+Rule: a ticket is the duty to answer one object of one record. Its blocks form a chain in row order,
+so that a block can be cut in two without moving the others. Owner: the lane of the ticket; stages
+change a ticket only from the event loop.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,9 +31,9 @@ class Rejection(NamedTuple):
 
 
 class Block:
-    """Consecutive rows of one object. Waiting until it has `answers` or a `rejection` for all its
-    rows. What it holds is charged to the byte budget of its lane, as `cost_bytes`. The answers
-    have at most `answer_bytes`.
+    """Consecutive rows of one object. It waits until it has `answers`, or a `rejection` of all its
+    rows. `cost_bytes`: its charge to the byte budget of its lane. `answer_bytes`: an upper bound of
+    its answers' size.
     """
 
     __slots__ = (
@@ -67,7 +67,7 @@ class Block:
         rejection: Rejection | None = None,
         reasons: Reasons | None = None,
     ) -> None:
-        """With `reasons`, which say more of each row, `rejection` is that of all rows."""
+        """`rejection` is of all rows; `reasons`, if given, have a text for each of them."""
         self.ticket = ticket
         self.first_row = first_row
         self.rows = rows
@@ -93,19 +93,17 @@ class Block:
 
     @property
     def shape(self) -> Shape:
-        """Of the payload, until the rows are answered."""
+        """The shape of the payload; only until the rows are answered."""
         assert self.payload is not None
         return self.payload.shape
 
     def charge(self, nbytes: int) -> None:
-        """It holds so much more."""
+        """Charge `nbytes` more to the byte budget."""
         self.cost_bytes += nbytes
         self.ticket.owner.hold(nbytes)
 
     def split(self, rows: int) -> "Block":
-        """Keep the first `rows` rows; the rest becomes the next block of the chain
-        and is returned.
-        """
+        """Keep the first `rows` rows; return the rest, which becomes the next block."""
         assert 0 < rows < self.rows
         rest = Block(
             self.ticket,
@@ -152,8 +150,8 @@ class Block:
     def answer(
         self, answers: Sequence[bytes], errors: Mapping[int, Rejection], most_bytes: int
     ) -> None:
-        """One answer per row, of at most so many bytes together; `errors` by index into this
-        block. The payload is let go.
+        """Take one answer per row, together at most `nbytes`; `errors` are by index into this
+        block. Drops the payload.
         """
         room_bytes = self.rows * ANSWER_BYTES
         if most_bytes > room_bytes:
@@ -167,7 +165,9 @@ class Block:
         self.payload = None
 
     def retract(self, rejection: Rejection) -> None:
-        """The answer of its only row cannot be published, nor what stays with it."""
+        """Replace the answer of the only row, and its kept values, by an error: they cannot be
+        published.
+        """
         self.answers, self.errors, self.kept, self.answer_bytes = None, {}, None, 0
         self.reasons = None
         self.reject(rejection)
@@ -178,7 +178,7 @@ class Block:
         self.payload = None
 
     def rejections(self) -> Iterator[tuple[int, Rejection]]:
-        """Why the rows of a rejected block are, as (rows, reason) in row order."""
+        """The reasons of a rejected block, as (rows, reason) in row order."""
         assert self.rejection is not None
         if self.reasons is None:
             yield self.rows, self.rejection
@@ -237,54 +237,54 @@ class Ticket:
         store: str = DEFAULT,
         model: str | None = None,
     ) -> None:
-        # Which object it is. None of reference and inline: the record names no object.
-        self.owner = owner  # its lane; a stand-in that is over, once its stream stands still
+        # Which object it is. Without reference and inline rows: the record names no object.
+        self.owner = owner  # its lane; once its stream was stopped, a stand-in that is over
         self.record = record
-        self.index = index  # its place in the ledger: another for each model that answers it
+        self.index = index  # its place in the ledger, which differs for each model that answers it
         self.object_index = index  # its number in the message
         self.stream = stream
-        self.queue = stream  # what its order is kept in: its stream, or that for one model
+        self.queue = stream  # order is kept within it: the stream, or the stream and a model
         self.reference = reference  # None for inline rows
         self.inline = inline
-        self.store = store  # that has the object
-        self.model = model  # that answers it; None: the default one
+        self.store = store  # the name of the store with the object
+        self.model = model  # the model that answers it; None: the default one
 
         # How it is read.
         self.started = False  # a fetcher has it
         self.pin: tuple[str | None, str | None] | None = None  # version id and entity tag
-        self.row_rules = ""  # by which settings its bytes become rows
+        self.row_rules = ""  # the settings by which its bytes become rows
         self.next_row = 0  # the first that is not read yet
-        self.read_bytes = 0  # so far, of all tries: how the watchdog knows that it goes on
-        self.resume = START  # what a former assignment delivered
-        self.published_rows = 0  # their records and letters are out, though they are asked again
+        self.read_bytes = 0  # in all tries: a sign of life for the watchdog
+        self.resume = START  # the rows that a former assignment delivered
+        self.published_rows = 0  # published before, though they are asked again for the result
         self.times = Times()
 
-        # The rows that have not left, as a chain of blocks, and what they hold besides.
+        # The rows that have not left, as a chain of blocks, and the memory of the message.
         self.head: Block | None = None
         self.tail: Block | None = None
-        self.cost_bytes = 0  # its share of what the message takes in memory
+        self.cost_bytes = 0  # its share of the message's memory
 
         # How it ended.
         self.closed = False  # no more blocks will come
         self.rows = 0  # of the whole object, once it is closed
         self.failure: Rejection | None = None  # why it could not be read to its end
-        self.duplicate_of: Answered | None = None  # whose answers are its own
+        self.duplicate_of: Answered | None = None  # the earlier one whose answers are its own
 
-        # What its records and letters say.
-        self.frame: RecordFrame | None = None  # the part that all of them have in common
+        # For its records and letters.
+        self.frame: RecordFrame | None = None  # the constant part of all its records
         self.has_errors = False  # a row of it was answered by an error
-        self.value_kept = False  # a dead letter has its message; the next ones need not
+        self.value_kept = False  # a dead letter has the message already
 
     @property
     def version(self) -> str | None:
-        """The version that is read: its id, else its entity tag; None if nothing was read yet."""
+        """The version that is read: its id, else its entity tag; None before the first read."""
         version_id, etag = self.pin or (None, None)
         return version_id or etag
 
     @property
     def digest(self) -> str:
-        """What a cursor into this object is bound to: which bytes they are, and by which rules
-        they become rows.
+        """A cursor is valid only with this digest: of the object's version, and of the rules by
+        which its bytes become rows.
         """
         if self.reference is None:
             return cursor.digest("inline", str(self.record.offset), self.row_rules)
@@ -294,8 +294,9 @@ class Ticket:
         return cursor.digest(name, self.version, self.row_rules)
 
     def resumes(self, *, from_first_row: bool) -> bool:
-        """Skip what a former assignment delivered, if this is the version it read. An object that
-        becomes one result is answered `from_first_row` on, and only its records begin there.
+        """Skip the rows that a former assignment delivered, if it read this version. For a result
+        object all rows are answered again (`from_first_row`), and only the records of delivered
+        rows are skipped.
         """
         if self.next_row or not self.resume.row:
             return True
@@ -317,25 +318,27 @@ class Ticket:
 
     @property
     def has_answers(self) -> bool:
-        """Could something of it leave, were it its turn?"""
+        """Could a block of it leave, if it were the ticket's turn?"""
         head = self.head
         return self.closed if head is None else head.is_answered
 
     def blocks(self) -> Iterator[Block]:
-        """Those that have not left."""
+        """The blocks that have not left."""
         block = self.head
         while block is not None:
             yield block
             block = block.next
 
     def forget(self) -> None:
-        """All is delivered: let go of the chain, which holds the ticket in turn."""
+        """Let go of the chain: its blocks refer to the ticket, and such a circle would stay in
+        memory until the next garbage collection.
+        """
         self.head = self.tail = None
 
     def close(self, failure: Rejection | None = None) -> None:
-        """Of an object that could not even be opened, what a former assignment delivered is
-        answered: nothing says that it was another version. So it is of one that breaks off where
-        it is read again from its first row on.
+        """End the object. If it failed before it was opened, or while it was read again from its
+        first row, the rows that a former assignment delivered count as answered: there is no sign
+        that they were of another version.
         """
         if failure is not None and self.pin is None:
             self.next_row = max(self.next_row, self.resume.row)

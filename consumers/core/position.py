@@ -1,7 +1,7 @@
-"""What a commit says: the next record, what is delivered of it and beyond, where lines stopped.
+"""The content of a commit: the next record, the deliveries from there on, where lines stopped.
 
-Rule: what one assignment writes here is all that the next one knows; where it cannot be read, rows
-are repeated, never left out. Owner: the lane.
+Rule: this is all that the next assignment knows. If a part cannot be read, its rows are repeated,
+never left out. Owner: the lane.
 """
 
 from collections.abc import Collection
@@ -11,8 +11,8 @@ from consumers.core.cursor import Progress, StopMark, decode, encode, with_stop,
 
 
 class Position(NamedTuple):
-    """`stopped_at`: where a former assignment's lines stopped under the same limits. `is_whole`:
-    all of the metadata could be read.
+    """`stopped_at`: the records at which a former assignment's lines stopped, under the same
+    limits. `is_whole`: all of the metadata could be read.
     """
 
     progress: Progress
@@ -21,8 +21,8 @@ class Position(NamedTuple):
 
 
 def written(progress: Progress, stopped_at: Collection[int], limits: str) -> str:
-    """The metadata of a commit of `progress.next_offset`. `limits`: the digest of those by which
-    lines stop.
+    """The metadata of a commit of `progress.next_offset`. `limits`: the digest of the limits at
+    which lines stop.
     """
     metadata = encode(progress)
     ahead = sorted(at - progress.next_offset for at in stopped_at if at >= progress.next_offset)
@@ -30,10 +30,10 @@ def written(progress: Progress, stopped_at: Collection[int], limits: str) -> str
 
 
 def read(next_offset: int, metadata: str, limits: str) -> Position:
-    """What a commit says to the assignment that begins there."""
+    """Read a commit for the assignment that begins there."""
     metadata, mark = without_stop(metadata)
     progress, is_whole = decode(metadata, next_offset)
-    # Other limits may let the line go on: then its letters are counted from the start.
+    # Under other limits the line may go on, so its letters are counted from zero.
     is_ours = mark is not None and mark.limits == limits
     beyond = mark.beyond if mark is not None and is_ours else ()
     return Position(progress, frozenset(next_offset + one for one in beyond), is_whole)

@@ -1,3 +1,3 @@
-"""Processes that decode objects of strangers and have nothing to lose: no partition, no credential,
-no socket but one. See `pool`.
+"""Processes that decode strangers' objects and hold nothing: no partition, no credential, and only
+one socket. So they may crash. See `pool`.
 """

@@ -1,7 +1,7 @@
-"""Decoders within this process, for the simulation, and where the system has no walls.
+"""Decoders within this process, for the simulation, and for systems that cannot confine processes.
 
-Rule: each works on a thread of its own and takes turns with who lent it, so of both only one runs
-at a time, and what happens is decided by the order of the turns alone.
+Rule: each works on a thread of its own and takes turns with its user, so only one of the two runs
+at a time, and the order of turns alone decides what happens.
 """
 
 import sys
@@ -17,7 +17,7 @@ from consumers.formats.ranged import Need
 
 
 class _Abandoned(BaseException):
-    """Raised inside a reading whose rows nobody waits for any more."""
+    """Raised inside a reading that was abandoned."""
 
 
 class _Threaded:

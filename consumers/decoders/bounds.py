@@ -1,8 +1,8 @@
-"""What the system keeps a decoder from, whatever the object does to the libraries that read it.
+"""Limits of a decoder process, which hold even if an object takes over the libraries that read it.
 
-Rule: more memory, a file to write, a connection, another program: all of it is refused by the
-kernel, not by us. Where a kernel lacks one of these, the others hold. Owner: the decoder, before
-its first task.
+Rule: the kernel, not our code, refuses it more memory, files to write, connections and other
+programs. If a kernel lacks one of these limits, the others hold. Owner: the decoder, before its
+first task.
 """
 
 import ctypes
@@ -69,17 +69,17 @@ _X32: Final = 0x40000000
 
 
 def end_with_parent(parent: int) -> None:
-    """By the kernel, however the parent ends."""
+    """Have the kernel end this process when its parent ends, however that happens."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(0)
 
 
 def bound(most_file_bytes: int) -> bool:
-    """Of this process, for good. `most_file_bytes`: of memory that it hands over, which counts as
-    a file. False: the kernel has no filter for system calls.
+    """Limit this process for good. `most_file_bytes`: for the memory that it hands over, which
+    counts as a file. False: the kernel has no filter for system calls.
     """
-    with suppress(OSError):  # if memory runs out, a decoder goes before everybody else
+    with suppress(OSError):  # if memory runs out, the kernel kills decoders first
         Path("/proc/self/oom_score_adj").write_text("1000")
     held_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     memory_bytes = held_bytes + MOST_MEMORY_BYTES
@@ -107,7 +107,7 @@ def _filter_calls() -> bool:
 
 
 def _program(machine: str) -> bytes:
-    """What is refused answers EPERM, or ENOSYS where libraries have another way."""
+    """The filter. Refused calls return EPERM, or ENOSYS if libraries know another way."""
     convention, refused = _REFUSED[machine]
     no_way, unknown = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
     lines = [

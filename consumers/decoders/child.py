@@ -1,7 +1,7 @@
 """The decoder's own side: it is given tasks, one after the other, until the worker hangs up.
 
-Rule: it reads nothing but its socket and its inbox, and says everything on the socket, what it
-wants to be logged included. Owner: the zygote, which forks it.
+Rule: it reads only its socket and its inbox, and answers only on the socket, also with lines to be
+logged. Owner: the zygote, which forks it.
 """
 
 import logging
@@ -42,11 +42,11 @@ RANGE = struct.Struct("<qq")
 
 
 class _HungUp(BaseException):
-    """The worker is gone, or needs this decoder no more."""
+    """The worker is gone, or has closed this decoder."""
 
 
 class _Notes(logging.Handler):
-    """What is logged here, until it is said."""
+    """Holds log lines until they are sent to the worker."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class _Notes(logging.Handler):
 
 
 class _SaidNotices(Notices):
-    """The worker knows which it said before."""
+    """Notices that are sent to the worker, which knows those it has logged already."""
 
     def __init__(self, notes: _Notes) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class _Line:
 
 
 def serve(end: socket.socket, memory: int) -> None:
-    """To the end of the process."""
+    """Serve tasks until the process ends."""
     inbox = Inbox(memory)
     os.close(memory)
     line, notes = _Line(end, inbox), _Notes()

@@ -1,7 +1,7 @@
 """One decoder as its worker sees it: turns, bounds of time, and what its end means.
 
-Rule: of both only one is at work. A decoder that works longer than the bytes that it was given and
-gave allow is ended. Owner: the pool; lent to one object at a time.
+Rule: worker and decoder take turns. A decoder that works longer than its input and output bytes
+allow is ended. Owner: the pool; lent to one object at a time.
 """
 
 import asyncio
@@ -44,13 +44,13 @@ from consumers.formats.ranged import Need
 
 log = logging.getLogger(__name__)
 
-# However small the object is: to load a library on a busy machine takes seconds.
+# Even for a small object, as loading a library on a busy machine takes seconds.
 LEAST_S: Final = 10.0
 _MIB: Final = 1 << 20
 
 
 class InDecoder(Exception):
-    """What nobody foresaw, with its trace there."""
+    """An unforeseen exception in the decoder, with its trace."""
 
 
 class Decoder:
@@ -91,7 +91,7 @@ class Decoder:
             raise self._died(f"says nonsense: {error}", "bad_format") from error
 
     def close(self) -> None:
-        """It is ended, whatever it does."""
+        """End the process at once."""
         asyncio.get_running_loop().remove_reader(self._end)
         self._end.close()
         self._inbox.close()
@@ -189,7 +189,7 @@ class Decoder:
         if code >= 0:
             return self._died(f"ended with exit code {code}", "bad_format")
         name = signal.Signals(-code).name
-        # The system kills who takes the last of its memory.
+        # The kernel kills a process that takes the last of the memory.
         why: ErrorCode = "too_large" if code == -signal.SIGKILL else "bad_format"
         return self._died(f"was killed by signal {-code} ({name})", why, code)
 

@@ -1,7 +1,7 @@
 """Rows on their way from a decoder to its worker: a header, and arrays as they lie in memory.
 
-Rule: what a decoder sends is a stranger's; the worker takes nothing that does not add up. Arrays of
-the worker are views of what was sent, never copies. Pure.
+Rule: the worker does not trust a decoder's messages and refuses any whose lengths do not add up.
+The worker's arrays are views of the message, never copies. Pure.
 """
 
 from collections.abc import Callable, Iterable
@@ -102,7 +102,7 @@ def _raw(values: npt.NDArray[Any]) -> memoryview:
 
 
 def unpacked(message: memoryview) -> list[Run]:
-    """Raises `ValueError` for what does not add up."""
+    """The runs of a message. Raises `ValueError` if its lengths do not add up."""
     header_bytes = int.from_bytes(message[:_LENGTH_BYTES], "little")
     at = _LENGTH_BYTES + header_bytes
     try:

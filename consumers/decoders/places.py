@@ -1,8 +1,7 @@
-"""Who has a decoder, and who is next.
+"""Which object gets a decoder next.
 
-Rule: at most `most` objects have one at a time. The others get theirs in the order in which they
-came, but objects that everything waits for come first. Owner: the pool; used from its event loop
-only.
+Rule: at most `most` objects have one at a time. The others wait in order of arrival, but objects
+that everything behind them waits for come first. Owner: the pool; used from its event loop only.
 """
 
 import asyncio
@@ -24,14 +23,14 @@ class Places:
 
     @property
     def is_wanted(self) -> bool:
-        """Does one that everything waits for find no place?"""
+        """Does an object that everything waits for find no place?"""
         return self._taken >= self._most and any(is_head() for is_head in self._waiting.values())
 
     @asynccontextmanager
     async def one(
         self, is_head: Callable[[], bool], review: Callable[[], object]
     ) -> AsyncIterator[None]:
-        """`review` is called when it begins to wait."""
+        """Wait for a place; `review` is called when the wait begins."""
         while self._taken >= self._most:
             await self._turn(is_head, review)
         self._taken += 1

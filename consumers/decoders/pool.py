@@ -1,8 +1,8 @@
 """The decoders of a worker: how many there are, and who has one.
 
-Rule: at most `most` at a time, each started when it is first needed and used again and again. One
-that did not come to the end of its object is ended; it never gets another object. Owner: the
-worker; used from its event loop only.
+Rule: at most `most` at a time, each started when it is first needed and then reused. A decoder that
+did not finish its object is ended and never gets another one. Owner: the worker; used from its
+event loop only.
 """
 
 import os
@@ -20,7 +20,7 @@ MOST_BY_DEFAULT: Final = 4
 
 
 def default_decoders() -> int:
-    """As many as may be at work at once; two at least, so that one that hangs leaves another."""
+    """One for each core, but at least two, so that one is left when another hangs."""
     return min(max(2, len(os.sched_getaffinity(0))), MOST_BY_DEFAULT)
 
 

@@ -1,7 +1,7 @@
-"""What a worker and a decoder say to each other, whatever lies between them.
+"""The messages of worker and decoder, independent of how they are carried.
 
-Rule: they take turns. The decoder asks for bytes, or gives rows, and then stands still until it is
-answered, so it never decodes ahead of the byte budget. Pure.
+Rule: they take turns. The decoder asks for bytes, or gives rows, and then waits for the answer, so
+it never decodes ahead of the byte budget. Pure.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,9 +15,9 @@ from consumers.formats.base import RowOptions, Run
 from consumers.formats.ranged import TAIL_BYTES, Need, Ranges
 from consumers.formats.reading import Pieces, read_object
 
-# The next bytes of the stream; none are left if the answer is empty.
+# Asks for the next bytes of the stream; an empty answer is its end.
 NEXT: Final = Need(-1, -1)
-# The object's size (8 bytes, little-endian) and its last bytes.
+# Asks for the object's size (8 bytes, little-endian) and its last bytes.
 TAIL: Final = Need(-TAIL_BYTES, 0)
 _SIZE_BYTES: Final = 8
 
@@ -46,8 +46,8 @@ Said = Need | list[Run] | None
 
 
 class Died(PenstockError):
-    """A decoder came to its end over an object. `was_alone`: it had no object before this one, so
-    no other can be the cause, and this one is answered by `poison`. `signal`: 0 if none ended it.
+    """A decoder process died over an object. `was_alone`: this was its first object, so no other
+    can be the cause, and it is answered by `poison`. `signal`: 0 if no signal ended it.
     """
 
     def __init__(self, poison: Poison, *, was_alone: bool, signal: int = 0) -> None:
@@ -89,7 +89,7 @@ class Decoders(Protocol):
 
 
 class Asked:
-    """The decoder's source: everything is asked for."""
+    """The source inside the decoder: it asks the worker for all bytes."""
 
     def __init__(self, size: int, ask: Callable[[Need], bytes]) -> None:
         self.size = size
@@ -114,7 +114,7 @@ def tail_of(size: int, data: bytes) -> bytes:
 
 
 def decode(task: Task, ask: Callable[[Need], bytes], give: Callable[[list[Run]], object]) -> None:
-    """The decoder's whole work."""
+    """The whole work of a decoder on one task."""
     pieces = Pieces(give)
 
     def ask_after_rows(need: Need) -> bytes:

@@ -1,8 +1,8 @@
 """Messages between a worker and its decoder, over one socket that keeps them apart.
 
-Rule: what is short travels in the message; what is long to the worker in memory that is handed over
-and sealed, so that its views never change under it; what is long to the decoder through `inbox`,
-memory that both have mapped, a piece at a time. Owner: one end of one decoder.
+Rule: short data travels in the message. Long data to the worker travels in memory that is handed
+over and sealed, so that the decoder cannot change it later. Long data to the decoder goes through
+`inbox`, memory that both have mapped, a piece at a time. Owner: one end of one decoder.
 """
 
 import fcntl

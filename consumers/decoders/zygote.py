@@ -1,7 +1,7 @@
 """The worker's side of the zygote: it is started at first need, and asked for decoders.
 
-Rule: nothing here waits but for its answer. If it ends, its decoders end with it, and the pool
-starts another one with the next decoder that it needs. Owner: the pool.
+Rule: a call here waits only for the zygote's answer. If the zygote ends, its decoders end with it,
+and the pool starts another one when it next needs a decoder. Owner: the pool.
 """
 
 import asyncio
@@ -86,7 +86,7 @@ class Zygote:
             self._end.send(KILL + b"%d" % number)
 
     def forget(self, number: int) -> None:
-        """Nobody will ask for its end."""
+        """Drop the exit code of this decoder: no caller will ask for it."""
         del self._ends[number]
 
     def close(self) -> None:

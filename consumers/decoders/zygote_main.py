@@ -1,8 +1,8 @@
-"""The process that decoders are forked from: it has all that they need in memory, and no object.
+"""The process that decoders are forked from: it has their code in memory, and no object.
 
-Rule: to start Python and our libraries takes half a second, to fork them a few milliseconds. It
-decodes nothing itself, so it stays as it was. It ends with the worker, and its decoders with it.
-Owner: `zygote`, which starts it.
+Rule: starting Python and our libraries takes half a second, forking them a few milliseconds. This
+process decodes no objects itself, so no object can damage it. It ends with the worker, and its
+decoders end with it. Owner: `zygote`, which starts it.
 """
 
 import gc

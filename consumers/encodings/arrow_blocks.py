@@ -1,7 +1,8 @@
 """Rows of an object as one Arrow IPC stream, and the records that it stands for.
 
-Rule: what is the same for all rows stands once, in the metadata of the schema (`schemas.block`);
-`row` and `prediction` are columns of every block, the others only where one of its rows has them.
+Rule: fields that are the same for all rows stand once, in the metadata of the schema
+(`schemas.block`). Every block has the columns `row` and `prediction`, others only if a row needs
+them.
 Layout: Arrow Columnar Format, "IPC Streaming Format". Owner: the records in blocks.
 """
 
@@ -33,7 +34,7 @@ def block(head: bytes, rows: Any) -> bytes:
 
 
 def alone(record: bytes) -> bytes:
-    """A record that is of no row."""
+    """A block for a record without a row."""
     return _written(RECORD, record, _NO_ROWS)
 
 
@@ -50,7 +51,9 @@ FRAME_BYTES: Final = len(alone(b"")) + 64
 
 
 def records(value: bytes) -> Iterator[bytes]:
-    """As JSON, as each would stand alone. Raises `ValueError`, pyarrow's errors among them."""
+    """The records of a block as JSON, each as it would be alone. Raises `ValueError`, also
+    pyarrow's.
+    """
     with pa.ipc.open_stream(value) as reader:
         batches = list(reader)
         about = reader.schema.metadata or {}

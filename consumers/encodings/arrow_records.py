@@ -1,8 +1,8 @@
 """Answers as Arrow blocks: a Kafka record for so many rows of an object, without JSON of each.
 
-Rule: a block says what the rows' records would, in their order, and is no larger than the topic
-takes; a row that alone is too large is answered by an error, and an error that would be says less.
-Owner: the publish stage.
+Rule: a block holds the same as the rows' records, in their order, and is no larger than the topic
+takes. A single row that is too large is replaced by an error, and an error that is still too large
+is shortened. Owner: the publish stage.
 """
 
 from typing import Any
@@ -87,7 +87,7 @@ class ArrowRecords(Records):
     def _too_large(
         self, ticket: Ticket, row: Any, last_rows: int | None, nbytes: int, out: Encoded
     ) -> bytes:
-        """Of a single row: its error, and less besides the more it takes."""
+        """The error of a single row that is too large, shortened until it fits."""
         number, member = row["row"][0].as_py(), row["member"][0].as_py()
         code, message = row["error_code"][0].as_py(), row["error_message"][0].as_py()
         if code is None:

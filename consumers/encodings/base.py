@@ -1,8 +1,8 @@
-"""What every format of result objects keeps.
+"""The interface of all formats of result objects.
 
 Rule: the bytes depend on the rows alone, never on how many came at a time, so that a repeat writes
-the same object; so what is packed is cut at fixed places. Memory is bounded by a step, not by the
-object. Owner: the writer of one result object.
+the same object. For this, compressed data is cut at fixed places. Memory is bounded by a step, not
+by the object. Owner: the writer of one result object.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from consumers.core.blocks import Block, Rejection
 from consumers.core.kept import Kept
 
-# What is packed, or handed to the store, at once.
+# So much is compressed, or handed to the store, at a time.
 STEP_BYTES = 1 << 20
 
 
@@ -28,7 +28,7 @@ class Rows(NamedTuple):
 
 
 def rows_of(block: Block) -> Rows:
-    """Of a block that is answered."""
+    """The rows of an answered block."""
     if block.answers is not None:
         return Rows(block.first_row, block.answers, block.member, block.errors, block.kept)
     errors: dict[int, Rejection] = {}
@@ -49,7 +49,7 @@ class Encoding(Protocol):
 
     @property
     def waiting_bytes(self) -> int:
-        """About what the next `take` or `close` works on."""
+        """About how many bytes the next `take` or `close` works on."""
         ...
 
     def add(self, rows: Rows) -> None: ...

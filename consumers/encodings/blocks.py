@@ -1,7 +1,7 @@
-"""The records that a value of the output topic has, whatever form it is in.
+"""The records in a value of the output topic, in any of its forms.
 
-Rule: a record alone, a JSON array of them and an Arrow block say the same; what cannot be read goes
-on as it is, so that it is reported. Owner: the judge and the trace.
+Rule: single records, a JSON array of them and an Arrow block give the same records. A value that
+cannot be read is returned as it is, so that the caller reports it. Owner: the judge and the trace.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _ARROW: Final = b"\xff\xff\xff\xff"
 
 
 def records_of(value: bytes) -> Sequence[bytes]:
-    """As JSON, as each would stand alone."""
+    """The records as JSON, each as it would be alone."""
     if value[:1] == b"[":
         try:
             return [bytes(record) for record in _decode_array(value)]

@@ -1,7 +1,7 @@
-"""Answers as columns, of Parquet and of Arrow alike.
+"""Answers as columns, for Parquet and Arrow.
 
-Rule: the columns are the same for every object, whatever the model says: `prediction` is JSON text,
-so that no row can contradict the types of an earlier one. Owner: the formats made of columns.
+Rule: the columns are the same for every object and every model: `prediction` is JSON text, so that
+no row can contradict the types of an earlier one. Owner: the formats made of columns.
 """
 
 from collections.abc import Iterable

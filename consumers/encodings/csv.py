@@ -1,7 +1,7 @@
 """CSV: one line a row, with a header.
 
-Rule: the columns are the same for every object, whatever the model says: `prediction` is JSON in
-one cell. Owner: the writer of one result object.
+Rule: the columns are the same for every object and every model: `prediction` is JSON in one cell.
+Owner: the writer of one result object.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ HEADER: Final = b"row,member,event_time,prediction,columns,error_code,error_mess
 
 
 class CsvLines(Lines):
-    """As JSON lines, with other lines."""
+    """As `Lines`, but of CSV."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""JSON lines: a line is the record's JSON without what is constant for the object, `row` first.
+"""JSON lines: a line is the record's JSON without the fields that are constant for the object.
 
 Rule: lines are joined in bulk; packed with gzip they are cut into steps of one size. Owner: the
 writer of one result object.

@@ -1,6 +1,6 @@
-"""What stays with the rows of a result, one entry a row.
+"""The kept values of a result's rows, one entry a row.
 
-Rule: nothing is decoded; columns stay JSON. Owner: the formats that have a column for it.
+Rule: no value is decoded; columns stay JSON. Owner: the formats that have a column for them.
 """
 
 from collections.abc import Sequence

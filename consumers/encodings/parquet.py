@@ -1,8 +1,8 @@
 """Parquet: row groups of one size, with the same columns for every object.
 
-Rule: at most one row group is in memory, of so many rows or of so many bytes; of those before only
-what the footer says of them. Where a group ends depends on its rows alone, never on how many came
-at a time. Owner: the writer of one result object.
+Rule: at most one row group is in memory, limited in rows and bytes; of earlier groups only their
+part of the footer. Where a group ends depends on its rows alone, never on how many came at a time.
+Owner: the writer of one result object.
 """
 
 from typing import Final
@@ -17,7 +17,8 @@ from consumers.encodings.columns import SCHEMA, batch_of
 
 # Some 2 MB of predictions; readers want tens of thousands, the writer holds one.
 GROUP_ROWS: Final = 65_536
-# Of longer rows fewer: embeddings of 15 kB would be a gigabyte. As much again while it is packed.
+# Fewer rows if they are long: 65,536 embeddings of 15 kB would be a gigabyte. Twice this while the
+# group is compressed.
 GROUP_BYTES: Final = 16 << 20
 # What a row takes besides its texts.
 _ROW_BYTES: Final = 32
@@ -25,7 +26,7 @@ _TEXTS: Final = ("prediction", "columns", "error_message")
 
 
 class _Pipe:
-    """What pyarrow writes to, and we take from."""
+    """A file that pyarrow writes to and we read from."""
 
     closed = False
 

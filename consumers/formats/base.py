@@ -1,4 +1,4 @@
-"""What every decoder is: a push parser from bytes to runs of rows, in bounded memory.
+"""The interface of every decoder: a push parser from bytes to runs of rows, in bounded memory.
 
 Rule: a decoder never does I/O, never waits, and holds at most its current chunk and one unfinished
 row. It raises `Poison` only when the rest of the object cannot be read; one bad row is a run of its
@@ -23,9 +23,9 @@ Own = TypeVar("Own")
 
 
 class Run(NamedTuple):
-    """Consecutive rows of one member. Either `payload`, or `error`: why they cannot be read;
-    neither for rows that were not read because nobody wants them. `kept` stays with good rows;
-    `since_ms` is their time in milliseconds after the reference's, which becomes their own.
+    """Consecutive rows of one member, with a `payload`, or an `error` if they cannot be read, or
+    neither if they are unwanted. `kept`: the kept values of good rows. `since_ms`: their times, in
+    milliseconds after the reference's.
     """
 
     rows: int
@@ -41,35 +41,35 @@ class Decoder(Protocol):
 
     @property
     def pending(self) -> bool:
-        """Are there more rows than the last `feed` returned? Then feed nothing, for those."""
+        """Does it have more rows than the last `feed` returned? Feed empty bytes to get them."""
         ...
 
     def feed(self, data: bytes) -> list[Run]:
-        """Take the next bytes (any length, cut anywhere); return the rows now complete, or, of very
-        many, the next ones.
+        """Take the next bytes (any length, cut anywhere); return the rows that are now complete, or
+        the first part if they are many.
         """
         ...
 
     def whole(self, data: bytes) -> list[Run]:
-        """Take all bytes of a small object in the place of `feed`; `close` follows as ever."""
+        """Take all bytes of a small object, instead of `feed`; `close` follows as usual."""
         ...
 
     def close(self) -> list[Run]:
-        """No more bytes: return what is left; called again until that is nothing. Raises `Poison`
-        if the data stops too early.
+        """There are no more bytes: return the remaining rows. Called until it returns none. Raises
+        `Poison` if the data stops too early.
         """
         ...
 
 
-# Whether a bad row ends its object, and how much is too much: under other values of these, reading
-# stops elsewhere, but the rows before have the same numbers.
+# Options that only decide where reading stops (at a bad row, at a limit): with other values the
+# rows before that place have the same numbers.
 _LIMITS = frozenset(
     {"fail_on_bad_row", "rows", "expansion_ratio", "expanded_bytes", "members", "member_bytes"}
 )
 
 
 class Notices:
-    """What decoders decided and a person may want otherwise: each said once, not per object."""
+    """Choices of decoders that a person may want to change: each is logged once, not per object."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
@@ -114,7 +114,7 @@ class RowOptions:
 
     @cached_property
     def stays(self) -> frozenset[str]:
-        """Columns that are not given to the model unless `columns` names them."""
+        """Columns that the model gets only if `columns` names them."""
         return frozenset(self.keep) | ({self.time} if self.time is not None else set())
 
     @property
@@ -124,8 +124,8 @@ class RowOptions:
 
     @cached_property
     def rules(self) -> str:
-        """What tells options apart under which an object has other rows, or others of them are
-        bad. An option that is added belongs to it unless it is named in `_LIMITS`.
+        """A text that differs for options under which an object has other rows, or other bad ones.
+        Every option is part of it except those named in `_LIMITS`.
         """
         named = [one.name for one in fields(self) if one.compare and one.name not in _LIMITS]
         return repr([(name, getattr(self, name)) for name in named])
