@@ -3,8 +3,9 @@
 Rule: a result is complete before its record leaves and before any row of its object counts as
 delivered. An interrupted result is given up and written again from the object's first row: the part
 that was written is invisible, and a compressed format cannot be continued. After an unforeseen
-exception there is no second try, as its rows are gone: the object is answered by that error. Owner:
-the publish stage, one `LaneResults` per lane; results that a lane leaves open are given up.
+exception a result is written once more if it was begun by the same releases. Of an older one the
+first rows are gone: the object is answered by that error. Owner: the publish stage, one
+`LaneResults` per lane; results that a lane leaves open are given up.
 """
 
 import asyncio
@@ -146,11 +147,14 @@ class LaneResults:
         self._guard = results.guard
         self._open: dict[Ticket, ResultObject] = {}
         self._lost: dict[Ticket, Rejection] = {}
+        # All rows so far of the results that are begun by these releases and were not tried again.
+        self._held: dict[Ticket, list[Block]] = {}
 
     async def write(self, releases: Sequence[Release]) -> list[Result | Rejection | None]:
         """Write the rows of these releases. Returns for each one that ends its object the result,
         or the reason why it failed. After `Transient` and `Fatal` the lane cannot go on.
         """
+        self._held.clear()
         for release in releases:
             if release.blocks:
                 await self._add(release)
@@ -173,21 +177,37 @@ class LaneResults:
         ticket = release.ticket
         if ticket in self._lost:
             return
+        self._hold(ticket, release.blocks)
+        await self._add_rows(ticket, release.blocks)
+
+    def _hold(self, ticket: Ticket, blocks: Sequence[Block]) -> None:
+        if ticket not in self._open:
+            self._held[ticket] = []
+        if ticket in self._held:
+            self._held[ticket] += blocks
+
+    async def _add_rows(self, ticket: Ticket, blocks: Sequence[Block]) -> None:
         try:
             with self._guard:
                 result = self._of(ticket)
-                for block in release.blocks:
+                for block in blocks:
                     await result.add(block)
         except Unforeseen as error:
-            await self._lose(ticket, error)
+            await self._failed(ticket, error)
 
-    async def _lose(self, ticket: Ticket, error: Unforeseen) -> None:
-        """Give up the result of this object, and remove the part that was written, if possible."""
-        self._lost[ticket] = Rejection(error.code, str(error), "publish")
+    async def _failed(self, ticket: Ticket, error: Unforeseen) -> None:
+        """Remove the part that was written, if possible. Then write the result once more if all its
+        rows are held, or else give it up.
+        """
         begun = self._open.pop(ticket, None)
         with suppress(Unforeseen), self._guard:
             if begun is not None:
                 await begun.abort()
+        blocks = self._held.pop(ticket, None)
+        if blocks is None:
+            self._lost[ticket] = Rejection(error.code, str(error), "publish")
+        else:
+            await self._add_rows(ticket, blocks)
 
     async def _complete_all(self, tickets: Sequence[Ticket]) -> dict[Ticket, Result | Rejection]:
         if len(tickets) == 1:
@@ -201,11 +221,13 @@ class LaneResults:
 
     async def _complete(self, ticket: Ticket) -> Result | Rejection:
         if ticket not in self._lost:
+            self._hold(ticket, [])
+        while ticket not in self._lost:
             try:
                 with self._guard:
                     result = await self._of(ticket).complete()
             except Unforeseen as error:
-                await self._lose(ticket, error)
+                await self._failed(ticket, error)
             else:
                 del self._open[ticket]
                 self._results.completed(result)

@@ -337,34 +337,54 @@ def test_a_result_that_cannot_be_written_costs_its_object(word: str, exactly_onc
     scenario()
 
 
+@pytest.mark.parametrize("word", ["begin", "write", "complete"])
+@virtual_time
+async def test_a_result_is_written_once_more_before_its_object_is_answered(word: str) -> None:
+    world = TrapWorld(partitions=2, forgives=True)
+    writing(world)
+    world.results = TrapResults(word, times=1)
+    world.bad("bad.csv", b"13,13\n" * 3)
+    async with running(world):
+        await until(lambda: world.next_offset(0) == 3)
+    assert world.dead_letters() == []
+    assert world.results.begun == {}
+    written = {key: data for (_, key), data in world.results.objects.items()}
+    assert len(written["b/bad.csv.jsonl"].splitlines()) == 3
+    assert unforeseen(world, "result") == 1
+
+
 class TrapUpload(MemoryUpload):
-    word = ""
+    trap: Callable[[str], None]
 
     async def write(self, data: bytes) -> None:
         await super().write(data)
-        if self.word == "write":
-            raise Trap("write")
+        self.trap("write")
 
     async def complete(self) -> Stored:
-        if self.word == "complete":
-            raise Trap("complete")
+        self.trap("complete")
         return await super().complete()
 
 
 class TrapResults(MemoryResults):
-    def __init__(self, word: str) -> None:
+    """So many `times` one call for the bad object raises."""
+
+    def __init__(self, word: str, times: int = 1_000) -> None:
         super().__init__()
-        self._word = word
+        self._word, self._times = word, times
 
     def begin(self, location: Location) -> MemoryUpload:
         if "bad" not in location.key:
             return super().begin(location)
-        if self._word == "begin":
-            raise Trap("begin")
+        self._trap("begin")
         upload = TrapUpload(self, location)
-        upload.word = self._word
+        upload.trap = self._trap
         self.begun[location.bucket, location.key] = upload
         return upload
+
+    def _trap(self, word: str) -> None:
+        if word == self._word and self._times:
+            self._times -= 1
+            raise Trap(word)
 
 
 class TrapLines(Lines):
