@@ -154,7 +154,6 @@ class LaneResults:
         """Write the rows of these releases. Returns for each one that ends its object the result,
         or the reason why it failed. After `Transient` and `Fatal` the lane cannot go on.
         """
-        self._held.clear()
         for release in releases:
             if release.blocks:
                 await self._add(release)
@@ -163,6 +162,7 @@ class LaneResults:
         for start in range(0, len(ended), AT_A_TIME):
             part = ended[start : start + AT_A_TIME]
             found |= await self._complete_all(part)
+        self._held.clear()
         return [found.get(release.ticket) for release in releases]
 
     async def give_up(self) -> None:
