@@ -76,7 +76,7 @@ class Budget:
 
 
 class ModelShare:
-    """What each of several models may hold of the budget: no more than it leaves free. So one sick
+    """Limits one of several models: it may hold no more bytes than remain free. So one sick
     model ends up with half of the budget, two with a third each.
     """
 

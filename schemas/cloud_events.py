@@ -205,7 +205,9 @@ def of_b2(events: bytes) -> Iterator[Reference]:
 
 
 def _of_google(resource: _GoogleObject, time: str | None) -> Reference:
-    """Pinned by its generation: the entity tag here is not the one that a GET compares."""
+    """A reference pinned by the object's generation, as a GET compares another entity tag than the
+    one given here.
+    """
     size = resource.size
     return Reference(
         store="gs",

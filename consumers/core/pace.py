@@ -22,8 +22,8 @@ CALL_SHARE = 0.5
 # A call is late when it takes this many times the fitted time: then calls queue in the server.
 LATE_FACTOR = 2.0
 GROW_AFTER_CALLS = 50
-# Time constant of the average share of time in which a call is under way; and the share from which
-# on a row waits as long as a call takes, as beyond it the calls themselves would queue.
+# Time constant of the moving average of how busy the server is: the share of time with a call under
+# way. From the second value on a row waits as long as a call takes, or calls would queue.
 BUSY_MEMORY_S = 1.0
 FULL_WAIT_BUSY = 0.5
 # A timer rings up to 1 ms late on an idle machine, as the event loop counts in whole milliseconds:

@@ -238,7 +238,9 @@ class CsvParser:
         return None if values is None else Run(len(values), Matrix(values))
 
     def _is_for_columns(self, block: RawRows) -> bool:
-        """A plain table that is not all numbers has bad rows, unless cells may be missing."""
+        """Could reading by columns succeed? A plain block that the faster way refused has bad rows,
+        unless cells may be missing.
+        """
         plain = isinstance(block, bytes) and self._chosen is None
         return not plain or self._options.missing is not None
 

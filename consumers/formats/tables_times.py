@@ -48,7 +48,7 @@ def _within(values: Any, least: int, most: int) -> bool:
     """Are all of these numbers in the range (half open)?"""
     found = pc.min_max(values)
     lowest, highest = found["min"].as_py(), found["max"].as_py()
-    # In Python's integers: `most` may be more than 64 bits hold.
+    # Compared as Python's integers, since `most` may not fit 64 bits.
     return lowest is None or (least <= lowest and highest < most)
 
 

@@ -22,7 +22,7 @@ from consumers.formats.tar_header import (
     path_text,
 )
 
-# Long names and pax records: path lengths, not data. GNU tar and Python write a few kB at most.
+# The limit for a long name or a pax record; GNU tar and Python write a few kB at most.
 _EXTENSION_BYTES = 1 << 20
 
 

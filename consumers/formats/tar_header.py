@@ -18,7 +18,7 @@ _CHECKSUM = slice(148, 156)
 _TYPE = slice(156, 157)
 _GNU_BASE_256 = 0x80  # first byte of a size that does not fit in octal digits
 _OCTAL = re.compile(rb"[0-7]+")  # `int` would take signs and underscores, too
-_DECIMAL = re.compile(rb"[0-9]{1,19}")  # what fits 63 bits; far longer ones cost `int` minutes
+_DECIMAL = re.compile(rb"[0-9]{1,19}")  # fits 63 bits; `int` would take minutes for far longer ones
 # Linux's PATH_MAX. The path stands in every record of the member's rows.
 _PATH_CHARS = 4_096
 

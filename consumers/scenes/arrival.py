@@ -1,7 +1,7 @@
 """A record of the prediction topic, as far as a scene needs it.
 
-Rule: the answer stays the text that it is; what no worker can have written is no prediction. Owner:
-the site that it is given to.
+Rule: the answer is kept as text; a record that no worker can have written is not a prediction.
+Owner: the site that gets it.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from schemas.prediction import Source
 from schemas.reference import MAX_INTEGER, MAX_NAME_CHARS, Count, epoch_ms
 from schemas.scene import NULL
 
-# Where an object's marker stands among its rows: it is the last of what the object is answered by.
+# The place of an object's marker among its rows: it comes after all of them.
 MARKER_ROW = 1 << 62
 # A topic's name has 249 characters at the most, and four numbers follow it.
 MAX_ID_CHARS = 512
@@ -64,7 +64,7 @@ _decoder = msgspec.json.Decoder(_Record)
 
 
 def read_arrival(value: bytes, recorded_ms: int) -> Arrival:
-    """Raises `SchemaError` for what is no prediction."""
+    """Raises `SchemaError` if the value is not a prediction."""
     try:
         record = _decoder.decode(value)
         if not value.isascii():
@@ -96,13 +96,13 @@ def read_arrival(value: bytes, recorded_ms: int) -> Arrival:
 
 
 def read_answer(value: bytes) -> Answer:
-    """Of a value that `read_arrival` has read."""
+    """The answer in a value that `read_arrival` has read."""
     record = _decoder.decode(value)
     return Answer(record.prediction, None if record.error == NULL else record.error)
 
 
 def without_answer(arrival: Arrival) -> Arrival:
-    """What a scene says of it when the answer is too large to be kept."""
+    """The arrival without its answer, which is too large to be kept."""
     if not arrival.value:
         return arrival
     return replace(arrival, value=b"", is_error=read_answer(arrival.value).error is not None)

@@ -1,7 +1,7 @@
-"""Whether a worker is behind: a partition is read whose records are old, and has more of them.
+"""Is a worker behind? It is if a partition's records are old when they are read, and more follow.
 
-Rule: live, a few records are always on their way; and what follows the last record may be a mark of
-a transaction, which is no record. Owner: the engine.
+Rule: more records alone prove nothing: a few are always on their way, and the last offset may be a
+mark of a transaction, which is not a record. Owner: the engine.
 """
 
 from collections.abc import Hashable, Mapping

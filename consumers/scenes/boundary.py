@@ -1,6 +1,6 @@
-"""What a ledger asks of the world around it.
+"""The interfaces that the ledger uses.
 
-Rule: the promises stand here; `adapters/kafka_writer` and `changelog` keep them. Owner: the ledger.
+Rule: `adapters/kafka_writer` and `changelog` implement them. Owner: the ledger.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -24,8 +24,8 @@ Fits = Callable[[str, bytes, int], bool]
 
 
 class Send(Protocol):
-    """Hands records over, those of one partition in order; what it returns ends when all are
-    delivered, with the offset of each, or raises. A negative offset: Kafka did not say.
+    """Hands records over, those of one partition in order. The result, when all are delivered, is
+    the offset of each; it raises if one fails. A negative offset: Kafka did not tell it.
     """
 
     async def __call__(self, records: Sequence[Out], /) -> Awaitable[Sequence[int]]: ...
@@ -39,7 +39,7 @@ class Logged(NamedTuple):
 
 
 class Changelog(Protocol):
-    """The topic with what sites remember, as it can be read."""
+    """The topic with the states of sites, for reading."""
 
     def read(
         self, ends: Mapping[int, int], begins: Mapping[int, int] | None = None

@@ -1,4 +1,4 @@
-"""The changelog: what sites remember, and whose turn it is to write it.
+"""The changelog: the states of sites, and which worker may write them.
 
 Rule: a worker that takes a partition over claims it with a record of its own; the offset of that
 record is the claim. Every state carries the claim that it was written under. Nobody else writes
@@ -36,7 +36,7 @@ class Written(NamedTuple):
 
 
 class Turn:
-    """Of one partition: which offset our next record must get."""
+    """Of one partition: the offset that our next record must get."""
 
     def __init__(self, claim: int) -> None:
         self.claim = claim
@@ -104,7 +104,9 @@ class Book:
         self._turns.clear()
 
     async def claim(self, partitions: Collection[int]) -> dict[int, Replay]:
-        """From now on no other worker's decision counts; what counted until then."""
+        """Claim the partitions: from now on no other worker's decisions count. Returns the states
+        that counted until then.
+        """
         ours = list(partitions)
         claims = [Out(self._topic, CLAIM_KEY, b"claim", number) for number in ours]
         offsets = await (await self._send(claims))
@@ -178,4 +180,4 @@ class KafkaChangelog:
 
 
 def _quietly(_: int) -> None:
-    """Nobody looks on."""
+    """Report progress to nobody."""

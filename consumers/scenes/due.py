@@ -1,7 +1,7 @@
-"""What is to be looked at, and when.
+"""Which sites are to be looked at, and when.
 
-Rule: a name is due at the earliest time that it was put at, and once for it; to look costs what is
-due, however many names wait. Owner: the ledger.
+Rule: a name is due once, at the earliest time that it was put at. The cost of a look depends on the
+names that are due, not on those that wait. Owner: the ledger.
 """
 
 from heapq import heappop, heappush
@@ -13,13 +13,13 @@ class Due:
         self._at: dict[str, int] = {}
 
     def put(self, name: str, at: int) -> None:
-        """A later time than the one it waits for changes nothing: it is put again when taken."""
+        """A later time than the name has already changes nothing: it is put again when taken."""
         if name not in self._at or at < self._at[name]:
             self._at[name] = at
             heappush(self._heap, (at, name))
 
     def take(self, now: int) -> list[str]:
-        """Those that are due, which wait no more."""
+        """Remove and return the names that are due."""
         found = []
         while self._heap and self._heap[0][0] <= now:
             at, name = heappop(self._heap)

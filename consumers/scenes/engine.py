@@ -1,7 +1,7 @@
 """One scenes worker on our own Kafka adapters: a line that re-keys, a line that decides.
 
-Rule: it holds what the two lines share, and its life: start, rebalance, drain, stop. A failure ends
-the process, and what was not committed is done again. Owner: `penstock scenes`.
+Rule: it holds the parts that both lines share, and their life: start, rebalance, drain, stop. A
+failure ends the process, and work that was not committed is done again. Owner: `penstock scenes`.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class Engine:
         )
 
     async def run(self) -> None:
-        """Until SIGTERM or Ctrl-C; then what is under way is finished and committed."""
+        """Run until SIGTERM or Ctrl-C; then finish and commit the batches under way."""
         stop = asyncio.Event()
         on_stop(stop.set)
         async with AsyncExitStack() as cleanup:
@@ -72,7 +72,7 @@ class Engine:
             await self.ledger.tick()
 
     async def _rekey(self, records: Sequence[Record]) -> Awaitable[object]:
-        """To the topic that has one site on one partition."""
+        """Copy records to the topic on which each site has one partition."""
         topic = self._names.input
         outs: list[Out] = []
         for each in records:

@@ -1,8 +1,8 @@
-"""Judges scenes from the topics alone: every prediction in one place, scenes in order, none twice
-with other content, each as whole as it says.
+"""Judges scenes from the topics alone: is every prediction in one place, are scenes in order, does
+none come twice with other content, and is each as complete as it says?
 
-Rule: repeats with the same bytes are allowed and counted. Not judged: how long a scene took, since
-a worker may have been down; it is measured. Owner: `penstock verify --scenes`.
+Rule: repeats with the same bytes are allowed and counted. The time that a scene took is measured
+but not judged, since a worker may have been down. Owner: `penstock verify --scenes`.
 """
 
 from collections import Counter

@@ -1,9 +1,10 @@
 """The sites of a worker's partitions: decide, write down, publish, in this order.
 
-Rule: what was decided is on the changelog before it is on a topic, and events are acknowledged
-after both; so a crash at any point repeats the same bytes. What another worker has taken over is
-not published: the changelog says so (`Book`). One batch at a time: when one is written down, all
-before it is published. Owner: the engine, which gives the batches, the time and the way out.
+Rule: a decision is on the changelog before it is on a topic, and events are acknowledged after
+both, so a crash at any point repeats the same bytes. Decisions for a partition that another worker
+has taken over are not published: the changelog shows it (`Book`). One batch at a time: before one
+is written down, all earlier ones are published. Owner: the engine, which gives it batches, the time
+and the producers.
 """
 
 import asyncio
@@ -89,7 +90,7 @@ class Ledger:
         self.sites: dict[str, Site] = {}
 
     async def give_up(self) -> None:
-        """The partitions are another worker's from now on; waits for the batch under way."""
+        """Wait for the batch under way, then hand the partitions over to another worker."""
         self._ready.clear()
         async with self._lock:
             self._clear()
@@ -97,8 +98,8 @@ class Ledger:
             self._watch.clear()
 
     async def take_over(self, partitions: Collection[int]) -> None:
-        """Claim them, and go on from what the changelog says: what was decided last is published
-        again. From the claim on no other worker's decision counts.
+        """Claim the partitions and continue from the changelog; the last decisions are published
+        again. From the claim on no other worker's decisions count.
         """
         async with self._lock:
             self._clear()
@@ -113,7 +114,7 @@ class Ledger:
         self._ready.set()
 
     async def handle(self, batch: Iterable[Keyed]) -> None:
-        """A batch of the repartition topic. When it returns all of it is safe."""
+        """Handle a batch of the repartition topic. When this returns, all of it is safe."""
         await self._ready.wait()
         async with self._lock:
             now, touched, nbytes = self._clock.now(), dict[str, Site](), 0

@@ -1,7 +1,7 @@
 """A topic that is read, worked on and committed: each record once its work is safe.
 
-Rule: batches are handed over in order and committed in order; what was read for an assignment that
-is over is left to the next one, which reads it again. Owner: the engine.
+Rule: batches are handed over in order and committed in order. Records that were read for an
+assignment that is over are dropped; the next assignment reads them again. Owner: the engine.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""How far each feed of a site has come: what is not beyond that was said before.
+"""How far each feed of a site has come: a position that is not beyond it is a repeat.
 
-Rule: at least once means that a feed goes back and says the same again. It has never said a later
-time than its latest: a low position with one is of an input topic that was made anew. Owner: the
-`Site`.
+Rule: delivery at least once means that a feed may go back and repeat records. A repeat never has a
+later time than the feed's latest: a low position with a later time shows that the input topic was
+made anew. Owner: the `Site`.
 """
 
 from consumers.scenes.arrival import Arrival
