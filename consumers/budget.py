@@ -76,7 +76,7 @@ class Budget:
 
 
 class ModelShare:
-    """Limits one of several models: it may hold no more bytes than remain free. So one sick
+    """Limits one of several models: it may hold no more bytes than remain free. So one failing
     model ends up with half of the budget, two with a third each.
     """
 

@@ -1,6 +1,6 @@
 """Who belongs to a site, and who of them is expected: members by list, or learned by leases.
 
-Rule: a list is what the rules say now, whoever was on it before; a member is expected while its
+Rule: a list follows the present rules, not its former members; a member is expected while its
 lease runs; a silent one is evicted and welcomed back by its next prediction. Owner: the `Site`.
 """
 

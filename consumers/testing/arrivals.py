@@ -1,7 +1,7 @@
-"""What reaches the topics, by a producer or in a transaction, and which life it belongs to.
+"""The records that reach the topics, by a producer or in a transaction, and the life of each.
 
-Rule: the checks of the life that published a record see it, and so does the outcome, which
-knows no lives. Owner: one simulation.
+Rule: each record is checked by the life that published it, and by the outcome, which ignores lives.
+Owner: one simulation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +61,7 @@ class Arrivals:
         return Accepted(life.sending, append)
 
     def _check_sizes(self, source: SimulatedSource[Life], outgoing: Outgoing) -> None:
-        """The broker would refuse its batch, at every start."""
+        """No record may be too large: the broker would refuse its batch, at every start."""
         largest = max(map(len, outgoing.values))
         if self._most_bytes is not None and largest > self._most_bytes:
             raise self._history.broken(

@@ -1,6 +1,6 @@
-"""Nothing in flight is above its limit, looked at between any two turns of the loop.
+"""Checks between any two turns of the loop that a worker holds no more than its limits.
 
-Rule: limits are the settings of the worker that is looked at. Owner: one simulation.
+Rule: the limits are the worker's own settings. Owner: one simulation.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from consumers.testing.history import History
 from consumers.testing.log import Log
 from consumers.testing.worker import Worker
 
-# Far more than any world takes: time that does not pass means tasks that wake each other.
+# Far more than any world takes: so many turns without passing time mean tasks that wake each other.
 MOST_TURNS = 300_000
 # A decoded row is counted with 136 bytes at least; refused alone it is a block of its own with an
 # error, about 900.
@@ -57,10 +57,10 @@ class Bounds:
         self._hold(worker, "transfers", worker.objects.reading, most_open)
 
     def _most_bytes(self, pipeline: Pipeline, era: Era) -> int:
-        """One step is begun while a byte is left. Each head may go on without: a step, besides the
-        one it keeps until it knows whether it is the last; and with heads that do not wait for each
-        other's deliveries, as much again that is being delivered. A row that was refused takes
-        more than it did decoded.
+        """The budget, and the steps that may exceed it: one that began while a byte was left, and
+        two for each head (the next step, and the one it keeps until it knows whether it is the
+        last). If heads do not wait for each other's deliveries, as much again is being delivered. A
+        refused row takes more than a decoded one.
         """
         heads = (
             sum(4 * len(self._logs[number].streams) for number in pipeline.wiring.lanes)

@@ -1,8 +1,8 @@
-"""The bucket of a simulated world: what is put there, and what happens to it while workers read.
+"""The bucket of a simulated world: its objects, and what happens to them while workers read.
 
-Rule: the eras learn every version of an object, so that they know what is true of it; what happens
-to an object is noted in `unsteady`, so that the checks allow the errors that it may cause. Owner:
-one simulation.
+Rule: the eras learn every version of an object, so that they know its right answers. A change of an
+object is noted in `unsteady`, so that the checks allow the errors that it may cause. Owner: one
+simulation.
 """
 
 from random import Random

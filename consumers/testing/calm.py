@@ -1,7 +1,7 @@
 """After the storm: the services are well, and everything must be answered and come to an end.
 
-Rule: each partition moves within a bounded time, as long as anything of it is not committed; what
-stopped a line is let pass by an operator. Owner: one simulation.
+Rule: each partition with uncommitted records moves within a bounded time; an operator lets pass the
+records that stopped a line. Owner: one simulation.
 """
 
 import asyncio
