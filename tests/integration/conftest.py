@@ -1,13 +1,13 @@
 """Fixtures of the tests on real services: the services, fresh topics, a fresh bucket.
 
-Rule: every test in this folder carries the marker `stack`. The services are brought up once, after
-collection and before the first test's clock starts, and only if such a test was chosen; model
-servers beside TorchServe only if a chosen test names them by the marker `model_servers`.
+Rule: every test in this folder carries the marker `stack`. The services are brought up once, before
+the clock of the first such test starts, in the one process that runs these tests; model servers
+beside TorchServe only if a chosen test names them by the marker `model_servers`.
 """
 
 import os
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,6 +26,7 @@ from tests.support.topic_tools import Broker, broker_of
 
 FOLDER = Path(__file__).parent
 FOUND = pytest.StashKey[Services | Exception]()
+CLEANUP = pytest.StashKey[ExitStack]()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -35,19 +36,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("stack")
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    config = session.config
-    chosen = any(item.get_closest_marker("stack") for item in session.items)
-    if not chosen or config.option.collectonly:
-        return
-    cleanup = ExitStack()
-    config.add_cleanup(cleanup.close)
-    # Building the services takes minutes the first time: their progress is to be seen.
-    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        try:
-            config.stash[FOUND] = find(cleanup, _model_servers(session))
-        except (Unavailable, RuntimeError) as error:
-            config.stash[FOUND] = error
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    config = item.config
+    if item.get_closest_marker("stack") and FOUND not in config.stash:
+        cleanup = config.stash[CLEANUP] = ExitStack()
+        # Building the services takes minutes the first time: their progress is to be seen.
+        with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+            try:
+                config.stash[FOUND] = find(cleanup, _model_servers(item.session))
+            except (Unavailable, RuntimeError) as error:
+                config.stash[FOUND] = error
+    return (yield)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if CLEANUP in session.config.stash:
+        session.config.stash[CLEANUP].close()
 
 
 def _model_servers(session: pytest.Session) -> set[str]:

@@ -1,12 +1,13 @@
 """One line a file while the tests run: how far, how many of each outcome, how long.
 
 Rule: `scripts/test` loads it (`-p tests.support.progress`); pytest tells at the end what failed.
+Where several processes run tests, this one, which starts them, tells of all.
 """
 
 import sys
 import time
-from collections import Counter
-from collections.abc import Generator
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterable, Sequence
 
 import pytest
 from _pytest.terminal import TerminalReporter
@@ -17,49 +18,71 @@ OUTCOMES = ("passed", "skipped", "failed", "error")
 Status = tuple[str, str, str]
 
 
+def file_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
 class Progress:
-    """Tells of each file when the first test of the next one begins."""
+    """Tells of each file when its last test has ended."""
 
     def __init__(self, terminal: TerminalReporter) -> None:
         self._terminal = terminal
         self._chosen = 0
-        self._file = ""
-        self._began_s = 0.0
-        self._told: Counter[str] = Counter()
+        self._ended = 0
+        self._left: Counter[str] = Counter()
+        self._began_s: dict[str, float] = {}
+        self._outcomes: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self._chosen = len(session.items)
+        self._expect(item.nodeid for item in session.items)
 
-    def pytest_runtest_logstart(self, location: tuple[str, int | None, str]) -> None:
-        if location[0] != self._file:
-            self._tell()
-            self._file, self._began_s = location[0], time.monotonic()
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        """Each process has collected the same; one that replaces another does so later."""
+        if not self._chosen:
+            self._expect(ids)
 
-    def pytest_sessionfinish(self) -> None:
-        self._tell()
+    def _expect(self, nodeids: Iterable[str]) -> None:
+        self._left.update(map(file_of, nodeids))
+        self._chosen = self._left.total()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._began_s.setdefault(file_of(nodeid), time.monotonic())
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_report_teststatus(self) -> Generator[None, Status, Status]:
+    def pytest_report_teststatus(
+        self, report: pytest.CollectReport | pytest.TestReport
+    ) -> Generator[None, Status, Status]:
         """Without its letter, which the terminal prints as the test ends."""
         category, _, word = yield
+        self._outcomes[file_of(report.nodeid)][category] += 1
         return category, "", word
 
-    def _tell(self) -> None:
-        if not self._file:
-            return
-        counts = Counter({name: len(self._terminal.stats.get(name, ())) for name in OUTCOMES})
-        news = counts - self._told
-        self._told = counts
-        far = 100 * counts.total() // self._chosen
-        said = ", ".join(f"{count} {name}" for name, count in news.items())
-        lasted_s = time.monotonic() - self._began_s
-        self._terminal.write_line(f"[{far:3d}%] {self._file}: {said}, {lasted_s:.1f} s")
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        file = file_of(nodeid)
+        self._ended += 1
+        self._left[file] -= 1
+        if not self._left[file]:
+            self._tell(file)
+
+    def pytest_sessionfinish(self) -> None:
+        """Of files in whose midst the run was ended."""
+        for file in tuple(self._began_s):
+            self._tell(file)
+
+    def _tell(self, file: str) -> None:
+        lasted_s = time.monotonic() - self._began_s.pop(file)
+        outcomes = self._outcomes[file]
+        said = ", ".join(f"{outcomes[name]} {name}" for name in OUTCOMES if outcomes[name])
+        far = 100 * self._ended // self._chosen
+        self._terminal.write_line(f"[{far:3d}%] {file}: {said}, {lasted_s:.1f} s")
 
 
 @pytest.hookimpl(trylast=True)  # the terminal is there
 def pytest_configure(config: pytest.Config) -> None:
     terminal = config.pluginmanager.get_plugin("terminalreporter")
-    assert isinstance(terminal, TerminalReporter)
+    if not isinstance(terminal, TerminalReporter):  # a process that another one started
+        return
     terminal.showfspath = False
     if not sys.stdout.isatty():
         config.get_terminal_writer().fullwidth = LOG_COLUMNS

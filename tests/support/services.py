@@ -10,8 +10,9 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
@@ -83,12 +84,25 @@ def find(cleanup: ExitStack, model_servers: Collection[str] = ()) -> Services:
     if stack_status()["how"] is None and _docker_answers():
         return _in_containers(cleanup)
     wishes = ["--try", ",".join(sorted(model_servers))] if model_servers else []
-    up = subprocess.run([STACK, "up", *wishes], stderr=subprocess.PIPE, text=True, check=False)
-    if up.returncode == EXIT_MISSING:
-        raise Unavailable(up.stderr.strip().splitlines()[-1])
-    if up.returncode != 0:
-        raise RuntimeError(up.stderr)
+    code, said = _up(wishes)
+    if code == EXIT_MISSING:
+        raise Unavailable(said[-1])
+    if code != 0:
+        raise RuntimeError("\n".join(said))
     return Services.named_by(stack_exports(), stack_status()["torch_python"])
+
+
+def _up(wishes: Sequence[str]) -> tuple[int, list[str]]:
+    """Its exit code and its lines, which are to be seen while it builds."""
+    said: list[str] = []
+    with subprocess.Popen(
+        [STACK, "up", *wishes], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as up:
+        assert up.stdout
+        for line in up.stdout:
+            sys.stderr.write(line)
+            said.append(line.rstrip())
+    return up.returncode, said
 
 
 def stack_status() -> dict[str, Any]:
