@@ -14,13 +14,13 @@ from chaos_run.plan import ALL_KINDS, Object
 from chaos_run.run import Outcome, Verdict, Violation
 from chaos_run.watch import Watch
 from chaos_run.workers import Exit
-from consumers import config
-from consumers.adapters.objects_common import CHUNK_BYTES
-from consumers.adapters.objects_obstore import ObstoreObjects
-from consumers.errors import Transient
-from consumers.ports import Location
-from tests.adapters.objects_contract import read
-from tests.adapters.s3_stub import S3Stub
+from penstock import config
+from penstock.adapters.s3.obstore_client import ObstoreObjects
+from penstock.adapters.stores.names import CHUNK_BYTES
+from penstock.errors import Transient
+from penstock.ports import Location
+from tests.adapters.stores.contract import read
+from tests.adapters.stores.s3_stub import S3Stub
 
 FIRST = LINES - 2
 POOL = Pool([b"%d\n" % line for line in range(LINES)], [Answer(n, n / 100) for n in range(LINES)])

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from consumers.commands import run as run_command
-from consumers.commands.main import cli
-from consumers.config import load, resolve
-from consumers.errors import EXIT_USAGE, Fatal
+from penstock.commands import run as run_command
+from penstock.commands.root import cli
+from penstock.config import load, resolve
+from penstock.errors import EXIT_USAGE, Fatal
 
 
 def refused(environ: Mapping[str, str], path: Path | None = None) -> str:

@@ -15,17 +15,17 @@ import orjson
 import pytest
 from prometheus_client import generate_latest
 
-from consumers import config
-from consumers.adapters.kafka_source import SESSION_TIMEOUT_MS
-from consumers.commands.main import cli
-from consumers.errors import ErrorCode
-from consumers.ops.members_page import serve_members
-from consumers.telemetry.worker import Telemetry, TimeSpent
-from schemas.block import decode_head
-from schemas.codec import decode
-from schemas.dead_letter import decode_dead_letter
-from schemas.prediction import decode_prediction
-from schemas.shadow import Disagreement, Summary, decode_shadow
+from penstock import config
+from penstock.adapters.kafka.source import SESSION_TIMEOUT_MS
+from penstock.commands.root import cli
+from penstock.errors import ErrorCode
+from penstock.messages.block import decode_head
+from penstock.messages.codec import decode
+from penstock.messages.dead_letter import decode_dead_letter
+from penstock.messages.prediction import decode_prediction
+from penstock.messages.shadow import Disagreement, Summary, decode_shadow
+from penstock.ops.members_page import serve_members
+from penstock.telemetry.worker import Telemetry, TimeSpent
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -2,7 +2,7 @@
 
 import logging
 
-from consumers.logs import MAX_TEXTS, REPEAT_S, Seldom
+from penstock.logs import MAX_TEXTS, REPEAT_S, Seldom
 
 
 def record(name: str, text: str, value: object, at_s: float) -> logging.LogRecord:
@@ -29,7 +29,7 @@ def test_other_messages_and_other_places_are_not_held_back() -> None:
 
 def test_our_own_messages_always_pass() -> None:
     seldom = Seldom()
-    assert all(seldom.filter(record("consumers.app", "closed %s", 1, 0.0)) for _ in range(3))
+    assert all(seldom.filter(record("penstock.worker.app", "closed %s", 1, 0.0)) for _ in range(3))
 
 
 def test_messages_that_are_never_the_same_are_not_kept_for_ever() -> None:

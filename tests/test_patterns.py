@@ -10,34 +10,37 @@ from typing import Any
 
 import pytest
 
-import consumers
-from consumers.adapters.http_answers import wanting
-from consumers.formats.dialect import Dialect, passed_over
-from consumers.formats.lines import patterns
+import penstock
+from penstock.adapters.http.answers import wanting
+from penstock.formats.csv.dialect import Dialect, passed_over
+from penstock.formats.text.lines import patterns
 from tests.support.backtracking import SUSPECT, growth
 
-ROOT = Path(consumers.__file__).parent.parent
-FILES = sorted(path for top in ("consumers", "schemas") for path in (ROOT / top).rglob("*.py"))
+ROOT = Path(penstock.__file__).parents[2]
+FILES = sorted((ROOT / "consumers" / "penstock").rglob("*.py"))
 # Those that are put together while the program runs, as they are then.
 MADE = {
-    "consumers/formats/lines.py": patterns(b",;|"),
-    "consumers/formats/dialect.py": (Dialect(b";", b",", b"#").comments, passed_over(b"#")),
-    "consumers/adapters/http_answers.py": (wanting("X-Reason", "Retry-After"),),
+    "consumers/penstock/formats/text/lines.py": patterns(b",;|"),
+    "consumers/penstock/formats/csv/dialect.py": (
+        Dialect(b";", b",", b"#").comments,
+        passed_over(b"#"),
+    ),
+    "consumers/penstock/adapters/http/answers.py": (wanting("X-Reason", "Retry-After"),),
 }
 # Patterns and globs that the operator configures, or texts of our own that are taken as they are.
 CONFIGURED = {
-    "consumers/adapters/kafka_reader.py",
-    "consumers/adapters/objects_common.py",
-    "consumers/core/naming.py",
-    "consumers/core/places.py",
-    "consumers/core/routes.py",
-    "consumers/input_settings.py",
-    "consumers/logs.py",
-    "consumers/ops/page.py",
-    "consumers/replay/plan.py",
-    "consumers/scenes/names.py",
-    "consumers/scenes/rules.py",
-    "consumers/stages/consume.py",
+    "consumers/penstock/adapters/kafka/reader.py",
+    "consumers/penstock/adapters/stores/names.py",
+    "consumers/penstock/core/routing/naming.py",
+    "consumers/penstock/core/routing/places.py",
+    "consumers/penstock/core/routing/routes.py",
+    "consumers/penstock/settings/inputs.py",
+    "consumers/penstock/logs.py",
+    "consumers/penstock/ops/page.py",
+    "consumers/penstock/replay/worker_settings.py",
+    "consumers/penstock/scenes/settings.py",
+    "consumers/penstock/scenes/core/rules.py",
+    "consumers/penstock/stages/consume.py",
 }
 WAYS = {"match": "match", "fullmatch": "fullmatch"}
 _BUILDERS = {

@@ -1,4 +1,4 @@
-"""`penstock predict` and `consumers.predict`, without any service but a model."""
+"""`penstock predict` and `penstock.predict`, without any service but a model."""
 
 import asyncio
 import os
@@ -12,11 +12,11 @@ from typing import NamedTuple
 import orjson
 import pytest
 
-from consumers import predict, predict_sync, to_pandas
-from consumers.commands.tally import Tally
-from consumers.config import Config, Limits, Model, Objects
-from consumers.embedded.model_server import EmbeddedModelServer
-from consumers.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal
+from penstock import predict, predict_sync, to_pandas
+from penstock.commands.summary_of_predict import Tally
+from penstock.config import Config, Limits, Model, Objects
+from penstock.embedded.model_server import EmbeddedModelServer
+from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal
 from tests.support.loads import csv
 from tests.support.reference_model import numpy_answers, random_rows
 from tests.support.waiting import until
@@ -57,7 +57,7 @@ async def start(
         "PENSTOCK_OBJECTS__ENDPOINT_URL": folder.as_uri(),
     }
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "consumers", "predict", *arguments),
+        *(sys.executable, "-m", "penstock", "predict", *arguments),
         cwd=folder, env=environ, stdin=PIPE, stdout=PIPE, stderr=PIPE,
     )  # fmt: skip
 

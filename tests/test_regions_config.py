@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from consumers import config
-from consumers.errors import EXIT_USAGE, Fatal
-from consumers.settings import for_worker
+from penstock import config
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.settings.worker import for_worker
 
 TEXT = """
 [objects]

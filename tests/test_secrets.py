@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from consumers import logs
-from consumers.config import MASK, Config, Store, load, shown_url
+from penstock import logs
+from penstock.config import MASK, Config, Store, load, shown_url
 
 ENDS_S = 60.0
 SECRETS = {
@@ -58,7 +58,7 @@ async def said_by(*arguments: str, settings: dict[str, str]) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "consumers",
+        "penstock",
         *arguments,
         env={**os.environ, **variables},
         stdout=asyncio.subprocess.PIPE,

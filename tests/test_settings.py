@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from consumers.config import Config, Kafka, Objects, load
-from consumers.errors import EXIT_USAGE, Fatal
-from consumers.settings import for_worker
-from consumers.wiring import Settings
+from penstock.config import Config, Kafka, Objects, load
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.pipeline.wiring import Settings
+from penstock.settings.worker import for_worker
 
 
 @pytest.mark.parametrize(

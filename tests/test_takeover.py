@@ -7,14 +7,14 @@ from random import Random
 import orjson
 import pytest
 
-from consumers.core.cursor import StopMark, without_stop
-from consumers.core.line_stop import LineLimits
-from consumers.core.payload import Payload
-from consumers.core.window import WindowLimits
-from consumers.errors import EXIT_FATAL, EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Transient, Unreachable
-from consumers.ports import Commit
-from consumers.takeover import FENCED_WAIT_S, MAX_PARTITIONS
-from consumers.testing.virtual_time import virtual_time
+from penstock.core.order.line_stop import LineLimits
+from penstock.core.progress.cursor import StopMark, without_stop
+from penstock.core.rows.payload import Payload
+from penstock.core.window.window import WindowLimits
+from penstock.errors import EXIT_FATAL, EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Transient, Unreachable
+from penstock.pipeline.takeover import FENCED_WAIT_S, MAX_PARTITIONS
+from penstock.ports import Commit
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
 ROWS = 2_000

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from consumers.errors import DISTRIBUTION, EXIT_USAGE, missing_extra
+from penstock.errors import DISTRIBUTION, EXIT_USAGE, missing_extra
 
 ROOT = Path(__file__).parent.parent
 BUILT_WITHIN_S = 90
@@ -24,8 +24,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     source.mkdir()
-    for name in ("consumers", "schemas"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    shutil.copytree(ROOT / "consumers", source / "consumers", ignore=ignored)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     _run(
@@ -73,7 +73,7 @@ def test_the_demo_works_from_an_installed_wheel(installed: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "in order, none lost, none twice" in done.stdout
     where = subprocess.run(
-        [installed / "python", "-c", "import consumers; print(consumers.__file__)"],
+        [installed / "python", "-c", "import penstock; print(penstock.__file__)"],
         capture_output=True, text=True, cwd=installed, check=True,
     )  # fmt: skip
     assert str(installed.parent) in where.stdout, "it was the checkout that ran"

@@ -21,10 +21,10 @@ from chaos_run.place import Place, crash, environ_of, model_worker_pid
 from chaos_run.scenes import judged, placed, read_all
 from chaos_run.speaking import add_options, instants, producing, settings_of, until
 from chaos_run.workers import LOOK_S, Crew
-from consumers.adapters.kafka_topics import delete_topics
-from consumers.bench.services import service_pids
-from consumers.errors import EXIT_CHECK_FAILED, EXIT_DONE
-from consumers.scenes.names import names
+from penstock.adapters.kafka.topics import delete_topics
+from penstock.bench.services import service_pids
+from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE
+from penstock.scenes.settings import names
 from realstack import stack
 
 COLUMNS = 16

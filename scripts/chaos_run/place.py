@@ -16,8 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from consumers import config
-from consumers.errors import EXIT_CHECK_FAILED, EXIT_DONE
+from penstock import config
+from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE
 from realstack import layout, s3, stack
 
 
@@ -47,7 +47,7 @@ class Place:
     def penstock(self, *arguments: str) -> tuple[int, str]:
         """The code and the output of a command. Blocks; raises where it is no verdict."""
         answer = subprocess.run(
-            [sys.executable, "-m", "consumers", *arguments],
+            [sys.executable, "-m", "penstock", *arguments],
             env=dict(self.environ),
             capture_output=True,
             text=True,

@@ -24,12 +24,12 @@ from chaos_run.plan import PARTITIONS, Plan
 from chaos_run.poison import message
 from chaos_run.watch import Watch, watching
 from chaos_run.workers import Crew, Exit
-from consumers.adapters.kafka_client import connection, translated
-from consumers.adapters.kafka_positions import positions
-from consumers.errors import EXIT_CHECK_FAILED, EXIT_DONE, Transient
-from consumers.ports import Commit
-from schemas.codec import encode_reference
-from schemas.reference import Reference
+from penstock.adapters.kafka.client import connection, translated
+from penstock.adapters.kafka.positions import positions
+from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE, Transient
+from penstock.messages.codec import encode_reference
+from penstock.messages.reference import Reference
+from penstock.ports import Commit
 
 WORKERS = 3
 # Three interpreters that start at once, and the drain at the end, on two busy cores.
@@ -208,7 +208,7 @@ async def _caught_up(watch: Watch, plan: Plan) -> None:
 
 def _verify(place: Place) -> Verdict:
     """As anybody would: by the command."""
-    command = [sys.executable, "-m", "consumers", "verify", "--json"]
+    command = [sys.executable, "-m", "penstock", "verify", "--json"]
     answer = subprocess.run(
         command, env=dict(place.environ), capture_output=True, text=True, check=False
     )

@@ -24,9 +24,9 @@ from chaos_run.instants import PARTITIONS, Shape, said_at
 from chaos_run.place import Place, crash, environ_of, model_worker_pid, seeded
 from chaos_run.speaking import add_options, instants, producing, settings_of, until
 from chaos_run.workers import Crew, Worker
-from consumers import config
-from consumers.adapters.kafka_reader import open_reader
-from consumers.errors import EXIT_CHECK_FAILED, EXIT_DONE
+from penstock import config
+from penstock.adapters.kafka.reader import open_reader
+from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE
 from realstack import stack
 
 WORKERS = 2

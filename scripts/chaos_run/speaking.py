@@ -13,8 +13,8 @@ import orjson
 from aiokafka import AIOKafkaProducer
 
 from chaos_run.instants import Shape
-from consumers import config
-from consumers.adapters.kafka_client import connection
+from penstock import config
+from penstock.adapters.kafka.client import connection
 
 
 def add_options(parser: argparse.ArgumentParser, *, seconds: int) -> None:

@@ -18,11 +18,11 @@ from chaos_run.load import LINES, Answer, Pool
 from chaos_run.place import Place
 from chaos_run.plan import PARTITIONS, Object
 from chaos_run.poison import FOLDER, NO_OBJECT
-from consumers.adapters.kafka_client import connection
-from consumers.adapters.stores import open_objects
-from consumers.errors import Poison, Transient
-from consumers.ports import Location, Objects
-from schemas.urls import split_url
+from penstock.adapters.kafka.client import connection
+from penstock.adapters.stores.choice import open_objects
+from penstock.errors import Poison, Transient
+from penstock.messages.urls import split_url
+from penstock.ports import Location, Objects
 
 POLL_MS = 200
 FETCH_BYTES = 4 << 20

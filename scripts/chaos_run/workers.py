@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from chaos_run.place import Place
 from chaos_run.plan import PARTITIONS
-from consumers.process import parent
-from consumers.process.children import Child, last_words, running
+from penstock.process import parent
+from penstock.process.children import Child, last_words, running
 
 # A container's restart is not instant either.
 RESTART_S = 0.5
@@ -52,7 +52,7 @@ class Worker:
             self._expected = None
             async with running(
                 self.name,
-                "consumers",
+                "penstock",
                 self._log,
                 arguments=[parent.OPTION, self._command],
                 environ=self._place.environ,

@@ -16,7 +16,7 @@ from realstack.prerequisites import run, torch_python
 from realstack.service import Launch, Ports
 
 SETTINGS = layout.ROOT / "docker" / "torchserve"
-HANDLERS = layout.ROOT / "consumers" / "handlers"
+HANDLERS = layout.ROOT / "consumers" / "penstock" / "handlers"
 REQUIREMENTS = SETTINGS / "requirements.txt"
 MODEL = "rows"
 FEATURES = 16

@@ -13,8 +13,8 @@ from typing import Any
 
 import aiohttp
 
-from consumers.process import children
-from consumers.process.children import free_port
+from penstock.process import children
+from penstock.process.children import free_port
 from realstack import s3
 from tests.support.own_minio import OwnMinio
 from tests.support.relay import Relay, relay_to
@@ -35,7 +35,7 @@ class OwnModel:
         self._life = AsyncExitStack()
 
     async def start(self) -> None:
-        name, module = "the model server", "consumers.embedded.model_server"
+        name, module = "the model server", "penstock.embedded.model_server"
         own = ("--port", str(self.port))
         running = children.running(name, module, self._log, arguments=own, environ=os.environ)
         await children.address(await self._life.enter_async_context(running), self._log)

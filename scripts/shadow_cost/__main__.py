@@ -14,10 +14,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
 
-from consumers import config
-from consumers.bench import streams, throughput
-from consumers.handlers import rows_model
-from consumers.process import children
+from penstock import config
+from penstock.bench import streams, throughput
+from penstock.handlers import rows_model
+from penstock.process import children
 
 CONFIG = """
 [model.shadow]

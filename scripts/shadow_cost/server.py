@@ -11,8 +11,8 @@ import sys
 
 from aiohttp import web
 
-from consumers.embedded.model_server import EmbeddedModelServer
-from consumers.process.service import serve
+from penstock.embedded.model_server import EmbeddedModelServer
+from penstock.process.service import serve
 
 NICE = 19
 

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from consumers import config
-from consumers.bench.body import read_body
-from consumers.errors import EXIT_USAGE, Fatal
+from penstock import config
+from penstock.bench.body import read_body
+from penstock.errors import EXIT_USAGE, Fatal
 
 CSV = b"1,2\n3,4\n5,6\n"
 

@@ -7,10 +7,10 @@ import orjson
 import pytest
 from rich.console import Console, RenderableType
 
-from consumers.bench import report, tables
-from consumers.bench.streams import StreamsReport
-from consumers.bench.throughput import Summary, ThroughputReport
-from consumers.bench.verdict import Trial
+from penstock.bench import report, tables
+from penstock.bench.streams import StreamsReport
+from penstock.bench.throughput import Summary, ThroughputReport
+from penstock.bench.verdict import Trial
 
 
 def trial(streams: int, p99_ms: float | None, *, held: bool, proven: bool = False) -> Trial:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from consumers.bench.search import bisect, prove
+from penstock.bench.search import bisect, prove
 
 
 class Trials:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from consumers.bench.reader import ReadAnswer
-from consumers.bench.throughput import (
+from penstock.bench.reader import ReadAnswer
+from penstock.bench.throughput import (
     Round,
     Sample,
     ThroughputPlan,
@@ -12,7 +12,7 @@ from consumers.bench.throughput import (
     steady_rate,
     summarise,
 )
-from consumers.errors import Fatal
+from penstock.errors import Fatal
 
 
 def answer(rows: int, *, disorders: int = 0, errors: int = 0) -> ReadAnswer:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from consumers.bench.generator import Sent
-from consumers.bench.reader import Tick
-from consumers.bench.verdict import Trial, judge, misses_by_s, stage_means_ms
+from penstock.bench.generator import Sent
+from penstock.bench.reader import Tick
+from penstock.bench.verdict import Trial, judge, misses_by_s, stage_means_ms
 
 SENT = Sent(ticks=0, lag_mean_ms=0.2, lag_p99_ms=1.0, lag_max_ms=2.0, cpu_s=0.1)
 

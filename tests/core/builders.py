@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from consumers.core.blocks import Block, Ticket
-from consumers.core.order import Room
-from consumers.core.payload import Matrix
-from consumers.ports import Record
+from penstock.core.order.order import Room
+from penstock.core.rows.blocks import Block, Ticket
+from penstock.core.rows.payload import Matrix
+from penstock.ports import Record
 
 
 @dataclass(eq=False)

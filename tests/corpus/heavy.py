@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import orjson
 
-from consumers.core.payload import Payload
-from consumers.errors import Rejected
-from consumers.formats.base import RowOptions
-from consumers.ports import Answers
+from penstock.core.rows.payload import Payload
+from penstock.errors import Rejected
+from penstock.formats.base.runs import RowOptions
+from penstock.ports import Answers
 from tests.corpus.cases import DEFAULT
 
 KB = 1_000

@@ -19,11 +19,11 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from consumers.adapters.memory_kafka import MemorySink
-from consumers.core.line_stop import LineLimits
-from consumers.core.payload import Payload
-from consumers.ports import Answers, Location, Outgoing
-from consumers.testing.virtual_time import VirtualTimeLoop
+from penstock.adapters.memory.kafka import MemorySink
+from penstock.core.order.line_stop import LineLimits
+from penstock.core.rows.payload import Payload
+from penstock.ports import Answers, Location, Outgoing
+from penstock.simulation.virtual_time import VirtualTimeLoop
 from tests.corpus.archives import ARCHIVES, BOMBS
 from tests.corpus.cases import Stored
 from tests.corpus.heavy import HEAVY, Heavy, answers

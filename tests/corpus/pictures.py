@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from PIL import Image
 
-from consumers.formats.base import RowOptions
-from consumers.formats.pixels import PictureOptions, PixelOptions
+from penstock.formats.base.runs import RowOptions
+from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
 from tests.corpus.cases import Stored
-from tests.formats import pictures
+from tests.formats import picture_bodies
 from tests.formats.support import tar_of
 
 # A model of JSON takes no pixels.
@@ -42,17 +42,17 @@ def _cut_short() -> Iterator[Stored]:
 
 def _claims(width: int, height: int) -> Iterator[Stored]:
     name = f"of {width} x {height}"
-    yield _case(f"a PNG {name}", "x.png", pictures.png(1, 1, said=(width, height)))
-    yield _case(f"a BMP {name}", "x.bmp", pictures.bmp(width, height))
+    yield _case(f"a PNG {name}", "x.png", picture_bodies.png(1, 1, said=(width, height)))
+    yield _case(f"a BMP {name}", "x.bmp", picture_bodies.bmp(width, height))
     if max(width, height) < 1 << 16:
-        yield _case(f"a TIFF {name}", "x.tif", pictures.tiff("<", width, height))
-        yield _case(f"a JPEG {name}", "x.jpg", pictures.jpeg(width, height))
-        yield _case(f"a GIF {name}", "x.gif", pictures.gif(width, height))
+        yield _case(f"a TIFF {name}", "x.tif", picture_bodies.tiff("<", width, height))
+        yield _case(f"a JPEG {name}", "x.jpg", picture_bodies.jpeg(width, height))
+        yield _case(f"a GIF {name}", "x.gif", picture_bodies.gif(width, height))
 
 
 def _odd() -> Iterator[Stored]:
     png = _drawn("PNG")
-    bomb = pictures.png(1, 1, said=(9**9, 9**9))
+    bomb = picture_bodies.png(1, 1, said=(9**9, 9**9))
     yield _case("no picture at all", "x.jpg", b"hello, world")
     yield _case("a PNG without its pixels", "x.png", png[:33] + png[-12:])
     yield _case("a PNG with a wrong checksum", "x.png", png[:40] + b"\0\0" + png[42:])

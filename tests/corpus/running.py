@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from consumers.core.bundles import Blocks
-from consumers.core.line_stop import LineLimits
-from consumers.core.payload import Form, Payload
-from consumers.encodings.blocks import records_of
-from consumers.formats.base import RowOptions
-from consumers.ports import Answers
-from schemas.codec import References, decode, encode_reference
-from schemas.dead_letter import decode_dead_letter
-from schemas.prediction import Prediction, decode_prediction
+from penstock.core.order.line_stop import LineLimits
+from penstock.core.records.bundles import Blocks
+from penstock.core.rows.payload import Form, Payload
+from penstock.encodings.blocks import records_of
+from penstock.formats.base.runs import RowOptions
+from penstock.messages.codec import References, decode, encode_reference
+from penstock.messages.dead_letter import decode_dead_letter
+from penstock.messages.prediction import Prediction, decode_prediction
+from penstock.ports import Answers
 from tests.corpus.cases import Stored, words
 from tests.support.behind import decoders_behind
 from tests.support.pipelines import BUCKET, DEAD_LETTERS, World, csv, running, until

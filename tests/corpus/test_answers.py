@@ -6,9 +6,9 @@ On a real socket and real time: the adapter is the one that runs.
 import msgspec
 import pytest
 
-from consumers import config
-from consumers.adapters.model_torchserve import TorchServeModel
-from consumers.formats.base import RowOptions
+from penstock import config
+from penstock.adapters.model_servers.torchserve.model import TorchServeModel
+from penstock.formats.base.runs import RowOptions
 from tests.corpus.answers import ANSWERS
 from tests.corpus.cases import Said, words
 from tests.corpus.model_server import HOSTILE, model_server

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from consumers.errors import ErrorCode, Poison
-from consumers.formats.base import RowOptions, Run
-from consumers.formats.compression import Expansion, GzipParser
-from consumers.formats.push import Parser
-from consumers.formats.tar import TarParser
-from consumers.testing.virtual_time import virtual_time
+from penstock.errors import ErrorCode, Poison
+from penstock.formats.archives.compression import Expansion, GzipParser
+from penstock.formats.archives.tar import TarParser
+from penstock.formats.base.push import Parser
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.simulation.virtual_time import virtual_time
 from tests.corpus.archives import BOMBS, MIB, archive_of_bombs, member, packed, zeros
 from tests.corpus.cases import Stored
 from tests.corpus.running import check_answer

@@ -2,8 +2,8 @@
 
 import pytest
 
-from consumers.formats.base import RowOptions
-from consumers.testing.virtual_time import virtual_time
+from penstock.formats.base.runs import RowOptions
+from penstock.simulation.virtual_time import virtual_time
 from tests.corpus.cases import Message, words
 from tests.corpus.messages import MESSAGES
 from tests.corpus.running import (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from consumers.core.payload import Form
-from consumers.testing.virtual_time import virtual_time
+from penstock.core.rows.payload import Form
+from penstock.simulation.virtual_time import virtual_time
 from tests.corpus.archives import ARCHIVES
 from tests.corpus.cases import Stored, words
 from tests.corpus.media import MEDIA

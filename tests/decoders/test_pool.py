@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from consumers.core.payload import Form, Matrix
-from consumers.decoders.at_hand import DecodersAtHand
-from consumers.decoders.pool import Pool
-from consumers.decoders.task import NEXT, TAIL, Decoder, Decoders, Died, Task, tail_of
-from consumers.errors import Poison, Unforeseen
-from consumers.formats.base import RowOptions, Run
+from penstock.core.rows.payload import Form, Matrix
+from penstock.decoders.in_process import DecodersAtHand
+from penstock.decoders.pool import Pool
+from penstock.decoders.task import NEXT, TAIL, Decoder, Decoders, Died, Task, tail_of
+from penstock.errors import Poison, Unforeseen
+from penstock.formats.base.runs import RowOptions, Run
 from tests.formats.support import rows_of
 from tests.support import deadly_formats
 

@@ -21,7 +21,7 @@ def demo(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """A running demo that keeps its files in `folder`; its children know the folder, too."""
     environ = {name: text for name, text in os.environ.items() if not name.startswith("PENSTOCK_")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "consumers", "demo", *options],
+        [sys.executable, "-m", "penstock", "demo", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -57,7 +57,7 @@ def processes_of(folder: Path) -> list[int]:
 
 def is_decoder(pid: int) -> bool:
     """One of them, or the process that they are made from."""
-    return b"consumers.decoders.zygote_main" in _read(Path(f"/proc/{pid}/cmdline")).split(b"\0")
+    return b"penstock.decoders.zygote_main" in _read(Path(f"/proc/{pid}/cmdline")).split(b"\0")
 
 
 def _read(entry: Path) -> bytes:

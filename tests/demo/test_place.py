@@ -1,7 +1,7 @@
 """Settings on their way to the demo's worker."""
 
-from consumers import config
-from consumers.demo.place import as_environment
+from penstock import config
+from penstock.demo.services import as_environment
 
 SECTIONS = [
     config.Kafka(bootstrap_servers="127.0.0.1:1", group="g"),

@@ -1,6 +1,6 @@
 """What the view knows of objects sent and answered."""
 
-from consumers.demo.progress import LATENCIES_OVER_S, MOST_LATENCIES, Progress, Stream, together
+from penstock.demo.progress import LATENCIES_OVER_S, MOST_LATENCIES, Progress, Stream, together
 
 
 class Wall:

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from consumers.demo.progress import Progress, Stream
-from consumers.demo.proof import broken
-from consumers.verify.findings import Report
+from penstock.demo.progress import Progress, Stream
+from penstock.demo.proof import broken
+from penstock.verify.findings import Report
 
 NONE = (
     "ignored", "markers", "rejected", "outside", "unproven", "duplicates", "announced_again",

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from consumers.demo.scenes import line, view
+from penstock.demo.scenes import line, view
 from tests.demo.test_demo import demo, finish, processes_of
 
 PROOF = re.compile(r"✔ ([\d,]+) predictions: ([\d,]+) in ([\d,]+) scenes \(.*\), ([\d,]+) late")

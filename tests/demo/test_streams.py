@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from consumers import config
-from consumers.adapters.memory_kafka import MemorySink
-from consumers.demo.place import Place
-from consumers.demo.progress import Progress, Stream
-from consumers.demo.streams import (
+from penstock import config
+from penstock.adapters.memory.kafka import MemorySink
+from penstock.demo.progress import Progress, Stream
+from penstock.demo.services import Place
+from penstock.demo.streams import (
     COLUMNS,
     ROWS,
     ROWS_AHEAD,
@@ -27,7 +27,7 @@ from consumers.demo.streams import (
     make,
     stream_name,
 )
-from consumers.testing.virtual_time import virtual_time
+from penstock.simulation.virtual_time import virtual_time
 
 
 def table(kind: Form, body: bytes) -> list[list[float]]:

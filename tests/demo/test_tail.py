@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from consumers import config
-from consumers.adapters.kafka_follower import Bite
-from consumers.demo.tail import Tail
-from consumers.ports import Commit
-from consumers.testing.virtual_time import virtual_time
+from penstock import config
+from penstock.adapters.kafka.follower import Bite
+from penstock.demo.reading import Tail
+from penstock.ports import Commit
+from penstock.simulation.virtual_time import virtual_time
 from tests.verify.topics import Entry, Topics
 
 ANSWERED_MS = 1_250

@@ -2,8 +2,8 @@
 
 from prometheus_client import generate_latest
 
-from consumers.demo.worker import ROWS_IN_ALL, batches
-from consumers.telemetry.worker import Telemetry
+from penstock.demo.worker import ROWS_IN_ALL, batches
+from penstock.telemetry.worker import Telemetry
 
 
 def test_batches_are_read_by_the_reason_they_closed_for() -> None:

@@ -11,18 +11,18 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 from click.testing import CliRunner, Result
 
-from consumers import config
-from consumers.adapters.kafka_reader import open_reader
-from consumers.adapters.kafka_sink import KafkaSink
-from consumers.clock import SystemClock
-from consumers.commands.main import cli
-from consumers.core.cursor import StopMark, with_stop
-from consumers.embedded.broker import EmbeddedBroker
-from consumers.errors import EXIT_USAGE
-from consumers.ports import Outgoing
-from schemas.dead_letter import dead_letter
-from schemas.prediction import Source
-from schemas.reference import Reference
+from penstock import config
+from penstock.adapters.kafka.reader import open_reader
+from penstock.adapters.kafka.sink import KafkaSink
+from penstock.commands.root import cli
+from penstock.core.progress.cursor import StopMark, with_stop
+from penstock.embedded.broker import EmbeddedBroker
+from penstock.errors import EXIT_USAGE
+from penstock.messages.dead_letter import dead_letter
+from penstock.messages.prediction import Source
+from penstock.messages.reference import Reference
+from penstock.ports import Outgoing
+from penstock.process.clock import SystemClock
 
 pytest.importorskip("confluent_kafka")
 

@@ -10,12 +10,12 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from consumers.embedded.broker import PARTITIONS, EmbeddedBroker
-from consumers.embedded.model_server import EmbeddedModelServer
-from consumers.errors import Fatal
+from penstock.embedded.broker import PARTITIONS, EmbeddedBroker
+from penstock.embedded.model_server import EmbeddedModelServer
+from penstock.errors import Fatal
 from tests.support.reference_model import numpy_answers, random_rows
 
-MODULES = ["consumers.embedded.model_server", "consumers.embedded.broker"]
+MODULES = ["penstock.embedded.model_server", "penstock.embedded.broker"]
 
 
 async def start(module: str) -> tuple[Process, str]:

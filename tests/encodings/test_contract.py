@@ -10,12 +10,12 @@ import orjson
 import pyarrow.parquet as pq
 import pytest
 
-from consumers.core.blocks import Rejection
-from consumers.core.kept import Kept
-from consumers.core.result_template import FORMATS
-from consumers.encodings import registry
-from consumers.encodings.base import Rows
-from consumers.encodings.parquet import GROUP_BYTES, GROUP_ROWS, ParquetRows
+from penstock.core.records.result_template import FORMATS
+from penstock.core.rows.blocks import Rejection
+from penstock.core.rows.kept import Kept
+from penstock.encodings import registry
+from penstock.encodings.base import Rows
+from penstock.encodings.parquet import GROUP_BYTES, GROUP_ROWS, ParquetRows
 
 WHY = Rejection("bad_row", 'line 3: "x", no number\n', "expand")
 Row = tuple[int, str | None, Any, str | None]

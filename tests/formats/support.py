@@ -11,10 +11,10 @@ from math import isnan
 
 import numpy as np
 
-from consumers.core.payload import BytesRows, Columns, JsonRows, Matrix
-from consumers.errors import Poison, Unforeseen
-from consumers.formats.base import RowOptions, Run
-from consumers.formats.registry import open_decoder
+from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Matrix
+from penstock.errors import Poison, Unforeseen
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.registry import open_decoder
 
 
 @contextmanager

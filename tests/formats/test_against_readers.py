@@ -28,12 +28,12 @@ import pytest
 from backports import zstd
 from PIL import Image
 
-from consumers.core.payload import BytesRows, JsonRows, Matrix
-from consumers.formats.audio import AudioOptions
-from consumers.formats.base import RowOptions, Run
-from consumers.formats.dialect import CsvOptions
-from consumers.formats.pixels import PictureOptions, PixelOptions
-from consumers.formats.whole import decoded
+from penstock.core.rows.payload import BytesRows, JsonRows, Matrix
+from penstock.formats.all_rows import decoded
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.csv.dialect import CsvOptions
+from penstock.formats.media.audio import AudioOptions
+from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
 from tests.formats.random_tables import (
     NUMBERS,
     OTHERS,

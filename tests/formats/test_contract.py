@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumers.core.payload import Form
-from consumers.errors import Poison
-from consumers.formats.base import RowOptions
-from consumers.formats.dialect import CsvOptions
-from consumers.formats.registry import open_decoder
-from tests.formats.pictures import JPEG, PNG
+from penstock.core.rows.payload import Form
+from penstock.errors import Poison
+from penstock.formats.base.runs import RowOptions
+from penstock.formats.csv.dialect import CsvOptions
+from penstock.formats.registry import open_decoder
+from tests.formats.picture_bodies import JPEG, PNG
 from tests.formats.support import decode_until_failure, gzipped, rows_of, tar_of
 
 _CSV = (

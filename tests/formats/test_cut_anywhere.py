@@ -17,15 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 from backports import zstd
 
-from consumers.core.payload import Columns
-from consumers.errors import Poison, Unforeseen
-from consumers.formats.audio import AudioOptions
-from consumers.formats.base import RowOptions, Run
-from consumers.formats.dialect import CsvOptions
-from consumers.formats.whole import decoded
+from penstock.core.rows.payload import Columns
+from penstock.errors import Poison, Unforeseen
+from penstock.formats.all_rows import decoded
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.csv.dialect import CsvOptions
+from penstock.formats.media.audio import AudioOptions
+from tests.formats.archives.test_zip import zip_of
 from tests.formats.recordings import recording, tone, video
 from tests.formats.support import Row, rows_of, tar_of
-from tests.formats.test_zip import zip_of
 
 CUTS = int(os.environ.get("FORMATS_CUTS", "25"))
 TABLE = pa.table({"a": range(300), "b": [float(n) / 8 for n in range(300)]})

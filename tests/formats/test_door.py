@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consumers.core.payload import BytesRows, JsonRows, Matrix
-from consumers.errors import ErrorCode, Fatal, Poison
-from consumers.formats.base import RowOptions, Run
-from consumers.formats.door import guarded, let_in
-from consumers.formats.format import Format, makes
-from consumers.formats.source import AtHand
+from penstock.core.rows.payload import BytesRows, JsonRows, Matrix
+from penstock.errors import ErrorCode, Fatal, Poison
+from penstock.formats.base.format import Format, makes
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.source import AtHand
+from penstock.formats.plugins_checked import guarded, let_in
 
 ROWS = np.array([[1, 2, 3], [4, 5, 6]], "<f4")
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from consumers.errors import Poison
-from consumers.formats.base import RowOptions
-from consumers.formats.dialect import CsvOptions
-from consumers.formats.registry import formats
-from consumers.formats.whole import by_ranges
+from penstock.errors import Poison
+from penstock.formats.all_rows import by_ranges
+from penstock.formats.base.runs import RowOptions
+from penstock.formats.csv.dialect import CsvOptions
+from penstock.formats.registry import formats
 from tests.formats.support import Row, decode, rows_of
 
 LONG = "/".join(["a-folder-with-a-long-name"] * 5) + "/file.csv"

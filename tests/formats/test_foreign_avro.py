@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from consumers.formats.base import RowOptions
+from penstock.formats.base.runs import RowOptions
 from realstack import layout
 from tests.formats.support import decode, elements, matrix
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from consumers.core.payload import Matrix
-from consumers.errors import Poison
-from consumers.formats.audio import AudioOptions
-from consumers.formats.base import RowOptions, Run
-from consumers.formats.pixels import PictureOptions, PixelOptions
-from consumers.formats.registry import formats
-from consumers.formats.whole import by_ranges
+from penstock.core.rows.payload import Matrix
+from penstock.errors import Poison
+from penstock.formats.all_rows import by_ranges
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.media.audio import AudioOptions
+from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
+from penstock.formats.registry import formats
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("ffmpeg") and shutil.which("ffprobe")), reason="ffmpeg is not on this machine"

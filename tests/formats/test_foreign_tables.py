@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from consumers.formats.base import RowOptions
-from consumers.formats.registry import formats
-from consumers.formats.whole import by_ranges
+from penstock.formats.all_rows import by_ranges
+from penstock.formats.base.runs import RowOptions
+from penstock.formats.registry import formats
 from tests.formats.support import elements, matrix
 
 ROWS = 500

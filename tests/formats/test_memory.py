@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from consumers.errors import Poison
-from consumers.formats.base import RowOptions
-from consumers.formats.dialect import CsvOptions
-from consumers.formats.push import EXPANDING_STEP_BYTES
-from consumers.formats.registry import open_decoder
+from penstock.errors import Poison
+from penstock.formats.base.push import EXPANDING_STEP_BYTES
+from penstock.formats.base.runs import RowOptions
+from penstock.formats.csv.dialect import CsvOptions
+from penstock.formats.registry import open_decoder
 
 MIB = 1 << 20
 OBJECT_MIB = 200

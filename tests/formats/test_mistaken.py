@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from consumers.errors import Poison
-from consumers.formats.base import RowOptions
-from consumers.formats.reading import read_object, way_in
-from consumers.formats.source import AtHand
-from tests.formats.pictures import png
+from penstock.errors import Poison
+from penstock.formats.base.reading import read_object, way_in
+from penstock.formats.base.runs import RowOptions
+from penstock.formats.base.source import AtHand
+from tests.formats.picture_bodies import png
 from tests.formats.support import decode, errors, gzipped, rows_of, tar_of
 
 CSV = b"1,2,3\n4,5,6\n"

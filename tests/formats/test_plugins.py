@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from consumers.errors import EXIT_USAGE, Fatal
-from consumers.formats.format import Format
-from consumers.plugins import plugins
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.formats.base.format import Format
+from penstock.plugins import plugins
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
 _FILE = re.compile(r"^`([\w.]+)`\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -18,7 +18,7 @@ READS = """
 import sys, gzip, numpy as np
 from tests.formats.support import decode, matrix, tar_of
 from quads import MAGIC
-from consumers.errors import Poison
+from penstock.errors import Poison
 rows = np.arange(12.0).reshape(3, 4)
 body = MAGIC + rows.astype("<f8").tobytes()
 for key, data in [("x.quads", body), ("x", body), ("x.quads.gz", gzip.compress(body)),

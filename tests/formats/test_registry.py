@@ -2,8 +2,8 @@
 
 import pytest
 
-from consumers.errors import Poison
-from consumers.formats.base import RowOptions
+from penstock.errors import Poison
+from penstock.formats.base.runs import RowOptions
 from tests.formats.support import decode, elements, gzipped, matrix, tar_of
 
 CSV = b"1,2\n3,4\n"

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from consumers.errors import Poison
-from consumers.formats.base import RowOptions
-from consumers.formats.dialect import CsvOptions
-from consumers.formats.inline import open_inline
-from consumers.stages.expand import TURN_BYTES
+from penstock.errors import Poison
+from penstock.formats.base.inline import open_inline
+from penstock.formats.base.runs import RowOptions
+from penstock.formats.csv.dialect import CsvOptions
+from penstock.stages.expand import TURN_BYTES
 from tests.formats.test_work import HOSTILE
 from tests.support.stand import MOST_STAND_S
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from consumers.errors import ErrorCode, Transient, Unforeseen
-from consumers.formats.base import RowOptions, Run
-from consumers.formats.push import PLAIN_STEP_BYTES, PushDecoder
-from consumers.formats.reading import judged
-from consumers.formats.source import AtHand, Source, Wanted
+from penstock.errors import ErrorCode, Transient, Unforeseen
+from penstock.formats.base.push import PLAIN_STEP_BYTES, PushDecoder
+from penstock.formats.base.reading import judged
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.source import AtHand, Source, Wanted
 
 ROW = Run(1, None, "bad")
 ERRORS: list[Exception] = [

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from consumers.errors import Poison
-from consumers.formats.base import RowOptions
-from consumers.formats.dialect import CsvOptions
-from consumers.formats.registry import open_decoder
+from penstock.errors import Poison
+from penstock.formats.base.runs import RowOptions
+from penstock.formats.csv.dialect import CsvOptions
+from penstock.formats.registry import open_decoder
 
 JSON = RowOptions(form="json")
 # By how many of the piece: the same text, longer.

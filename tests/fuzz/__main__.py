@@ -25,7 +25,7 @@ def main() -> None:
         return
     import atheris  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    with atheris.instrument_imports(include=["consumers", "schemas"]):
+    with atheris.instrument_imports(include=["penstock", "schemas"]):
         from tests.fuzz.targets import TARGETS  # noqa: PLC0415
     atheris.Setup([sys.argv[0], *sys.argv[2:]], TARGETS[target])
     atheris.Fuzz()

@@ -1,6 +1,6 @@
 """Where fuzzing begins: a few real inputs of each target, so that it need not guess the formats.
 
-Rule: small, one for each branch worth reaching. Imports nothing of `consumers`: the process that
+Rule: small, one for each branch worth reaching. Imports nothing of `penstock`: the process that
 fuzzes instruments it while it is imported, and must come first.
 """
 
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from backports import zstd
 from PIL import Image
 
-from tests.formats import pictures, recordings
+from tests.formats import picture_bodies, recordings
 
 _PLAIN = b"\x06\0\x55\xaa\0\0"  # settings: matrix, rows of any length, two cuts
 _TEXTS = b"\x07\0\x33\x99\0\0"  # JSON rows
@@ -118,13 +118,13 @@ def _parquet(codec: str, table: Any = _TABLE) -> bytes:
 
 _LINES = b"\xef\xbb\xbfone\r\n\n\xc3\xbc\n\xff\nlast"
 _PICTURES = (
-    pictures.png(5, 3),
-    pictures.jpeg(640, 480),
-    pictures.gif(5, 3),
-    pictures.bmp(5, 3),
-    pictures.tiff("<", 5, 3),
-    pictures.tiff(">", 5, 3),
-    *(pictures.webp(kind, 5, 3) for kind in ("VP8 ", "VP8L", "VP8X")),
+    picture_bodies.png(5, 3),
+    picture_bodies.jpeg(640, 480),
+    picture_bodies.gif(5, 3),
+    picture_bodies.bmp(5, 3),
+    picture_bodies.tiff("<", 5, 3),
+    picture_bodies.tiff(">", 5, 3),
+    *(picture_bodies.webp(kind, 5, 3) for kind in ("VP8 ", "VP8L", "VP8X")),
 )
 
 

@@ -12,25 +12,26 @@ from functools import partial
 
 import orjson
 
-from consumers.adapters import model_answers, torchserve_refusals
-from consumers.adapters.http_answers import Answer, AnswerReader, TooLong, Unusable, wanting
-from consumers.core import cursor
-from consumers.core.payload import Form
-from consumers.errors import PenstockError, Poison, Transient, Unforeseen
-from consumers.formats.audio import AudioOptions
-from consumers.formats.base import RowOptions
-from consumers.formats.containers import Boxes, breaks_off
-from consumers.formats.dialect import CsvOptions
-from consumers.formats.format import WantsRanges
-from consumers.formats.ogg import links_of
-from consumers.formats.pixels import PictureOptions, PixelOptions
-from consumers.formats.registry import formats
-from consumers.formats.source import AtHand
-from consumers.formats.whole import by_ranges
-from schemas.codec import References, decode, encode_reference
-from schemas.dead_letter import decode_dead_letter
-from schemas.errors import SchemaError
-from schemas.prediction import decode_prediction
+from penstock.adapters.http.answers import Answer, AnswerReader, TooLong, Unusable, wanting
+from penstock.adapters.model_servers import row_answers
+from penstock.adapters.model_servers.torchserve import refusals
+from penstock.core.progress import cursor
+from penstock.core.rows.payload import Form
+from penstock.errors import PenstockError, Poison, Transient, Unforeseen
+from penstock.formats.all_rows import by_ranges
+from penstock.formats.archives.containers import Boxes, breaks_off
+from penstock.formats.base.format import WantsRanges
+from penstock.formats.base.runs import RowOptions
+from penstock.formats.base.source import AtHand
+from penstock.formats.csv.dialect import CsvOptions
+from penstock.formats.media.audio import AudioOptions
+from penstock.formats.media.ogg import links_of
+from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
+from penstock.formats.registry import formats
+from penstock.messages.codec import References, decode, encode_reference
+from penstock.messages.dead_letter import decode_dead_letter
+from penstock.messages.errors import SchemaError
+from penstock.messages.prediction import decode_prediction
 from tests.formats.support import decode as decode_object
 from tests.formats.support import decode_until_failure, rows_of
 
@@ -187,7 +188,7 @@ def _answer(data: bytes) -> None:
     """The first byte is how many rows were asked."""
     rows, raw = (data[0] % 4 if data else 0), data[1:]
     try:
-        answers = model_answers.parse(raw, rows)
+        answers = row_answers.parse(raw, rows)
     except PenstockError:
         return
     assert len(answers.values) == rows
@@ -198,7 +199,7 @@ def _answer(data: bytes) -> None:
 def _refusal(data: bytes) -> None:
     status = 100 + int.from_bytes(data[:2], "big") % 500
     headers = {"Retry-After": data[2:6].decode("latin-1")}
-    error = torchserve_refusals.refusal(status, headers, data[6:], "http://model", len(data))
+    error = refusals.refusal(status, headers, data[6:], "http://model", len(data))
     assert isinstance(error, PenstockError)
 
 

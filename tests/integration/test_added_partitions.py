@@ -2,10 +2,10 @@
 
 import pytest
 
-from consumers import config
-from consumers.adapters.kafka_sink import KafkaSink
-from consumers.clock import SystemClock
-from consumers.ports import Outgoing
+from penstock import config
+from penstock.adapters.kafka.sink import KafkaSink
+from penstock.ports import Outgoing
+from penstock.process.clock import SystemClock
 from tests.integration.conftest import MakeTopics
 from tests.support.services import Services
 from tests.support.topic_tools import Broker

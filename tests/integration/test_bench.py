@@ -23,7 +23,7 @@ def bench(services: Services, report: Path, *arguments: str) -> dict[str, Any]:
         "PENSTOCK_MODEL__URL": services.model_url,
         "PENSTOCK_MODEL__NAME": services.model_name,
     }
-    command = [sys.executable, "-m", "consumers", "bench", *arguments]
+    command = [sys.executable, "-m", "penstock", "bench", *arguments]
     hasty = ["--warm-up", "0", "--wait-for-quiet", "0", "--json", str(report)]
     subprocess.run([*command, *hasty], env={**os.environ, **env}, check=True)
     document: dict[str, Any] = orjson.loads(report.read_bytes())

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import pytest
 
-from consumers import config
-from consumers.adapters.kafka_sink import KafkaSink
-from consumers.clock import SystemClock
-from consumers.ports import Outgoing
-from consumers.process.stopping import stopped_after
+from penstock import config
+from penstock.adapters.kafka.sink import KafkaSink
+from penstock.ports import Outgoing
+from penstock.process.clock import SystemClock
+from penstock.process.stopping import stopped_after
 from tests.integration.conftest import MakeTopics
 from tests.support.broker_stage import CLIENTS, Client, Stage, ending, stage
 from tests.support.kafka_proxy import (

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from consumers.adapters.stores import open_store
-from consumers.errors import Unreachable
-from consumers.ports import Location
-from tests.adapters.objects_contract import (
+from penstock.adapters.stores.choice import open_store
+from penstock.errors import Unreachable
+from penstock.ports import Location
+from tests.adapters.stores.contract import (
     ObjectsContract,
     Shelf,
     code_of,

@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import pytest
 
-from consumers import predict
+from penstock import predict
 from tests.support.job import Job
 from tests.support.loads import Load, csv, tar_gz
 from tests.support.model_proxy import ModelProxy

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from consumers import config
-from consumers.adapters.kafka_transactions import KafkaOutlets
-from consumers.clock import SystemClock
-from consumers.ports import Commit
-from consumers.takeover import FENCED_WAIT_S
-from tests.adapters.outlets_contract import LETTERS, TOPIC, Ground, OutletsContract
+from penstock import config
+from penstock.adapters.kafka.transactions import KafkaOutlets
+from penstock.pipeline.takeover import FENCED_WAIT_S
+from penstock.ports import Commit
+from penstock.process.clock import SystemClock
+from tests.adapters.kafka.outlets_contract import LETTERS, TOPIC, Ground, OutletsContract
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message, broker_of
 from tests.support.waiting import until

@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 from PIL import Image
 
-import consumers.handlers
+import penstock.handlers
 from tests.formats.recordings import video
 from tests.support.deployed_model import DeployedModel, deployed
 from tests.support.services import ROOT, Services, Topics
@@ -29,7 +29,7 @@ FRAMES = 40
 STREAMS = 4
 BROKEN = 17
 HANDLER = Path(__file__).parents[1] / "support" / "frame_handler.py"
-SHIPPED = Path(consumers.handlers.__file__).with_name("rows_handler.py")
+SHIPPED = Path(penstock.handlers.__file__).with_name("rows_handler.py")
 
 
 def frame(number: int, kind: str) -> tuple[bytes, list[int]]:
@@ -127,7 +127,7 @@ async def on_a_terminal(environ: dict[str, str], *arguments: str) -> tuple[int, 
     """Run `penstock predict` with its standard error on a terminal; what it showed there."""
     master, slave = os.openpty()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "consumers", "predict", *arguments),
+        *(sys.executable, "-m", "penstock", "predict", *arguments),
         cwd=ROOT,
         env=environ | {"TERM": "xterm", "COLUMNS": "100"},
         stdout=subprocess.PIPE,

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from consumers import config
-from consumers.adapters.model_torchserve import TorchServeModel
-from consumers.core.payload import JsonRows, Matrix
-from consumers.errors import EXIT_USAGE, Fatal, Poison, Rejected
-from consumers.ports import Model
-from tests.adapters.model_contract import ModelContract, expect
+from penstock import config
+from penstock.adapters.model_servers.torchserve.model import TorchServeModel
+from penstock.core.rows.payload import JsonRows, Matrix
+from penstock.errors import EXIT_USAGE, Fatal, Poison, Rejected
+from penstock.ports import Model
+from tests.adapters.model_servers.contract import ModelContract, expect
 from tests.support.reference_model import random_rows
 from tests.support.services import Services
 

@@ -11,11 +11,11 @@ import msgspec
 import orjson
 import pytest
 
-from consumers import config
-from consumers.adapters.models import open_model
-from consumers.errors import EXIT_USAGE, Fatal, Rejected
-from consumers.ports import Model
-from tests.adapters.model_contract import ModelContract, expect, payload
+from penstock import config
+from penstock.adapters.model_servers.choice import open_model
+from penstock.errors import EXIT_USAGE, Fatal, Rejected
+from penstock.ports import Model
+from tests.adapters.model_servers.contract import ModelContract, expect, payload
 from tests.support.loads import Load, assert_predicted, csv, places_of
 from tests.support.reference_model import numpy_answers, random_rows
 from tests.support.services import Services, Topics, Unavailable, model_server

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from consumers import config
-from consumers.adapters.objects_obstore import ObstoreObjects
-from consumers.adapters.objects_s3fs import S3fsObjects
-from consumers.adapters.stores import open_objects
-from consumers.ports import Location, Objects
-from tests.adapters.objects_contract import (
+from penstock import config
+from penstock.adapters.s3.obstore_client import ObstoreObjects
+from penstock.adapters.s3.s3fs_client import S3fsObjects
+from penstock.adapters.stores.choice import open_objects
+from penstock.ports import Location, Objects
+from tests.adapters.stores.contract import (
     ObjectsContract,
     code_of,
     each_version_is_as_it_was,

@@ -10,11 +10,11 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from consumers import config
-from consumers.adapters.results_stores import open_results
-from consumers.errors import EXIT_USAGE, Fatal
-from consumers.ports import Location
-from tests.adapters.results_contract import CHUNK, LONG, ResultsContract, Shelf
+from penstock import config
+from penstock.adapters.result_stores.choice import open_results
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.ports import Location
+from tests.adapters.result_stores.contract import CHUNK, LONG, ResultsContract, Shelf
 from tests.integration.test_objects import settings
 from tests.support.services import Services
 

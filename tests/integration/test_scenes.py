@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from consumers.process.children import running
-from consumers.scenes.judge import Report
+from penstock.process.children import running
+from penstock.scenes.judge import Report
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
@@ -102,15 +102,13 @@ async def test_the_next_worker_goes_on_where_one_was_ended(
         await worked_off(f"{name}-by-site", deciding)
 
     try:
-        async with running(
-            "scenes", "consumers", log, arguments=["scenes"], environ=environ
-        ) as one:
+        async with running("scenes", "penstock", log, arguments=["scenes"], environ=environ) as one:
             await broker.publish(topics.output, predictions(topics.input, range(half)))
             await placed()
             await broker.publish(topics.output, predictions(topics.input, range(half, half + 5)))
             os.kill(one.pid, number)
             assert await one.wait() == code, log.read_text()
-        async with running("scenes", "consumers", log, arguments=["scenes"], environ=environ):
+        async with running("scenes", "penstock", log, arguments=["scenes"], environ=environ):
             rest = predictions(topics.input, range(half + 5, STEPS))
             await broker.publish(topics.output, rest)
             await placed()
@@ -151,7 +149,7 @@ async def test_a_picture_goes_to_a_second_model_and_leads_back_to_its_frames(
 
     try:
         async with (
-            running("scenes", "consumers", log, arguments=["scenes"], environ=first),
+            running("scenes", "penstock", log, arguments=["scenes"], environ=first),
             running_worker(second) as worker,
         ):
             frames = predictions("frames", range(steps), members, sites=1)

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from consumers.process.children import Child, running
-from consumers.scenes.judge import Report
+from penstock.process.children import Child, running
+from penstock.scenes.judge import Report
 from tests.integration.test_scenes import EPOCH, remove, scenes_environment
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message
@@ -61,7 +61,7 @@ class Yard:
                 "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             }
         async with running(
-            "scenes", "consumers", self._log, arguments=["scenes"], environ=environ
+            "scenes", "penstock", self._log, arguments=["scenes"], environ=environ
         ) as child:
             yield child
             assert child.code is None, self._log.read_text()

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from consumers import config
-from consumers.adapters.model_torchserve import TorchServeModel
-from consumers.adapters.objects_direct import DirectObjects
-from consumers.adapters.objects_obstore import ObstoreObjects
-from consumers.ports import Location
+from penstock import config
+from penstock.adapters.model_servers.torchserve.model import TorchServeModel
+from penstock.adapters.s3.direct_get import DirectObjects
+from penstock.adapters.s3.obstore_client import ObstoreObjects
+from penstock.ports import Location
 from realstack import s3
 from tests.support import secured
 from tests.support.loads import csv

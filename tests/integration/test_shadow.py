@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from consumers.core.payload import Float32Matrix
-from consumers.embedded.model_server import EmbeddedModelServer
-from consumers.handlers import rows_model
+from penstock.core.rows.payload import Float32Matrix
+from penstock.embedded.model_server import EmbeddedModelServer
+from penstock.handlers import rows_model
 from tests.support.job import Job
 from tests.support.loads import Load
 from tests.support.waiting import until

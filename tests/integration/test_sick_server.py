@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
-from consumers.core.deaths import LONE_DEATHS
+from penstock.core.bad_rows.deaths import LONE_DEATHS
 from tests.support.deployed_model import deployed
 from tests.support.loads import csv
 from tests.support.reference_model import Rows

@@ -5,9 +5,9 @@ from itertools import product
 
 import pytest
 
-from consumers import config
-from consumers.adapters.sources import open_source
-from consumers.ports import Commit, Source
+from penstock import config
+from penstock.adapters.inputs.choice import open_source
+from penstock.ports import Commit, Source
 from tests.integration.conftest import MakeTopics
 from tests.support.broker_stage import CLIENTS, Client
 from tests.support.services import Services, Topics

@@ -8,10 +8,10 @@ import orjson
 import pytest
 from rich.console import Console
 
-from consumers.ops.compare import Comparing, Found
-from consumers.ops.compare_table import render
-from schemas.prediction import Source
-from schemas.shadow import Disagreement, ModelId, Summary, encode_shadow, said
+from penstock.messages.prediction import Source
+from penstock.messages.shadow import Disagreement, ModelId, Summary, encode_shadow, said
+from penstock.ops.compare import Comparing, Found
+from penstock.ops.compare_table import render
 
 
 def summary(number: int, worker: str = "w", **changes: Any) -> bytes:

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from consumers import config
-from consumers.ops.listening import serving
+from penstock import config
+from penstock.ops.listening import serving
 
 LOCAL = ["localhost", "LOCALHOST:8900", "127.0.0.1:1", "127.8.9.1", "[::1]:8900", "localhost."]
 STRANGE = [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from consumers.errors import EXIT_UNREACHABLE
+from penstock.errors import EXIT_UNREACHABLE
 from tests.support.gone import is_gone, until_gone
 from tests.support.services import ROOT
 from tests.support.waiting import until
@@ -56,7 +56,7 @@ async def command(tmp_path: Path) -> AsyncIterator[Command]:
     log = tmp_path / "log"
     with log.open("wb") as stderr:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "consumers", "run", "--processes", "2"),
+            *(sys.executable, "-m", "penstock", "run", "--processes", "2"),
             cwd=ROOT,
             env=without_services(f"{host}:{port}", tmp_path),
             stderr=stderr,

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from consumers import config
-from consumers.adapters.memory_objects import MemoryObjects
-from consumers.embedded.broker import EmbeddedBroker
-from consumers.errors import EXIT_USAGE, Fatal
-from consumers.ops.produce import FEW, Produced, produce
+from penstock import config
+from penstock.adapters.memory.objects import MemoryObjects
+from penstock.embedded.broker import EmbeddedBroker
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.ops.produce import FEW, Produced, produce
 
 pytest.importorskip("confluent_kafka")
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from consumers.app import take_routes
-from consumers.commands.main import cli
-from consumers.config import load
-from consumers.routing import routes_of
-from consumers.testing.virtual_time import run
+from penstock.commands.root import cli
+from penstock.config import load
+from penstock.settings.routes import routes_of
+from penstock.simulation.virtual_time import run
+from penstock.worker.app import take_routes
 from tests.support.pipelines import World, csv, running, until
 
 TEXT = """

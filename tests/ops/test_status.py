@@ -13,19 +13,19 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from consumers import config
-from consumers.adapters.memory_kafka import MemorySource
-from consumers.adapters.memory_model import MemoryModel
-from consumers.core.line_stop import LineLimits
-from consumers.core.payload import Payload
-from consumers.core.routes import Route
-from consumers.errors import Overloaded, Unreachable
-from consumers.ops.health import serve_health
-from consumers.ops.listening import serving
-from consumers.ops.page import SHELL
-from consumers.ops.status import RATES_OVER_S, SAMPLE_S, Status
-from consumers.ports import Answers
-from consumers.testing.virtual_time import virtual_time
+from penstock import config
+from penstock.adapters.memory.kafka import MemorySource
+from penstock.adapters.memory.model import MemoryModel
+from penstock.core.order.line_stop import LineLimits
+from penstock.core.routing.routes import Route
+from penstock.core.rows.payload import Payload
+from penstock.errors import Overloaded, Unreachable
+from penstock.ops.health import serve_health
+from penstock.ops.listening import serving
+from penstock.ops.page import SHELL
+from penstock.ops.status import RATES_OVER_S, SAMPLE_S, Status
+from penstock.ports import Answers
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -171,7 +171,7 @@ async def test_kafka_is_told_to_be_away_though_there_is_nothing_to_commit() -> N
 async def test_the_log_says_which_generation_a_partition_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, logger="consumers")
+    caplog.set_level(logging.INFO, logger="penstock")
     async with running(World(partitions=2)):
         await asyncio.sleep(1.0)
     assert "assigned partitions [0, 1] as generation 1 to 2" in caplog.messages

@@ -15,11 +15,11 @@ import orjson
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from consumers import config
-from consumers.core.retry import Backoff
-from consumers.errors import EXIT_FATAL, EXIT_USAGE, Fatal
-from consumers.ops.supervisor import supervise
-from consumers.process.children import free_port
+from penstock import config
+from penstock.core.health.retry import Backoff
+from penstock.errors import EXIT_FATAL, EXIT_USAGE, Fatal
+from penstock.ops.supervisor import supervise
+from penstock.process.children import free_port
 from tests.support.gone import is_gone
 from tests.support.waiting import until
 

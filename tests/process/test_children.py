@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from consumers.errors import Fatal
-from consumers.process import tasks
-from consumers.process.children import address, last_words, running
+from penstock.errors import Fatal
+from penstock.process import tasks
+from penstock.process.children import address, last_words, running
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from consumers.process.children import address, last_words, running
     [
         ("", "it left no message"),
         ("a warning\npenstock: no model\nset model.url\n", "no model\nset model.url"),
-        ("Traceback\nconsumers.errors.Fatal: no broker\n", "no broker"),
+        ("Traceback\npenstock.errors.Fatal: no broker\n", "no broker"),
         ("Traceback\nOSError: no room\n", "OSError: no room"),
     ],
 )
@@ -30,7 +30,7 @@ def test_a_childs_last_words_are_its_message_to_people(
 
 async def test_a_child_that_says_nothing_did_not_start(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    async with running("the judge", "consumers.no_such_module", log, environ=os.environ) as child:
+    async with running("the judge", "penstock.no_such_module", log, environ=os.environ) as child:
         with pytest.raises(Fatal, match=r"the judge did not start: .*no_such_module"):
             await address(child, log)
         # In the block: a signal to a process that is just ending loses its exit code.
@@ -38,7 +38,7 @@ async def test_a_child_that_says_nothing_did_not_start(tmp_path: Path) -> None:
 
 
 async def test_a_task_that_ends_without_an_answer_is_named_with_its_exit_code() -> None:
-    async with tasks.child("consumers.no_such_module", stdin=b"{}") as child:
+    async with tasks.child("penstock.no_such_module", stdin=b"{}") as child:
         with pytest.raises(Fatal, match="ended early, with exit code 1"):
             await tasks.line(child, dict)
 

@@ -3,11 +3,11 @@
 import subprocess
 import sys
 
-from consumers.errors import EXIT_UNREACHABLE
+from penstock.errors import EXIT_UNREACHABLE
 
 HANGS = """
 import asyncio, time
-from consumers.process.deadline import end_within
+from penstock.process.deadline import end_within
 
 async def main():
     end_within(0.1)
@@ -15,7 +15,7 @@ async def main():
 
 asyncio.run(main())
 """
-ENDS = "from consumers.process.deadline import end_within; end_within(60.0)"
+ENDS = "from penstock.process.deadline import end_within; end_within(60.0)"
 
 
 def run(program: str) -> subprocess.CompletedProcess[str]:

@@ -35,7 +35,7 @@ async def test_a_signal_at_the_start_ends_it_with_0(
     number: signal.Signals, arguments: tuple[str, ...]
 ) -> None:
     worker = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "consumers", *arguments,
+        sys.executable, "-m", "penstock", *arguments,
         env={**os.environ, "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS": NOBODY, "PENSTOCK_HTTP__PORT": "0"},
         stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip

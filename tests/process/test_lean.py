@@ -11,7 +11,7 @@ pytest.importorskip("pandas")
 ARRAY = """
 import sys
 import pyarrow as pa
-from consumers.process.lean import without_pandas
+from penstock.process.lean import without_pandas
 without_pandas()
 pa.array([1, None]).to_numpy(zero_copy_only=False)
 print("pandas" in sys.modules)

@@ -22,15 +22,15 @@ def caught():
     return {number for number in {*range(1, 65)} - {32, 33} if mask >> (number - 1) & 1}
 
 before = caught()
-import consumers
-for found in pkgutil.walk_packages(consumers.__path__, "consumers."):
+import penstock
+for found in pkgutil.walk_packages(penstock.__path__, "penstock."):
     if not found.name.endswith("__main__") and ".handlers" not in found.name:
         importlib.import_module(found.name)
-from consumers import config
-from consumers.adapters.objects_obstore import ObstoreObjects
-from consumers.adapters.objects_s3fs import S3fsObjects
-from consumers.errors import Unreachable
-from consumers.ports import Location
+from penstock import config
+from penstock.adapters.s3.obstore_client import ObstoreObjects
+from penstock.adapters.s3.s3fs_client import S3fsObjects
+from penstock.errors import Unreachable
+from penstock.ports import Location
 
 async def ask():
     settings = config.Objects(
@@ -51,7 +51,7 @@ print(sorted(caught() - before))
 ARROW: Final = """
 import io, os, signal
 from pyarrow import csv
-import consumers.formats.registry
+import penstock.formats.registry
 
 got = []
 signal.signal(signal.SIGTERM, lambda *_: got.append(1))

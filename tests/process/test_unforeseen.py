@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from consumers.errors import EXIT_FATAL
+from penstock.errors import EXIT_FATAL
 
 STUMBLES = """
 import sys
-from consumers import logs
-from consumers.commands.main import cli, main
+from penstock import logs
+from penstock.commands.root import cli, main
 
 @cli.command()
 def stumble():

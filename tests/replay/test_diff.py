@@ -8,14 +8,14 @@ from typing import Any
 import orjson
 import pytest
 
-from consumers import config
-from consumers.core.agreement import Agreement
-from consumers.errors import Fatal
-from consumers.ports import Where
-from consumers.replay.diff import NOW, THEN, Pairing, check
-from consumers.replay.plan import Options, Plan, plan
-from consumers.replay.span import Span
-from schemas.replay import Difference
+from penstock import config
+from penstock.core.comparing.agreement import Agreement
+from penstock.errors import Fatal
+from penstock.messages.replay import Difference
+from penstock.ports import Where
+from penstock.replay.diff import NOW, THEN, Pairing, check
+from penstock.replay.span import Span
+from penstock.replay.worker_settings import Options, Plan, plan
 
 OPTIONS = Options("v2", "1h", 5)
 SPANS = {Where("refs", 0): Span(0, 1_000)}

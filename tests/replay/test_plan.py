@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from consumers import config
-from consumers.errors import Fatal
-from consumers.replay.plan import Options, Plan, plan
+from penstock import config
+from penstock.errors import Fatal
+from penstock.replay.worker_settings import Options, Plan, plan
 
 LIVE = config.Config(
     models=[config.NamedModel(name="rows-v2", served_as="rows2", url="http://v2:8080")],

@@ -6,8 +6,8 @@ from random import Random
 
 from msgspec.json import encode
 
-from consumers.scenes.arrival import Arrival
-from consumers.scenes.rules import Rules
+from penstock.scenes.core.arrival import Arrival
+from penstock.scenes.core.rules import Rules
 
 EPOCH = 1_795_208_217_400
 HOUR = 3_600_000

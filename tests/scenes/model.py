@@ -5,8 +5,8 @@ It keeps every id it has ever seen and looks at everything again after every eve
 
 from dataclasses import dataclass, field
 
-from consumers.scenes.arrival import Arrival
-from consumers.scenes.rules import Rules
+from penstock.scenes.core.arrival import Arrival
+from penstock.scenes.core.rules import Rules
 
 
 @dataclass

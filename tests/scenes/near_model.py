@@ -1,6 +1,6 @@
 """What a site should say where scenes are not on a grid: by a leader, or by the smallest span."""
 
-from consumers.scenes.arrival import Arrival
+from penstock.scenes.core.arrival import Arrival
 from tests.scenes.model import Slot, SlowSite
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from consumers.errors import Fatal
-from consumers.scenes.boundary import Out
-from consumers.scenes.changelog import CLAIM_BYTES
-from consumers.scenes.due import Due
-from consumers.scenes.ledger import Keyed
-from consumers.scenes.rules import Rules
+from penstock.errors import Fatal
+from penstock.scenes.boundary import Out
+from penstock.scenes.changelog import CLAIM_BYTES
+from penstock.scenes.core.due import Due
+from penstock.scenes.core.rules import Rules
+from penstock.scenes.ledger import Keyed
 from tests.scenes.flows import EPOCH, arrival
 from tests.scenes.world import Crash, World
 

@@ -3,8 +3,8 @@
 import aiohttp
 import pytest
 
-from consumers import config
-from consumers.scenes.health import SHELL, serve_scenes
+from penstock import config
+from penstock.scenes.health import SHELL, serve_scenes
 from tests.scenes.test_ledger import BATCHES
 from tests.scenes.world import World, said
 

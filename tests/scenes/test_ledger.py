@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from consumers.errors import Fatal
-from consumers.scenes.boundary import Out
-from consumers.scenes.changelog import CLAIM_BYTES
-from consumers.scenes.judge import Judge
-from consumers.scenes.ledger import WaitingClock
-from consumers.scenes.parts import steady
-from consumers.scenes.rules import Rules, Streams
-from consumers.scenes.state import load
-from schemas.scene import decode_scene
+from penstock.errors import Fatal
+from penstock.messages.scene import decode_scene
+from penstock.scenes.boundary import Out
+from penstock.scenes.changelog import CLAIM_BYTES
+from penstock.scenes.core.rules import Rules, Streams
+from penstock.scenes.core.state import load
+from penstock.scenes.judge import Judge
+from penstock.scenes.ledger import WaitingClock
+from penstock.scenes.shared_parts import steady
 from tests.scenes.flows import EPOCH
 from tests.scenes.world import PATTERN, Crash, Kafka, World, said
 

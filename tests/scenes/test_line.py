@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
-from consumers.errors import Transient
-from consumers.ports import Commit, Rebalance, Record, Where
-from consumers.scenes.backlog import Backlog
-from consumers.scenes.line import COMMIT_S, POLL_MS, UNDER_WAY, Line
-from consumers.scenes.merge import MOST_WAITING, PATIENCE_S, Merge
-from consumers.scenes.rules import BEHIND_MS
-from consumers.testing.virtual_time import virtual_time
+from penstock.errors import Transient
+from penstock.ports import Commit, Rebalance, Record, Where
+from penstock.scenes.backlog import Backlog
+from penstock.scenes.core.rules import BEHIND_MS
+from penstock.scenes.line import COMMIT_S, POLL_MS, UNDER_WAY, Line
+from penstock.scenes.merge import MOST_WAITING, PATIENCE_S, Merge
+from penstock.simulation.virtual_time import virtual_time
 
 
 class Topic:

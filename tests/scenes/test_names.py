@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from consumers.config import Scenes
-from consumers.errors import Fatal
-from consumers.scenes.names import names, rules_of
+from penstock.config import Scenes
+from penstock.errors import Fatal
+from penstock.scenes.settings import names, rules_of
 
 
 @pytest.mark.parametrize(

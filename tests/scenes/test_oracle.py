@@ -5,9 +5,9 @@ from msgspec.json import encode
 
 from chaos_run.instants import Shape, said_at
 from chaos_run.oracle import Bounds, Said, Verdict, compare
-from consumers.scenes.changelog import CLAIM_KEY
-from consumers.scenes.ledger import Keyed
-from consumers.scenes.rules import Rules
+from penstock.scenes.changelog import CLAIM_KEY
+from penstock.scenes.core.rules import Rules
+from penstock.scenes.ledger import Keyed
 from tests.scenes.flows import EPOCH
 from tests.scenes.world import Kafka, ledger_on
 

@@ -7,17 +7,17 @@ import orjson
 import pytest
 from jsonschema import Draft202012Validator
 
-from consumers.scenes.arrival import read_arrival
-from consumers.scenes.late import Late
-from consumers.scenes.picture import Pictures
-from consumers.scenes.rules import Place, Rules, Streams
-from consumers.scenes.site import Site
-from schemas.__main__ import FOLDER
-from schemas.codec import Inline, decode
-from schemas.errors import SchemaError
-from schemas.prediction import RecordFrame
-from schemas.reference import epoch_ms
-from schemas.scene import decode_late, decode_scene
+from penstock.messages.codec import Inline, decode
+from penstock.messages.errors import SchemaError
+from penstock.messages.json_schemas import FOLDER
+from penstock.messages.prediction import RecordFrame
+from penstock.messages.reference import epoch_ms
+from penstock.messages.scene import decode_late, decode_scene
+from penstock.scenes.core.arrival import read_arrival
+from penstock.scenes.core.picture import Pictures
+from penstock.scenes.core.rules import Place, Rules, Streams
+from penstock.scenes.core.site import Site
+from penstock.scenes.late import Late
 from tests.scenes.flows import EPOCH
 
 SITE = {"yard": ["a", "b", "c", "d"]}

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from msgspec.json import encode
 
-from consumers.scenes.late import Late
-from consumers.scenes.ledger import Keyed
-from consumers.scenes.rekey import Rekey
-from consumers.scenes.rules import Streams
-from schemas.scene import decode_late
+from penstock.messages.scene import decode_late
+from penstock.scenes.core.rules import Streams
+from penstock.scenes.late import Late
+from penstock.scenes.ledger import Keyed
+from penstock.scenes.rekey import Rekey
 from tests.scenes.flows import EPOCH, arrival
 from tests.scenes.test_ledger import BATCHES
 from tests.scenes.world import PATTERN, Kafka, World

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.scenes.arrival import Arrival
-from consumers.scenes.rules import Rules
-from consumers.scenes.site import Decisions, Site
-from consumers.scenes.state import Decided, OtherForm, dump, load
+from penstock.scenes.core.arrival import Arrival
+from penstock.scenes.core.rules import Rules
+from penstock.scenes.core.site import Decisions, Site
+from penstock.scenes.core.state import Decided, OtherForm, dump, load
 from tests.scenes.flows import EPOCH, HOUR, arrival, flow, rules
 from tests.scenes.model import SlowSite
 from tests.scenes.near_model import SlowNear

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import orjson
 import pytest
 
-from consumers.scenes.judge import Judge, Report
-from consumers.scenes.ledger import Keyed, Ledger
-from consumers.scenes.rules import LatePolicy, Rules, Streams
-from schemas.scene import TOO_LARGE, Late, Scene, decode_late, decode_scene
+from penstock.messages.scene import TOO_LARGE, Late, Scene, decode_late, decode_scene
+from penstock.scenes.core.rules import LatePolicy, Rules, Streams
+from penstock.scenes.judge import Judge, Report
+from penstock.scenes.ledger import Keyed, Ledger
 from tests.scenes.flows import EPOCH, arrival
 from tests.scenes.test_rekey import rekeyed
 from tests.scenes.world import PATTERN, World

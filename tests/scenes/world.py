@@ -3,16 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-from consumers.scenes.boundary import Logged, Out
-from consumers.scenes.changelog import CLAIM_KEY
-from consumers.scenes.late import Late
-from consumers.scenes.ledger import Keyed, Ledger
-from consumers.scenes.names import Names
-from consumers.scenes.packing import Packing
-from consumers.scenes.picture import Pictures
-from consumers.scenes.rekey import Rekey
-from consumers.scenes.rules import Rules, Streams
-from consumers.scenes.watch import Watch
+from penstock.scenes.boundary import Logged, Out
+from penstock.scenes.changelog import CLAIM_KEY
+from penstock.scenes.core.picture import Pictures
+from penstock.scenes.core.rules import Rules, Streams
+from penstock.scenes.figures import Watch
+from penstock.scenes.late import Late
+from penstock.scenes.ledger import Keyed, Ledger
+from penstock.scenes.packing import Packing
+from penstock.scenes.rekey import Rekey
+from penstock.scenes.settings import Names
 from tests.scenes.flows import EPOCH, arrival
 
 PATTERN = "(?P<site>[^/]+)/(?P<member>.+)"

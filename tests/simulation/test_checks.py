@@ -6,17 +6,17 @@ from typing import Any
 import orjson
 import pytest
 
-from consumers.core import cursor
-from consumers.formats.base import RowOptions
-from consumers.ports import Commit, Record
-from consumers.testing.history import History, Violation
-from consumers.testing.inherited import Terms
-from consumers.testing.life import Life
-from consumers.testing.load import echo
-from consumers.testing.log import Letter, Log
-from consumers.testing.outcome import Outcome
-from consumers.testing.truth import Truths
-from consumers.testing.virtual_time import run
+from penstock.core.progress import cursor
+from penstock.formats.base.runs import RowOptions
+from penstock.ports import Commit, Record
+from penstock.simulation.checks.history import History, Violation
+from penstock.simulation.checks.inherited import Terms
+from penstock.simulation.checks.life import Life
+from penstock.simulation.checks.log import Letter, Log
+from penstock.simulation.checks.outcome import Outcome
+from penstock.simulation.checks.truth import Truths
+from penstock.simulation.load import echo
+from penstock.simulation.virtual_time import run
 
 Answer = dict[str, Any]
 ROWS = 3

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from consumers.testing.regions import simulate_regions
+from penstock.simulation.regions.simulation import simulate_regions
 
 SEEDS = 12
 

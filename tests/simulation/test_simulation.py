@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from consumers.core.payload import Matrix, Payload
-from consumers.errors import Rejected
-from consumers.formats.base import RowOptions
-from consumers.formats.dialect import CsvOptions
-from consumers.ports import Answers
-from consumers.testing.shadow import MANNERS
-from consumers.testing.simulation import Scenario, simulate
+from penstock.core.rows.payload import Matrix, Payload
+from penstock.errors import Rejected
+from penstock.formats.base.runs import RowOptions
+from penstock.formats.csv.dialect import CsvOptions
+from penstock.ports import Answers
+from penstock.simulation.shadow import MANNERS
+from penstock.simulation.simulation import Scenario, simulate
 
 PRINT_DIGESTS = """
-from consumers.testing.simulation import simulate
+from penstock.simulation.simulation import simulate
 print(*(simulate(seed).digest for seed in range(12)))
 """
 

@@ -8,16 +8,16 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from consumers.core.bundles import Blocks
-from consumers.core.payload import Matrix, Payload
-from consumers.core.window import WindowLimits
-from consumers.encodings.blocks import records_of
-from consumers.errors import Rejected
-from consumers.formats.base import RowOptions
-from consumers.ports import Answers
-from consumers.testing.virtual_time import virtual_time
-from schemas.__main__ import documents
-from schemas.block import HEAD, RECORD
+from penstock.core.records.bundles import Blocks
+from penstock.core.rows.payload import Matrix, Payload
+from penstock.core.window.window import WindowLimits
+from penstock.encodings.blocks import records_of
+from penstock.errors import Rejected
+from penstock.formats.base.runs import RowOptions
+from penstock.messages.block import HEAD, RECORD
+from penstock.messages.json_schemas import documents
+from penstock.ports import Answers
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end
 
 ARROW = Blocks(10, "arrow")

@@ -7,17 +7,17 @@ from typing import Any
 
 import orjson
 
-from consumers.adapters.memory_kafka import MemorySource
-from consumers.adapters.regions import RegionalSource
-from consumers.core.places import Place, Places
-from consumers.core.regions import HelpTerms, Standing
-from consumers.decoders.at_hand import DecodersAtHand
-from consumers.errors import Fatal, Unreachable
-from consumers.pipeline import Pipeline
-from consumers.ports import Adapters, Location, Where
-from consumers.stages.assist import REST_S
-from consumers.testing.virtual_time import inline, virtual_time
-from consumers.wiring import Wiring
+from penstock.adapters.inputs.regions import RegionalSource
+from penstock.adapters.memory.kafka import MemorySource
+from penstock.core.health.helping import HelpTerms, Standing
+from penstock.core.routing.places import Place, Places
+from penstock.decoders.in_process import DecodersAtHand
+from penstock.errors import Fatal, Unreachable
+from penstock.pipeline.life import Pipeline
+from penstock.pipeline.wiring import Wiring
+from penstock.ports import Adapters, Location, Where
+from penstock.simulation.virtual_time import inline, virtual_time
+from penstock.stages.assist import REST_S
 from tests.support.pipelines import BUCKET, World, csv, running, until
 
 # Its partitions have numbers of their own in the worker.

@@ -8,14 +8,14 @@ from typing import Any
 import orjson
 import pytest
 
-from consumers.core.payload import Payload
-from consumers.core.window import WindowLimits
-from consumers.formats.base import Run
-from consumers.ports import Answers
-from consumers.services.unforeseen import Guards
-from consumers.stages.expand import Reading
-from consumers.telemetry.worker import Telemetry
-from consumers.testing.virtual_time import VirtualClock, virtual_time
+from penstock.calls.unforeseen import Guards
+from penstock.core.rows.payload import Payload
+from penstock.core.window.window import WindowLimits
+from penstock.formats.base.runs import Run
+from penstock.ports import Answers
+from penstock.simulation.virtual_time import VirtualClock, virtual_time
+from penstock.stages.expand import Reading
+from penstock.telemetry.worker import Telemetry
 from tests.support.pipelines import World, csv, running, until
 
 

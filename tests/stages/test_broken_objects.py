@@ -8,11 +8,11 @@ from collections import deque
 
 import pytest
 
-from consumers.core.window import WindowLimits
-from consumers.errors import LockedOut, PenstockError, Poison, Transient, Unreachable
-from consumers.ports import Location
-from consumers.stages.download_object import PROBE_KEY
-from consumers.testing.virtual_time import virtual_time
+from penstock.core.window.window import WindowLimits
+from penstock.errors import LockedOut, PenstockError, Poison, Transient, Unreachable
+from penstock.ports import Location
+from penstock.simulation.virtual_time import virtual_time
+from penstock.stages.download_object import PROBE_KEY
 from tests.support.pipelines import BUCKET, World, csv, run_to_end, running, until
 
 

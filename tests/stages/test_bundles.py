@@ -5,9 +5,9 @@ from typing import Any
 import orjson
 import pytest
 
-from consumers.core.bundles import Blocks, bundled
-from consumers.testing.virtual_time import virtual_time
-from consumers.verify.records import each
+from penstock.core.records.bundles import Blocks, bundled
+from penstock.simulation.virtual_time import virtual_time
+from penstock.verify.records import each
 from tests.support.pipelines import World, csv, run_to_end
 
 

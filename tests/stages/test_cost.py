@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any
 
-from consumers.adapters.memory_kafka import MemorySink
-from consumers.core.window import WindowLimits
-from consumers.ports import Outgoing
-from consumers.testing.virtual_time import VirtualTimeLoop
+from penstock.adapters.memory.kafka import MemorySink
+from penstock.core.window.window import WindowLimits
+from penstock.ports import Outgoing
+from penstock.simulation.virtual_time import VirtualTimeLoop
 from tests.support.pipelines import World, csv, run_to_end
 
 

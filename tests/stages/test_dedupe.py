@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from consumers.core.payload import Payload
-from consumers.core.window import WindowLimits
-from consumers.errors import Poison
-from consumers.ports import Answers, Location
-from consumers.testing.virtual_time import virtual_time
+from penstock.core.rows.payload import Payload
+from penstock.core.window.window import WindowLimits
+from penstock.errors import Poison
+from penstock.ports import Answers, Location
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import SETTINGS, World, csv, run_to_end, running, until
 
 

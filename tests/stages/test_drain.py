@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
-from consumers.core.payload import Payload
-from consumers.ports import Answers
-from consumers.testing.virtual_time import virtual_time
+from penstock.core.rows.payload import Payload
+from penstock.ports import Answers
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
 
 

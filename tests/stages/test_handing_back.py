@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from consumers.adapters.memory_transactions import MemoryOutlet, MemoryOutlets
-from consumers.errors import Transient
-from consumers.pipeline import Pipeline
-from consumers.testing.virtual_time import virtual_time
+from penstock.adapters.memory.transactions import MemoryOutlet, MemoryOutlets
+from penstock.errors import Transient
+from penstock.pipeline.life import Pipeline
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
 
 # As long as a real outlet takes while Kafka is in trouble: 3 s to take back, 2 s to stop.

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import orjson
 
-from consumers.core.payload import Payload
-from consumers.ports import Answers, Location
-from consumers.stages.publish import RELEASE_BYTES
-from consumers.testing.virtual_time import virtual_time
+from penstock.core.rows.payload import Payload
+from penstock.ports import Answers, Location
+from penstock.simulation.virtual_time import virtual_time
+from penstock.stages.publish import RELEASE_BYTES
 from tests.support.pipelines import World, csv, running, until
 
 MIB = 1 << 20

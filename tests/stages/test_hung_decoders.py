@@ -11,11 +11,11 @@ from functools import partial
 
 import pytest
 
-from consumers.adapters.memory_objects import MemoryObjects
-from consumers.decoders.places import Places
-from consumers.decoders.task import Decoder, Said, Task
-from consumers.ports import Body, Location
-from consumers.testing.virtual_time import virtual_time
+from penstock.adapters.memory.objects import MemoryObjects
+from penstock.decoders.queue import Places
+from penstock.decoders.task import Decoder, Said, Task
+from penstock.ports import Body, Location
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
 
 DECODERS = 2

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from consumers.errors import Fatal, Unreachable
-from consumers.testing.virtual_time import virtual_time
+from penstock.errors import Fatal, Unreachable
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from consumers.adapters.memory_kafka import MemorySink
-from consumers.core.payload import Payload
-from consumers.core.window import WindowLimits
-from consumers.errors import Rejected
-from consumers.formats.base import RowOptions
-from consumers.ports import Answers
-from consumers.testing.virtual_time import virtual_time
-from schemas.prediction import decode_prediction
+from penstock.adapters.memory.kafka import MemorySink
+from penstock.core.rows.payload import Payload
+from penstock.core.window.window import WindowLimits
+from penstock.errors import Rejected
+from penstock.formats.base.runs import RowOptions
+from penstock.messages.prediction import decode_prediction
+from penstock.ports import Answers
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, run_to_end
 
 ROWS = 150

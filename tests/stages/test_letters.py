@@ -6,13 +6,13 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from consumers.adapters.memory_kafka import MemorySink
-from consumers.core.payload import Payload
-from consumers.ops.topics import LEAST_RECORD_BYTES
-from consumers.ports import Answers
-from consumers.testing.virtual_time import virtual_time
-from schemas.dead_letter import decode_dead_letter
-from schemas.prediction import decode_prediction
+from penstock.adapters.memory.kafka import MemorySink
+from penstock.core.rows.payload import Payload
+from penstock.messages.dead_letter import decode_dead_letter
+from penstock.messages.prediction import decode_prediction
+from penstock.ops.topics import LEAST_RECORD_BYTES
+from penstock.ports import Answers
+from penstock.simulation.virtual_time import virtual_time
 from tests.formats.support import tar_of
 from tests.support.pipelines import DEAD_LETTERS, World, csv, run_to_end
 

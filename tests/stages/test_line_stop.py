@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from consumers.core.cursor import StopMark, with_stop, without_stop
-from consumers.core.line_stop import LineLimits
-from consumers.core.lines import Word, digest, encode
-from consumers.core.payload import Matrix, Payload
-from consumers.core.window import WindowLimits
-from consumers.errors import EXIT_FATAL, Fatal
-from consumers.ports import Answers, Commit
-from consumers.testing.virtual_time import virtual_time
+from penstock.core.order.line_stop import LineLimits
+from penstock.core.order.resumptions import Word, digest, encode
+from penstock.core.progress.cursor import StopMark, with_stop, without_stop
+from penstock.core.rows.payload import Matrix, Payload
+from penstock.core.window.window import WindowLimits
+from penstock.errors import EXIT_FATAL, Fatal
+from penstock.ports import Answers, Commit
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
 THREE = LineLimits(0.0, 3)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from consumers.core.payload import Payload
-from consumers.errors import Rejected
-from consumers.formats.base import RowOptions
-from consumers.ports import Answers
-from consumers.testing.virtual_time import virtual_time
+from penstock.core.rows.payload import Payload
+from penstock.errors import Rejected
+from penstock.formats.base.runs import RowOptions
+from penstock.ports import Answers
+from penstock.simulation.virtual_time import virtual_time
 from tests.formats.recordings import recording, tone
 from tests.support.pipelines import World, run_to_end
 

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from consumers.core.window import Window, WindowLimits
-from consumers.stages.microbatch import Microbatch
-from consumers.telemetry.worker import Telemetry
-from consumers.testing.virtual_time import VirtualClock, virtual_time
+from penstock.core.window.window import Window, WindowLimits
+from penstock.simulation.virtual_time import VirtualClock, virtual_time
+from penstock.stages.microbatch import Microbatch
+from penstock.telemetry.worker import Telemetry
 from tests.core.builders import block, ticket
 
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from consumers.core.line_stop import LineLimits
-from consumers.errors import EXIT_USAGE, Fatal
-from consumers.testing.virtual_time import virtual_time
+from penstock.core.order.line_stop import LineLimits
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from consumers.core.payload import Payload
-from consumers.core.window import WindowLimits
-from consumers.decoders.at_hand import DecodersAtHand
-from consumers.errors import Transient
-from consumers.ports import Answers, Location
-from consumers.testing.virtual_time import virtual_time
+from penstock.core.rows.payload import Payload
+from penstock.core.window.window import WindowLimits
+from penstock.decoders.in_process import DecodersAtHand
+from penstock.errors import Transient
+from penstock.ports import Answers, Location
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, run_to_end, running, until
 
 ROWS, GROUP = 40_000, 4_000

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from consumers.adapters.memory_model import sums
-from consumers.core.payload import Payload
-from consumers.core.window import WindowLimits
-from consumers.errors import Rejected
-from consumers.ports import Answers
-from consumers.testing.virtual_time import virtual_time
+from penstock.adapters.memory.model import sums
+from penstock.core.rows.payload import Payload
+from penstock.core.window.window import WindowLimits
+from penstock.errors import Rejected
+from penstock.ports import Answers
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end
 
 

@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from consumers.core.bulk import REST
-from consumers.core.payload import Payload
-from consumers.core.routes import Routes
-from consumers.ports import Commit
-from consumers.testing.virtual_time import virtual_time
+from penstock.core.routing.routes import Routes
+from penstock.core.rows.payload import Payload
+from penstock.core.window.bulk import REST
+from penstock.ports import Commit
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import SETTINGS, World, changed, csv, rows_and_sums, running, until
 
 either_guarantee = pytest.mark.parametrize("exactly_once", [False, True])

@@ -3,11 +3,11 @@
 import asyncio
 from typing import Any, cast
 
-from consumers.adapters.memory_objects import MemoryObjects
-from consumers.adapters.objects_replicas import LOOK_AGAIN_S, PATIENCE_S, Copy, ReplicatedObjects
-from consumers.errors import Transient, Unreachable
-from consumers.ports import Location
-from consumers.testing.virtual_time import virtual_time
+from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.stores.replicas import LOOK_AGAIN_S, PATIENCE_S, Copy, ReplicatedObjects
+from penstock.errors import Transient, Unreachable
+from penstock.ports import Location
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import BUCKET, World, csv, rows_and_sums, running, until
 
 OBJECTS = 60

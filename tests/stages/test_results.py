@@ -9,15 +9,15 @@ from typing import Any
 import orjson
 import pytest
 
-from consumers.adapters.memory_results import MemoryResults, MemoryUpload
-from consumers.core.result_names import ResultNames, Scope
-from consumers.core.routes import Route
-from consumers.core.window import WindowLimits
-from consumers.encodings import registry
-from consumers.errors import EXIT_UNREACHABLE, Fatal, Transient
-from consumers.ports import Location
-from consumers.stages.publish_object import ResultPlan
-from consumers.testing.virtual_time import virtual_time
+from penstock.adapters.memory.results import MemoryResults, MemoryUpload
+from penstock.core.records.result_names import ResultNames, Scope
+from penstock.core.routing.routes import Route
+from penstock.core.window.window import WindowLimits
+from penstock.encodings import registry
+from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
+from penstock.ports import Location
+from penstock.simulation.virtual_time import virtual_time
+from penstock.stages.results import ResultPlan
 from tests.stages.test_resume import stuck_after
 from tests.support.pipelines import World, csv, run_to_end, running, until
 

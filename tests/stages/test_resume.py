@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from consumers.core.payload import Payload
-from consumers.core.window import WindowLimits
-from consumers.formats.base import RowOptions
-from consumers.formats.dialect import CsvOptions
-from consumers.ports import Answers, Commit
-from consumers.testing.virtual_time import virtual_time
+from penstock.core.rows.payload import Payload
+from penstock.core.window.window import WindowLimits
+from penstock.formats.base.runs import RowOptions
+from penstock.formats.csv.dialect import CsvOptions
+from penstock.ports import Answers, Commit
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
 ROWS = 2_000

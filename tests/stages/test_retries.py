@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from consumers.core.payload import Payload
-from consumers.errors import Fatal, Transient, Unreachable
-from consumers.ports import Answers, Commit, Location
-from consumers.testing.virtual_time import virtual_time
+from penstock.core.rows.payload import Payload
+from penstock.errors import Fatal, Transient, Unreachable
+from penstock.ports import Answers, Commit, Location
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, rows_and_sums, run_to_end, running, until
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from consumers.adapters.memory_model import MemoryModel
-from consumers.core.payload import Payload
-from consumers.errors import Overloaded, Poison
-from consumers.ports import Answers
-from consumers.testing.virtual_time import virtual_time
+from penstock.adapters.memory.model import MemoryModel
+from penstock.core.rows.payload import Payload
+from penstock.errors import Overloaded, Poison
+from penstock.ports import Answers
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end
 
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from consumers.core.payload import Payload
-from consumers.core.routes import Route
-from consumers.core.window import WindowLimits
-from consumers.errors import EXIT_USAGE, Fatal, Unreachable
-from consumers.ports import Answers
-from consumers.services.startup import until_one_answered
-from consumers.testing.virtual_time import VirtualClock, run
+from penstock.calls.startup import until_one_answered
+from penstock.core.routing.routes import Route
+from penstock.core.rows.payload import Payload
+from penstock.core.window.window import WindowLimits
+from penstock.errors import EXIT_USAGE, Fatal, Unreachable
+from penstock.ports import Answers
+from penstock.simulation.virtual_time import VirtualClock, run
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
 A = Route(("a",), stream="a/*")

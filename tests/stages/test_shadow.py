@@ -9,15 +9,15 @@ import orjson
 import pytest
 from jsonschema import Draft202012Validator
 
-from consumers.adapters.memory_kafka import MemorySink
-from consumers.adapters.memory_model import Script, sums
-from consumers.core.agreement import Agreement
-from consumers.core.payload import Payload
-from consumers.errors import Fatal, Poison, Transient, Unreachable
-from consumers.ports import Answers, Outgoing
-from consumers.testing.virtual_time import virtual_time
-from schemas.__main__ import documents
-from schemas.shadow import Disagreement, Summary, decode_shadow
+from penstock.adapters.memory.kafka import MemorySink
+from penstock.adapters.memory.model import Script, sums
+from penstock.core.comparing.agreement import Agreement
+from penstock.core.rows.payload import Payload
+from penstock.errors import Fatal, Poison, Transient, Unreachable
+from penstock.messages.json_schemas import documents
+from penstock.messages.shadow import Disagreement, Summary, decode_shadow
+from penstock.ports import Answers, Outgoing
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
 TOPIC = "predictions.shadow"

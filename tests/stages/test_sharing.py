@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 
-from consumers.core.payload import Payload
-from consumers.core.window import WindowLimits
-from consumers.ports import Answers
-from consumers.testing.virtual_time import virtual_time
+from penstock.core.rows.payload import Payload
+from penstock.core.window.window import WindowLimits
+from penstock.ports import Answers
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from consumers.core.places import DEFAULT, Place, Places
-from consumers.errors import Unreachable
-from consumers.ports import Location
-from consumers.testing.virtual_time import virtual_time
+from penstock.core.routing.places import DEFAULT, Place, Places
+from penstock.errors import Unreachable
+from penstock.ports import Location
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
 PLACES = Places([Place(DEFAULT, "s3"), Place("far", "gs")])

@@ -8,13 +8,13 @@ from typing import Any
 import orjson
 import pytest
 
-from consumers.core.cursor import MAX_CHARS, StopMark, decode, with_stop
-from consumers.core.line_stop import LineLimits
-from consumers.core.payload import Matrix, Payload
-from consumers.core.window import WindowLimits
-from consumers.errors import Transient
-from consumers.ports import Answers, Location
-from consumers.testing.virtual_time import virtual_time
+from penstock.core.order.line_stop import LineLimits
+from penstock.core.progress.cursor import MAX_CHARS, StopMark, decode, with_stop
+from penstock.core.rows.payload import Matrix, Payload
+from penstock.core.window.window import WindowLimits
+from penstock.errors import Transient
+from penstock.ports import Answers, Location
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
 
 STUCK = "stuck.csv"

@@ -6,10 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
-from consumers.core.line_stop import LineLimits
-from consumers.ports import Location
-from consumers.testing.virtual_time import virtual_time
-from tests.schemas.test_notifications import FORMS
+from penstock.core.order.line_stop import LineLimits
+from penstock.ports import Location
+from penstock.simulation.virtual_time import virtual_time
+from tests.messages.test_notifications import FORMS
 from tests.support.pipelines import BUCKET, World, csv, run_to_end, running, until
 
 BY_CAMERA = r"^cam-(?P<stream>[0-9]+)/"

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consumers.adapters.memory_results import MemoryResults, MemoryUpload
-from consumers.core.payload import Matrix, Payload
-from consumers.core.places import Place, Places
-from consumers.encodings.base import Rows
-from consumers.encodings.jsonl import Lines
-from consumers.errors import PenstockError
-from consumers.formats.registry import formats, known_formats
-from consumers.plugins import plugins
-from consumers.ports import Answers, Location, Part, Stored
-from consumers.testing.virtual_time import virtual_time
+from penstock.adapters.memory.results import MemoryResults, MemoryUpload
+from penstock.core.routing.places import Place, Places
+from penstock.core.rows.payload import Matrix, Payload
+from penstock.encodings.base import Rows
+from penstock.encodings.jsonl import Lines
+from penstock.errors import PenstockError
+from penstock.formats.registry import formats, known_formats
+from penstock.plugins import plugins
+from penstock.ports import Answers, Location, Part, Stored
+from penstock.simulation.virtual_time import virtual_time
 from tests.stages.test_results import writing
 from tests.support.pipelines import DEAD_LETTERS, World, csv, running, until
 from tests.support.trap_formats import ENTRY_POINTS, Trap

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from consumers.core.line_stop import LineLimits
-from consumers.core.payload import Payload
-from consumers.errors import Fatal, Overloaded
-from consumers.ports import Answers
-from consumers.testing.virtual_time import virtual_time
+from penstock.core.order.line_stop import LineLimits
+from penstock.core.rows.payload import Payload
+from penstock.errors import Fatal, Overloaded
+from penstock.ports import Answers
+from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
 
 

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any, TypeVar
 
-from consumers.decoders.pool import Pool
-from consumers.decoders.task import Decoder, Said, Task
+from penstock.decoders.pool import Pool
+from penstock.decoders.task import Decoder, Said, Task
 
 T = TypeVar("T")
 

@@ -9,24 +9,24 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Literal, NamedTuple
 
-from consumers import config
-from consumers.adapters.kafka_sink import KafkaSink
-from consumers.adapters.kafka_transactions import KafkaOutlets
-from consumers.adapters.memory_model import MemoryModel
-from consumers.adapters.memory_objects import MemoryObjects
-from consumers.adapters.sources import open_source
-from consumers.clock import SystemClock
-from consumers.core.records import Labels
-from consumers.decoders.at_hand import DecodersAtHand
-from consumers.errors import Fatal
-from consumers.pipeline import Pipeline
-from consumers.ports import Adapters, Transactions
-from consumers.process.stopping import stopped_after
-from consumers.services.startup import until_answered
-from consumers.stages.reject import LetterTerms
-from consumers.telemetry.worker import Telemetry
-from consumers.testing.virtual_time import inline
-from consumers.wiring import Wiring
+from penstock import config
+from penstock.adapters.inputs.choice import open_source
+from penstock.adapters.kafka.sink import KafkaSink
+from penstock.adapters.kafka.transactions import KafkaOutlets
+from penstock.adapters.memory.model import MemoryModel
+from penstock.adapters.memory.objects import MemoryObjects
+from penstock.calls.startup import until_answered
+from penstock.core.records.records import Labels
+from penstock.decoders.in_process import DecodersAtHand
+from penstock.errors import Fatal
+from penstock.pipeline.life import Pipeline
+from penstock.pipeline.wiring import Wiring
+from penstock.ports import Adapters, Transactions
+from penstock.process.clock import SystemClock
+from penstock.process.stopping import stopped_after
+from penstock.simulation.virtual_time import inline
+from penstock.stages.letters import LetterTerms
+from penstock.telemetry.worker import Telemetry
 from tests.support.kafka_proxy import KafkaProxy, proxy_before
 from tests.support.pipelines import SETTINGS, changed
 from tests.support.services import Services, Topics

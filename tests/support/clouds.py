@@ -6,8 +6,8 @@ import uuid
 from typing import Any
 from urllib.parse import quote
 
-from consumers import config
-from consumers.ports import Objects
+from penstock import config
+from penstock.ports import Objects
 from realstack import azure
 from tests.support.services import model_server
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from consumers.core.payload import Matrix
-from consumers.errors import Poison
-from consumers.formats.base import RowOptions, Run
-from consumers.formats.format import Format, makes
-from consumers.formats.source import Source, Wanted
+from penstock.core.rows.payload import Matrix
+from penstock.errors import Poison
+from penstock.formats.base.format import Format, makes
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.source import Source, Wanted
 
 ROWS = np.arange(4, dtype=np.float32).reshape(2, 2)
 

@@ -54,7 +54,7 @@ async def idle_model() -> AsyncIterator[str]:
 
 async def footprint(url: str, environ: Mapping[str, str], within_s: float) -> Footprint:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "consumers", "predict", url),
+        *(sys.executable, "-m", "penstock", "predict", url),
         cwd=ROOT,
         env=dict(environ),
         stdout=subprocess.PIPE,

@@ -21,7 +21,7 @@ import aiokafka.protocol
 from aiokafka.protocol.api import RequestHeader_v1, RequestStruct
 from aiokafka.protocol.types import Array, Boolean, Bytes, Schema, String
 
-from consumers.process.children import free_port
+from penstock.process.children import free_port
 
 
 class Api(IntEnum):

@@ -10,9 +10,9 @@ import grpc
 import grpc.aio
 import numpy as np
 
-from consumers.adapters.oip_messages import CONTENTS, MESSAGES, SERVICE
-from consumers.adapters.oip_signature import BYTES, DTYPES
-from consumers.embedded.scripted import Scripted
+from penstock.adapters.model_servers.oip.grpc_messages import CONTENTS, MESSAGES, SERVICE
+from penstock.adapters.model_servers.oip.signature import BYTES, DTYPES
+from penstock.embedded.scripted import Scripted
 from tests.support.oip_models import ROWS, Described, Fault, binary, faulty, texts
 
 _STATUSES: dict[Fault, tuple[grpc.StatusCode, str]] = {

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from consumers.adapters.oip_signature import BYTES
+from penstock.adapters.model_servers.oip.signature import BYTES
 from tests.support.reference_model import numpy_answers
 
 Fault = Literal[

@@ -11,8 +11,8 @@ import numpy as np
 import orjson
 from aiohttp import web
 
-from consumers.adapters.oip_signature import BYTES, DTYPES
-from consumers.embedded.scripted import ScriptedHttp, hang_up
+from penstock.adapters.model_servers.oip.signature import BYTES, DTYPES
+from penstock.embedded.scripted import ScriptedHttp, hang_up
 from tests.support.oip_models import ROWS, Described, Fault, Outputs, binary, faulty, texts
 
 Manner = Literal["triton", "mlserver", "kserve"]

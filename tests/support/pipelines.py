@@ -10,37 +10,37 @@ from typing import Any, Protocol
 
 import orjson
 
-from consumers.adapters.bounded_source import BoundedSource
-from consumers.adapters.memory_kafka import MemorySink, MemorySource
-from consumers.adapters.memory_model import MemoryModel
-from consumers.adapters.memory_objects import MemoryObjects
-from consumers.adapters.memory_results import MemoryResults
-from consumers.adapters.memory_transactions import MemoryOutlets
-from consumers.core.agreement import Agreement
-from consumers.core.blocks import Ticket
-from consumers.core.line_stop import LineLimits
-from consumers.core.output_partition import same_partition
-from consumers.core.records import Labels
-from consumers.core.routes import Route, Routes
-from consumers.core.window import WindowLimits
-from consumers.decoders.at_hand import DecodersAtHand
-from consumers.decoders.task import Decoders
-from consumers.formats.base import RowOptions
-from consumers.lane import LaneLimits
-from consumers.pipeline import Pipeline
-from consumers.ports import Adapters, Guest, Transactions, Where
-from consumers.stages.consume import IntakeTerms
-from consumers.stages.download_object import ObjectTerms
-from consumers.stages.publish import PublishTerms
-from consumers.stages.publish_object import Offload
-from consumers.stages.reject import LetterTerms
-from consumers.stages.shadow import ShadowPlan
-from consumers.stages.shadow_topic import Terms
-from consumers.telemetry.worker import Telemetry
-from consumers.testing.virtual_time import VirtualClock, inline
-from consumers.track import ModelTerms
-from consumers.wiring import Settings, TimeLimits, Wiring
-from schemas.shadow import ModelId
+from penstock.adapters.inputs.bounded import BoundedSource
+from penstock.adapters.memory.kafka import MemorySink, MemorySource
+from penstock.adapters.memory.model import MemoryModel
+from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.memory.results import MemoryResults
+from penstock.adapters.memory.transactions import MemoryOutlets
+from penstock.core.comparing.agreement import Agreement
+from penstock.core.order.line_stop import LineLimits
+from penstock.core.records.output_partition import same_partition
+from penstock.core.records.records import Labels
+from penstock.core.routing.routes import Route, Routes
+from penstock.core.rows.blocks import Ticket
+from penstock.core.window.window import WindowLimits
+from penstock.decoders.in_process import DecodersAtHand
+from penstock.decoders.task import Decoders
+from penstock.formats.base.runs import RowOptions
+from penstock.lane.lane import LaneLimits
+from penstock.messages.shadow import ModelId
+from penstock.pipeline.life import Pipeline
+from penstock.pipeline.track import ModelTerms
+from penstock.pipeline.wiring import Settings, TimeLimits, Wiring
+from penstock.ports import Adapters, Guest, Transactions, Where
+from penstock.simulation.virtual_time import VirtualClock, inline
+from penstock.stages.consume import IntakeTerms
+from penstock.stages.download_object import ObjectTerms
+from penstock.stages.letters import LetterTerms
+from penstock.stages.publish import PublishTerms
+from penstock.stages.results import Offload
+from penstock.stages.shadow.asking import ShadowPlan
+from penstock.stages.shadow.topic import Terms
+from penstock.telemetry.worker import Telemetry
 
 BUCKET = "b"
 LABELS = Labels("refs", "predictions", "rows", None, markers=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from consumers.handlers import rows_model
+from penstock.handlers import rows_model
 
 Rows = npt.NDArray[np.float32]
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Literal
 from urllib.parse import urlsplit
 
-from consumers.process.children import free_port
+from penstock.process.children import free_port
 
 Manner = Literal["open", "mute", "rude"]
 CHUNK_BYTES = 1 << 16

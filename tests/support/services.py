@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from testcontainers.compose import DockerCompose
 
-from consumers.process.children import free_port
+from penstock.process.children import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 STACK = ROOT / "scripts" / "stack"

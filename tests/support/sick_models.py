@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from consumers.core.payload import Matrix, Payload
-from consumers.errors import Overloaded, Rejected, Transient, WorkerDied
-from consumers.ports import Answers
+from penstock.core.rows.payload import Matrix, Payload
+from penstock.errors import Overloaded, Rejected, Transient, WorkerDied
+from penstock.ports import Answers
 
 
 def values_of(payloads: Sequence[Payload]) -> list[float]:

@@ -14,8 +14,8 @@ from pathlib import Path
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from consumers import config
-from consumers.ops.listening import NO_PARTITION, as_json, inherited_listener, serving
+from penstock import config
+from penstock.ops.listening import NO_PARTITION, as_json, inherited_listener, serving
 
 READY = (200, "ready: 2 partitions\n")
 

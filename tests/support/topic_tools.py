@@ -14,10 +14,10 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.errors import GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError
 
-from consumers.adapters.kafka_positions import positions
-from consumers.adapters.kafka_topics import controller_known
-from consumers.errors import Transient
-from consumers.ports import Commit
+from penstock.adapters.kafka.positions import positions
+from penstock.adapters.kafka.topics import controller_known
+from penstock.errors import Transient
+from penstock.ports import Commit
 from tests.support.services import Services
 from tests.support.waiting import DEADLINE_S, until
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from consumers.core.payload import Matrix
-from consumers.errors import ErrorCode
-from consumers.formats.base import RowOptions, Run
-from consumers.formats.format import Format, makes
-from consumers.formats.push import PLAIN_STEP_BYTES
-from consumers.formats.source import Source, Wanted
+from penstock.core.rows.payload import Matrix
+from penstock.errors import ErrorCode
+from penstock.formats.base.format import Format, makes
+from penstock.formats.base.push import PLAIN_STEP_BYTES
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.source import Source, Wanted
 
 ROWS = np.arange(4, dtype=np.float32).reshape(2, 2)
 _ODD: dict[bytes, Any] = {b"flat": ROWS.reshape(-1), b"none": None, b"list": ROWS.tolist()}

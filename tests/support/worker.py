@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple
 
 import aiohttp
 
-from consumers.process.children import free_port
+from penstock.process.children import free_port
 from tests.support.services import ROOT, Services, Topics
 from tests.support.waiting import until
 
@@ -137,7 +137,7 @@ async def running_worker(
         log = Path(folder, "log")
         with open_log(log) as stderr:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "consumers", command, *arguments),
+                *(sys.executable, "-m", "penstock", command, *arguments),
                 cwd=ROOT,
                 env=environ,
                 stdin=subprocess.DEVNULL,
@@ -159,7 +159,7 @@ async def running_worker(
 async def penstock(*arguments: str, environ: dict[str, str]) -> Ended:
     """Run a command to its end."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "consumers", *arguments),
+        *(sys.executable, "-m", "penstock", *arguments),
         cwd=ROOT,
         env=environ,
         stdin=subprocess.DEVNULL,

@@ -4,7 +4,7 @@ import re
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from consumers.telemetry.counters import Spread, Total, TotalBy
+from penstock.telemetry.counters import Spread, Total, TotalBy
 
 BUCKETS = (1, 2.5, 10.0)
 SEEN = (0.5, 1.0, 1.1, 2.5, 9.0, 10.0, 11.0, 400.0)

@@ -2,9 +2,9 @@
 
 from prometheus_client import generate_latest
 
-from consumers.telemetry.region import ELSEWHERE
-from consumers.telemetry.shadow import OTHER_STREAMS, SHADOW_STREAMS
-from consumers.telemetry.worker import Telemetry
+from penstock.telemetry.region import ELSEWHERE
+from penstock.telemetry.shadow import OTHER_STREAMS, SHADOW_STREAMS
+from penstock.telemetry.worker import Telemetry
 
 
 def test_what_is_not_configured_is_not_on_the_page() -> None:

@@ -1,8 +1,8 @@
 """Topics with a promise broken on purpose, and where the judge should say so."""
 
-from consumers.core.cursor import Cursor, Progress, digest, encode
-from consumers.core.ranges import Ranges
-from consumers.verify.findings import Violation
+from penstock.core.progress.cursor import Cursor, Progress, digest, encode
+from penstock.core.progress.ranges import Ranges
+from penstock.verify.findings import Violation
 from tests.verify.topics import Topics
 
 

@@ -1,6 +1,6 @@
 """What the judge must not complain about."""
 
-from consumers.verify.findings import Report
+from penstock.verify.findings import Report
 from tests.verify.topics import REFUSED, UNREADABLE, Topics
 
 S3 = {"bucket": {"name": "b"}, "object": {"key": "k"}}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from consumers.core.cursor import Cursor, Progress, digest, encode
-from consumers.core.ranges import Ranges
+from penstock.core.progress.cursor import Cursor, Progress, digest, encode
+from penstock.core.progress.ranges import Ranges
 from tests.verify.planted import at_input, cursor, kinds, only, place, sound
 from tests.verify.topics import Topics
 

@@ -7,7 +7,7 @@ from types import FunctionType, ModuleType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.prediction import RecordFrame
+from penstock.messages.prediction import RecordFrame
 from tests.verify.topics import STREAM, Topics, feed
 
 ROWS = (3, 1, 2, 3)

@@ -9,14 +9,14 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 from click.testing import CliRunner
 
-from consumers import config
-from consumers.adapters.kafka_sink import KafkaSink
-from consumers.clock import SystemClock
-from consumers.commands.main import cli
-from consumers.core.cursor import Cursor, Progress, digest, encode
-from consumers.embedded.broker import EmbeddedBroker
-from consumers.ports import Outgoing
-from consumers.verify.main import verify
+from penstock import config
+from penstock.adapters.kafka.sink import KafkaSink
+from penstock.commands.root import cli
+from penstock.core.progress.cursor import Cursor, Progress, digest, encode
+from penstock.embedded.broker import EmbeddedBroker
+from penstock.ports import Outgoing
+from penstock.process.clock import SystemClock
+from penstock.verify.reading import verify
 from tests.verify.topics import Topics
 
 pytest.importorskip("confluent_kafka")

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from consumers.adapters.objects_folder import FolderObjects
-from consumers.core.blocks import Rejection
-from consumers.encodings import registry
-from consumers.encodings.base import Rows
-from consumers.ports import Location
-from consumers.verify.findings import Report
-from consumers.verify.judge import Judge
-from consumers.verify.results import look
-from schemas.prediction import Result
+from penstock.adapters.stores.folder import FolderObjects
+from penstock.core.rows.blocks import Rejection
+from penstock.encodings import registry
+from penstock.encodings.base import Rows
+from penstock.messages.prediction import Result
+from penstock.ports import Location
+from penstock.verify.findings import Report
+from penstock.verify.judge import Judge
+from penstock.verify.results import look
 from tests.verify.topics import Topics, feed
 
 ROWS = 5

@@ -6,12 +6,12 @@ from typing import Any
 import orjson
 import pytest
 
-from consumers.core.routes import Route
-from consumers.ports import Commit
-from consumers.testing.virtual_time import run
-from consumers.verify.findings import Report
-from consumers.verify.judge import Scope
-from consumers.verify.several import SeveralJudges
+from penstock.core.routing.routes import Route
+from penstock.ports import Commit
+from penstock.simulation.virtual_time import run
+from penstock.verify.findings import Report
+from penstock.verify.judge import Scope
+from penstock.verify.several_models import SeveralJudges
 from tests.stages.test_results import writing
 from tests.support.pipelines import DEAD_LETTERS, World, csv, run_to_end
 

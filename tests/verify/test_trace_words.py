@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from consumers.verify.trace import Found, Frame, Trace, in_words
+from penstock.verify.trace import Found, Frame, Trace, in_words
 
 SCENE: dict[str, Any] = {
     "v": 1,

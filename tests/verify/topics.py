@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import msgspec
 import orjson
 
-from consumers.ports import Commit
-from consumers.verify.findings import Report
-from consumers.verify.judge import Judge, Scope
-from consumers.verify.live import LiveJudge
-from schemas.codec import encode_reference
-from schemas.dead_letter import dead_letter
-from schemas.prediction import RecordFrame, Source
-from schemas.reference import Reference, RowRange
+from penstock.messages.codec import encode_reference
+from penstock.messages.dead_letter import dead_letter
+from penstock.messages.prediction import RecordFrame, Source
+from penstock.messages.reference import Reference, RowRange
+from penstock.ports import Commit
+from penstock.verify.findings import Report
+from penstock.verify.judge import Judge, Scope
+from penstock.verify.live import LiveJudge
 
 STREAM = "cam"
 BUCKET = "b"

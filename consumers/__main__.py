@@ -1,5 +1,0 @@
-"""`python -m consumers` is `penstock`."""
-
-from consumers.cli import main
-
-main()

@@ -1,3 +1,0 @@
-"""The only code that knows client libraries. Every error of a library leaves as one of
-`consumers.errors`; every adapter of a port passes that port's contract suite.
-"""

@@ -1,0 +1,1 @@
+"""The input topic by confluent-kafka (librdkafka)."""

@@ -1,0 +1,132 @@
+"""The connection options of a librdkafka client, and the translation of its errors.
+
+Rule: every error that confluent-kafka raises becomes one of ours here. librdkafka retries by itself
+where a retry can help; the errors that it reports meanwhile are only logged. Owner: the source.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from penstock import config
+from penstock.adapters.kafka.client import CHECK_RIGHTS, no_answer, not_now
+from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, PenstockError
+
+log = logging.getLogger("librdkafka")
+
+# How often librdkafka asks which broker is the coordinator; a commit without a coordinator fails
+# after this time, too. librdkafka's default is ten minutes.
+COORDINATOR_MS = 5_000
+# A request without an answer fails after this time. Reads wait while a commit does, and a member
+# that does not read for too long is removed from the group.
+SOCKET_TIMEOUT_MS = 10_000
+# Off: librdkafka writes its log lines to standard error, past our log. Giving it a Python logger
+# makes confluent-kafka 2.16 abort the process (`CallState_get: cs != NULL`). Errors that matter
+# also arrive by `error_cb`.
+LOG_LEVEL = 0
+
+_RIGHTS = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError._AUTHENTICATION,
+    }
+)
+_NOBODY_ANSWERED = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._WAIT_COORD,
+        KafkaError._RESOLVE,
+    }
+)
+# Errors that a retry cannot cure.
+_LASTING = frozenset(
+    {
+        KafkaError.OFFSET_METADATA_TOO_LARGE,
+        KafkaError.INVALID_COMMIT_OFFSET_SIZE,
+        KafkaError.INCONSISTENT_GROUP_PROTOCOL,
+        KafkaError.INVALID_SESSION_TIMEOUT,
+        KafkaError.INVALID_GROUP_ID,
+        KafkaError._INVALID_ARG,
+        KafkaError._UNSUPPORTED_FEATURE,
+    }
+)
+# Errors of a commit by a member whose partitions have a new owner.
+NO_MEMBER = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError._ASSIGNMENT_LOST,
+        KafkaError._STATE,
+    }
+)
+
+
+def connection(settings: config.Kafka) -> dict[str, Any]:
+    """The options that every client of librdkafka has in common."""
+    options: dict[str, Any] = {
+        "bootstrap.servers": settings.bootstrap_servers,
+        "client.id": "penstock",
+        "security.protocol": settings.security_protocol,
+        "log_level": LOG_LEVEL,
+        "log.connection.close": False,
+        "allow.auto.create.topics": False,
+        "coordinator.query.interval.ms": COORDINATOR_MS,
+        "socket.timeout.ms": SOCKET_TIMEOUT_MS,
+        # A broker that comes back is found within a second, as with aiokafka.
+        "reconnect.backoff.max.ms": 1_000,
+    }
+    if settings.security_protocol.endswith("SSL"):
+        options["ssl.ca.location"] = settings.ssl_cafile
+        options["ssl.certificate.location"] = settings.ssl_certfile
+        options["ssl.key.location"] = settings.ssl_keyfile
+    if settings.security_protocol.startswith("SASL"):
+        options["sasl.mechanism"] = settings.sasl_mechanism or "PLAIN"
+        options["sasl.username"] = settings.sasl_username
+        options["sasl.password"] = settings.sasl_password
+    return {name: value for name, value in options.items() if value is not None}
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Turn every error of librdkafka into one of ours that says `what` failed."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except KafkaException as error:
+        raise of_ours(what, error.args[0]) from error
+    except RuntimeError as error:
+        # confluent-kafka raises it when a closed consumer is used.
+        raise not_now(what, str(error)) from error
+
+
+def of_ours(what: str, error: KafkaError) -> PenstockError:
+    said = f"{error.name()}: {error.str()}"
+    if error.code() in _RIGHTS:
+        return Fatal(f"Kafka refused {what}: {said}. {CHECK_RIGHTS}", exit_code=EXIT_USAGE)
+    if error.fatal():
+        return Fatal(
+            f"Kafka failed {what}: {said}\nNothing is lost: start the worker again, it goes on at "
+            "the last commit.",
+            exit_code=EXIT_UNREACHABLE,
+        )
+    if error.code() in _LASTING:
+        return Fatal(f"Kafka failed {what}: {said}")
+    if error.code() in _NOBODY_ANSWERED:
+        return no_answer(what, said)
+    return not_now(what, said)
+
+
+def noted(error: KafkaError) -> None:
+    """Log an error from which librdkafka recovers by itself."""
+    log.warning("%s: %s", error.name(), error.str())

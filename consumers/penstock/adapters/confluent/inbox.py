@@ -1,0 +1,102 @@
+"""Holds records that librdkafka has handed over and the pipeline has not asked for yet.
+
+Rule: librdkafka hands over records of any partition, but the pipeline asks for some partitions
+only. The others' records wait here; a partition with many waiting is paused, so the memory is
+bounded. Each record is given out once and in order. Owner: the source.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+
+from penstock.ports import Commit, Record
+
+# A partition is paused at as many records as one poll gives, or as many bytes as aiokafka would
+# hold of it.
+CROWD_RECORDS = 500
+CROWD_BYTES = 1 << 20
+
+
+class _Waiting:
+    """One partition. `next_offset`: after the last record that came. `end`: the end of the log as
+    librdkafka reported it, which also passes offsets without a record (transaction marks).
+    """
+
+    __slots__ = ("end", "nbytes", "next_offset", "records")
+
+    def __init__(self, start: int) -> None:
+        self.records: deque[Record] = deque()
+        self.nbytes = 0
+        self.next_offset = start
+        self.end = start
+
+
+class Inbox:
+    def __init__(self) -> None:
+        self._waiting: dict[int, _Waiting] = {}
+
+    def clear(self) -> None:
+        """Forget all partitions: none is assigned to us."""
+        self._waiting.clear()
+
+    def begin(self, starts: Mapping[int, Commit]) -> None:
+        """Start these partitions at new positions, and drop the records that wait for them."""
+        for partition, start in starts.items():
+            self._waiting[partition] = _Waiting(start.next_offset)
+
+    def put(self, record: Record) -> None:
+        """Add a record, unless its partition was revoked or the record came before."""
+        waiting = self._waiting.get(record.partition)
+        if waiting is not None and record.offset >= waiting.next_offset:
+            waiting.next_offset = record.offset + 1
+            waiting.records.append(record)
+            waiting.nbytes += len(record.value or b"")
+
+    def ends(self, partition: int, offset: int) -> None:
+        """Note that every record before `offset` has come."""
+        waiting = self._waiting.get(partition)
+        if waiting is not None:
+            waiting.end = max(waiting.end, offset)
+
+    def take(self, partitions: Iterable[int], most: int) -> list[Record]:
+        """Up to `most` waiting records of these partitions, each partition in order."""
+        taken: list[Record] = []
+        for partition in partitions:
+            waiting = self._waiting.get(partition)
+            if waiting is None or not waiting.records:
+                continue
+            if len(taken) + len(waiting.records) <= most:
+                taken += waiting.records
+                waiting.records.clear()
+                waiting.nbytes = 0
+            while waiting.records and len(taken) < most:
+                taken.append(waiting.records.popleft())
+                waiting.nbytes -= len(taken[-1].value or b"")
+        return taken
+
+    def crowded(self, wanted: Collection[int]) -> set[int]:
+        """The partitions that the caller does not ask for and that have enough records waiting."""
+        return {
+            partition
+            for partition, waiting in self._waiting.items()
+            if partition not in wanted
+            and (len(waiting.records) >= CROWD_RECORDS or waiting.nbytes >= CROWD_BYTES)
+        }
+
+    def has_any(self, partition: int) -> bool:
+        waiting = self._waiting.get(partition)
+        return waiting is not None and bool(waiting.records)
+
+    def read_up_to(self) -> dict[int, int]:
+        """By partition, the offset at which reading goes on."""
+        return {partition: waiting.next_offset for partition, waiting in self._waiting.items()}
+
+    def given_up_to(self) -> dict[int, int]:
+        """By partition, the offset before which every record was given out."""
+        return {
+            partition: (
+                waiting.records[0].offset
+                if waiting.records
+                else max(waiting.next_offset, waiting.end)
+            )
+            for partition, waiting in self._waiting.items()
+        }

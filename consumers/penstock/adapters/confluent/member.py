@@ -1,0 +1,51 @@
+"""The librdkafka options of a member of the consumer group.
+
+Rule: our code decides where to read and what to commit, so librdkafka's automatic commits and
+resets are off. The group sees the same session and assignor as with aiokafka. Owner: the source.
+"""
+
+from typing import Any
+
+from penstock import config
+from penstock.adapters.confluent.client import connection, noted
+from penstock.adapters.kafka.source import (
+    HEARTBEAT_INTERVAL_MS,
+    METADATA_MAX_AGE_MS,
+    SESSION_TIMEOUT_MS,
+)
+
+# How long a broker without records may wait before it answers. librdkafka asks for all partitions
+# of a broker in one request, and any record ends the wait, so it adds no latency.
+FETCH_WAIT_MS = 500
+# How much librdkafka reads ahead, per partition and in all: enough for the highest rate measured
+# (some 5,000 references a second), and little memory even if a message is a megabyte.
+AHEAD_RECORDS = 1_000
+AHEAD_KIB = 16 << 10
+# How long librdkafka stops fetching a partition of which it has read enough ahead. Its default of a
+# second would stop the flow.
+AHEAD_LOOK_MS = 5
+
+
+def member_options(settings: config.Kafka, poll_ms: int) -> dict[str, Any]:
+    """The group removes a member that does not read for `poll_ms`."""
+    return connection(settings) | {
+        "group.id": settings.group,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",  # `kafka_places` decides where to go on, and logs it
+        # As with aiokafka. librdkafka's default leaves out aborted records and waits for open
+        # transactions.
+        "isolation.level": "read_uncommitted",
+        "enable.partition.eof": True,
+        "session.timeout.ms": SESSION_TIMEOUT_MS,
+        "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
+        "max.poll.interval.ms": poll_ms,
+        "topic.metadata.refresh.interval.ms": METADATA_MAX_AGE_MS,
+        "partition.assignment.strategy": "range",
+        "fetch.wait.max.ms": settings.fetch_wait_ms or FETCH_WAIT_MS,
+        "queued.min.messages": AHEAD_RECORDS,
+        "queued.max.messages.kbytes": AHEAD_KIB,
+        "fetch.queue.backoff.ms": AHEAD_LOOK_MS,
+        "error_cb": noted,
+        **({"client.rack": settings.client_rack} if settings.client_rack else {}),
+    }

@@ -1,0 +1,52 @@
+"""Which authorities a TLS client trusts, and how libraries report a certificate they do not trust.
+
+Rule: a certificate that is not trusted is `Fatal`: a setting must be corrected, waiting cannot
+help. Owner: every client with TLS.
+"""
+
+import functools
+import re
+import ssl
+from pathlib import Path
+
+from penstock.errors import EXIT_USAGE, Fatal
+
+# The texts of OpenSSL, BoringSSL (in gRPC) and rustls.
+_UNTRUSTED = re.compile(
+    r"certificate verify failed[^()]*|CERTIFICATE_VERIFY_FAILED: [^():]*|"
+    r"InvalidCertificate\(\s*(\w+)"
+)
+
+
+def trusting(cafile: str | None, key: str) -> ssl.SSLContext:
+    """A context with the authorities of `cafile`, or the system's. `key` names it in errors."""
+    if cafile is None:
+        return _system()
+    try:
+        return ssl.create_default_context(cafile=cafile)
+    except OSError as error:
+        raise Fatal(f"{key} = {cafile!r} cannot be used: {error}", exit_code=EXIT_USAGE) from None
+
+
+@functools.cache
+def _system() -> ssl.SSLContext:
+    """One context for the whole process: reading the authorities takes 70 ms of CPU."""
+    return ssl.create_default_context()
+
+
+def authorities(cafile: str, key: str) -> bytes:
+    """The bytes of the checked file, for libraries that want those."""
+    trusting(cafile, key)
+    return Path(cafile).read_bytes()
+
+
+def untrusted(said: str, key: str) -> Fatal | None:
+    """The `Fatal` to raise if a library's error text is about a certificate, else None."""
+    found = _UNTRUSTED.search(said)
+    if found is None:
+        return None
+    return Fatal(
+        f"the server's certificate is not trusted ({found[1] or found[0].strip()}); set {key} to a "
+        "file with the authority that signed it, or correct the name in the address",
+        exit_code=EXIT_USAGE,
+    )

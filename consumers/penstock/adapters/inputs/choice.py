@@ -1,0 +1,22 @@
+"""Opens the client that reads the input topic, as `kafka.client` says."""
+
+import msgspec
+
+from penstock import config
+from penstock.adapters.kafka.source import KafkaSource
+from penstock.errors import missing_extra
+from penstock.ports import Source
+
+
+def open_source(settings: config.Kafka, *, drain_ms: int) -> Source:
+    if settings.client == "aiokafka":
+        return KafkaSource(settings, drain_ms=drain_ms)
+    try:
+        from penstock.adapters.confluent.source import (  # noqa: PLC0415 (an extra)
+            ConfluentSource,
+        )
+    except ImportError as error:
+        raise missing_extra('kafka.client = "confluent"', "confluent", error) from None
+    # This client reads one topic, which may stand in `input_topics` as the only one.
+    (topic,) = settings.inputs
+    return ConfluentSource(msgspec.structs.replace(settings, input_topic=topic), drain_ms=drain_ms)

@@ -1,0 +1,49 @@
+"""The consumer groups of several regions on Kafka.
+
+Rule: the sources of all regions share one numbering of partitions, and one client looks at the
+standing of all groups. Owner: the application.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock import config
+from penstock.adapters.inputs.regions import RegionalSource
+from penstock.adapters.kafka.numbering import Numbers
+from penstock.adapters.kafka.source import KafkaSource
+from penstock.adapters.kafka.standing import GroupStanding
+from penstock.core.health.helping import Standing
+
+# Client ids of helping workers begin with this; all other members are the group's own.
+HELPER: Final = "penstock-help"
+
+
+class KafkaRegions(RegionalSource):
+    """The sources of a worker that also helps the regions of `cfg.helped`."""
+
+    def __init__(self, cfg: config.Config) -> None:
+        self._kafka = {name: config.kafka_of(cfg, name) for name in cfg.helped}
+        self._own_kafka, self._client_id = cfg.kafka, f"{HELPER}-{cfg.region}"
+        self._drain_ms = cfg.delivery.drain_ms
+        self._numbers = Numbers(cfg.all_inputs)
+        self._standing = GroupStanding(cfg.kafka, HELPER)
+        region_of = {topic: name for name, one in self._kafka.items() for topic in one.inputs}
+        own = KafkaSource(cfg.kafka, drain_ms=self._drain_ms, numbers=self._numbers)
+        super().__init__(own, self._member, region_of, self._stands)
+        self.groups: Mapping[str, str] = {
+            topic: self._kafka[name].group for topic, name in region_of.items()
+        }
+
+    def _member(self, region: str) -> KafkaSource:
+        return KafkaSource(
+            self._kafka[region],
+            drain_ms=self._drain_ms,
+            numbers=self._numbers,
+            client_id=self._client_id,
+        )
+
+    async def _stands(self, region: str | None) -> Standing:
+        return await self._standing.of(self._own_kafka if region is None else self._kafka[region])
+
+    async def aclose(self) -> None:
+        await self._standing.stop()

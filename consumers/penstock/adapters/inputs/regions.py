@@ -1,0 +1,109 @@
+"""One source over several groups: its own region's, and those of regions that it helps for a while.
+
+Rule: a worker helps a region by joining that region's group, and stops helping by leaving it. The
+group decides, as in any rebalance, which member reads which partition and from which offset. The
+partitions of all regions have one numbering, so that the pipeline sees one source. Owner: the
+application.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+from penstock.core.health.helping import Standing
+from penstock.ports import Commit, Rebalance, Record, Source, Where
+
+
+class RegionalSource:
+    """The ports `Source` and `Neighbours`. `poll` reads our own region only; records of a helped
+    region are polled from the member that `join` returned.
+
+    `make`: makes a member of a region, not started yet. `region_of`: the region of each topic that
+    is not our own. `look`: asks how a region's group stands; None: our own.
+    """
+
+    def __init__(
+        self,
+        own: Source,
+        make: Callable[[str], Source],
+        region_of: Mapping[str, str],
+        look: Callable[[str | None], Awaitable[Standing]],
+    ) -> None:
+        self._own = own
+        self._make = make
+        self._region_of = region_of
+        self._look = look
+        self._helping: dict[str, Source] = {}
+
+    async def look(self, region: str | None) -> Standing:
+        return await self._look(region)
+
+    def join(self, region: str) -> Source:
+        member = self._helping[region] = self._make(region)
+        return member
+
+    def left(self, region: str) -> None:
+        del self._helping[region]
+
+    async def start(self, rebalance: Rebalance) -> None:
+        await self._own.start(rebalance)
+
+    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+        return await self._own.poll(partitions, wait_ms)
+
+    def reached(self) -> Mapping[int, int]:
+        return self._own.reached()
+
+    async def commit(self, commits: Mapping[int, Commit]) -> None:
+        parts = self._by_member(commits)
+        await asyncio.gather(
+            *(
+                member.commit({number: commits[number] for number in numbers})
+                for member, numbers in parts.items()
+            )
+        )
+
+    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        starts: dict[int, Commit] = {}
+        for member, numbers in self._by_member(partitions).items():
+            starts |= await member.rewind(numbers)
+        return starts
+
+    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+        said: dict[int, str] = {}
+        for member, numbers in self._by_member(partitions).items():
+            said |= await member.words(numbers)
+        return said
+
+    def pause(self, partition: int) -> None:
+        for member in self._by_member([partition]):
+            member.pause(partition)
+
+    def where(self, partition: int) -> Where:
+        return self._own.where(partition)
+
+    def partitions(self) -> int:
+        return sum(member.partitions() for member in self._members())
+
+    async def end_offsets(self) -> Mapping[int, int]:
+        ends: dict[int, int] = {}
+        for member in self._members():
+            ends |= await member.end_offsets()
+        return ends
+
+    async def stop(self) -> None:
+        """Stops our own member only. The caller of `join` stops the others."""
+        await self._own.stop()
+
+    def _members(self) -> list[Source]:
+        return [self._own, *self._helping.values()]
+
+    def _by_member(self, partitions: Collection[int]) -> dict[Source, list[int]]:
+        """The partitions by the member that reads them; those of a region we left are dropped."""
+        found: dict[Source, list[int]] = defaultdict(list)
+        for number in partitions:
+            region = self._region_of.get(self.where(number).topic)
+            member = self._own if region is None else self._helping.get(region)
+            if member is not None:
+                found[member].append(number)
+        return found

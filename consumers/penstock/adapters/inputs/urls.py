@@ -1,0 +1,150 @@
+"""The source and sink of `predict`: object URLs in, results out, no Kafka.
+
+Rule: the same pipeline with the same promises. URLs are the records of one partition, results come
+in their order, and the transfer waits while the caller does not read. Owner: `library.predict`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+
+from penstock.adapters.stores.local import LOCAL, local_files, local_path
+from penstock.core.routing.places import Places
+from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.messages.codec import SchemaError, encode_reference
+from penstock.messages.reference import Reference
+from penstock.messages.urls import split_url
+from penstock.ports import Commit, Objects, Outgoing, Rebalance, Record, Where
+
+# How many references one poll gives; the store's client holds the rest of a listing page.
+POLL_RECORDS = 100
+# How many batches of results wait for their reader.
+WAITING = 4
+_MAGIC = frozenset("*?[")
+
+
+async def references(
+    objects: Objects, urls: Sequence[str], places: Places
+) -> AsyncIterator[Reference]:
+    """A reference for each object or file that the URLs and paths name; globs in the order of keys.
+    Raises `Fatal` if a glob matches nothing or its bucket cannot be listed.
+    """
+    for url in urls:
+        if (path := local_path(url)) is not None:
+            files = await local_files(path)
+            for file in files:
+                yield Reference(bucket=LOCAL, key=file, stream=file.rpartition("/")[0] or file)
+            if not files:
+                raise Fatal(f"no file matches {url}", exit_code=EXIT_USAGE)
+            continue
+        try:
+            store, bucket, key = split_url(url)
+        except SchemaError as error:
+            said = f"{error}; all objects of a bucket are 's3://bucket/**'"
+            raise Fatal(said, exit_code=EXIT_USAGE) from None
+        if not _MAGIC & set(key):
+            yield Reference(bucket=bucket, key=key, store=store)
+            continue
+        matched = False
+        try:
+            async for listed in objects.list(bucket, key, places.of(store, bucket, key)):
+                matched = True
+                found = listed.location.key
+                yield Reference(bucket=bucket, key=found, store=store, size=listed.size)
+        except Poison as error:  # no such bucket, or no right to list it: the caller must correct
+            raise Fatal(str(error), exit_code=EXIT_USAGE) from None
+        if not matched:
+            raise Fatal(f"no object matches {url}", exit_code=EXIT_USAGE)
+
+
+class UrlSource:
+    """Makes records from references; calls `on_end` when all of them are answered."""
+
+    def __init__(
+        self, found: AsyncIterator[Reference], on_end: Callable[[], None], now_ms: int = 0
+    ) -> None:
+        """`now_ms`: the timestamp of all records."""
+        self._now_ms = now_ms
+        self._found = found
+        self._on_end = on_end
+        self._next_offset = 0
+        self._exhausted = False
+
+    async def start(self, rebalance: Rebalance) -> None:
+        await rebalance.assigned({0: Commit(0)})
+
+    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+        records: list[Record] = []
+        while partitions and not self._exhausted and len(records) < POLL_RECORDS:
+            reference = await anext(self._found, None)
+            if reference is None:
+                self._exhausted = True
+                break
+            records.append(
+                Record(0, self._next_offset, None, encode_reference(reference), self._now_ms)
+            )
+            self._next_offset += 1
+        if not records:
+            await asyncio.sleep(wait_ms / 1000)
+        if self._exhausted and not self._next_offset:
+            self._on_end()
+        return records
+
+    async def commit(self, commits: Mapping[int, Commit]) -> None:
+        if self._exhausted and commits[0].next_offset == self._next_offset:
+            self._on_end()
+
+    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        return {}
+
+    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+        return {}
+
+    def pause(self, partition: int) -> None:
+        return
+
+    def where(self, partition: int) -> Where:
+        return Where("predict", partition)
+
+    def reached(self) -> Mapping[int, int]:
+        return {}
+
+    def partitions(self) -> int:
+        return 1
+
+    async def end_offsets(self) -> Mapping[int, int]:
+        return {0: self._next_offset}
+
+    async def stop(self) -> None:
+        return
+
+
+class ResultSink:
+    """Hands the records of one topic to the reader of `results`; records of other topics (dead
+    letters) are dropped.
+    """
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self.results: asyncio.Queue[list[bytes]] = asyncio.Queue(WAITING)
+
+    async def start(self) -> None:
+        return
+
+    async def partitions(self, topic: str) -> int:
+        return 1
+
+    async def send(self, outgoing: Outgoing) -> Awaitable[None]:
+        if outgoing.topic == self._topic:
+            await self.results.put(outgoing.values)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    def fits(self, topic: str, key: bytes | None, value_bytes: int) -> bool:
+        return True
+
+    async def forget(self) -> None:
+        return
+
+    async def stop(self) -> None:
+        return

@@ -1,0 +1,69 @@
+"""Sends messages to the input topic and waits for their acknowledgement.
+
+Rule: the number of unacknowledged messages is bounded, and so is the wait for each. Owner: the
+command or task that announces.
+"""
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from penstock import config
+from penstock.adapters.kafka.client import opened, within
+from penstock.adapters.kafka.producers import producer_of
+
+# Bounds what a slow broker makes us hold: about 10 MB of references.
+MAX_PENDING = 10_000
+
+
+def announced_on(settings: config.Kafka) -> str:
+    """With several input topics the first. To announce on another one, a configuration names it."""
+    return (settings.inputs or [settings.input_topic])[0]
+
+
+class Announcer:
+    """Get one from `announcing`."""
+
+    def __init__(self, producer: Any, settings: config.Kafka) -> None:
+        self.acknowledged = 0
+        self._producer = producer
+        self._topic = announced_on(settings)
+        self._timeout_s = settings.timeout_ms / 1000
+        self._pending: deque[Awaitable[Any]] = deque()
+
+    async def send(
+        self, value: bytes, key: bytes, partition: int | None = None, *, topic: str | None = None
+    ) -> None:
+        """Messages leave in the order of the calls. Without `partition` the key chooses it."""
+        topic = topic or self._topic
+        async with within(f"a message to {topic}", self._timeout_s):
+            self._pending.append(
+                await self._producer.send(topic, value, key=key, partition=partition)
+            )
+        if len(self._pending) > MAX_PENDING:
+            await self._next_acknowledged()
+
+    async def settle(self) -> None:
+        """Wait until every message is acknowledged."""
+        while self._pending:
+            await self._next_acknowledged()
+
+    async def partitions(self, topic: str) -> int:
+        async with within(f"a question about topic {topic}", self._timeout_s):
+            return len(await self._producer.partitions_for(topic))
+
+    async def _next_acknowledged(self) -> None:
+        async with within(f"the delivery of a message to {self._topic}", self._timeout_s):
+            await self._pending.popleft()
+        self.acknowledged += 1
+
+
+@asynccontextmanager
+async def announcing(settings: config.Kafka) -> AsyncIterator[Announcer]:
+    """If the block ends without a failure, every message sent in it has been acknowledged."""
+    producer = producer_of(settings, enable_idempotence=True, linger_ms=5)
+    async with opened(producer, settings, "the announcement of objects"):
+        announcer = Announcer(producer, settings)
+        yield announcer
+        await announcer.settle()

@@ -1,0 +1,235 @@
+"""Connection settings, deadlines and the translation of errors, shared by every client of Kafka.
+
+Rule: no call of aiokafka waits without a deadline, because aiokafka itself retries for ever. Past
+the deadline the process ends with exit code 3 and says which call was not answered; calls that our
+code repeats raise `Unreachable` instead.
+"""
+
+import asyncio
+import re
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import errors as kafka_errors
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.conn import collect_hosts, create_conn
+from aiokafka.helpers import create_ssl_context
+
+from penstock import config
+from penstock.adapters.http.certificates import untrusted
+from penstock.errors import (
+    EXIT_UNREACHABLE,
+    EXIT_USAGE,
+    Fatal,
+    PenstockError,
+    Transient,
+    Unreachable,
+)
+from penstock.process.stopping import stopped_after
+
+Client = TypeVar("Client", AIOKafkaConsumer, AIOKafkaProducer, AIOKafkaAdminClient)
+
+# Must be longer than the rebalance timeout: aiokafka bounds JoinGroup by it like any other request,
+# and the broker answers JoinGroup only when all members have joined.
+REQUEST_TIMEOUT_MS = 40_000
+# A running broker accepts a connection and lists its API versions within milliseconds.
+REACH_TIMEOUT_MS = 5_000
+# The supervisor and Kubernetes give a stopping worker 10 s beyond its drain. They are divided so:
+# 5 s for the last commit, 2 s to leave the group, 3 s to close the producer.
+COMMIT_S = 5.0
+LEAVE_S = 2.0
+CLOSE_S = 3.0
+
+_SETTINGS_ERRORS = (
+    kafka_errors.AuthenticationFailedError,
+    kafka_errors.SaslAuthenticationFailed,
+    kafka_errors.UnsupportedSaslMechanismError,
+    kafka_errors.ClusterAuthorizationFailedError,
+    kafka_errors.TopicAuthorizationFailedError,
+    kafka_errors.GroupAuthorizationFailedError,
+    kafka_errors.TransactionalIdAuthorizationFailed,
+)
+_NOBODY_ANSWERED = (kafka_errors.KafkaConnectionError, kafka_errors.NodeNotReadyError, OSError)
+# Errors that another try cures although aiokafka does not mark them retriable. It raises
+# `UnknownError` also for every code that is missing in its table (73 and above).
+_PASSING = (
+    kafka_errors.KafkaTimeoutError,
+    kafka_errors.UnknownError,
+    kafka_errors.BrokerNotAvailableError,
+    kafka_errors.ReplicaNotAvailableError,
+    kafka_errors.ConcurrentTransactions,
+)
+CHECK_RIGHTS = "Check kafka.security_protocol, the kafka.sasl_* keys and the ACLs."
+_NAMED = re.compile(r"\b(\w++)\(")
+
+
+def connection(settings: config.Kafka) -> dict[str, Any]:
+    """Keyword arguments of every aiokafka client."""
+    arguments: dict[str, Any] = {
+        "bootstrap_servers": settings.bootstrap_servers,
+        "security_protocol": settings.security_protocol,
+        "client_id": "penstock",
+        "request_timeout_ms": REQUEST_TIMEOUT_MS,
+    }
+    if settings.security_protocol.endswith("SSL"):
+        arguments["ssl_context"] = _ssl_context(settings)
+    if settings.security_protocol.startswith("SASL"):
+        arguments["sasl_mechanism"] = settings.sasl_mechanism or "PLAIN"
+        arguments["sasl_plain_username"] = settings.sasl_username
+        arguments["sasl_plain_password"] = settings.sasl_password
+    return arguments
+
+
+def _ssl_context(settings: config.Kafka) -> Any:
+    try:
+        return create_ssl_context(
+            cafile=settings.ssl_cafile, certfile=settings.ssl_certfile, keyfile=settings.ssl_keyfile
+        )
+    except OSError as error:
+        raise Fatal(
+            f"kafka.ssl_cafile, ssl_certfile or ssl_keyfile cannot be used: {error}",
+            exit_code=EXIT_USAGE,
+        ) from error
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Turn every error of aiokafka or the connection into one of ours that says `what` failed."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except (kafka_errors.KafkaError, OSError) as error:
+        raise _of_ours(what, reason(error)) from error
+
+
+def reason(error: Exception) -> Exception:
+    """The error that a bare `KafkaError` hides. aiokafka's own tasks end with a bare one: the real
+    error is its `__cause__`, or only its name stands in the text.
+    """
+    if type(error) is not kafka_errors.KafkaError:
+        return error
+    if isinstance(error.__cause__, kafka_errors.KafkaError):
+        return reason(error.__cause__)
+    for name in _NAMED.findall(str(error)):
+        found = getattr(kafka_errors, name, None)
+        if isinstance(found, type) and found is not kafka_errors.KafkaError:
+            return found(str(error)) if issubclass(found, kafka_errors.KafkaError) else error
+    return error
+
+
+def _of_ours(what: str, error: Exception) -> PenstockError:
+    if isinstance(error, _SETTINGS_ERRORS):
+        return _refused(what, error)
+    if isinstance(error, _NOBODY_ANSWERED):
+        if _is_about_certificates(error) or _is_about_certificates(error.__cause__):
+            return _refused(what, error.__cause__ or error)
+        return no_answer(what, repr(error))
+    is_passing = isinstance(error, _PASSING) or getattr(error, "retriable", False)
+    if is_passing:
+        return not_now(what, repr(error))
+    return Fatal(f"Kafka failed {what}: {error!r}")
+
+
+def no_answer(what: str, said: str) -> Unreachable:
+    return Unreachable(
+        f"Kafka did not answer {what}: {said}. Is the broker of kafka.bootstrap_servers running?"
+    )
+
+
+def not_now(what: str, said: str) -> Transient:
+    return Transient(f"Kafka could not do {what} now: {said}")
+
+
+def _refused(what: str, error: BaseException) -> Fatal:
+    untrusting = untrusted(str(error), "kafka.ssl_cafile")
+    said = f"Kafka refused {what}: {error!r}. {_remedy(error)}"
+    return untrusting or Fatal(said, exit_code=EXIT_USAGE)
+
+
+def _remedy(error: BaseException) -> str:
+    match error:
+        case ssl.SSLError():
+            return (
+                "Check kafka.security_protocol, and kafka.ssl_certfile and kafka.ssl_keyfile if "
+                "the broker asks for a certificate of ours."
+            )
+        case kafka_errors.SaslAuthenticationFailed():
+            return "Correct kafka.sasl_username, kafka.sasl_password or kafka.sasl_mechanism."
+        case _:
+            return CHECK_RIGHTS
+
+
+def _is_about_certificates(error: BaseException | None) -> bool:
+    """False for a connection that ends during the handshake: a broker that stops causes that."""
+    return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
+
+
+@asynccontextmanager
+async def answered_within(what: str, seconds: float) -> AsyncIterator[None]:
+    """`translated` with a deadline. Past it raises `Unreachable`: for calls that we repeat."""
+    try:
+        async with asyncio.timeout(seconds):
+            with translated(what):
+                yield
+    except TimeoutError:
+        raise Unreachable(_silence(what, seconds)) from None
+
+
+@asynccontextmanager
+async def within(what: str, seconds: float) -> AsyncIterator[None]:
+    """`translated` with a deadline. Past it raises `Fatal` with exit code 3."""
+    try:
+        async with asyncio.timeout(seconds):
+            with translated(what):
+                yield
+    except TimeoutError:
+        raise Fatal(_silence(what, seconds), exit_code=EXIT_UNREACHABLE) from None
+
+
+def _silence(what: str, seconds: float) -> str:
+    return (
+        f"Kafka did not answer {what} within {seconds:g} s.\n"
+        "Are the brokers of kafka.bootstrap_servers up, and can all of them be reached?"
+    )
+
+
+async def reach(settings: config.Kafka) -> None:
+    """Connect to one of the brokers as every client does, and disconnect. Raises `Unreachable`, or
+    `Fatal` for wrong credentials and certificates: aiokafka's own start raises the same error for
+    all of these, and logs every try.
+    """
+    arguments = connection(settings) | {"request_timeout_ms": REACH_TIMEOUT_MS}
+    failure: PenstockError | None = None
+    for host, port, _ in collect_hosts(arguments.pop("bootstrap_servers")):
+        try:
+            with translated(f"a connection to {host}:{port}"):
+                (await create_conn(host, port, **arguments)).close()
+                return
+        except Transient as error:
+            failure = error
+    assert failure is not None, "kafka.bootstrap_servers names a broker"
+    raise failure
+
+
+async def start(client: Client, settings: config.Kafka, what: str) -> None:
+    """Check that a broker can be reached, then start the client."""
+    await reach(settings)
+    async with within(what, settings.timeout_ms / 1000):
+        await client.start()
+
+
+async def close(client: Client, seconds: float, what: str) -> None:
+    async with within(what, seconds):
+        await (client.close() if isinstance(client, AIOKafkaAdminClient) else client.stop())
+
+
+@asynccontextmanager
+async def opened(client: Client, settings: config.Kafka, what: str) -> AsyncIterator[Client]:
+    """A client for the length of a block; `what` is its work, for messages."""
+    async with stopped_after(lambda: close(client, CLOSE_S, f"the end of {what}")):
+        await start(client, settings, f"the start of {what}")
+        yield client

@@ -1,0 +1,74 @@
+"""Reads topics from their beginning and goes on while they grow, without a consumer group.
+
+Rule: it commits nothing and joins no group, so no worker notices it. It takes more records at a
+time than a source does: a delay here delays only what is shown. Owner: the task that watches.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from penstock import config
+from penstock.adapters.kafka.client import connection, opened, within
+
+FETCH_MAX_WAIT_MS = 100
+FETCH_BYTES = 4 << 20
+# A few ms of work between two looks at the network.
+MAX_RECORDS = 4_000
+
+
+class Bite(NamedTuple):
+    """The next records of one partition, following those of the bite before."""
+
+    topic: str
+    partition: int
+    records: Sequence[Any]
+
+
+class Follower:
+    """Get one from `following`."""
+
+    def __init__(self, consumer: Any, parts: Sequence[TopicPartition], timeout_s: float) -> None:
+        self._consumer = consumer
+        self._parts = parts
+        self._timeout_s = timeout_s
+        self.partitions = tuple(part.partition for part in parts)
+
+    async def more(self, wait_ms: int) -> list[Bite]:
+        """The records since the last call; if there are none, waits up to `wait_ms` for some."""
+        async with within("a read of topics", wait_ms / 1000 + self._timeout_s):
+            found = await self._consumer.getmany(timeout_ms=wait_ms, max_records=MAX_RECORDS)
+        return [Bite(part.topic, part.partition, records) for part, records in found.items()]
+
+    async def ends(self) -> Mapping[TopicPartition, int]:
+        """For each partition the offset after its last record, now."""
+        async with within("a question about the ends of topics", self._timeout_s):
+            ends: Mapping[TopicPartition, int] = await self._consumer.end_offsets(self._parts)
+        return ends
+
+    async def has_reached(self, ends: Mapping[TopicPartition, int]) -> bool:
+        async with within("a question about positions", self._timeout_s):
+            return all([await self._consumer.position(part) >= end for part, end in ends.items()])
+
+
+@asynccontextmanager
+async def following(
+    settings: config.Kafka, isolation: str, topics: Mapping[str, int]
+) -> AsyncIterator[Follower]:
+    """`topics`: how many partitions each topic has."""
+    consumer = AIOKafkaConsumer(
+        **connection(settings),
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level=isolation,
+        fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
+        max_partition_fetch_bytes=FETCH_BYTES,
+    )
+    parts = [TopicPartition(name, number) for name in topics for number in range(topics[name])]
+    async with opened(consumer, settings, "the reading of topics"):
+        consumer.assign(parts)
+        for part in parts:
+            consumer.seek(part, 0)
+        yield Follower(consumer, parts, settings.timeout_ms / 1000)

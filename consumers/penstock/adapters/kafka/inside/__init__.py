@@ -1,0 +1,1 @@
+"""The only folder that touches what aiokafka keeps to itself."""

@@ -1,0 +1,92 @@
+"""Asks where a consumer group is; no error of the broker may read as "nothing committed".
+
+Rule: only the broker's own -1 says that nothing is committed. aiokafka's functions check the error
+code of each partition but not that of the whole answer. A coordinator that is loading its log, or
+has moved, sets only the latter: aiokafka returns no offsets, and every partition would begin again
+at its earliest record. So the request is made here. Owner: the source.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
+from aiokafka import TopicPartition
+from aiokafka import errors as kafka_errors
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.protocol.commit import OffsetFetchRequest
+
+from penstock import config
+from penstock.adapters.kafka.client import LEAVE_S, close, connection, start
+from penstock.errors import Transient
+from penstock.ports import Commit
+
+NO_OFFSET = -1
+
+
+async def positions(
+    client: AIOKafkaClient, group: str, partitions: Collection[TopicPartition]
+) -> Mapping[TopicPartition, Commit | None]:
+    """The group's commit of each partition, or None if the broker says that there is none. Raises
+    aiokafka's errors, and `Transient` if the answer leaves out a partition.
+    """
+    by_topic: dict[str, list[int]] = defaultdict(list)
+    for topic, number in partitions:
+        by_topic[topic].append(number)
+    node = await client.coordinator_lookup(CoordinationType.GROUP, group)
+    answer = await client.send(node, OffsetFetchRequest(group, list(by_topic.items())))
+    check_code(getattr(answer, "error_code", 0))  # from version 2 on
+    found: dict[TopicPartition, Commit | None] = {}
+    for topic, entries in answer.topics:
+        for number, offset, metadata, code in entries:
+            check_code(code)
+            # confluent-kafka also writes the zero byte that ends a C string.
+            text = (metadata or "").rstrip("\0")
+            commit = Commit(offset, text) if offset != NO_OFFSET else None
+            found[TopicPartition(topic, number)] = commit
+    if missing := [where for where in partitions if where not in found]:
+        raise Transient(f"Kafka did not say what group {group} has committed of {missing}")
+    return found
+
+
+def lines_group(group: str) -> str:
+    """The group, without members, whose commits hold what people said about stopped lines."""
+    return f"{group}.lines"
+
+
+async def words(
+    client: AIOKafkaClient, group: str, partitions: Collection[TopicPartition]
+) -> Mapping[TopicPartition, str]:
+    """What people have said of these partitions' stopped lines; others are left out."""
+    found = await positions(client, lines_group(group), partitions)
+    return {where: commit.metadata for where, commit in found.items() if commit is not None}
+
+
+class GroupPositions:
+    """The same by a client of its own, for a source whose library cannot send this request."""
+
+    def __init__(self, settings: config.Kafka) -> None:
+        self._settings = settings
+        self._admin = AIOKafkaAdminClient(**connection(settings))
+
+    async def start(self) -> None:
+        await start(self._admin, self._settings, "the start of the consumer")
+
+    async def committed(self, partitions: Collection[int]) -> Mapping[int, Commit | None]:
+        topic, group = self._settings.input_topic, self._settings.group
+        parts = [TopicPartition(topic, number) for number in partitions]
+        found = await positions(self._admin._client, group, parts)
+        return {where.partition: commit for where, commit in found.items()}
+
+    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+        settings = self._settings
+        parts = [TopicPartition(settings.input_topic, number) for number in partitions]
+        found = await words(self._admin._client, settings.group, parts)
+        return {where.partition: text for where, text in found.items()}
+
+    async def stop(self) -> None:
+        await close(self._admin, LEAVE_S, "the end of the consumer")
+
+
+def check_code(code: int) -> None:
+    if code:
+        raise kafka_errors.for_code(code)(f"error {code}")

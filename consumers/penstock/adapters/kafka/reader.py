@@ -1,0 +1,191 @@
+"""Reads whole topics without a group, from the beginning to the end that they had when asked.
+
+Rule: it commits nothing and joins no group, so no worker notices it. Progress is measured by
+positions, not by counting records, as offsets have gaps. Owner: the command that reads.
+"""
+
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from penstock import config
+from penstock.adapters.kafka.client import connection, opened, within
+from penstock.adapters.kafka.positions import positions
+from penstock.core.progress.cursor import without_stop
+from penstock.errors import EXIT_USAGE, Fatal, Unreachable
+from penstock.messages.cloud_events import structured
+from penstock.ports import Commit
+
+# A few ms of judging between two looks at the network.
+MAX_RECORDS = 2_000
+FETCH_BYTES = 4 << 20
+# Longer than the longest pause of a broker that moves a partition's leader.
+SILENCE_MS = 30_000
+# The deadline of one read: the silence above, and 10 s for aiokafka's own questions.
+READ_S = SILENCE_MS / 1000 + 10.0
+
+# The first offset and the offset after the last, by partition.
+Spans = Mapping[int, tuple[int, int]]
+
+# Partition, offset, key and value of a record.
+Take = Callable[[int, int, bytes | None, bytes | None], None]
+
+
+class Reader:
+    """Get one from `open_reader`."""
+
+    def __init__(self, settings: config.Kafka, isolation: str, admin: AIOKafkaAdminClient) -> None:
+        self._settings = settings
+        self._timeout_s = settings.timeout_ms / 1000
+        self._isolation = isolation
+        self._admin = admin
+
+    async def inputs(self) -> list[str]:
+        """The input topics; with a pattern, those that match it now."""
+        pattern = self._settings.input_pattern
+        if pattern is None:
+            return self._settings.inputs
+        async with within("a question about the topics", self._timeout_s):
+            return sorted(filter(re.compile(pattern).match, await self._admin.list_topics()))
+
+    async def committed(self, topic: str, partitions: Iterable[int]) -> dict[int, Commit]:
+        """The group's next offset and cursor by input partition, where it has one."""
+        group = self._settings.group
+        parts = [TopicPartition(topic, number) for number in partitions]
+        async with within("a question about the committed offsets", self._timeout_s):
+            found = await positions(self._admin._client, group, parts)
+        return {part.partition: commit for part, commit in found.items() if commit is not None}
+
+    async def stopped(self, topic: str, partitions: Iterable[int]) -> dict[int, list[int]]:
+        """The offsets at which lines have stopped, for each input partition that has such lines."""
+        return {
+            partition: [commit.next_offset + beyond for beyond in mark.beyond]
+            for partition, commit in (await self.committed(topic, partitions)).items()
+            if (mark := without_stop(commit.metadata)[1]) is not None
+        }
+
+    async def spans(self, topic: str) -> Spans:
+        """The offsets that a topic holds now."""
+        async with within(f"a question about topic {topic}", self._timeout_s):
+            (found,) = await self._admin.describe_topics([topic])
+            parts = [TopicPartition(topic, one["partition"]) for one in found["partitions"]]
+            if not parts:
+                raise Fatal(
+                    f"there is no topic {topic} on {self._settings.bootstrap_servers}; "
+                    "create it: penstock topics create",
+                    exit_code=EXIT_USAGE,
+                )
+            async with self._consumer() as consumer:
+                begins = await consumer.beginning_offsets(parts)
+                ends = await consumer.end_offsets(parts)
+        return {part.partition: (begins[part], ends[part]) for part in parts}
+
+    async def spans_since(self, topic: str, at_ms: int, until_ms: int | None = None) -> Spans:
+        """The offsets that a topic holds now between two times: from the first record at or after
+        `at_ms` up to, but without, the first record at or after `until_ms`.
+        """
+        spans = await self.spans(topic)
+        begins = await self._first_since(topic, spans, at_ms)
+        stops = await self._first_since(topic, spans, until_ms) if until_ms is not None else {}
+        return {
+            number: (begin := begins.get(number, end), max(begin, stops.get(number, end)))
+            for number, (_, end) in spans.items()
+        }
+
+    async def _first_since(
+        self, topic: str, partitions: Iterable[int], at_ms: int
+    ) -> Mapping[int, int]:
+        """The offset of the first record at or after this time; partitions without one are left
+        out.
+        """
+        times = {TopicPartition(topic, number): max(0, at_ms) for number in partitions}
+        what = f"a question about topic {topic}"
+        async with within(what, self._timeout_s), self._consumer() as consumer:
+            found = await consumer.offsets_for_times(times)
+        return {part.partition: each.offset for part, each in found.items() if each is not None}
+
+    async def read(
+        self, topic: str, spans: Spans, take: Take, passed: Callable[[int], None]
+    ) -> None:
+        """Hand over every record, each partition in offset order; `passed` as in `runs`."""
+        async with aclosing(self.runs(topic, spans, passed)) as runs:
+            async for partition, records in runs:
+                for record in records:
+                    value, headers = record.value, record.headers
+                    if headers:
+                        value = structured(value, headers)
+                    take(partition, record.offset, record.key, value)
+
+    async def runs(
+        self, topic: str, spans: Spans, passed: Callable[[int], None]
+    ) -> AsyncGenerator[tuple[int, Sequence[Any]]]:
+        """Partition and records, each partition in offset order; `passed` gets the number of
+        offsets since its last call.
+        """
+        at = {
+            TopicPartition(topic, number): begin
+            for number, (begin, end) in spans.items()
+            if begin < end
+        }
+        if not at:
+            return
+        async with self._consumer() as consumer:
+            consumer.assign(list(at))
+            for part, begin in at.items():
+                consumer.seek(part, begin)
+            while at:
+                async with within(f"a read of {topic}", READ_S):
+                    found = await consumer.getmany(
+                        *at, timeout_ms=SILENCE_MS, max_records=MAX_RECORDS
+                    )
+                for part, records in found.items():
+                    end = spans[part.partition][1]
+                    yield part.partition, [record for record in records if record.offset < end]
+                async with within(f"a question about the position in {topic}", self._timeout_s):
+                    at = await self._advance(consumer, at, spans, bool(found), passed)
+
+    @staticmethod
+    async def _advance(
+        consumer: Any,
+        at: dict[TopicPartition, int],
+        spans: Spans,
+        found: bool,
+        passed: Callable[[int], None],
+    ) -> dict[TopicPartition, int]:
+        """`at`: the positions of the partitions that are not finished. Returns the new ones."""
+        after = {part: await consumer.position(part) for part in at}
+        ends = {part: spans[part.partition][1] for part in at}
+        new = sum(min(after[part], ends[part]) - before for part, before in at.items())
+        if not found and not new:
+            topic = next(iter(at)).topic
+            raise Unreachable(f"Kafka stopped sending {topic} before its end. Is the broker up?")
+        passed(new)
+        return {part: now for part, now in after.items() if now < ends[part]}
+
+    @asynccontextmanager
+    async def _consumer(self) -> AsyncIterator[Any]:
+        consumer = AIOKafkaConsumer(
+            **connection(self._settings),
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level=self._isolation,
+            max_partition_fetch_bytes=FETCH_BYTES,
+        )
+        async with opened(consumer, self._settings, "the reading of topics"):
+            yield consumer
+
+
+@asynccontextmanager
+async def open_reader(settings: config.Kafka, isolation: str) -> AsyncIterator[Reader]:
+    admin = AIOKafkaAdminClient(**connection(settings))
+    async with opened(admin, settings, "the reading of topics"):
+        yield Reader(settings, isolation, admin)
+
+
+def offsets(spans: Iterable[tuple[int, int]]) -> int:
+    """How many offsets these spans have together."""
+    return sum(end - begin for begin, end in spans)

@@ -1,0 +1,136 @@
+"""The output topics by aiokafka: an idempotent producer fed with batches of our own making.
+
+Rule: records of one partition leave in the order of the calls; the caller awaits the delivery of
+every batch. A failed delivery is fatal, because the producer's sequence numbers have a gap from
+then on. A batch expires only by `kafka.timeout_ms`, never by aiokafka. Owner: the publish tasks,
+one per partition.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka import errors as kafka_errors
+
+from penstock import config
+from penstock.adapters.kafka.client import CLOSE_S, close, start, translated, within
+from penstock.adapters.kafka.inside.batches import BATCH_BYTES, RECORD_OVERHEAD_BYTES, batches
+from penstock.adapters.kafka.inside.sending import send_by_ours
+from penstock.adapters.kafka.metadata import count_partitions, max_batch_bytes
+from penstock.adapters.kafka.producers import give_up, producer_of
+from penstock.errors import Fatal, Transient
+from penstock.ports import Clock, Outgoing
+
+RETRY_PAUSE_S = 0.1
+
+
+class KafkaSink:
+    def __init__(self, settings: config.Kafka, clock: Clock, *, compression: str = "none") -> None:
+        self._settings = settings
+        self._timeout_s = settings.timeout_ms / 1000
+        self._clock = clock
+        self._compression = None if compression == "none" else compression
+        # By topic, filled by `partitions`; the transactional outlets read it, too.
+        self.batch_bytes: dict[str, int] = {}
+        self._producer = self._make()
+        self._is_anew = False
+        self._starting = asyncio.Lock()
+
+    def _make(self) -> AIOKafkaProducer:
+        producer = producer_of(
+            self._settings,
+            enable_idempotence=True,
+            max_batch_size=BATCH_BYTES,
+            compression_type=self._compression,
+        )
+        send_by_ours(producer)
+        return producer
+
+    async def start(self) -> None:
+        await start(self._producer, self._settings, "the start of the producer")
+
+    async def partitions(self, topic: str) -> int:
+        if self._is_anew:
+            await self._start_anew()
+        what = f"a question about topic {topic}"
+        async with within(what, self._timeout_s):
+            while True:
+                try:
+                    with translated(what):
+                        return await self._look_at(topic)
+                except Transient:
+                    await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def forget(self) -> None:
+        """Drop all unsent batches and replace the producer; the next `send` starts the new one. The
+        old one is of no more use: once a batch is missing, the broker refuses all later ones.
+        """
+        former, self._producer = self._producer, self._make()
+        self._is_anew = True
+        async with within("the end of the producer", CLOSE_S):
+            await give_up(former)
+
+    async def _start_anew(self) -> None:
+        async with self._starting:
+            if self._is_anew:
+                await self.start()
+                self._is_anew = False
+
+    async def _look_at(self, topic: str) -> int:
+        client = self._producer.client
+        count = await count_partitions(client, topic)
+        if count:
+            # So that the first batch does not wait for where the topic's leaders are.
+            await client.add_topic(topic)
+            await self._know(topic, count)
+        most = await max_batch_bytes(client, topic) if count else None
+        self.batch_bytes[topic] = min(BATCH_BYTES, most or BATCH_BYTES)
+        return count
+
+    async def _know(self, topic: str, count: int) -> None:
+        """Make the client know all partitions now. By itself it asks about a known topic every five
+        minutes, and until then it refuses batches for a partition that was added.
+        """
+        client = self._producer.client
+        if len(client.cluster.partitions_for_topic(topic) or ()) < count:
+            await client.force_metadata_update()
+        if len(client.cluster.partitions_for_topic(topic) or ()) < count:
+            raise kafka_errors.StaleMetadata(f"not all partitions of {topic} are known")
+
+    async def send(self, outgoing: Outgoing) -> Awaitable[None]:
+        if self._is_anew:
+            await self._start_anew()
+        now_ms = self._clock.wall_ms()
+        most = self.batch_bytes.get(outgoing.topic, BATCH_BYTES)
+        made = batches(self._producer, outgoing, now_ms, most)
+        sent = [await self._send(batch, outgoing) for batch in made]
+        return self._delivered(sent, outgoing.topic)
+
+    def fits(self, topic: str, key: bytes | None, value_bytes: int) -> bool:
+        most = self.batch_bytes.get(topic, BATCH_BYTES)
+        return value_bytes + len(key or b"") + RECORD_OVERHEAD_BYTES < most
+
+    async def stop(self) -> None:
+        await close(self._producer, CLOSE_S, "the end of the producer")
+
+    async def _send(self, batch: Any, outgoing: Outgoing) -> asyncio.Future[Any]:
+        async with within(f"a batch for {outgoing.topic}", self._timeout_s):
+            while True:
+                try:
+                    with translated(f"a batch for {outgoing.topic}"):
+                        future: asyncio.Future[Any] = await self._producer.send_batch(
+                            batch, outgoing.topic, partition=outgoing.partition
+                        )
+                        return future
+                except Transient:
+                    # aiokafka raises after 40 s with a full queue; `within` is the real deadline.
+                    await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _delivered(self, sent: list[asyncio.Future[Any]], topic: str) -> None:
+        try:
+            async with within(f"the delivery of a batch to {topic}", self._timeout_s):
+                for future in sent:
+                    await future
+        except Transient as error:
+            raise Fatal(f"Kafka did not take a batch of {topic}: {error}") from error

@@ -1,0 +1,317 @@
+"""The input topics by aiokafka: one member of the consumer group.
+
+Rule: nothing is read before `assigned` has returned, and nothing is committed after `revoked` has
+returned. A failure in the rebalance listener ends the worker, because aiokafka would only log it. A
+rebalance may take `kafka.timeout_ms`; every call has a deadline of its own. Owner: the consume task
+polls, settle commits.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import errors as kafka_errors
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.structs import OffsetAndMetadata
+
+from penstock import config
+from penstock.adapters.kafka.client import (
+    COMMIT_S,
+    LEAVE_S,
+    REQUEST_TIMEOUT_MS,
+    answered_within,
+    close,
+    connection,
+    start,
+    translated,
+)
+from penstock.adapters.kafka.inside.fetching import WHOLE_MS, ask_by_ours, ask_patiently
+from penstock.adapters.kafka.inside.requests import lean
+from penstock.adapters.kafka.listener import Listener
+from penstock.adapters.kafka.lost_positions import Gone, for_ourselves
+from penstock.adapters.kafka.numbering import Numbers
+from penstock.adapters.kafka.positions import positions, words
+from penstock.adapters.kafka.starting_points import Places, check_joined
+from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
+from penstock.messages.cloud_events import structured
+from penstock.ports import Commit, Rebalance, Record, Where
+
+log = logging.getLogger(__name__)
+
+# A killed worker's partitions move after this; 6 s is the broker's minimum
+# (group.min.session.timeout.ms).
+SESSION_TIMEOUT_MS = 8_000
+HEARTBEAT_INTERVAL_MS = 2_000
+# References are about 300 bytes: 500 are a few ms of decoding.
+MAX_RECORDS = 500
+# A day, so that aiokafka never leaves the group for a missing poll: the watchdog judges progress.
+MAX_POLL_INTERVAL_MS = 86_400_000
+# How often aiokafka asks which topics and partitions exist; its own default is five minutes. If a
+# broker once leaves out the topic, the group has no partitions until the next time. Added
+# partitions are found by it, too.
+METADATA_MAX_AGE_MS = 10_000
+# During a rebalance `getmany` waits without a limit; this is how often `poll` looks at failures and
+# at the time that the rebalance has taken.
+REBALANCE_LOOK_S = 1.0
+NO_PARTITION = -1
+# A healthy broker answers where the group is within milliseconds; one that is loading its log says
+# so at once.
+QUESTION_S = 10.0
+# Shorter, as the metrics page waits for it.
+END_OFFSETS_S = 5.0
+
+
+class KafkaSource:
+    """`drain_ms`: the time that a revoke may take; the group waits 10 s longer. `numbers`: shared
+    with the worker's other sources. `client_id`: this member's name in the group. `isolation`:
+    "read_committed" leaves out records of open and of aborted transactions.
+    """
+
+    def __init__(
+        self,
+        settings: config.Kafka,
+        *,
+        drain_ms: int,
+        numbers: Numbers | None = None,
+        client_id: str | None = None,
+        isolation: str = "read_uncommitted",
+    ) -> None:
+        self._settings = settings
+        self._numbers = numbers or Numbers(settings.inputs)
+        self._timeout_s = settings.timeout_ms / 1000
+        rebalance_timeout_ms = min(drain_ms + 10_000, REQUEST_TIMEOUT_MS - 5_000)
+        self._consumer = AIOKafkaConsumer(
+            **connection(settings) | ({"client_id": client_id} if client_id else {}),
+            group_id=settings.group,
+            enable_auto_commit=False,
+            auto_offset_reset="none",  # `kafka_places` decides where to go on, and logs it
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
+            metadata_max_age_ms=METADATA_MAX_AGE_MS,
+            fetch_max_wait_ms=settings.fetch_wait_ms or WHOLE_MS,
+            partition_assignment_strategy=_assignors(settings),
+            client_rack=settings.client_rack,
+            isolation_level=isolation,
+        )
+        # aiokafka's field for the end of what can be read: the log's end or, with "read_committed",
+        # the beginning of the first open transaction.
+        self._end = "lso" if isolation == "read_committed" else "highwater"
+        lean(self._consumer._client)
+        self._places = Places(self, self._timeout_s)
+        self._failure: BaseException | None = None
+        self._rebalance: Rebalance | None = None
+        self._ours: set[int] = set()
+        self.assignments = 0
+        self._joining_since_s: float | None = None
+        self.has_stopped = False
+
+    async def start(self, rebalance: Rebalance) -> None:
+        await start(self._consumer, self._settings, "the start of the consumer")
+        if self._settings.fetch_wait_ms is None:
+            ask_patiently(self._consumer._fetcher)
+        await ask_by_ours(self._consumer, self.keep_failure)
+        self._rebalance = rebalance
+        self.now_joining()
+        listener = Listener(self, self._numbers, self._places, rebalance)
+        pattern = self._settings.input_pattern
+        if pattern is not None:
+            self._consumer.subscribe(pattern=pattern, listener=listener)
+        else:
+            self._consumer.subscribe(self._settings.inputs, listener=listener)
+
+    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+        self._check()
+        wanted = [self._numbers.of(number) for number in partitions if number in self._ours]
+        # `getmany` without partitions would read all of them. In a rebalance it is called all the
+        # same, as it raises the coordinator's errors.
+        if not wanted and self._joining_since_s is None:
+            await asyncio.sleep(wait_ms / 1000)
+            self._check()
+            return ()
+        try:
+            async with asyncio.timeout(wait_ms / 1000 + REBALANCE_LOOK_S):
+                found = await self._getmany(wanted, wait_ms)
+        except TimeoutError:
+            found = {}
+        except Gone as gone:
+            for where, offset in gone.offsets.items():
+                number = self._numbers.number(where)
+                if number in self._ours and self._rebalance is not None:
+                    await self._places.find(number, offset, self._rebalance)
+            found = {}
+        self._check()
+        return [
+            Record(
+                number,
+                message.offset,
+                message.key,
+                structured(message.value, message.headers) if message.headers else message.value,
+                message.timestamp,
+            )
+            for where, messages in found.items()
+            for number in (self._numbers.number(where),)
+            for message in messages
+        ]
+
+    def where(self, partition: int) -> Where:
+        return Where(*self._numbers.of(partition))
+
+    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        starts = await self.committed(partitions)
+        ours = {number: start for number, start in starts.items() if number in self._ours}
+        await self.seek(ours)
+        with suppress(kafka_errors.IllegalStateError):
+            self._consumer.resume(*map(self._numbers.of, ours))
+        return ours
+
+    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+        wanted = [self._numbers.of(number) for number in partitions if number in self._ours]
+        client = self._consumer._client
+        async with answered_within("a question about stopped lines", QUESTION_S):
+            said = await words(client, self._settings.group, wanted)
+        return {self._numbers.number(where): text for where, text in said.items()}
+
+    async def _getmany(self, wanted: list[TopicPartition], wait_ms: int) -> dict[Any, Any]:
+        """With no partition wanted, asks for one that does not exist: `getmany` then returns no
+        records, but raises the coordinator's errors.
+        """
+        try:
+            with translated("a read of the input topic"), for_ourselves():
+                found: dict[Any, Any] = await self._consumer.getmany(
+                    *wanted or (TopicPartition(self._settings.input_topic, NO_PARTITION),),
+                    timeout_ms=wait_ms,
+                    max_records=MAX_RECORDS,
+                )
+                return found
+            return {}
+        except Transient as error:
+            # aiokafka retries by itself where it can. An error that it raises here has ended one of
+            # its tasks: this member would never read again, so the worker stops.
+            raise Fatal(
+                f"{error}\nNothing is lost: start the worker again, it goes on at the last commit.",
+                exit_code=EXIT_UNREACHABLE,
+            ) from error
+
+    async def span(self, partition: int) -> tuple[int, int]:
+        where = self._numbers.of(partition)
+        async with answered_within("a question about the ends of a partition", QUESTION_S):
+            begins = await self._consumer.beginning_offsets([where])
+            ends = await self._consumer.end_offsets([where])
+        return begins[where], ends[where]
+
+    async def commit(self, commits: Mapping[int, Commit]) -> None:
+        offsets = {
+            self._numbers.of(number): OffsetAndMetadata(*commit)
+            for number, commit in commits.items()
+            if number in self._ours
+        }
+        if not offsets:
+            return
+        async with answered_within("the commit", min(COMMIT_S, self._timeout_s)):
+            try:
+                await self._consumer.commit(offsets)
+            except (kafka_errors.CommitFailedError, kafka_errors.IllegalStateError):
+                return  # the partitions have a new owner, which starts at the last commit
+
+    def pause(self, partition: int) -> None:
+        # A partition that is about to be handed back needs no pause.
+        with suppress(kafka_errors.IllegalStateError):
+            self._consumer.pause(self._numbers.of(partition))
+
+    def reached(self) -> Mapping[int, int]:
+        states = self._states()
+        return {each: state.position for each, state in states if state.has_valid_position}
+
+    def known_ends(self) -> Mapping[int, int]:
+        """`end_offsets` as the last fetch answers gave them, without asking the broker."""
+        ends = ((each, getattr(state, self._end)) for each, state in self._states())
+        return {each: end for each, end in ends if end}
+
+    def _states(self) -> list[tuple[int, Any]]:
+        subscription = self._consumer._subscription.subscription
+        if subscription is None or subscription.assignment is None:
+            return []
+        state_value = subscription.assignment.state_value
+        found = [(each, state_value(self._numbers.of(each))) for each in self._ours]
+        return [(each, state) for each, state in found if state is not None]
+
+    def partitions(self) -> int:
+        topics = self._settings.inputs or self._consumer.subscription()
+        return sum(len(self._consumer.partitions_for_topic(topic) or ()) for topic in topics)
+
+    async def end_offsets(self) -> Mapping[int, int]:
+        wanted = [self._numbers.of(number) for number in self._ours]
+        async with answered_within("a question about the end of the input topic", END_OFFSETS_S):
+            ends = await self._consumer.end_offsets(wanted)
+        return {self._numbers.number(where): offset for where, offset in ends.items()}
+
+    async def stop(self) -> None:
+        if not self.has_stopped:
+            self.has_stopped = True
+            try:
+                await close(self._consumer, LEAVE_S, "the end of the consumer")
+            except Fatal:
+                if self._joining_since_s is None:
+                    raise
+                log.warning("left in the middle of a rebalance: the group notices by the session")
+
+    async def committed(self, partitions: Iterable[int]) -> dict[int, Commit]:
+        """The group's offsets and metadata; for a partition without a commit its earliest record.
+        Raises `Transient`.
+        """
+        wanted = [self._numbers.of(number) for number in partitions]
+        what = "a question about the committed offsets"
+        async with answered_within(what, min(QUESTION_S, self._timeout_s)):
+            found = await positions(self._consumer._client, self._settings.group, wanted)
+            fresh = [where for where, commit in found.items() if commit is None]
+            begins = await self._consumer.beginning_offsets(fresh) if fresh else {}
+        return {
+            self._numbers.number(where): commit or Commit(begins[where])
+            for where, commit in found.items()
+        }
+
+    def keep_failure(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+
+    def now_ours(self, partitions: Collection[int]) -> None:
+        self._ours = set(partitions)
+        self.assignments += 1
+        self._joining_since_s = None
+
+    def now_joining(self) -> None:
+        self._ours = set()
+        self.assignments += 1
+        self._joining_since_s = _now_s()
+
+    async def seek(self, starts: Mapping[int, Commit]) -> None:
+        with suppress(kafka_errors.IllegalStateError):  # a partition was revoked meanwhile
+            for number, commit in starts.items():
+                self._consumer.seek(self._numbers.of(number), commit.next_offset)
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        check_joined(self._settings.group, self._joining_since_s, self._timeout_s)
+
+
+def _assignors(settings: config.Kafka) -> tuple[Any, ...]:
+    """With several topics round robin, because range gives the first partitions of every topic to
+    the same member. Range stays the second choice: a group uses an assignor that all its members
+    offer, and members with one topic offer only range.
+    """
+    is_one = settings.inputs == [settings.input_topic] and settings.input_topics is None
+    return (
+        (RangePartitionAssignor,)
+        if is_one
+        else (RoundRobinPartitionAssignor, RangePartitionAssignor)
+    )
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

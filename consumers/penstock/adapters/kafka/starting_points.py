@@ -1,0 +1,123 @@
+"""Where a source goes on: at the group's position, or where the broker still has records.
+
+Rule: if the group's position cannot be read, it is asked for again, up to `kafka.timeout_ms`. If
+the broker no longer has records there, the source goes on at the earliest one and logs a warning.
+Both Kafka clients use this. Owner: the source.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from penstock.adapters.kafka.lost_positions import GONE_BEFORE, GONE_BEYOND
+from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
+from penstock.ports import Commit, Rebalance
+
+log = logging.getLogger(__name__)
+
+ASK_AGAIN_S = 0.2
+
+
+class Member(Protocol):
+    """A member of the group. Its methods raise `Transient`."""
+
+    @property
+    def assignments(self) -> int:
+        """Grows with every assignment and every revocation."""
+        ...
+
+    @property
+    def has_stopped(self) -> bool: ...
+
+    async def committed(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        """The group's commits; for a partition without one, its earliest record."""
+        ...
+
+    async def span(self, partition: int) -> tuple[int, int]:
+        """The first offset and the offset after the last."""
+        ...
+
+    async def commit(self, commits: Mapping[int, Commit]) -> None: ...
+
+    async def seek(self, starts: Mapping[int, Commit]) -> None:
+        """Partitions that were revoked meanwhile are skipped."""
+        ...
+
+
+class Places:
+    def __init__(self, member: Member, timeout_s: float) -> None:
+        self._member = member
+        self._timeout_s = timeout_s
+
+    async def starts(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        """`committed`, repeated until it is answered; raises `Fatal` after `kafka.timeout_ms`."""
+        began_s = _now_s()
+        is_logged = False
+        while partitions and not self._member.has_stopped:
+            try:
+                return await self._member.committed(partitions)
+            except Transient as error:
+                if _now_s() - began_s > self._timeout_s:
+                    raise Fatal(
+                        f"Kafka did not say for {self._timeout_s:g} s where the group is: {error}",
+                        exit_code=EXIT_UNREACHABLE,
+                    ) from error
+                if not is_logged:
+                    log.warning("asked again, for up to %g s: %s", self._timeout_s, error)
+                    is_logged = True
+                await asyncio.sleep(ASK_AGAIN_S)
+        return {}
+
+    async def find(self, partition: int, offset: int, rebalance: Rebalance) -> None:
+        """Go on elsewhere, as the broker has no records at `offset` and will have none. If it does
+        not answer now, this returns without a new place: the next read reports the same offset.
+        """
+        try:
+            begin, end = await self._member.span(partition)
+        except Transient as error:
+            log.warning("partition %d: %s", partition, error)
+            await asyncio.sleep(ASK_AGAIN_S)
+            return
+        if offset < begin:
+            # Forward only: a lane takes later offsets as they come, so a seek is enough.
+            log.warning(GONE_BEFORE, partition, offset, begin - 1, begin)
+            await self._member.seek({partition: Commit(begin)})
+        elif offset > end:
+            # Backward: the lane must be made anew, as it never goes back to an earlier offset.
+            log.warning(GONE_BEYOND, partition, offset, end, begin)
+            await self._begin_again(partition, Commit(begin), rebalance)
+
+    async def _begin_again(self, partition: int, start: Commit, rebalance: Rebalance) -> None:
+        """Treat the partition as revoked and assigned again at `start`. If a real rebalance
+        begins meanwhile, stop here: that one decides.
+        """
+        member = self._member
+        assignments, began_s = member.assignments, _now_s()
+        await rebalance.revoked([partition])
+        while member.assignments == assignments:
+            try:
+                await member.commit({partition: start})
+                break
+            except Transient as error:
+                if _now_s() - began_s > self._timeout_s:
+                    raise Fatal(str(error), exit_code=EXIT_UNREACHABLE) from error
+                await asyncio.sleep(ASK_AGAIN_S)
+        if member.assignments == assignments:
+            await member.seek({partition: start})
+        if member.assignments == assignments:
+            await rebalance.assigned({partition: start})
+
+
+def check_joined(group: str, since_s: float | None, timeout_s: float) -> None:
+    """`since_s`: when the current rebalance began, or None. Raises `Fatal` after `timeout_s`."""
+    if since_s is not None and _now_s() - since_s > timeout_s:
+        raise Fatal(
+            f"Kafka did not let us join group {group} within {timeout_s:g} s.\nIs the coordinator "
+            "up? Do the group's other members hand back their partitions in time?",
+            exit_code=EXIT_UNREACHABLE,
+        )
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,119 @@
+"""Creates, removes and describes topics for `penstock topics create`, the demo and the bench.
+
+Rule: a topic that exists already is left as it is. Owner: the command that calls.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import TopicAlreadyExistsError, for_code
+
+from penstock import config
+from penstock.adapters.kafka.client import connection, opened, within
+from penstock.adapters.kafka.inside.batches import BATCH_BYTES, RECORD_OVERHEAD_BYTES
+from penstock.adapters.kafka.metadata import max_batch_bytes
+from penstock.errors import Fatal
+
+LOOK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicShape:
+    """Partitions and replicas of a topic; `settings` are Kafka's own, such as `retention.ms`."""
+
+    partitions: int
+    replication: int = 1
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+async def create_topics(
+    kafka: config.Kafka, topics: Sequence[str], shape: TopicShape
+) -> list[tuple[str, str]]:
+    """Create the topics that are missing. Returns (topic, "created" or "was there") for each, in
+    the given order, once the brokers know them: a worker may start right after.
+
+    Raises `Fatal` with Kafka's reason if it refuses, `Unreachable` after `kafka.timeout_ms`.
+    """
+    admin = AIOKafkaAdminClient(**connection(kafka))
+    what = "the creation of topics"
+    async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
+        await controller_known(admin)
+        made = [(topic, await _create(admin, topic, shape)) for topic in topics]
+        await topics_known(admin, topics)
+        return made
+
+
+async def delete_topics(kafka: config.Kafka, topics: Sequence[str]) -> None:
+    """Returns when Kafka has agreed; it removes them some time later."""
+    admin = AIOKafkaAdminClient(**connection(kafka))
+    what = "the removal of topics"
+    async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
+        await controller_known(admin)
+        await admin.delete_topics(list(topics))
+
+
+async def controller_known(admin: AIOKafkaAdminClient) -> None:
+    """Wait until the controller, the broker that creates and removes topics, is known. aiokafka
+    looks once and raises AttributeError if the answer names none, as while brokers start or elect.
+    """
+    client = admin._client
+    while client.cluster.controller is None:
+        await asyncio.sleep(LOOK_S)
+        await client.force_metadata_update()
+
+
+async def topics_known(admin: AIOKafkaAdminClient, topics: Sequence[str]) -> None:
+    """Wait until the brokers know the topics. The controller knows them first; a busy broker can
+    still answer a second later that there is no such topic.
+    """
+    described = await admin.describe_topics(list(topics))
+    while any(each["error_code"] for each in described):
+        await asyncio.sleep(LOOK_S)
+        described = await admin.describe_topics(list(topics))
+
+
+async def partition_counts(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, int]:
+    """How many partitions each topic has. Topics that do not exist are left out."""
+    return {topic: shape.partitions for topic, shape in (await topic_shapes(kafka, topics)).items()}
+
+
+async def topic_shapes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, TopicShape]:
+    """Partitions and replicas of each topic, without settings. Missing topics are left out."""
+    admin = AIOKafkaAdminClient(**connection(kafka))
+    what = "the description of topics"
+    async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
+        described = await admin.describe_topics(list(topics))
+    return {
+        each["topic"]: TopicShape(len(parts), len(parts[0]["replicas"]))
+        for each in described
+        if not each["error_code"] and (parts := each["partitions"])
+    }
+
+
+async def record_bytes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, int]:
+    """By topic, the most bytes that key and value of one record may have together."""
+    admin = AIOKafkaAdminClient(**connection(kafka))
+    what = "a question about the settings of topics"
+    async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
+        found = {topic: await max_batch_bytes(admin._client, topic) for topic in topics}
+    return {
+        topic: min(BATCH_BYTES, most or BATCH_BYTES) - RECORD_OVERHEAD_BYTES
+        for topic, most in found.items()
+    }
+
+
+async def _create(admin: AIOKafkaAdminClient, topic: str, shape: TopicShape) -> str:
+    new = NewTopic(topic, shape.partitions, shape.replication, topic_configs=dict(shape.settings))
+    try:
+        answer = await admin.create_topics([new])
+    except TopicAlreadyExistsError:
+        return "was there"
+    for _, code, *message in answer.topic_errors:
+        if code == TopicAlreadyExistsError.errno:
+            return "was there"
+        if code:
+            why = " ".join([for_code(code).__name__, *map(str, message)])
+            raise Fatal(f"Kafka did not create {topic}: {why}")
+    return "created"

@@ -1,0 +1,1 @@
+"""Adapters in memory that a test or a simulation owns."""

@@ -1,0 +1,121 @@
+"""Buckets in memory for tests and simulations.
+
+Rule: they keep the same promises as the real adapters (one contract suite) and fail when the test
+says so. Owner: the test.
+"""
+
+import asyncio
+import fnmatch
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+from penstock.core.routing.places import DEFAULT
+from penstock.errors import Poison
+from penstock.ports import Listed, Location, Part
+
+
+@dataclass(slots=True)
+class _MemoryBody:
+    """A body in chunks; `fault` is raised once, after `fault_after_chunks`."""
+
+    data: bytes
+    chunk_bytes: int
+    etag: str | None
+    version_id: str | None
+    fault: Exception | None
+    fault_after_chunks: int
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for number, start in enumerate(range(0, len(self.data), self.chunk_bytes), start=1):
+            await asyncio.sleep(0)
+            yield self.data[start : start + self.chunk_bytes]
+            if self.fault is not None and number >= self.fault_after_chunks:
+                fault, self.fault = self.fault, None
+                raise fault
+
+    async def aclose(self) -> None:
+        return
+
+
+class MemoryObjects:
+    """Buckets as dictionaries. `on_open` may raise or wait before an object is opened. `faults`:
+    by object, one raised per try, after `faulty_after_chunks`. `part_faults`: one per part, None
+    for a part without a fault. `parts`: key and length of each part given out. Objects put while
+    `versioned` is set have a version id.
+    """
+
+    def __init__(self, *, chunk_bytes: int = 1 << 20) -> None:
+        self.chunk_bytes = chunk_bytes
+        self.versioned = False
+        self.faulty_after_chunks = 1
+        self.opened: list[Location] = []
+        self.parts: list[tuple[str, int]] = []
+        self.part_faults: deque[Exception | None] = deque()
+        self.faults: dict[tuple[str, str], deque[Exception]] = defaultdict(deque)
+        self.on_open: Callable[[Location], Awaitable[None]] | None = None
+        self._data: dict[tuple[str, str], bytes] = {}
+        self._revision: dict[tuple[str, str], int] = defaultdict(int)
+        self._version_id: dict[tuple[str, str], str | None] = {}
+
+    def put(self, bucket: str, key: str, data: bytes) -> str:
+        """Store an object; returns its entity tag."""
+        self._data[bucket, key] = data
+        self._revision[bucket, key] += 1
+        revision = self._revision[bucket, key]
+        self._version_id[bucket, key] = f"v{revision}" if self.versioned else None
+        return self._etag(bucket, key)
+
+    def delete(self, bucket: str, key: str) -> None:
+        del self._data[bucket, key]
+
+    def _etag(self, bucket: str, key: str) -> str:
+        return f'"{self._revision[bucket, key]}"'
+
+    async def open(self, location: Location) -> _MemoryBody:
+        self.opened.append(location)
+        if self.on_open is not None:
+            await self.on_open(location)
+        bucket, key = location.bucket, location.key
+        if (bucket, key) not in self._data:
+            raise Poison("not_found", f"there is no object {bucket}/{key}")
+        etag = self._etag(bucket, key)
+        wanted = location.etag if location.version_id is None else None
+        if wanted is not None and wanted.strip('"') != etag.strip('"'):
+            raise Poison("changed", f"{bucket}/{key} is no longer the version {location.etag}")
+        faults = self.faults[bucket, key]
+        fault = faults.popleft() if faults else None
+        version_id = self._version_id[bucket, key]
+        if location.version_id not in (None, version_id):
+            raise Poison("changed", f"{bucket}/{key} has no version {location.version_id}")
+        return _MemoryBody(
+            self._data[bucket, key],
+            self.chunk_bytes,
+            etag,
+            version_id,
+            fault,
+            self.faulty_after_chunks,
+        )
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        body = await self.open(location)
+        data = body.data[start:stop] if start >= 0 else body.data[start:]
+        if body.data and not data:
+            raise Poison("changed", f"{location.bucket}/{location.key} has no byte {start}")
+        if self.part_faults and (fault := self.part_faults.popleft()) is not None:
+            raise fault
+        self.parts.append((location.key, len(data)))
+        return Part(data, body.size, body.etag, body.version_id)
+
+    async def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
+        for (held, key), data in sorted(self._data.items()):
+            if held == bucket and fnmatch.fnmatchcase(key, pattern):
+                location = Location(bucket, key, None, self._etag(bucket, key), store)
+                yield Listed(location, len(data))
+
+    async def aclose(self) -> None:
+        return

@@ -1,0 +1,148 @@
+"""Opens the adapter of `model.protocol`, and decides how many calls its server needs at a time.
+
+Rule: the gRPC libraries are imported only if their protocol is configured. Owner: the application
+and the library call.
+"""
+
+import logging
+
+from msgspec.structs import replace
+
+from penstock import config, requests
+from penstock.adapters.model_servers.json.embeddings import EmbeddingsModel
+from penstock.adapters.model_servers.json.envelope import EnvelopeModel
+from penstock.adapters.model_servers.oip.model import OipModel, Wire
+from penstock.adapters.model_servers.oip.rest_calls import RestWire
+from penstock.adapters.model_servers.oip.signature import Signature, signature
+from penstock.adapters.model_servers.one_at_a_time import AloneModel
+from penstock.adapters.model_servers.replicas import Endpoint, ReplicatedModel, Watcher
+from penstock.adapters.model_servers.torchserve.management import server_batching
+from penstock.adapters.model_servers.torchserve.model import TorchServeModel
+from penstock.core.window import double_batching
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.ports import Model
+
+log = logging.getLogger(__name__)
+
+# Numbers, JSON, opaque bytes, typed columns.
+OIP_REQUESTS = ("float32", "json", "bytes", "arrow")
+TEXT_REQUESTS = ("json", "bytes")
+# Keys that only one protocol reads. With another one they are refused, as they would do nothing.
+OIP_KEYS = ("inputs", "outputs", "binary")
+HTTP_KEYS = ("preset", "path", "health", "template", "answers", "row_error")
+_KEYS_OF = {"http": HTTP_KEYS, "oip": OIP_KEYS, "oip-grpc": OIP_KEYS}
+
+
+def open_model(cfg: config.Config, watcher: Watcher | None = None) -> Model:
+    """With replicas, if there are any; `watcher` is told when one is passed over. Raises `Fatal`
+    if the protocol does not have the configured form of rows.
+    """
+    each = each_endpoint(cfg)
+    if len(each) == 1:
+        return _open_one(cfg)
+    endpoints = [Endpoint(address, _open_one(one)) for address, one in each.items()]
+    return ReplicatedModel(endpoints, cfg.model.failover_ms / 1000, watcher)
+
+
+def each_endpoint(cfg: config.Config) -> dict[str, config.Config]:
+    """A configuration for each server of the model, by the server's address without secrets."""
+    urls = list(dict.fromkeys([cfg.model.url, *(cfg.model.replicas or ())]))
+    models = [replace(cfg.model, url=url, replicas=None) for url in urls]
+    return {config.shown_url(model.url): replace(cfg, model=model) for model in models}
+
+
+def _open_one(cfg: config.Config) -> Model:
+    settings = cfg.model
+    _check_keys(settings)
+    if settings.protocol == "torchserve":
+        return TorchServeModel(settings)
+    if settings.protocol == "http":
+        return AloneModel(EnvelopeModel(settings))
+    if settings.protocol == "openai-embeddings":
+        _check_request(settings, TEXT_REQUESTS)
+        return AloneModel(EmbeddingsModel(settings))
+    _check_request(settings, OIP_REQUESTS)
+    columns = len(cfg.rows.columns) if cfg.rows.columns else None
+    return AloneModel(OipModel(settings, open_wire(settings), columns))
+
+
+def _check_keys(settings: config.Model) -> None:
+    """Refuse keys of another protocol: it is easy to set a preset and forget the protocol."""
+    known = _KEYS_OF.get(settings.protocol, ())
+    for key in (*HTTP_KEYS, *OIP_KEYS):
+        is_set = getattr(settings, key) != getattr(config.Model(), key)
+        if is_set and key not in known:
+            meant = "http" if key in HTTP_KEYS else "oip"
+            raise Fatal(
+                f"model.{key} is for model.protocol = {meant!r}, but that of {settings.name!r} is "
+                f"{settings.protocol!r}; set the protocol, or leave {key} out",
+                exit_code=EXIT_USAGE,
+            )
+
+
+def _check_request(settings: config.Model, known: tuple[str, ...]) -> None:
+    if settings.request not in known:
+        raise Fatal(
+            f"model.request = {settings.request!r} does not go with model.protocol = "
+            f"{settings.protocol!r}, which needs only to know what a row is; choose one of "
+            f"{', '.join(known)}",
+            exit_code=EXIT_USAGE,
+        )
+
+
+def open_wire(settings: config.Model) -> Wire:
+    if settings.protocol == "oip":
+        return RestWire(settings)
+    try:
+        from penstock.adapters.model_servers.oip.grpc_calls import GrpcWire  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise Fatal(
+            "model.protocol = 'oip-grpc' needs the grpc libraries: pip install "
+            "'penstock-stream[grpc]'",
+            exit_code=EXIT_USAGE,
+        ) from None
+    return GrpcWire(settings)
+
+
+async def wanted(cfg: config.Config) -> Signature | None:
+    """What the model takes; None if the protocol cannot ask. Raises the model's errors."""
+    if cfg.model.protocol not in ("oip", "oip-grpc"):
+        return None
+    wire = open_wire(cfg.model)
+    try:
+        described = await wire.describe()
+    finally:
+        await wire.aclose()
+    return signature(described.metadata, described.limits, cfg.model)
+
+
+async def advice(cfg: config.Config) -> str | None:
+    """A warning if the server batches as well and so delays our batches."""
+    model = cfg.model
+    server = await server_batching(model) if model.protocol == "torchserve" else None
+    if server is None or requests.find(model.request).single:
+        return None
+    return double_batching.warning(server, max_in_flight=model.max_in_flight)
+
+
+async def fitted_to_server(cfg: config.Config) -> config.Config:
+    """For a server that gathers requests: warn if ours are batches already; if each carries one
+    row, keep as many in flight as fill the server's batches.
+    """
+    models = [
+        replace(one, max_in_flight=await _calls(each.model))
+        for one, each in zip(cfg.models, cfg.with_each_model().values(), strict=True)
+    ]
+    model = replace(cfg.model, max_in_flight=await _calls(cfg.model))
+    return replace(cfg, model=model, models=models)
+
+
+async def _calls(model: config.Model) -> int:
+    server = await server_batching(model) if model.protocol == "torchserve" else None
+    if server is None:
+        return model.max_in_flight
+    if requests.find(model.request).single:
+        return max(model.max_in_flight, double_batching.calls_to_fill(server))
+    if advice := double_batching.warning(server, max_in_flight=model.max_in_flight):
+        log.warning("%s", advice)
+    return model.max_in_flight

@@ -1,0 +1,98 @@
+"""Sends a request to the model server and returns its answer, whatever they mean.
+
+Rule: a request is sent once. It is sent again only if its connection had been idle and was closed
+before a byte of the answer came: the server had closed the idle connection, which says nothing
+about its health or the rows. Owner of the connections to one server; the caller bounds the calls.
+"""
+
+import asyncio
+import ssl
+from typing import Final
+
+from penstock.adapters.http.answers import Answer, AnswerReader, wanting
+from penstock.adapters.http.certificates import untrusted
+from penstock.adapters.http.connections import Connection, Host
+
+# A server that accepts no connection within this time counts as unavailable.
+CONNECT_S: Final = 5.0
+# Servers close idle connections after two seconds (gunicorn), five (uvicorn) or more. If one breaks
+# that was used less than this ago, the request broke it, and it is not sent again.
+RESTED_S: Final = 1.0
+# Ten times TorchServe's default max_response_size.
+MOST_ANSWER_BYTES: Final = 64 << 20
+# More than a person reads of an error answer.
+MOST_COMPLAINT_BYTES: Final = 1 << 16
+
+# The headers that are read from answers, in the spelling of their readers.
+HEADERS: Final = {
+    name.lower().encode(): name
+    for name in ("Retry-After", "Date", "Inference-Header-Content-Length")
+}
+_FIELDS: Final = wanting(*HEADERS.values())
+
+
+class NotConnected(Exception):
+    """No connection could be made, so nothing was sent."""
+
+
+class Exchange:
+    """`ask` may be called by any number of tasks."""
+
+    def __init__(
+        self, name: str, port: int, secure: ssl.SSLContext | None, *, rested_s: float = RESTED_S
+    ) -> None:
+        self._host = Host(name, port, secure)
+        self._rested_s = rested_s
+
+    async def ask(self, head: bytes, body: bytes, timeout_s: float) -> Answer:
+        """Raises `NotConnected`, `Fatal` if the server's certificate is not trusted, and the errors
+        of `Connection.ask`.
+        """
+        connection = self._host.take()
+        if connection is None:
+            return await self._ask_anew(head, body, timeout_s)
+        is_rested = connection.rested_s >= self._rested_s
+        reader = _reader()
+        try:
+            return await self._ask(connection, reader, head, body, timeout_s)
+        except ConnectionError as lost:
+            if not is_rested or reader.has_begun:
+                raise
+            try:
+                return await self._ask_anew(head, body, timeout_s)
+            except NotConnected:
+                # The server may have received the first request before it went away: so this is
+                # a lost answer and not `NotConnected`, which promises that nothing was sent.
+                raise lost from None
+
+    async def aclose(self) -> None:
+        """Returns when the sockets are closed."""
+        await self._host.aclose()
+
+    async def _ask_anew(self, head: bytes, body: bytes, timeout_s: float) -> Answer:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        connection = await self._connect(min(CONNECT_S, timeout_s))
+        left_s = timeout_s - (loop.time() - began_s)
+        return await self._ask(connection, _reader(), head, body, left_s)
+
+    async def _ask(
+        self, connection: Connection, reader: AnswerReader, head: bytes, body: bytes, most_s: float
+    ) -> Answer:
+        answer = await connection.ask(head, reader, body=body, most_s=most_s)
+        self._host.give(connection)
+        return answer
+
+    async def _connect(self, most_s: float) -> Connection:
+        try:
+            return await self._host.connect(most_s)
+        except TimeoutError:
+            raise NotConnected(f"no connection within {most_s:g} s") from None
+        except OSError as error:
+            if untrusting := untrusted(str(error), "model.ssl_cafile"):
+                raise untrusting from None
+            raise NotConnected(f"{type(error).__name__}: {error}") from None
+
+
+def _reader() -> AnswerReader:
+    return AnswerReader(_FIELDS, MOST_ANSWER_BYTES, MOST_COMPLAINT_BYTES)

@@ -1,0 +1,1 @@
+"""Servers that take and give JSON: envelopes of well-known ones, embeddings."""

@@ -1,0 +1,233 @@
+"""The Open Inference Protocol over gRPC.
+
+Rule: tensors are sent with the bytes that they have in memory; answers may also have typed values.
+Every call has a deadline. A call is repeated only with a fresh token, or if its answer cannot be
+read. Owner: the model's adapter; there is one channel, made at first use.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import grpc
+import grpc.aio
+from yarl import URL
+
+from penstock import config
+from penstock.adapters.http.certificates import authorities
+from penstock.adapters.model_servers.calls import (
+    LEARNED_SHARE,
+    LEAST_LIMIT_BYTES,
+    Request,
+    read_token,
+)
+from penstock.adapters.model_servers.oip.columns import Filled
+from penstock.adapters.model_servers.oip.grpc_messages import CONTENTS, MESSAGES, SERVICE
+from penstock.adapters.model_servers.oip.grpc_refusals import refusal
+from penstock.adapters.model_servers.oip.model import Description
+from penstock.adapters.model_servers.oip.outputs import Output, from_list, from_raw, unusable
+from penstock.adapters.model_servers.refusals import of_server
+from penstock.errors import EXIT_USAGE, Fatal, PenstockError, Poison
+
+LOOK_S: Final = 5.0
+# The same as over REST, for requests and for answers.
+MOST_BYTES: Final = 64 << 20
+# A proxy may have damaged an answer that cannot be read; after three such, the server is at fault.
+READING_TRIES: Final = 3
+_PLAIN: Final = ("http", "grpc")
+_SECURE: Final = ("https", "grpcs")
+_OPTIONS: Final = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", MOST_BYTES),
+    # Keep-alive pings find a dead connection within about one deadline. Only during calls: servers
+    # disconnect clients that ping more often.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.enable_retries", 0),
+    # Short, as our own pauses already pace the calls: a server that is back is found in a second.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
+
+
+class GrpcWire:
+    """One model of one server."""
+
+    def __init__(self, settings: config.Model) -> None:
+        parts = urlsplit(settings.url)
+        if parts.scheme not in (*_PLAIN, *_SECURE) or not parts.hostname or not parts.port:
+            raise Fatal(
+                f"model.url = {config.shown_url(settings.url)!r} is not an address of a gRPC "
+                "server; write grpc://host:8001, or grpcs:// with TLS",
+                exit_code=EXIT_USAGE,
+            )
+        self._settings = settings
+        self._target = f"{parts.hostname}:{parts.port}"
+        self.url = URL(f"grpc://{self._target}")
+        self._is_secure = parts.scheme in _SECURE
+        self._timeout_s = settings.timeout_ms / 1000
+        self._token_file = Path(settings.token_file) if settings.token_file else None
+        self._token = read_token(self._token_file) if self._token_file else settings.token
+        self._names = {"name": settings.name, "version": settings.version or ""}
+        self._most_bytes = MOST_BYTES
+        self._channel: grpc.aio.Channel | None = None
+
+    async def describe(self) -> Description:
+        try:
+            metadata = await self._call("ModelMetadata", self._names, LOOK_S)
+        except Fatal:
+            if not self._settings.inputs:
+                raise
+            return Description({}, await self._limits())
+        except Poison as error:
+            raise of_server(error) from None
+        inputs = [
+            {"name": one.name, "datatype": one.datatype, "shape": list(one.shape)}
+            for one in metadata.inputs
+        ]
+        return Description({"inputs": inputs}, await self._limits())
+
+    async def _limits(self) -> dict[str, Any]:
+        """Triton's limits; empty for other servers, which do not know the call."""
+        try:
+            known = await self._call("ModelConfig", self._names, LOOK_S)
+        except (Fatal, Poison):
+            return {}
+        return {"max_batch_size": known.config.max_batch_size}
+
+    async def check_ready(self) -> None:
+        try:
+            state = await self._call("ModelReady", self._names, LOOK_S)
+        except Poison as error:
+            raise of_server(error) from None
+        if not state.ready:
+            raise of_server(Poison("unavailable", f"{self._target}: the model is not ready"))
+
+    async def infer(
+        self, filled: Filled, identity: str, outputs: Sequence[str]
+    ) -> tuple[list[Output], Filled]:
+        fields = self._fields(filled, identity, outputs)
+        sent_bytes = sum(map(len, fields["raw_input_contents"]))
+        if sent_bytes > self._most_bytes and filled.sent > 1:
+            raise Poison("too_large", f"{filled.sent} rows are {sent_bytes} bytes")
+        try:
+            answer = await self._call("ModelInfer", fields, self._timeout_s)
+        except Poison as error:
+            if error.code == "too_large" and filled.sent > 1:
+                learned = int(sent_bytes * LEARNED_SHARE)
+                self._most_bytes = max(LEAST_LIMIT_BYTES, min(self._most_bytes, learned))
+            raise
+        return _outputs(answer), filled
+
+    def request(self, filled: Filled, identity: str, outputs: Sequence[str]) -> Request:
+        message = MESSAGES["ModelInferRequest"](**self._fields(filled, identity, outputs))
+        return Request(message.SerializeToString(), {})
+
+    def _fields(self, filled: Filled, identity: str, outputs: Sequence[str]) -> dict[str, Any]:
+        return {
+            "model_name": self._settings.name,
+            "model_version": self._settings.version or "",
+            "id": identity,
+            "outputs": [{"name": name} for name in outputs],
+            "inputs": [
+                {
+                    "name": column.tensor.name,
+                    "datatype": column.tensor.datatype,
+                    "shape": column.shape,
+                }
+                for column in filled.columns
+            ],
+            "raw_input_contents": [bytes(column.raw()) for column in filled.columns],
+        }
+
+    def forget(self) -> None:
+        """Does nothing: only the largest request size is learned, and that is kept."""
+
+    async def aclose(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = None
+
+    async def _call(self, method: str, fields: dict[str, Any], timeout_s: float) -> Any:
+        """Call, and repeat if the answer cannot be read. Raises the error that the status means."""
+        for _ in range(READING_TRIES):
+            if (answer := await self._call_once(method, fields, timeout_s)) is not None:
+                return answer
+        raise unusable(f"{self._target} {method}: OK, but without a message that can be read")
+
+    async def _call_once(self, method: str, fields: dict[str, Any], timeout_s: float) -> Any:
+        """The answer; None, as the library returns it, if that is empty or cannot be read."""
+        request = MESSAGES[f"{method}Request"](**fields)
+        call = self._open().unary_unary(
+            f"/{SERVICE}/{method}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=MESSAGES[f"{method}Response"].FromString,
+        )
+        timeout_s = min(timeout_s, self._timeout_s)
+        try:
+            return await call(request, timeout=timeout_s, metadata=self._metadata())
+        except grpc.aio.AioRpcError as error:
+            if self._token_file is None or error.code() is not grpc.StatusCode.UNAUTHENTICATED:
+                raise self._refusal(error, method) from None
+        # Refused: the file may have a new token by now.
+        self._token = await asyncio.to_thread(read_token, self._token_file)
+        try:
+            return await call(request, timeout=timeout_s, metadata=self._metadata())
+        except grpc.aio.AioRpcError as error:
+            raise self._refusal(error, method) from None
+
+    def _refusal(self, error: grpc.aio.AioRpcError, method: str) -> PenstockError:
+        said = error.details() or ""
+        if self._token:
+            # A server may quote the request in its error, which we log and send.
+            said = said.replace(self._token, config.MASK)
+        return refusal(error.code(), said, f"{self._target} {method}")
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        return (("authorization", f"Bearer {self._token}"),) if self._token else ()
+
+    def _open(self) -> grpc.aio.Channel:
+        if self._channel is None:
+            if self._is_secure:
+                cafile = self._settings.ssl_cafile
+                roots = authorities(cafile, "model.ssl_cafile") if cafile else None
+                credentials = grpc.ssl_channel_credentials(roots)
+                self._channel = grpc.aio.secure_channel(self._target, credentials, _OPTIONS)
+            else:
+                self._channel = grpc.aio.insecure_channel(self._target, _OPTIONS)
+        return self._channel
+
+
+@asynccontextmanager
+async def poster(url: str) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
+    """Sends messages that are made already, without TLS, and does not decode the answers."""
+    async with grpc.aio.insecure_channel(urlsplit(url).netloc, _OPTIONS) as channel:
+        call = channel.unary_unary(f"/{SERVICE}/ModelInfer")
+
+        async def post(message: bytes) -> None:
+            try:
+                await call(message)
+            except grpc.aio.AioRpcError as error:
+                raise refusal(error.code(), error.details() or "", url) from None
+
+        yield post
+
+
+def _outputs(answer: Any) -> list[Output]:
+    """The outputs: either all have raw contents, or each has typed values."""
+    raw = answer.raw_output_contents
+    if raw and len(raw) != len(answer.outputs):
+        raise unusable(f"it has {len(answer.outputs)} outputs and {len(raw)} raw contents")
+    found = []
+    for index, one in enumerate(answer.outputs):
+        if raw:
+            found.append(from_raw(one.name, one.datatype, one.shape, raw[index]))
+            continue
+        if one.datatype not in CONTENTS:
+            raise unusable(f"output {one.name} is {one.datatype} without raw contents")
+        values = list(getattr(one.contents, CONTENTS[one.datatype]))
+        found.append(from_list(one.name, one.datatype, one.shape, values))
+    return found

@@ -1,0 +1,221 @@
+"""Makes predictions from the tensors that a model of the Open Inference Protocol answered.
+
+Rule: a prediction is an object with one entry per output, the row's slice of it. A BYTES output
+named `error` is not part of it: a text in it rejects its row. JSON is made of whole columns and
+then cut by row, because encoding row by row is slower. Pure functions; owner: the adapters of the
+protocol.
+"""
+
+import math
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, repeat
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from penstock.adapters.model_servers.oip.signature import BYTES, DTYPES
+from penstock.adapters.model_servers.refusals import clean
+from penstock.errors import Poison
+from penstock.ports import Answers
+
+# The output that rejects rows.
+ERROR: Final = "error"
+_LENGTH: Final = struct.Struct("<I")
+_NUMPY: Final = orjson.OPT_SERIALIZE_NUMPY
+# The Python types of each kind of value in JSON and messages; some encoders write null for NaN.
+_PYTHON: Final[Mapping[str, frozenset[type]]] = {
+    "b": frozenset({bool}),
+    "i": frozenset({int}),
+    "u": frozenset({int}),
+    "f": frozenset({int, float, type(None)}),
+    "S": frozenset({str, bytes}),
+}
+
+
+class Output(NamedTuple):
+    """`values`: flat and in row order, an array of numbers or a list of texts."""
+
+    name: str
+    shape: tuple[int, ...]
+    values: npt.NDArray[Any] | list[bytes]
+
+
+def from_raw(name: str, datatype: str, shape: Sequence[int], raw: bytes | memoryview) -> Output:
+    """An output that came as a binary tensor."""
+    if datatype == BYTES:
+        return Output(name, tuple(shape), _texts(name, raw))
+    dtype = _dtype(name, datatype)
+    if len(raw) % dtype.itemsize:
+        raise unusable(f"output {name} has {len(raw)} bytes, not a whole number of {datatype}")
+    if dtype.kind == "b" and len(raw) and np.frombuffer(raw, np.uint8).max() > 1:
+        raise unusable(f"output {name} has a byte that is not a {datatype}")
+    return Output(name, tuple(shape), np.frombuffer(raw, dtype))
+
+
+def from_list(name: str, datatype: str, shape: Sequence[int], data: Sequence[Any]) -> Output:
+    """An output that came as JSON or typed values, flat or nested like its shape."""
+    dtype = None if datatype == BYTES else _dtype(name, datatype)
+    try:
+        flat = _flat(data, tuple(shape))
+        if odd := set(map(type, flat)) - _PYTHON[dtype.kind if dtype else "S"]:
+            raise TypeError(f"it holds {', '.join(sorted(one.__name__ for one in odd))}")
+        if dtype is None:
+            texts = [one if isinstance(one, bytes) else one.encode() for one in flat]
+            return Output(name, tuple(shape), texts)
+        return Output(name, tuple(shape), np.asarray(flat, dtype))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise unusable(f"output {name} is no {datatype} {list(shape)}: {error}") from None
+
+
+def _flat(data: Sequence[Any], shape: tuple[int, ...]) -> Sequence[Any]:
+    if not isinstance(data, list):
+        raise TypeError(f"its data is no list but {type(data).__name__}")
+    if list not in set(map(type, data)):
+        return data
+    nested = np.asarray(data, object)
+    if nested.shape != shape:
+        raise ValueError(f"its data is nested as {list(nested.shape)}")
+    flat: list[Any] = nested.ravel().tolist()
+    return flat
+
+
+def answers(outputs: Sequence[Output], rows: int, wanted: Sequence[str] = ()) -> Answers:
+    """One entry per row. `wanted`: the outputs to use, which must be there; empty: use all."""
+    errors: dict[int, str] = {}
+    named: dict[str, Sequence[bytes]] = {}
+    for output in outputs:
+        _check(output, rows)
+        if output.name == ERROR and isinstance(output.values, list):
+            errors |= _complaints(output, rows)
+        elif not wanted or output.name in wanted:
+            texts, misfits = _json_rows(output, rows)
+            named[output.name] = texts
+            errors = misfits | errors
+    missing = [name for name in wanted if name not in named and name != ERROR]
+    if missing or not outputs:
+        found = ", ".join(output.name for output in outputs) or "no outputs"
+        raise Poison(
+            "model_mismatch",
+            f"the model answered {found}; {', '.join(missing) or 'at least one'} is missing",
+        )
+    text = _joined(named, rows)
+    values = text.split(b"\n") if rows else []
+    for row in errors:
+        values[row] = b"null"
+    return Answers(values, errors, len(text) + len(b"null") * len(errors))
+
+
+def unusable(why: str) -> Poison:
+    return Poison("model_mismatch", f"the model's answer contradicts itself: {why}")
+
+
+def spread(answers: Answers, rows: int, refused: Mapping[int, str]) -> Answers:
+    """Put the answers to the rows that were sent, and the rows refused before, in row order."""
+    if not refused:
+        return answers
+    places = [row for row in range(rows) if row not in refused]
+    values = [b"null"] * rows
+    for row, value in zip(places, answers.values, strict=True):
+        values[row] = value
+    errors = {places[row]: message for row, message in answers.errors.items()}
+    return Answers(values, {**errors, **refused})
+
+
+def _dtype(name: str, datatype: str) -> np.dtype[Any]:
+    if datatype not in DTYPES:
+        raise unusable(f"output {name} is {datatype}, which is not supported; see model.outputs")
+    return np.dtype(DTYPES[datatype])
+
+
+def _texts(name: str, raw: bytes | memoryview) -> list[bytes]:
+    """Texts of a binary tensor: each has four bytes with its length before it."""
+    texts: list[bytes] = []
+    at, end = 0, len(raw)
+    # All bytes zero: all texts are empty, the usual `error` output. Saves the loop over the rows.
+    if end % _LENGTH.size == 0 and not np.frombuffer(raw, np.uint8).any():
+        return [b""] * (end // _LENGTH.size)
+    while at < end:
+        if at + _LENGTH.size > end:
+            raise unusable(f"output {name} ends within a text")
+        (length,) = _LENGTH.unpack_from(raw, at)
+        at += _LENGTH.size
+        if at + length > end:
+            raise unusable(f"output {name} ends within a text")
+        texts.append(bytes(raw[at : at + length]))
+        at += length
+    return texts
+
+
+def _check(output: Output, rows: int) -> None:
+    shape = list(output.shape)
+    if not shape or shape[0] != rows or min(shape) < 0:
+        raise Poison(
+            "model_mismatch",
+            f"the model was given {rows} rows and its output {output.name} has the shape {shape}; "
+            "the first dimension must be the rows",
+        )
+    if len(output.values) != math.prod(shape):
+        raise Poison(
+            "model_mismatch",
+            f"output {output.name} has the shape {shape} and {len(output.values)} values",
+        )
+
+
+def _complaints(output: Output, rows: int) -> dict[int, str]:
+    texts = output.values
+    if not any(texts):
+        return {}
+    if len(texts) != rows:
+        raise unusable(f"output {ERROR} has the shape {list(output.shape)}; one text for each row")
+    return {row: clean(text.decode(errors="replace")) for row, text in enumerate(texts) if text}
+
+
+def _json_rows(output: Output, rows: int) -> tuple[Sequence[bytes], dict[int, str]]:
+    """Each row's JSON, and the rows rejected because theirs would not be valid."""
+    values, shape = output.values, output.shape
+    if isinstance(values, list):
+        return _json_texts(output, values, rows)
+    bad: dict[int, str] = {}
+    if values.dtype.kind == "f":
+        is_finite = np.isfinite(values)
+        if not is_finite.all():
+            message = f"the model's output {output.name} holds NaN or infinity"
+            whole = is_finite.reshape(rows, -1).all(axis=1)
+            bad = dict.fromkeys(np.flatnonzero(~whole).tolist(), message)
+    inner = shape[1:] if math.prod(shape[1:]) != 1 else ()
+    text = orjson.dumps(values.reshape(rows, *inner), option=_NUMPY)
+    if not values.size:
+        return [orjson.dumps(one.tolist()) for one in values.reshape(shape)], bad
+    opening, closing = b"[" * len(inner), b"]" * len(inner)
+    depth = len(inner) + 1
+    parts = text[depth:-depth].split(closing + b"," + opening)
+    return ([opening + part + closing for part in parts] if inner else parts), bad
+
+
+def _json_texts(
+    output: Output, texts: list[bytes], rows: int
+) -> tuple[list[bytes], dict[int, str]]:
+    bad: dict[int, str] = {}
+    found, each = [], len(texts) // rows if rows else 0
+    for row in range(rows):
+        try:
+            mine = [text.decode() for text in texts[row * each : (row + 1) * each]]
+        except UnicodeDecodeError:
+            bad[row] = f"the model's output {output.name} is not UTF-8"
+            mine = [""]
+        found.append(orjson.dumps(mine[0] if each == 1 else mine))
+    return found, bad
+
+
+def _joined(named: Mapping[str, Sequence[bytes]], rows: int) -> bytes:
+    """`{"a":1,"b":2}` for each row, one per line; JSON text cannot contain a raw line feed."""
+    pieces: list[Iterable[bytes]] = []
+    opening = b"{"
+    for name, texts in named.items():
+        pieces += [repeat(opening + orjson.dumps(name) + b":", rows), texts]
+        opening = b","
+    pieces.append(repeat(b"}\n" if named else b"{}\n", rows))
+    return b"".join(chain.from_iterable(zip(*pieces, strict=True)))[:-1]

@@ -1,0 +1,116 @@
+"""What a model server's refusal means, as far as the status tells.
+
+Rule: a failing server (`Transient`), refused rows (`Poison`, `Rejected`) and a wrong setting
+(`Fatal`) are kept apart. If a protocol's error texts tell more than the status, its own adapter
+reads them. Pure functions.
+"""
+
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+import orjson
+
+from penstock.errors import (
+    EXIT_USAGE,
+    Fatal,
+    Overloaded,
+    PenstockError,
+    Poison,
+    Rejected,
+    Transient,
+)
+
+OK: Final = 200
+NOT_FOUND: Final = 404
+NOT_IMPLEMENTED: Final = 501
+TOO_LARGE: Final = 413
+# The most digits of a Retry-After in seconds: a year has eight.
+MOST_DIGITS: Final = 8
+# How much of a server's own words a person wants to read.
+EXCERPT_CHARS: Final = 300
+# The fields in which the usual frameworks put their error texts.
+_COMPLAINTS: Final = ("error", "detail", "message", "error_message")
+
+
+def by_status(
+    status: int,
+    headers: Mapping[str, str],
+    said: str,
+    *,
+    too_large: Poison,
+    by_model: bool,
+) -> PenstockError:
+    """`said`: the whole error text for a person. `by_model`: the model refused, not the server in
+    front of it, so a 5xx is about the rows, too.
+    """
+    wish_s = retry_after_s(headers)
+    if status == 429 or (status == 503 and not by_model):
+        return Overloaded(said, retry_after_s=wish_s)
+    if status in (401, 403):
+        return denied(said)
+    if status in (NOT_FOUND, 405) or status < 400:
+        return Fatal(
+            f"{said}; check model.url, model.name and model.version, and that the model is loaded",
+            exit_code=EXIT_USAGE,
+        )
+    if status == TOO_LARGE:
+        return too_large
+    if status == 408 or (status >= 500 and not by_model):
+        return Transient(said, retry_after_s=wish_s)
+    return Rejected("model_rejected", said)
+
+
+def denied(said: str) -> Fatal:
+    return Fatal(f"{said}; set model.token or model.token_file", exit_code=EXIT_USAGE)
+
+
+def too_large(url: str, sent_bytes: int) -> Poison:
+    return Poison(
+        "too_large",
+        f"{url} does not take a request of {sent_bytes} bytes; raise its limit there (TorchServe: "
+        "max_request_size)",
+    )
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Retry-After in seconds. If it is a date, the difference to the answer's own Date."""
+    wish = headers.get("Retry-After", "").strip()
+    if wish.isdecimal():
+        return float(wish[:MOST_DIGITS])
+    try:
+        until, now = (parsedate_to_datetime(text) for text in (wish, headers.get("Date", "")))
+        return max(0.0, (until - now).total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
+def complaint(raw: bytes) -> str:
+    """The error text of an answer: from JSON, as the usual frameworks write it (text, or
+    `{"message": text}`), else the beginning of the body.
+    """
+    try:
+        document = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return excerpt(raw)
+    fields = document if isinstance(document, dict) else {}
+    for name in _COMPLAINTS:
+        said = fields.get(name)
+        said = said.get("message") if isinstance(said, dict) else said
+        if isinstance(said, str) and said:
+            return clean(said)
+    return excerpt(raw)
+
+
+def of_server(error: PenstockError) -> PenstockError:
+    """The error for a request without rows: a refusal then tells about the server's state."""
+    return Transient(str(error)) if isinstance(error, Poison) else error
+
+
+def excerpt(raw: bytes) -> str:
+    return clean(raw[:EXCERPT_CHARS].decode(errors="replace")) or "(nothing)"
+
+
+def clean(text: str) -> str:
+    """Short, on one line, with a blank for every character that cannot be printed."""
+    return "".join(one if one.isprintable() else " " for one in text[:EXCERPT_CHARS])

@@ -1,0 +1,219 @@
+"""Reads from a model's JSON answer the prediction of each row, or the reason why there is none.
+
+Rule: one element for each row, in order. Predictions are cut from the text of the answer (without
+blanks between tokens), so that every number keeps its digits. Pure functions, shared by the
+adapters of model servers that answer JSON.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import orjson
+from msgspec import Raw
+
+from penstock.adapters.model_servers.refusals import EXCERPT_CHARS, clean, excerpt
+from penstock.core.records.pointers import resolve
+from penstock.errors import Poison, Rejected
+from penstock.ports import Answers
+
+# orjson's limit of nesting; a deeper prediction would also break readers of the output topic.
+MOST_DEPTH: Final = 254
+_PREDICTIONS: Final = "/predictions"
+_SCALARS: Final = frozenset({int, float, bool, type(None)})
+# Decodes one level; the values stay text.
+_LEVEL: Final = msgspec.json.Decoder(dict[str, Raw] | list[Raw])
+_ELEMENTS: Final = msgspec.json.Decoder(list[Raw])
+
+
+def parse(raw: bytes, rows: int, pointer: str = "") -> Answers:
+    """One entry per row, from the array at `pointer` (RFC 6901). Raises `Rejected` if the answer is
+    not JSON, `Poison` if the number of elements is wrong.
+    """
+    try:
+        text = _part(raw, pointer) if pointer else raw
+        document = orjson.loads(text)
+        if isinstance(document, dict) and "predictions" in document:
+            text, document = _part(text, _PREDICTIONS), document["predictions"]
+    except (orjson.JSONDecodeError, msgspec.DecodeError, RecursionError) as error:
+        return _lenient(raw, rows, pointer, error)
+    values = _values(document, raw, rows)
+    try:
+        # Only an answer with many more brackets than rows can be nested too deep; `dumps` refuses
+        # it then.
+        if raw.count(b"[") + raw.count(b"{") > len(values) + MOST_DEPTH:
+            orjson.dumps(values)
+        texts, nbytes = _cut(compact(text), values)
+    except orjson.JSONEncodeError as error:
+        raise Rejected("model_rejected", f"the model's answer is unusable: {error}") from None
+    rejected: dict[int, str] = {}
+    # Skipped for most answers: without these bytes no row can be an error. A backslash may be part
+    # of an escaped "error".
+    if b'"error"' in raw or b"null" in raw or b"\\" in raw:
+        rejected = {row: _message(value) for row, value in enumerate(values) if _is_error(value)}
+    for row in rejected:
+        texts[row] = b"null"
+    return Answers(texts, rejected, nbytes + len(b"null") * len(rejected))
+
+
+def parse_single(raw: bytes, rows: int) -> Answers:
+    """The answer to a request with one row, or with none if it only asked for health. An array of
+    one element, bare or as `predictions`, holds that row's prediction. Any other JSON is the
+    prediction itself, from a handler that does not know batches.
+    """
+    if not rows:
+        return Answers((), {})
+    try:
+        is_of_batch = _is_array_of_one(orjson.loads(raw))
+    except orjson.JSONDecodeError:
+        is_of_batch = raw.lstrip().startswith(b"[")
+    return parse(raw if is_of_batch else b"[%b]" % raw, 1)
+
+
+def from_lines(raw: bytes) -> bytes:
+    """Turn an answer with one JSON line per row into an array."""
+    return b"[%b]" % b",".join(line for line in raw.splitlines() if line.strip())
+
+
+def refused_at(answers: Answers, pointer: str) -> Answers:
+    """Reject the rows whose answers have an error at the pointer."""
+    values, errors = list(answers.values), dict(answers.errors)
+    for row, value in enumerate(values):
+        try:
+            error = resolve(orjson.loads(value), pointer) if row not in errors else None
+        except LookupError:
+            continue
+        if error:
+            values[row], errors[row] = b"null", _message({"error": error})
+    return Answers(values, errors)
+
+
+def _is_array_of_one(document: Any) -> bool:
+    if isinstance(document, dict) and document.keys() == {"predictions"}:
+        document = document["predictions"]
+    return isinstance(document, list) and len(document) == 1
+
+
+def _values(values: Any, raw: bytes, rows: int) -> list[Any]:
+    if isinstance(values, list) and len(values) == rows:
+        return values
+    found = len(values) if isinstance(values, list) else f"no array but {excerpt(raw)}"
+    raise Poison(
+        "model_mismatch",
+        f"the model was given {rows} rows and answered {found}; it must answer one per row",
+    )
+
+
+def _part(raw: bytes, pointer: str) -> bytes:
+    """The unchanged text at a pointer. Raises `DecodeError` if `raw` is not JSON."""
+    try:
+        return bytes(resolve(Raw(raw), pointer, _opened))
+    except LookupError:
+        raise _nothing_at(pointer, raw) from None
+
+
+def _opened(raw: Raw) -> dict[str, Raw] | list[Raw] | None:
+    try:
+        level: dict[str, Raw] | list[Raw] = _LEVEL.decode(raw)
+    except msgspec.ValidationError:
+        return None
+    return level
+
+
+def _nothing_at(pointer: str, raw: bytes) -> Rejected:
+    return Rejected(
+        "model_rejected", f"the model's answer has no {pointer} (model.answers): {excerpt(raw)}"
+    )
+
+
+def _lenient(raw: bytes, rows: int, pointer: str, complaint: Exception) -> Answers:
+    """Read an answer with NaN or Infinity. JSON does not have them, but Python's own encoder writes
+    them: only the rows that hold one are rejected. Numbers stay text.
+    """
+    try:
+        document = json.loads(
+            raw, parse_constant=_NotFinite, parse_float=_number, parse_int=_number
+        )
+        document = resolve(document, pointer)
+        if isinstance(document, dict) and "predictions" in document:
+            document = document["predictions"]
+        values = _values(document, raw, rows)
+        pairs = [_tagged(value) for value in values]
+    except LookupError:
+        raise _nothing_at(pointer, raw) from None
+    except (ValueError, RecursionError):
+        raise Rejected("model_rejected", f"the model's answer is not JSON ({complaint})") from None
+    errors = {row: error for row, (_, error) in enumerate(pairs) if error is not None}
+    return Answers([text for text, _ in pairs], errors)
+
+
+class _NotFinite:
+    """Stands for NaN, Infinity or a number beyond float64. orjson cannot encode it, which is how
+    `_tagged` finds the row.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def _number(text: str) -> orjson.Fragment | _NotFinite:
+    return orjson.Fragment(text) if math.isfinite(float(text)) else _NotFinite(text)
+
+
+def _is_error(value: Any) -> bool:
+    return value is None or (type(value) is dict and "error" in value)
+
+
+def _tagged(value: Any) -> tuple[bytes, str | None]:
+    if _is_error(value):
+        return b"null", _message(value)
+    try:
+        return orjson.dumps(value), None
+    except orjson.JSONEncodeError:
+        return b"null", (
+            "the model's answer holds NaN, Infinity or a number beyond float64, or is no text"
+        )
+
+
+def compact(text: bytes) -> bytes:
+    """Remove blanks between tokens: `_cut` looks for separators without blanks, and a line feed
+    would break the lines of a result object.
+    """
+    if b" " in text or b"\n" in text or b"\t" in text or b"\r" in text:
+        return msgspec.json.format(text, indent=-1)
+    return text
+
+
+def _cut(array: bytes, values: Sequence[Any]) -> tuple[list[bytes], int]:
+    """The JSON text of each of `values`, cut from the compact array, and the most bytes they have.
+
+    In compact text a separator stands between any two elements. So if the split gives as many parts
+    as there are elements, no separator was inside an element. Otherwise a real decoder cuts.
+    """
+    kinds = set(map(type, values))
+    text = array[1:-1]
+    texts: list[bytes] = []
+    if kinds == {dict}:
+        texts = text.replace(b"},{", b"}\n{").split(b"\n")
+    elif kinds == {list}:
+        texts = text.replace(b"],[", b"]\n[").split(b"\n")
+    elif kinds <= _SCALARS and values:
+        texts = text.split(b",")
+    if len(texts) != len(values):
+        texts = list(map(bytes, _ELEMENTS.decode(array)))
+    return texts, len(text)
+
+
+def _message(value: Any) -> str:
+    """The reason that an element gives for having no prediction."""
+    if value is None:
+        return "the model answered null for this row, as some encoders do for NaN"
+    error = value["error"]
+    if isinstance(error, str):
+        return clean(error)
+    try:
+        return clean(orjson.dumps(error)[:EXCERPT_CHARS].decode(errors="replace"))
+    except orjson.JSONEncodeError:
+        return "the model's error for this row cannot be encoded"

@@ -1,0 +1,76 @@
+"""Asks TorchServe's management API how it batches, to advise the operator.
+
+Rule: nothing depends on the answer: if the server does not answer in time, or is not TorchServe,
+the result is None and a debug line. No token is sent, because the address may be a guess. Owner:
+the start of a worker and `penstock doctor`.
+"""
+
+import asyncio
+import logging
+from typing import Final
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from penstock import config
+from penstock.adapters.http.certificates import trusting
+from penstock.core.window.double_batching import ServerBatching
+
+log = logging.getLogger(__name__)
+
+# The start of a worker waits for this look.
+LOOK_S: Final = 1.0
+
+
+class _Queue(msgspec.Struct, rename="camel"):
+    remaining_capacity: int
+    pending_requests: int
+
+
+class _Description(msgspec.Struct, rename="camel"):
+    batch_size: int
+    max_batch_delay: int
+    workers: list[msgspec.Raw] = []
+    response_timeout: int | None = None
+    job_queue_status: _Queue | None = None
+
+
+async def server_batching(settings: config.Model) -> ServerBatching | None:
+    """The batching of this model's server; None if it does not tell."""
+    secure = trusting(settings.ssl_cafile, "model.ssl_cafile")
+    try:
+        url = _description_url(settings)
+        async with (
+            asyncio.timeout(LOOK_S),
+            aiohttp.ClientSession() as session,
+            session.get(url, allow_redirects=False, ssl=secure) as response,
+        ):
+            model = msgspec.json.decode(await response.read(), type=list[_Description])[0]
+    except (aiohttp.ClientError, OSError, ValueError, LookupError) as error:
+        log.debug("the model server does not tell how it batches: %r", error)
+        return None
+    queue = model.job_queue_status
+    found = ServerBatching(
+        batch_size=model.batch_size,
+        max_batch_delay_ms=model.max_batch_delay,
+        workers=len(model.workers),
+        queue_size=queue.remaining_capacity + queue.pending_requests if queue else None,
+        response_timeout_s=model.response_timeout,
+    )
+    log.debug("%s: %s", config.shown_url(str(url)), found)
+    return found
+
+
+def _description_url(settings: config.Model) -> URL:
+    """The model's address at `model.management_url`; by default TorchServe's convention, the port
+    after that of `model.url`. Raises `ValueError` if `model.url` has no such port.
+    """
+    served = URL(settings.url)
+    base = URL(settings.management_url or served.origin().with_port((served.port or 0) + 1))
+    # `model.url` may be the whole address of the predictions already.
+    _, _, named = served.raw_path.partition("/predictions/")
+    names = [settings.name, *([settings.version] if settings.version else [])]
+    path = named or "/".join(quote(part, safe="") for part in names)
+    return URL(f"{str(base).rstrip('/')}/models/{path}", encoded=True)

@@ -1,0 +1,75 @@
+"""The model behind TorchServe's REST interface, or anything that speaks it.
+
+Rule: one POST for each batch; the rows' bytes are joined unchanged. The caller bounds the calls.
+Owner: the application.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import quote
+
+from yarl import URL
+
+from penstock import config, requests
+from penstock.adapters.model_servers import row_answers
+from penstock.adapters.model_servers.calls import HttpModel, ModelHttp, Request, address_of
+from penstock.adapters.model_servers.refusals import NOT_FOUND, OK
+from penstock.adapters.model_servers.torchserve import refusals
+from penstock.core.rows.payload import Payload
+from penstock.errors import Fatal, Poison, Unreachable, WorkerDied
+from penstock.ports import Answers
+
+# While a model is loading TorchServe queues requests; readiness is asked again soon anyway.
+READY_TIMEOUT_S: Final = 5.0
+# TorchServe's default max_request_size. Several rows are never sent in a larger request; a single
+# row is, in case the server takes more.
+MOST_REQUEST_BYTES: Final = 6_553_500
+
+
+class TorchServeModel(HttpModel):
+    """The port `Model`."""
+
+    def __init__(self, settings: config.Model) -> None:
+        self._form = requests.find(settings.request)
+        self.url = _predictions_url(settings)
+        self._shown_url = config.shown_url(str(self.url))
+        http = ModelHttp(settings, most_bytes=MOST_REQUEST_BYTES, is_denied=refusals.is_denied)
+        super().__init__(settings, http)
+
+    async def predict(self, payloads: Sequence[Payload]) -> Answers:
+        rows = sum(payload.rows for payload in payloads)
+        if self._form.single and rows > 1:
+            raise Poison("too_large", f"{rows} rows; this request carries one")
+        request = self.request(payloads)
+        reply = await self._http.post(self.url, request, rows)
+        if reply.status != OK:
+            raise refusals.refusal(*reply, self._shown_url, len(request.body))
+        parse = row_answers.parse_single if self._form.single else row_answers.parse
+        return parse(reply.body, rows)
+
+    def request(self, payloads: Sequence[Payload]) -> Request:
+        """The body and headers that `predict` posts for these rows."""
+        return Request(*self._form.encode(payloads))
+
+    async def ready(self) -> bool:
+        """True if an empty batch gets an answer, even a refusal: it shows that a worker runs, which
+        `/ping` does not.
+        """
+        try:
+            reply = await self._http.look(self.url, READY_TIMEOUT_S, "POST", self.request(()))
+        except (Unreachable, Fatal):
+            return False
+        if reply.status == OK:
+            return True
+        error = refusals.refusal(*reply, self._shown_url, 0)
+        return reply.status != NOT_FOUND and not isinstance(error, WorkerDied)
+
+
+def _predictions_url(settings: config.Model) -> URL:
+    """From `model.url`, which is the server or already the address of the model's predictions."""
+    base = address_of(settings)
+    if "/predictions/" in base.path:
+        return base
+    names = [settings.name, *([settings.version] if settings.version else [])]
+    path = "/".join(quote(part, safe="") for part in ("predictions", *names))
+    return URL(f"{settings.url.rstrip('/')}/{path}", encoded=True)

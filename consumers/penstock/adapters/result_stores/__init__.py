@@ -1,0 +1,1 @@
+"""Where result objects are written."""

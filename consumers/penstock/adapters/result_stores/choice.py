@@ -1,0 +1,121 @@
+"""Chooses the adapter that writes `output.objects`.
+
+Rule: the store is chosen by the same rules, and written with the same credentials, as for a
+reference that is read; `file://` is a folder. Owner: the application and the library call.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock import config
+from penstock.adapters.result_stores.folder import FolderResults
+from penstock.adapters.result_stores.obstore_client import PATIENCE, ObstoreResults, Uploads
+from penstock.adapters.s3.obstore_access import s3_buckets
+from penstock.adapters.s3.s3fs_client import S3fsObjects
+from penstock.adapters.s3.s3fs_errors import CLIENT_ERRORS
+from penstock.adapters.stores.choice import CLOUDS, place_of, places_of_caller, with_clouds
+from penstock.adapters.stores.cloud_errors import translated as cloud_translated
+from penstock.adapters.stores.clouds import cloud_buckets
+from penstock.adapters.stores.names import READ_TIMEOUT_S, folder_of
+from penstock.adapters.stores.obstore_errors import translated
+from penstock.core.records.result_template import parsed
+from penstock.core.routing.places import DEFAULT, Places
+from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.messages.urls import S3
+from penstock.ports import Location, Results
+
+if TYPE_CHECKING:
+    from obstore.store import RetryConfig
+
+# obstore draws the pause before a retry between the first and the longest. The number of retries is
+# so high that only the time ends them: twenty retries of a store that answered 500 lasted 4-28 s.
+FIRST_WAIT: Final = timedelta(seconds=0.1)
+LONGEST_WAIT: Final = timedelta(seconds=5)
+RETRIES: "Final[RetryConfig]" = {
+    "max_retries": PATIENCE // FIRST_WAIT,
+    "retry_timeout": PATIENCE,
+    "backoff": {"init_backoff": FIRST_WAIT, "max_backoff": LONGEST_WAIT, "base": 2},
+}
+# Each costs two requests; those beyond are removed by later results of the same name.
+LEFTOVERS_AT_A_TIME: Final = 100
+
+
+def open_results(cfg: config.Config, template: str) -> Results:
+    """Raises `Fatal` for settings that cannot be right."""
+    try:
+        names = parsed(template)
+        if names.scheme == "file":
+            return FolderResults("/")
+        cfg = with_clouds(cfg)
+        # A bucket name with fields in it never matches a store that is set up for one bucket.
+        store = Places(places_of_caller(cfg)).of(names.scheme, names.bucket, "")
+    except (ValueError, Poison) as error:
+        raise Fatal(f"output.objects: {error}", exit_code=EXIT_USAGE) from None
+    return _default(cfg.objects) if store == DEFAULT else _named(store, cfg.stores)
+
+
+def _default(settings: config.Objects) -> Results:
+    folder = folder_of(settings.endpoint_url)
+    return _s3(settings, DEFAULT, DEFAULT) if folder is None else FolderResults(folder)
+
+
+def _named(name: str, stores: Mapping[str, config.Store]) -> Results:
+    store, section = stores[name], f"stores.{name}"
+    scheme = place_of(name, store).scheme
+    if scheme == S3:
+        return _s3(store, section, name)
+    if scheme == "file":
+        return FolderResults(folder_of(store.url) or "/")
+    if scheme in CLOUDS:
+        reach = cloud_buckets(store, scheme, section, READ_TIMEOUT_S, RETRIES)
+        return ObstoreResults(reach, None, cloud_translated, name)
+    raise Fatal(
+        f"output.objects: results are written to s3, gs, az and file, not to {scheme}",
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _s3(settings: config.Access, section: str, name: str) -> Results:
+    exact = S3fsObjects(settings, section=section)
+    reach = s3_buckets(settings, section, READ_TIMEOUT_S, RETRIES)
+    return ObstoreResults(reach, S3Leftovers(exact), translated, name, exact.aclose)
+
+
+class S3Leftovers:
+    """Removes the uploads of killed workers: S3 keeps their parts for ever, invisible but paid for.
+    Azure removes them after a week, Google by a rule of the bucket.
+
+    Another worker may be writing the same name now, for example if an object is announced in two
+    partitions. So an upload is removed only if it did not grow while ours was written, and only
+    after ours is complete: otherwise two workers could abort each other's uploads for ever.
+    """
+
+    def __init__(self, store: S3fsObjects) -> None:
+        self._store = store
+
+    async def seen(self, location: Location) -> Uploads:
+        found: dict[str, int] = {}
+        with suppress(*CLIENT_ERRORS):
+            client: Any = await self._store.client()
+            bucket, key = location.bucket, location.key
+            listed = await client.list_multipart_uploads(Bucket=bucket, Prefix=key)
+            ids = [one["UploadId"] for one in listed.get("Uploads") or () if one["Key"] == key]
+            for upload in ids[:LEFTOVERS_AT_A_TIME]:
+                found[upload] = await self._parts(client, location, upload)
+        return found
+
+    async def remove(self, location: Location, seen: Uploads) -> None:
+        for upload, parts in seen.items():
+            with suppress(*CLIENT_ERRORS):
+                client: Any = await self._store.client()
+                if await self._parts(client, location, upload) == parts:
+                    await client.abort_multipart_upload(
+                        Bucket=location.bucket, Key=location.key, UploadId=upload
+                    )
+
+    async def _parts(self, client: Any, location: Location, upload: str) -> int:
+        """How many parts an upload has, counted up to a thousand."""
+        listed = await client.list_parts(Bucket=location.bucket, Key=location.key, UploadId=upload)
+        return len(listed.get("Parts") or ())

@@ -1,0 +1,244 @@
+"""Writes result objects to a store: by one PUT, or by parts as the rows come.
+
+Rule: a result that fits into one part is one request; of a larger one at most two parts are held.
+An upload that is given up is aborted. One that a killed worker left is aborted after the next
+upload of the same name is complete; two workers that write the same name at once do not disturb
+each other. Requests are retried here for `PATIENCE`. Owner: the worker.
+"""
+
+import asyncio
+import zlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from enum import Enum
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+import obstore
+from obstore.exceptions import BaseError
+
+from penstock.errors import EXIT_USAGE, Fatal, PenstockError, Poison, Transient
+from penstock.ports import Location, Stored
+
+if TYPE_CHECKING:
+    from obstore import PutResult
+    from obstore.store import ObjectStore
+
+# S3 takes 10,000 parts of 5 MiB or more: results of up to 80 GB.
+PART_BYTES: Final = 8 << 20
+# The same as the default of `kafka.timeout_ms`: after it a store that takes nothing ends the
+# worker.
+PATIENCE: Final = timedelta(seconds=120)
+ABORT_S: Final = 5.0
+# S3's code for an upload that was aborted; MinIO's also for one that is complete.
+NO_SUCH_UPLOAD: Final = "NoSuchUpload"
+# A bound, because each store has its own connections, and a template may take bucket names from the
+# input.
+MAX_STORES: Final = 128
+
+Reach = Callable[[str], "ObjectStore"]
+Meaning = Callable[[Exception, Location], PenstockError]
+# How many parts each upload had, by its id.
+Uploads = Mapping[str, int]
+
+
+class Leftovers(Protocol):
+    """Finds and removes unfinished uploads of a name. Neither method raises: results must be
+    written even if the store cannot list its unfinished uploads.
+    """
+
+    async def seen(self, location: Location) -> Uploads: ...
+
+    async def remove(self, location: Location, seen: Uploads) -> None:
+        """Remove those that have not changed since they were `seen`: no worker continues them."""
+        ...
+
+
+class ObstoreResults:
+    """The port `Results`. `reach` opens a bucket. `leftovers`: None if the store removes unfinished
+    uploads by itself. `name`: the store's, for error messages.
+    """
+
+    def __init__(
+        self,
+        reach: Reach,
+        leftovers: Leftovers | None,
+        meaning: Meaning,
+        name: str,
+        close: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._store = lru_cache(MAX_STORES)(reach)
+        self._leftovers = leftovers
+        self._meaning = meaning
+        self._name = name
+        self._close = close
+
+    def begin(self, location: Location) -> "ObstoreUpload":
+        store = self._store(location.bucket)
+        named = location._replace(store=self._name)
+        return ObstoreUpload(store, named, self._leftovers, self._meaning)
+
+    async def aclose(self) -> None:
+        if self._close is not None:
+            await self._close()
+
+
+class _End(Enum):
+    """What follows the last part."""
+
+    COMPLETE = 0
+    GIVEN_UP = 1
+
+
+class _GivenUp(Exception):
+    """Raised instead of the next part: obstore then deletes the parts that were sent."""
+
+
+class ObstoreUpload:
+    """One object. It hands its parts to obstore one at a time (`_next`): obstore sends a part while
+    the next one is filled.
+    """
+
+    def __init__(
+        self,
+        store: "ObjectStore",
+        location: Location,
+        leftovers: Leftovers | None,
+        meaning: Meaning,
+    ) -> None:
+        self._meaning = meaning
+        self._store = store
+        self._location = location
+        self._leftovers = leftovers
+        self._seen: Uploads = {}
+        self._first = bytearray()
+        self._bytes = self._crc = 0
+        self._next: bytes | _End | None = None
+        self._changed = asyncio.Event()
+        self._sending: asyncio.Future[PutResult] | None = None
+
+    async def write(self, data: bytes) -> None:
+        if self._sending is None:
+            self._first += data
+            if len(self._first) <= PART_BYTES:
+                return
+            data, self._first = bytes(self._first), bytearray()
+            if self._leftovers is not None:
+                self._seen = await self._leftovers.seen(self._location)
+            self._sending = self._send()
+        self._bytes += len(data)
+        self._crc = zlib.crc32(data, self._crc)
+        await self._hand_over(self._sending, data)
+
+    async def complete(self) -> Stored:
+        try:
+            if self._sending is None:
+                data = bytes(self._first)
+                key = self._location.key
+                done = await obstore.put_async(self._store, key, data, use_multipart=False)
+            else:
+                await self._hand_over(self._sending, _End.COMPLETE)
+                done = await self._sending
+            stored = Stored(done["version"] or done["e_tag"])
+        except (BaseError, OSError) as error:
+            found = await self._found() if NO_SUCH_UPLOAD in str(error) else None
+            if found is None:
+                raise self._blamed(error) from None
+            stored = found
+        if self._leftovers is not None and self._seen:
+            await self._leftovers.remove(self._location, self._seen)
+        return stored
+
+    async def _found(self) -> Stored | None:
+        """The object, if the store has exactly what was written. Asked when it does not know the
+        upload any more: perhaps it was completed, and only the answer was lost.
+        """
+        with suppress(BaseError, OSError):
+            there = await obstore.get_async(self._store, self._location.key)
+            if there.meta["size"] != self._bytes:
+                return None
+            crc = 0
+            async for chunk in there.stream():
+                crc = zlib.crc32(chunk, crc)
+            if crc == self._crc:
+                return Stored(there.meta["version"] or there.meta["e_tag"])
+        return None
+
+    async def abort(self) -> None:
+        self._first.clear()
+        sending, self._sending = self._sending, None
+        if sending is None or sending.done():
+            return
+        # If the transfer is cancelled, its parts stay in the store. If its source fails, obstore
+        # deletes them: so make the source fail.
+        self._next = _End.GIVEN_UP
+        self._changed.set()
+        await asyncio.wait([sending], timeout=ABORT_S)
+        if not sending.cancel() and not sending.cancelled():
+            sending.exception()
+
+    def _send(self) -> "asyncio.Future[PutResult]":
+        """Start the transfer. obstore runs it in its own threads and returns a future (its types
+        say coroutine), so no task of ours has to await it.
+        """
+        sending = cast(
+            "asyncio.Future[PutResult]",
+            obstore.put_async(
+                self._store,
+                self._location.key,
+                self._handed_over(),
+                use_multipart=True,
+                chunk_size=PART_BYTES,
+                max_concurrency=1,
+            ),
+        )
+        sending.add_done_callback(lambda _: self._changed.set())
+        return sending
+
+    async def _handed_over(self) -> AsyncGenerator[bytes]:
+        while True:
+            while self._next is None:
+                self._changed.clear()
+                await self._changed.wait()
+            part, self._next = self._next, None
+            self._changed.set()
+            if part is _End.COMPLETE:
+                return
+            if isinstance(part, _End):
+                raise _GivenUp
+            yield part
+
+    async def _hand_over(self, sending: "asyncio.Future[PutResult]", part: "bytes | _End") -> None:
+        """Wait until the former part is taken, then set this one. If the transfer has ended, raises
+        its error.
+        """
+        while self._next is not None and not sending.done():
+            self._changed.clear()
+            await self._changed.wait()
+        if not sending.done():
+            self._next = part
+            self._changed.set()
+            return
+        try:
+            await sending
+        except (BaseError, OSError) as error:
+            raise self._blamed(error) from None
+
+    def _blamed(self, error: Exception) -> PenstockError:
+        """The error for a failed upload. A refusal is `Fatal`, not the object's fault: the store
+        would refuse the next result, too.
+        """
+        if NO_SUCH_UPLOAD in str(error):
+            return Transient(
+                f"the result {self._location.key}: this upload was ended in the store, by "
+                "a worker that wrote the same or by hand"
+            )
+        meant = self._meaning(error, self._location)
+        if isinstance(meant, Poison):
+            return Fatal(
+                f"the result cannot be written: {meant}; correct output.objects or the rights "
+                "there",
+                exit_code=EXIT_USAGE,
+            )
+        return meant

@@ -1,0 +1,254 @@
+"""Objects through obstore (Rust): the default, for a third of aiobotocore's CPU per small object.
+
+Rule: an object is one GET here. Four things go to the `exact` client behind: keys that obstore's
+path type would rewrite, empty objects, listings, and AWS buckets in another region, which that
+client can find. A body that is cut off is resumed here; failed requests are the caller's to retry.
+`ByObstore` is for any cloud, `ObstoreObjects` for S3. Owner of one obstore store per bucket.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import obstore
+from obstore.exceptions import (
+    BaseError,
+)
+
+from penstock import config
+from penstock.adapters.s3.obstore_access import Buckets, s3_buckets
+from penstock.adapters.s3.s3fs_client import S3fsObjects
+from penstock.adapters.stores.names import (
+    CHUNK_BYTES,
+    READ_TIMEOUT_S,
+    WHOLE_BYTES,
+    Elsewhere,
+    Renewal,
+    check_bucket,
+    is_odd,
+    no_pin,
+    pin_of,
+    quoted,
+    wants_etag,
+)
+from penstock.adapters.stores.obstore_errors import is_empty, translated
+from penstock.adapters.stores.transfer import (
+    SLOW_CHUNK_BYTES,
+    SLOW_SILENCES,
+    check_part,
+    check_pin,
+    check_rest,
+    repeated,
+    resuming,
+)
+from penstock.core.routing.places import DEFAULT
+from penstock.errors import Fatal, PenstockError
+from penstock.ports import Body, Listed, Location, Objects, Part
+
+if TYPE_CHECKING:
+    from obstore import GetOptions, GetResult
+    from obstore.store import ObjectStore
+
+# A bound, because each store has its own connections, and bucket names come from messages.
+MAX_STORES: Final = 128
+
+
+class ByObstore:
+    """The port `Objects` by obstore. `reach` makes the function that opens a bucket; each call of
+    it looks for credentials anew. `exact` is the client for all that obstore cannot do exactly.
+    `meaning` translates obstore's errors.
+    """
+
+    def __init__(
+        self,
+        reach: Callable[[], Buckets],
+        exact: Objects,
+        meaning: Callable[[Exception, Location], PenstockError],
+        read_timeout_s: float,
+        *,
+        has_regions: bool = False,
+    ) -> None:
+        self._has_regions = has_regions
+        # Buckets that were found to be in another region than ours.
+        self._elsewhere: set[str] = set()
+        self._reach = reach
+        self._exact = exact
+        self._meaning = meaning
+        self._read_timeout_s = read_timeout_s
+        self._renewal = Renewal()
+        self._store = lru_cache(MAX_STORES)(reach())
+
+    async def open(self, location: Location) -> Body:
+        if self._is_for_exact(location):
+            return await self._exact.open(location)
+        check_bucket(location)
+        options = _pinned(location)
+        try:
+            store = self._store(location.bucket)
+            result = await obstore.get_async(store, location.key, options=options or None)
+        except (BaseError, OSError) as error:
+            meant = self._meaning(error, location)
+            if self._renewal.is_due(meant):
+                self._renew()
+            if self._is_in_other_region(location, meant):
+                return await self._exact.open(location)
+            raise meant from None
+        check_pin(location, result.meta["e_tag"])
+        if not result.meta["size"]:
+            # Perhaps a proxy's 204 and no object: obstore hides the status, the exact client sees
+            # it.
+            return await self._exact.open(location)
+        return ObstoreBody(store, location, result, self._meaning, self._read_timeout_s)
+
+    def _renew(self) -> None:
+        """Look for credentials anew: obstore keeps those it was given, and a file may have new ones
+        by now. If none are found, the old ones stay.
+        """
+        with suppress(Fatal):
+            self._store = lru_cache(MAX_STORES)(self._reach())
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        if self._is_for_exact(location):
+            return await self._exact.part(location, start, stop)
+        check_bucket(location)
+        try:
+            return await repeated(lambda: self._part(location, start, stop))
+        except Elsewhere as error:
+            if self._is_in_other_region(location, error):
+                return await self._exact.part(location, start, stop)
+            raise
+
+    def _is_for_exact(self, location: Location) -> bool:
+        return is_odd(location.key) or location.bucket in self._elsewhere
+
+    def _is_in_other_region(self, location: Location, error: PenstockError) -> bool:
+        """True if the exact client should ask in the bucket's own region. The bucket is remembered;
+        beyond `MAX_STORES` buckets each request finds out again.
+        """
+        is_elsewhere = self._has_regions and isinstance(error, Elsewhere)
+        if is_elsewhere and len(self._elsewhere) < MAX_STORES:
+            self._elsewhere.add(location.bucket)
+        return is_elsewhere
+
+    async def _part(self, location: Location, start: int, stop: int | None) -> Part:
+        options = _pinned(location)
+        if start < 0:
+            options["range"] = {"suffix": -start}
+        else:
+            options["range"] = {"offset": start} if stop is None else (start, stop)
+        try:
+            store = self._store(location.bucket)
+            result = await obstore.get_async(store, location.key, options=options)
+            data = bytes(await result.bytes_async())
+        except (BaseError, OSError) as error:
+            if start < 0 and is_empty(error):
+                return Part(b"", 0, location.etag, location.version_id)
+            raise self._meaning(error, location) from None
+        meta = result.meta
+        check_pin(location, meta["e_tag"])
+        part = Part(data, meta["size"], pin_of(meta["e_tag"]), pin_of(meta["version"]))
+        return check_part(part, location, start, stop)
+
+    def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
+        return self._exact.list(bucket, pattern, store)
+
+    async def aclose(self) -> None:
+        await self._exact.aclose()
+
+
+class ObstoreObjects(ByObstore):
+    """`ByObstore` for S3 and servers that speak it."""
+
+    def __init__(
+        self,
+        settings: config.Access,
+        *,
+        section: str = DEFAULT,
+        read_timeout_s: float = READ_TIMEOUT_S,
+    ) -> None:
+        super().__init__(
+            lambda: s3_buckets(settings, section, read_timeout_s),
+            S3fsObjects(settings, section=section, read_timeout_s=read_timeout_s),
+            translated,
+            read_timeout_s,
+            has_regions=settings.endpoint_url is None,
+        )
+
+
+class ObstoreBody:
+    """An answer whose body is read once; if it breaks, the rest is asked for under the same pin."""
+
+    __slots__ = (
+        "_chunks",
+        "_location",
+        "_meaning",
+        "_result",
+        "_slow_s",
+        "_store",
+        "etag",
+        "size",
+        "version_id",
+    )
+
+    def __init__(
+        self,
+        store: "ObjectStore",
+        location: Location,
+        result: "GetResult",
+        meaning: Callable[[Exception, Location], PenstockError],
+        read_timeout_s: float,
+    ) -> None:
+        meta = result.meta
+        self.size = meta["size"]
+        self.etag = pin_of(meta["e_tag"])
+        self.version_id = pin_of(meta["version"])
+        self._slow_s = SLOW_SILENCES * read_timeout_s
+        self._store = store
+        self._location = location
+        self._meaning = meaning
+        self._result: GetResult | None = result
+        self._chunks: AsyncGenerator[bytes] | None = None
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        self._chunks = resuming(self.size, self._read_from, self._location, self._slow_s)
+        return self._chunks
+
+    async def _read_from(self, offset: int, is_slow: bool) -> AsyncGenerator[bytes]:
+        try:
+            result = self._result or await self._reopen(offset)
+            self._result = None
+            if self.size - offset <= WHOLE_BYTES and not is_slow:
+                yield bytes(await result.bytes_async())
+            else:
+                async for chunk in result.stream(SLOW_CHUNK_BYTES if is_slow else CHUNK_BYTES):
+                    yield chunk
+        except (BaseError, OSError) as error:
+            raise self._meaning(error, self._location) from None
+
+    async def _reopen(self, offset: int) -> "GetResult":
+        options: GetOptions = {"range": {"offset": offset}}
+        if self.etag is not None:
+            options["if_match"] = self.etag
+        elif self.version_id is None:
+            raise no_pin(self._location)
+        if self.version_id is not None:
+            options["version"] = self.version_id
+        result = await obstore.get_async(self._store, self._location.key, options=options)
+        etags = self.etag, result.meta["e_tag"]
+        check_rest(self._location, (offset, self.size), result.range, etags)
+        return result
+
+    async def aclose(self) -> None:
+        if self._chunks is not None:
+            await self._chunks.aclose()
+        self._result = None
+
+
+def _pinned(location: Location) -> "GetOptions":
+    options: GetOptions = {}
+    if location.version_id is not None:
+        options["version"] = location.version_id
+    if location.etag is not None and wants_etag(location):
+        options["if_match"] = quoted(location.etag)
+    return options

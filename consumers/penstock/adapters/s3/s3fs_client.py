@@ -1,0 +1,264 @@
+"""Objects through s3fs: its settings and credentials, its aiobotocore client for the bytes.
+
+Rule: bucket and key go to the store exactly as named. s3fs's own file calls are not used: they
+rewrite keys, drop versions and leak connections. A body that is cut off is resumed here; failed
+requests are the caller's to retry. Owner of one session, made at first use.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+from s3fs import S3FileSystem
+
+from penstock import config
+from penstock.adapters.http.certificates import trusting
+from penstock.adapters.s3.s3fs_errors import (
+    CLIENT_ERRORS,
+    refused_with,
+    sent,
+    status_of,
+    translated,
+)
+from penstock.adapters.s3.s3fs_session import UnledSession
+from penstock.adapters.stores.names import (
+    CHUNK_BYTES,
+    CONNECT_TIMEOUT_S,
+    NO_SUCH_RANGE,
+    READ_TIMEOUT_S,
+    WHOLE_BYTES,
+    Glob,
+    Renewal,
+    check_bucket,
+    check_credentials,
+    no_pin,
+    no_sense,
+    pin_of,
+    quoted,
+    wants_etag,
+)
+from penstock.adapters.stores.transfer import (
+    SLOW_CHUNK_BYTES,
+    SLOW_SILENCES,
+    check_part,
+    check_rest,
+    repeated,
+    resuming,
+)
+from penstock.core.routing.places import DEFAULT
+from penstock.errors import PenstockError
+from penstock.ports import Body, Listed, Location, Part
+
+
+class S3fsObjects:
+    """The port `Objects` over anything that speaks S3."""
+
+    def __init__(
+        self,
+        settings: config.Access,
+        *,
+        section: str = DEFAULT,
+        read_timeout_s: float = READ_TIMEOUT_S,
+    ) -> None:
+        check_credentials(settings, section)
+        self._settings = settings
+        self._section = section
+        self._read_timeout_s = read_timeout_s
+        self._files = _files(settings, section, read_timeout_s)
+        self._client: Any = None
+        self._retired: list[Any] = []
+        self._renewal = Renewal()
+
+    async def open(self, location: Location) -> Body:
+        check_bucket(location)
+        answer = await self.get(location, _pinned(location))
+        status, length = status_of(answer), answer.get("ContentLength")
+        if status != 200 or length is None:
+            answer["Body"].close()
+            raise no_sense(location, f"{status} with Content-Length {length}")
+        return S3Body(self, location, answer, self._read_timeout_s)
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        check_bucket(location)
+        return await repeated(lambda: self._part(location, start, stop))
+
+    async def _part(self, location: Location, start: int, stop: int | None) -> Part:
+        asked = f"{start}" if start < 0 else f"{start}-{'' if stop is None else stop - 1}"
+        try:
+            answer = await self._ask(location, _pinned(location) | {"Range": f"bytes={asked}"})
+            async with answer["Body"] as body:
+                data = await body.read()
+        except CLIENT_ERRORS as error:
+            if start < 0 and refused_with(error) == NO_SUCH_RANGE:
+                return Part(b"", 0, location.etag, location.version_id)
+            raise translated(error, location) from None
+        size = int(answer.get("ContentRange", "").rpartition("/")[2] or len(data))
+        if start > 0 and sent(answer)[0] != start:
+            raise no_sense(location, "other bytes than were asked for")
+        etag, version_id = pin_of(answer.get("ETag")), pin_of(answer.get("VersionId"))
+        part = Part(data, size, etag, version_id)
+        return check_part(part, location, start, stop)
+
+    async def get(self, location: Location, conditions: dict[str, str]) -> dict[str, Any]:
+        """One GET, with its body unread."""
+        try:
+            return await self._ask(location, conditions)
+        except CLIENT_ERRORS as error:
+            meant = translated(error, location)
+            if self._renewal.is_due(meant):
+                await self._renew()
+            raise meant from None
+
+    async def _ask(self, location: Location, conditions: dict[str, str]) -> dict[str, Any]:
+        client = await self.client()
+        answer: dict[str, Any] = await client.get_object(
+            Bucket=location.bucket, Key=location.key, **conditions
+        )
+        return answer
+
+    async def client(self) -> Any:
+        """aiobotocore's client, also for calls that the port does not have."""
+        if self._client is None:
+            self._client = await self._files.set_session()
+        return self._client
+
+    async def _renew(self) -> None:
+        """Look for credentials anew at the next request: botocore never reads a file's again. The
+        former client stays open, as its bodies may still be read; the one before that is closed.
+        """
+        for before in self._retired:
+            await before.close()
+        self._retired = [] if self._client is None else [self._client]
+        self._client = None
+        self._files = _files(self._settings, self._section, self._read_timeout_s)
+
+    async def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
+        location = Location(bucket, pattern, store=store)
+        check_bucket(location)
+        glob = Glob.of(pattern)
+        try:
+            pages = (await self.client()).get_paginator("list_objects_v2")
+            async for page in pages.paginate(Bucket=bucket, Prefix=glob.prefix):
+                for entry in page.get("Contents", ()):
+                    if glob.matches(entry["Key"]):
+                        found = Location(bucket, entry["Key"], None, entry["ETag"], store)
+                        yield Listed(found, entry["Size"])
+        except CLIENT_ERRORS as error:
+            raise translated(error, location) from None
+
+    async def aclose(self) -> None:
+        clients = [*self._retired, self._client]
+        self._retired, self._client = [], None
+        for client in clients:
+            if client is not None:
+                await client.close()
+
+
+class S3Body:
+    """An answer whose body is read once; if it breaks, the rest is asked for under the same pin."""
+
+    def __init__(
+        self,
+        objects: S3fsObjects,
+        location: Location,
+        answer: dict[str, Any],
+        read_timeout_s: float,
+    ) -> None:
+        self.size: int = answer["ContentLength"]
+        self.etag = pin_of(answer.get("ETag"))
+        self.version_id = pin_of(answer.get("VersionId"))
+        self._slow_s = SLOW_SILENCES * read_timeout_s
+        self._objects = objects
+        self._location = location
+        self._stream: Any = answer["Body"]
+        self._chunks: AsyncGenerator[bytes] | None = None
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        self._chunks = resuming(self.size, self._read_from, self._location, self._slow_s)
+        return self._chunks
+
+    async def _read_from(self, offset: int, is_slow: bool) -> AsyncGenerator[bytes]:
+        if offset or self._stream is None:
+            self._stream = await self._reopen(offset)
+        try:
+            if self.size - offset <= WHOLE_BYTES and not is_slow:
+                yield await self._stream.read()
+            else:
+                chunk_bytes = SLOW_CHUNK_BYTES if is_slow else CHUNK_BYTES
+                async for chunk in self._stream.iter_chunks(chunk_bytes):
+                    yield chunk
+        except CLIENT_ERRORS as error:
+            raise translated(error, self._location) from None
+        finally:
+            self._drop_stream()
+
+    async def _reopen(self, offset: int) -> Any:
+        pin = {"Range": f"bytes={offset}-"}
+        if self.etag is not None:
+            pin["IfMatch"] = self.etag
+        elif self.version_id is None:
+            raise no_pin(self._location)
+        if self.version_id is not None:
+            pin["VersionId"] = self.version_id
+        answer = await self._objects.get(self._location, pin)
+        etags = self.etag, answer.get("ETag")
+        try:
+            check_rest(self._location, (offset, self.size), sent(answer), etags)
+        except PenstockError:
+            answer["Body"].close()
+            raise
+        return answer["Body"]
+
+    def _drop_stream(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    async def aclose(self) -> None:
+        if self._chunks is not None:
+            await self._chunks.aclose()
+        self._drop_stream()
+
+
+def _pinned(location: Location) -> dict[str, str]:
+    pin: dict[str, str] = {}
+    if location.version_id is not None:
+        pin["VersionId"] = location.version_id
+    if location.etag is not None and wants_etag(location):
+        pin["IfMatch"] = quoted(location.etag)
+    return pin
+
+
+def _files(settings: config.Access, section: str, read_timeout_s: float) -> S3FileSystem:
+    style: str = settings.addressing
+    if style == "auto" and settings.endpoint_url:
+        style = "path"
+    return S3FileSystem(
+        asynchronous=True,
+        skip_instance_cache=True,
+        anon=settings.anon,
+        endpoint_url=settings.endpoint_url,
+        key=settings.key,
+        secret=settings.secret,
+        token=settings.token,
+        client_kwargs=_client_options(settings, section),
+        config_kwargs={
+            "http_session_cls": UnledSession,
+            "connect_timeout": CONNECT_TIMEOUT_S,
+            "read_timeout": read_timeout_s,
+            "retries": {"total_max_attempts": 1},
+            # 0 is unlimited. A body whose reader waits for room keeps its connection: with the
+            # default limit ten such bodies would block all reads.
+            "max_pool_connections": 0,
+            "response_checksum_validation": "when_required",
+            **({"s3": {"addressing_style": style}} if style != "auto" else {}),
+        },
+        **({"profile": settings.profile} if settings.profile else {}),
+    )
+
+
+def _client_options(settings: config.Access, section: str) -> dict[str, str]:
+    options = {"region_name": settings.region} if settings.region else {}
+    if settings.ssl_cafile:
+        trusting(settings.ssl_cafile, f"{section}.ssl_cafile")  # a wrong file is refused at once
+        options["verify"] = settings.ssl_cafile
+    return options

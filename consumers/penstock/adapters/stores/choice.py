@@ -1,0 +1,182 @@
+"""The one place where a store's client is made from its settings, and an object finds its store.
+
+Rule: `[objects]` and every `[stores.NAME]` have a client each, chosen by the scheme of the address:
+obstore for S3, Google and Azure (for S3 also s3fs, if configured, and our own GETs for small
+objects), a folder for `file://`, fsspec for the rest. Owner: the application and the library call.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from penstock import config
+from penstock.adapters.s3.direct_get import DirectObjects
+from penstock.adapters.s3.obstore_access import is_proxied
+from penstock.adapters.s3.obstore_client import ObstoreObjects
+from penstock.adapters.s3.s3fs_client import S3fsObjects
+from penstock.adapters.stores.clouds import CloudObjects
+from penstock.adapters.stores.folder import FolderObjects
+from penstock.adapters.stores.fsspec_client import FsspecObjects
+from penstock.adapters.stores.names import folder_of
+from penstock.adapters.stores.replicas import Copy, ReplicatedObjects, Watcher
+from penstock.core.routing.places import DEFAULT, Place
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.messages.errors import SchemaError
+from penstock.messages.urls import S3, split_place
+from penstock.ports import Body, Listed, Location, Objects, Part
+
+# Schemes that need no setting: the cloud's own chain finds the credentials.
+CLOUDS: Final = ("gs", "az")
+AWS_URL: Final = "https://s3.amazonaws.com"
+
+
+def open_objects(
+    cfg: config.Config, *, lazily: bool = False, watcher: Watcher | None = None
+) -> Objects:
+    """All configured stores. `lazily`: open each one when it is first needed. `watcher` is told
+    about stores with replicas; if a region is configured, about all stores. Raises `Fatal` for
+    settings that cannot be right.
+    """
+    makers: dict[str, Callable[[], Objects]] = {DEFAULT: partial(_open_default, cfg.objects)}
+    makers |= {name: partial(open_store, name, store) for name, store in cfg.stores.items()}
+    replicas = _replicas_of(cfg)
+    if not cfg.stores and cfg.region is None:
+        return makers[DEFAULT]()
+    objects = Stores(makers, replicas, watcher, counts_all=cfg.region is not None)
+    for place in places_of(cfg) if not lazily else ():
+        objects.of(place.name)
+    return objects
+
+
+def _replicas_of(cfg: config.Config) -> dict[str, list[str]]:
+    stores: dict[str, config.Access] = {DEFAULT: cfg.objects, **cfg.stores}
+    for name, store in stores.items():
+        for replica in store.replicas or ():
+            if replica == name or replica not in stores:
+                section = name if name == DEFAULT else f"stores.{name}"
+                raise Fatal(
+                    f"{section}.replicas: there is no other store {replica}; configure "
+                    f"[stores.{replica}], or correct the name",
+                    exit_code=EXIT_USAGE,
+                )
+    return {name: store.replicas for name, store in stores.items() if store.replicas}
+
+
+def open_store(name: str, store: config.Store) -> Objects:
+    """The client of `[stores.NAME]`."""
+    section = f"stores.{name}"
+    scheme = place_of(name, store).scheme
+    if scheme == S3:
+        return _open_s3(store, section)
+    if scheme in CLOUDS:
+        return CloudObjects(store, scheme, section=section)
+    if scheme == "file":
+        return FolderObjects(folder_of(store.url) or "/")
+    return FsspecObjects(store, scheme, section=section)
+
+
+def _open_default(settings: config.Objects) -> Objects:
+    folder = folder_of(settings.endpoint_url)
+    return _open_s3(settings, DEFAULT) if folder is None else FolderObjects(folder)
+
+
+def _open_s3(settings: config.Access, section: str) -> Objects:
+    # With a proxy in the environment obstore's redirects cannot be confined, so s3fs is used.
+    if settings.client == "s3fs" or is_proxied(settings.endpoint_url or AWS_URL):
+        return S3fsObjects(settings, section=section)
+    objects = ObstoreObjects(settings, section=section)
+    if DirectObjects.is_for(settings):
+        return DirectObjects(objects, settings, section=section)
+    return objects
+
+
+def places_of(cfg: config.Config) -> list[Place]:
+    """What each store is for. `[objects]` is left out if it is not set and others are."""
+    named = [place_of(name, store) for name, store in cfg.stores.items()]
+    access = {key: getattr(cfg.objects, key) for key in config.Access.__struct_fields__}
+    if named and config.Access(**access) == config.Access():
+        return named
+    return [Place(DEFAULT, S3), *named]
+
+
+def places_of_caller(cfg: config.Config) -> list[Place]:
+    """The same for URLs that the caller names: `[objects]` is always among them."""
+    return [Place(DEFAULT, S3), *(place for place in places_of(cfg) if place.name != DEFAULT)]
+
+
+def place_of(name: str, store: config.Store) -> Place:
+    if name == DEFAULT:
+        raise Fatal(
+            f"[stores.{DEFAULT}]: that is the name of the section [objects]; choose another",
+            exit_code=EXIT_USAGE,
+        )
+    try:
+        scheme, account, bucket, _ = split_place(store.url)
+    except SchemaError as error:
+        raise Fatal(f"stores.{name}.url: {error}", exit_code=EXIT_USAGE) from None
+    # For a folder the buckets are its subfolders, not its own path.
+    bucket = "*" if scheme == "file" else bucket or "*"
+    return Place(name, scheme, bucket, store.account or account, tuple(store.route or ()))
+
+
+def with_clouds(cfg: config.Config) -> config.Config:
+    """For URLs that the caller names: add clouds that are not configured, with the credentials that
+    the cloud's own tools would find. References of a topic never use a store without configuration.
+    """
+    found = {place_of(name, store).scheme for name, store in cfg.stores.items()}
+    clouds = {scheme: config.Store(url=f"{scheme}://") for scheme in CLOUDS if scheme not in found}
+    return msgspec.structs.replace(cfg, stores=clouds | cfg.stores)
+
+
+class Stores:
+    """The port `Objects` over several clients, each made when it is first needed. `replicas`: the
+    replicas of a store, by its name. `counts_all`: the watcher is told about reads of all stores,
+    not only of those with replicas.
+    """
+
+    def __init__(
+        self,
+        makers: Mapping[str, Callable[[], Objects]],
+        replicas: Mapping[str, Sequence[str]],
+        watcher: Watcher | None = None,
+        *,
+        counts_all: bool = False,
+    ) -> None:
+        self._counts_all = counts_all
+        self._makers = makers
+        self._replicas = replicas
+        self._watcher = watcher
+        self._clients: dict[str, Objects] = {}
+        self._read: dict[str, Objects] = {}
+
+    def of(self, store: str) -> Objects:
+        objects = self._read.get(store)
+        if objects is None:
+            objects = self._client(store)
+            if self._counts_all or store in self._replicas:
+                copies = [store, *self._replicas.get(store, ())]
+                found = [Copy(copy, self._client(copy)) for copy in copies]
+                objects = ReplicatedObjects(found, self._watcher)
+            self._read[store] = objects
+        return objects
+
+    def _client(self, store: str) -> Objects:
+        client = self._clients.get(store)
+        if client is None:
+            client = self._clients[store] = self._makers[store]()
+        return client
+
+    async def open(self, location: Location) -> Body:
+        return await self.of(location.store).open(location)
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        return await self.of(location.store).part(location, start, stop)
+
+    def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
+        return self.of(store).list(bucket, pattern, store)
+
+    async def aclose(self) -> None:
+        for client in self._clients.values():
+            await client.aclose()

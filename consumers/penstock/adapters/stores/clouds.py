@@ -1,0 +1,197 @@
+"""Objects of Google Cloud Storage and of Azure, through obstore.
+
+Rule: credentials come from the configuration, else from each cloud's own chain (obstore knows it:
+application default, workload identity, managed identity). A version is Google's generation or
+Azure's version id. A key that obstore would rewrite is refused, since there is no second client.
+Owner: the stores.
+"""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Final
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import AzureStore, GCSStore
+
+from penstock import config
+from penstock.adapters.s3.obstore_access import Buckets, client_options, confined
+from penstock.adapters.s3.obstore_client import ByObstore
+from penstock.adapters.stores.cloud_errors import translated
+from penstock.adapters.stores.cloud_hosts import hosts_of
+from penstock.adapters.stores.names import (
+    READ_TIMEOUT_S,
+    Glob,
+    check_bucket,
+    is_odd,
+    name,
+    quoted,
+)
+from penstock.core.routing.places import DEFAULT
+from penstock.errors import EXIT_USAGE, Fatal, PenstockError, Poison
+from penstock.ports import Body, Listed, Location, Part
+
+if TYPE_CHECKING:
+    from obstore.store import RetryConfig
+
+# A page of either cloud's listing has at least this many.
+LISTED_AT_ONCE: Final = 1000
+
+
+class CloudObjects(ByObstore):
+    """The port `Objects` over `gs://` and `az://`."""
+
+    def __init__(
+        self,
+        settings: config.Store,
+        scheme: str,
+        *,
+        section: str,
+    ) -> None:
+        def reach() -> Buckets:
+            return cloud_buckets(settings, scheme, section)
+
+        self._takes_suffixes = scheme == "gs"
+        super().__init__(reach, _Rest(reach()), translated, READ_TIMEOUT_S)
+
+    async def open(self, location: Location) -> Body:
+        body = await super().open(location)
+        _check_version(location, body.version_id)
+        return body
+
+    async def _part(self, location: Location, start: int, stop: int | None) -> Part:
+        """Azure cannot be asked for the last bytes of an object: so first for the size, then for
+        the bytes, of the same version.
+        """
+        if start >= 0 or self._takes_suffixes:
+            part = await super()._part(location, start, stop)
+            _check_version(location, part.version_id)
+            return part
+        body = await self.open(location)
+        await body.aclose()
+        pin = location._replace(version_id=body.version_id, etag=body.etag)
+        if not body.size:
+            return Part(b"", 0, body.etag, body.version_id)
+        return await super()._part(pin, max(0, body.size + start), stop)
+
+
+def cloud_buckets(
+    settings: config.Store,
+    scheme: str,
+    section: str,
+    read_timeout_s: float = READ_TIMEOUT_S,
+    retries: "RetryConfig | None" = None,
+) -> Buckets:
+    """How to reach a bucket of `gs`, or a container of `az`. The caller retries reads; `retries`
+    is for writes.
+    """
+    maker: Any = GCSStore if scheme == "gs" else AzureStore
+    options = _google(settings) if scheme == "gs" else _azure(settings, section)
+    of_client = client_options(settings, section, read_timeout_s)
+    of_client = confined(of_client, hosts_of(settings, scheme))
+
+    def bucket(named: str) -> Any:
+        try:
+            return maker(
+                named,
+                config=options,
+                client_options=of_client,
+                retry_config=retries or {"max_retries": 0},
+            )
+        except BaseError as error:
+            raise Fatal(f"{section}: {error}", exit_code=EXIT_USAGE) from None
+
+    return bucket
+
+
+def _google(settings: config.Store) -> dict[str, Any]:
+    return _given(
+        skip_signature=settings.anon,
+        base_url=settings.endpoint_url,
+        application_credentials=settings.key_file,
+        bearer_token=settings.token,
+    )
+
+
+def _azure(settings: config.Store, section: str) -> dict[str, Any]:
+    if settings.secret and not settings.account:
+        raise Fatal(f"{section}.secret is a key of {section}.account", exit_code=EXIT_USAGE)
+    return _given(
+        skip_signature=settings.anon,
+        account_name=settings.account,
+        endpoint=settings.endpoint_url,
+        account_key=settings.secret,
+        sas_key=settings.token,
+    )
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """Leave out options that are not set: obstore then finds them by itself."""
+    return {name: value for name, value in options.items() if value not in (None, "")}
+
+
+class _Rest:
+    """The `exact` client behind `ByObstore`: refuses odd keys, opens empty objects, lists."""
+
+    def __init__(self, buckets: Buckets) -> None:
+        self._buckets = buckets
+
+    async def open(self, location: Location) -> Body:
+        if is_odd(location.key):
+            raise _odd(location)
+        try:
+            meta = await obstore.head_async(self._buckets(location.bucket), location.key)
+        except (BaseError, OSError) as error:
+            raise translated(error, location) from None
+        return EmptyBody(meta["size"], meta["e_tag"], meta["version"])
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        raise _odd(location)
+
+    async def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
+        location = Location(bucket, pattern, store=store)
+        check_bucket(location)
+        glob = Glob.of(pattern)
+        # obstore lists whole folders only.
+        folder = glob.prefix.rpartition("/")[0]
+        try:
+            pages = obstore.list(self._buckets(bucket), folder or None, chunk_size=LISTED_AT_ONCE)
+            async for page in pages:
+                for entry in page:
+                    if glob.matches(entry["path"]):
+                        etag = entry["e_tag"]
+                        pin = None if etag is None else quoted(etag)
+                        found = Location(bucket, entry["path"], None, pin, store)
+                        yield Listed(found, entry["size"])
+        except (BaseError, OSError) as error:
+            raise translated(error, location) from None
+
+    async def aclose(self) -> None:
+        """Nothing is held between calls."""
+
+
+class EmptyBody:
+    """An object without bytes."""
+
+    def __init__(self, size: int, etag: str | None, version_id: str | None) -> None:
+        self.size, self.etag, self.version_id = size, etag, version_id
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        return
+        yield b""
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+def _check_version(location: Location, version_id: str | None) -> None:
+    """Refuse another version: an account without versioning ignores the version asked for."""
+    if location.version_id not in (None, version_id):
+        raise Poison("changed", f"{name(location)}: there is no version {location.version_id}")
+
+
+def _odd(location: Location) -> PenstockError:
+    return Poison(
+        "not_found",
+        f"{name(location)}: keys that are empty or have an empty, . or .. segment, or a control "
+        "character, are read from S3 only; rename the object",
+    )

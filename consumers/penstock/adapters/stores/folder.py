@@ -1,0 +1,192 @@
+"""A folder as an object store: its subfolders are the buckets, the files below them the objects.
+
+Rule: a key is a relative path, taken literally; a key that a file cannot have is not found. Only
+regular files inside the folder are read, even if links lead out of it. Files are touched in
+threads, never on the event loop. Owner: the stores.
+"""
+
+import asyncio
+import errno
+import os
+import stat
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from penstock.adapters.stores.names import (
+    CHUNK_BYTES,
+    WHOLE_BYTES,
+    Glob,
+    check_bucket,
+    is_odd,
+    name,
+    quoted,
+)
+from penstock.adapters.stores.transfer import (
+    check_part,
+)
+from penstock.core.routing.places import DEFAULT
+from penstock.errors import PenstockError, Poison, Transient
+from penstock.ports import Listed, Location, Part
+from penstock.process.threads import in_thread
+
+# How many files are listed in one call of a thread: the size of a page of an S3 listing.
+LISTED_AT_ONCE: Final = 1000
+
+_NO_SUCH_FILE = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO}
+)
+_NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM})
+
+
+class FolderObjects:
+    """The port `Objects` over a local folder."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(os.path.realpath(folder))
+
+    async def open(self, location: Location) -> "FolderBody":
+        _check_file(location)
+        try:
+            file = await asyncio.to_thread(_open_inside, self._folder, location)
+            body = FolderBody(location, file)
+        except OSError as error:
+            raise translated(error, location) from None
+        if location.etag is not None and quoted(location.etag) != body.etag:
+            await body.aclose()
+            raise Poison("changed", f"{name(location)}: the file has changed since")
+        return body
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        body = await self.open(location)
+        try:
+            return await body.part(start, stop)
+        finally:
+            await body.aclose()
+
+    async def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
+        location = Location(bucket, pattern, store=store)
+        check_bucket(location)
+        glob = Glob.of(pattern)
+        start = glob.prefix[: glob.prefix.rfind("/") + 1]
+        if start and is_odd(start.removesuffix("/")):
+            return
+        found = _walk(self._folder / bucket, start, glob)
+        try:
+            while page := await asyncio.to_thread(lambda: list(islice(found, LISTED_AT_ONCE))):
+                for listed in page:
+                    yield listed._replace(location=listed.location._replace(store=store))
+        except OSError as error:
+            raise translated(error, location) from None
+
+    async def aclose(self) -> None:
+        """Nothing is held between calls."""
+
+
+class FolderBody:
+    """An open file. If the name gets another file meanwhile, the open one is still read whole."""
+
+    version_id = None
+
+    def __init__(self, location: Location, file: BinaryIO) -> None:
+        found = os.fstat(file.fileno())
+        self.size = found.st_size
+        self.etag = _etag(found)
+        self._location = location
+        self._file = file
+
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        chunk_bytes = self.size if self.size <= WHOLE_BYTES else CHUNK_BYTES
+        left = self.size
+        while left:
+            try:
+                wanted_bytes = min(left, chunk_bytes)
+                chunk = await in_thread(partial(self._file.read, wanted_bytes))
+            except OSError as error:
+                raise translated(error, self._location) from None
+            if not chunk:
+                raise Poison("changed", f"{name(self._location)}: cut while it was read")
+            left -= len(chunk)
+            yield chunk
+
+    async def part(self, start: int, stop: int | None) -> Part:
+        first = max(0, self.size + start) if start < 0 else start
+        last = self.size if stop is None else min(stop, self.size)
+        if first >= last and self.size:
+            raise Poison("changed", f"{name(self._location)}: it has no byte {first}")
+        try:
+            data = await in_thread(lambda: os.pread(self._file.fileno(), last - first, first))
+        except OSError as error:
+            raise translated(error, self._location) from None
+        part = Part(data, self.size, self.etag, None)
+        return check_part(part, self._location, start, stop)
+
+    async def aclose(self) -> None:
+        self._file.close()
+
+
+def _check_file(location: Location) -> None:
+    """Refuse an odd key, which no file can have, and a version, which a folder does not keep."""
+    check_bucket(location)
+    if is_odd(location.key):
+        raise Poison("not_found", f"{name(location)}: no file has such a name")
+    if location.version_id is not None:
+        raise Poison("changed", f"{name(location)}: a folder keeps no versions; pin by etag")
+
+
+def _open_inside(folder: Path, location: Location) -> BinaryIO:
+    """Open a regular file inside the folder. Never blocks, as opening a pipe would."""
+    path = os.path.realpath(folder / location.bucket / location.key)
+    if not _is_inside(folder, path):
+        raise Poison("not_found", f"{name(location)}: a link leads out of the folder")
+    return open_regular(path, location, os.O_NOFOLLOW)
+
+
+def open_regular(path: str, location: Location, flags: int = 0) -> BinaryIO:
+    number = os.open(path, os.O_RDONLY | flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise Poison("not_found", f"{name(location)}: not a regular file")
+    return os.fdopen(number, "rb")
+
+
+def _is_inside(folder: Path, real_path: str) -> bool:
+    return os.path.commonpath((folder, real_path)) == str(folder)
+
+
+def _etag(found: os.stat_result) -> str:
+    return f'"{found.st_ino:x}-{found.st_mtime_ns // 1000:x}-{found.st_size:x}"'
+
+
+def _walk(bucket: Path, prefix: str, glob: Glob) -> Iterator[Listed]:
+    """Depth first. A folder is sorted by its name with the slash, which gives the order of keys."""
+    try:
+        with os.scandir(bucket / prefix) as scan:
+            entries = {
+                entry.name + "/" * entry.is_dir(follow_symlinks=False): entry for entry in scan
+            }
+    except (FileNotFoundError, NotADirectoryError):
+        if bucket.is_dir():
+            return
+        raise
+    for entry_name in sorted(entries):
+        key = prefix + entry_name
+        if entry_name.endswith("/"):
+            if glob.depth is None or key.count("/") <= glob.depth:
+                yield from _walk(bucket, key, glob)
+        elif glob.matches(key) and entries[entry_name].is_file():
+            with suppress(FileNotFoundError):
+                found = entries[entry_name].stat()
+                yield Listed(Location(bucket.name, key, etag=_etag(found)), found.st_size)
+
+
+def translated(error: OSError, location: Location) -> PenstockError:
+    said = f"{name(location)}: {error.strerror}"
+    if error.errno in _NO_SUCH_FILE:
+        return Poison("not_found", f"{said}; write the file before publishing its reference")
+    if error.errno in _NO_PERMISSION:
+        return Poison("forbidden", f"{said}; let this user read the file")
+    return Transient(said)

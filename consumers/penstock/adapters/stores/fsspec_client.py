@@ -1,0 +1,254 @@
+"""Objects of any file system that fsspec knows: `sftp://`, `webdav://`, `hf://`, `ftp://` ...
+
+Rule: keys are taken literally below the bucket's own path, or refused. These systems have no
+conditional read, so `info` is asked before the first byte and again after the last: if it differs,
+the object is `changed` and its last bytes are not used. Every call runs in a thread. An error that
+an unknown library raises counts for this store only. Owner: the stores.
+"""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from datetime import datetime
+from functools import partial
+from itertools import islice
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import fsspec
+
+from penstock import config
+from penstock.adapters.stores.names import (
+    READ_TIMEOUT_S,
+    WHOLE_BYTES,
+    Glob,
+    is_odd,
+    name,
+    no_answer,
+    quoted,
+    section_of,
+)
+from penstock.adapters.stores.transfer import SLOW_SILENCES, check_part, repeated
+from penstock.core.routing.places import DEFAULT
+from penstock.errors import EXIT_USAGE, Fatal, PenstockError, Poison, Transient
+from penstock.ports import Listed, Location, Part
+from penstock.process.threads import in_thread
+
+T = TypeVar("T")
+
+# How many names are listed in one call of a thread.
+LISTED_AT_ONCE: Final = 1000
+# Large, because each piece is a request, and often opens and closes the file.
+PIECE_BYTES: Final = 4 << 20
+# May have a port, as for some schemes the bucket is a host.
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
+# Fields that differ for another version of a file, the most certain first; times count only
+# together with the size.
+_TAGS: Final = ("ETag", "etag", "e_tag", "generation", "blob_id", "oid", "sha256", "md5")
+_TIMES: Final = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
+# In these schemes a key is a part of a URL, so `?`, `#` and `%` in it must be quoted.
+_BY_ADDRESS: Final = frozenset({"http", "https"})
+
+
+class FsspecObjects:
+    """The port `Objects`."""
+
+    def __init__(
+        self,
+        settings: config.Store,
+        scheme: str,
+        *,
+        section: str,
+    ) -> None:
+        self._scheme = scheme
+        # Longer than one read may be silent: the library may make many reads in one call.
+        self._call_s = SLOW_SILENCES * READ_TIMEOUT_S
+        try:
+            self._files: Any = fsspec.filesystem(
+                scheme, skip_instance_cache=True, use_listings_cache=False, **settings.options
+            )
+        except (ImportError, ValueError) as error:
+            raise Fatal(
+                f"{section}.url = {settings.url!r}: {error}", exit_code=EXIT_USAGE
+            ) from None
+        except Exception as error:
+            raise Fatal(
+                f"{section}: {type(error).__name__}: {error}; check {section}.options",
+                exit_code=EXIT_USAGE,
+            ) from None
+
+    async def open(self, location: Location) -> "FsspecBody":
+        path = self._path(location)
+        size, etag = await self.said(location, path)
+        if location.version_id is not None:
+            raise Poison("changed", f"{name(location)}: there are no versions; pin by etag")
+        if location.etag is not None and quoted(location.etag) != etag:
+            raise Poison("changed", f"{name(location)}: the file has changed since")
+        return FsspecBody(self, location, path, size, etag)
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        body = await self.open(location)
+        first = max(0, body.size + start) if start < 0 else start
+        last = body.size if stop is None else min(stop, body.size)
+        if first >= last and body.size:
+            raise Poison("changed", f"{name(location)}: it has no byte {first}")
+        data = await body.piece(first, last) if body.size else b""
+        return check_part(Part(data, body.size, body.etag, None), location, start, stop)
+
+    async def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
+        location = Location(bucket, pattern, store=store)
+        glob = Glob.of(pattern)
+        folder = glob.prefix.rpartition("/")[0]
+        if folder and is_odd(folder):
+            return
+        root = self._root(location)
+        found = self._walk(root, f"{folder}/" if folder else "", glob)
+        while page := await self.call(location, lambda: list(islice(found, LISTED_AT_ONCE))):
+            for key, info in page:
+                yield Listed(Location(bucket, key, None, _etag(info), store), info["size"])
+
+    async def aclose(self) -> None:
+        """Does nothing: the library closes its connections with its file system object."""
+
+    def _root(self, location: Location) -> str:
+        """The bucket's path. Asked with a harmless key, as libraries cut `?` and `#` out."""
+        if not _BUCKET.fullmatch(location.bucket):
+            raise Poison("not_found", f"{name(location)}: no bucket has such a name")
+        path: str = self._files._strip_protocol(f"{self._scheme}://{location.bucket}/x")
+        return path.removesuffix("x")
+
+    def _path(self, location: Location) -> str:
+        root = self._root(location)
+        if is_odd(location.key):
+            raise Poison("not_found", f"{name(location)}: no file has such a name")
+        return root + (quote(location.key) if self._scheme in _BY_ADDRESS else location.key)
+
+    async def said(self, location: Location, path: str) -> tuple[int, str | None]:
+        """The file's size, and the tag that tells its version."""
+
+        def look() -> dict[str, Any]:
+            self._files.invalidate_cache()
+            found: dict[str, Any] = self._files.info(path)
+            return found
+
+        info = await self.call(location, look)
+        if info.get("type") != "file":
+            raise Poison("not_found", f"{name(location)}: not a file")
+        if info.get("size") is None:
+            raise Transient(f"{name(location)}: {self._scheme} does not say how long it is")
+        return info["size"], _etag(info)
+
+    def cat(self, path: str, start: int, stop: int) -> bytes:
+        data: bytes = self._files.cat_file(path, start=start, end=stop)
+        return data
+
+    async def call(self, location: Location, work: Callable[[], T]) -> T:
+        try:
+            async with asyncio.timeout(self._call_s):
+                return await in_thread(work)
+        except Exception as error:
+            raise translated(error, location) from None
+
+    def _walk(self, root: str, prefix: str, glob: Glob) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Depth first. Folders are sorted with their slash: that gives the order of keys."""
+        self._files.invalidate_cache()
+        folder = (root + prefix).rstrip("/")
+        try:
+            entries = self._files.ls(folder, detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            if not prefix or not self._files.exists(root.rstrip("/")):
+                raise
+            return
+        named = {}
+        for info in entries:
+            is_folder = info["type"] == "directory"
+            last = info["name"].rstrip("/").rpartition("/")[2]
+            # Some libraries, asked to list a file, answer with the file itself.
+            if is_folder or info["name"].rstrip("/") != folder:
+                named[last + "/" * is_folder] = info
+        for entry in sorted(named):
+            key = prefix + entry
+            if entry.endswith("/"):
+                if glob.depth is None or key.count("/") <= glob.depth:
+                    yield from self._walk(root, key, glob)
+            elif glob.matches(key):
+                yield key, named[entry]
+
+
+class FsspecBody:
+    """A file read piece by piece, each by its offsets. It is not kept open, because libraries share
+    open files between their users.
+    """
+
+    version_id = None
+
+    def __init__(
+        self, objects: FsspecObjects, location: Location, path: str, size: int, etag: str | None
+    ) -> None:
+        self.size, self.etag = size, etag
+        self._objects = objects
+        self._location = location
+        self._path = path
+
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        piece_bytes = WHOLE_BYTES if self.size <= WHOLE_BYTES else PIECE_BYTES
+        for start in range(0, self.size, piece_bytes):
+            stop = min(start + piece_bytes, self.size)
+            data = await repeated(partial(self._cat, start, stop))
+            if stop == self.size:
+                await self._check()
+            yield data
+
+    async def piece(self, start: int, stop: int) -> bytes:
+        data = await repeated(partial(self._cat, start, stop))
+        await self._check()
+        return data
+
+    async def _cat(self, start: int, stop: int) -> bytes:
+        work = partial(self._objects.cat, self._path, start, stop)
+        data = await self._objects.call(self._location, work)
+        if len(data) != stop - start:
+            await self._check()
+            raise Transient(
+                f"{name(self._location)}: asked for bytes {start} to {stop}, {len(data)} came"
+            )
+        return data
+
+    async def _check(self) -> None:
+        """Raises `Poison` if the file is another one than when it was opened."""
+        if await self._objects.said(self._location, self._path) != (self.size, self.etag):
+            raise Poison("changed", f"{name(self._location)}: replaced while it was read")
+
+    async def aclose(self) -> None:
+        """Does nothing: no file is open between two pieces."""
+
+
+def _etag(info: dict[str, Any]) -> str | None:
+    """The library's own tag, else a digest of time and size; None if neither is known."""
+    for tag in _TAGS:
+        if info.get(tag):
+            return quoted(str(info[tag]).strip('"'))
+    for time in _TIMES:
+        if info.get(time):
+            moment = info[time]
+            # Some libraries give the time in another type in listings than for a single file.
+            written = moment.timestamp() if isinstance(moment, datetime) else moment
+            said = f"{written}/{info['size']}"
+            return quoted(hashlib.sha256(said.encode()).hexdigest()[:32])
+    return None
+
+
+def translated(error: Exception, location: Location) -> PenstockError:
+    """The error that a library's means. Only Python's own errors mean the same in all libraries."""
+    reason = str(error) or type(error).__name__
+    said = f"{name(location)}: {reason}"
+    if isinstance(error, PenstockError):
+        return error
+    if isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError):
+        return Poison("not_found", f"{said}; write the file before publishing its reference")
+    if isinstance(error, PermissionError):
+        return Poison("forbidden", f"{said}; check {section_of(location)}.options")
+    if isinstance(error, OSError | TimeoutError | EOFError):
+        return no_answer(location, reason)
+    return Transient(f"{said} ({type(error).__name__})")

@@ -1,0 +1,155 @@
+"""Local files and standard input beside an object store, for `predict`.
+
+Rule: a reference to a local file has the bucket `file://` and an absolute path as its key; all
+other references go to the store. Standard input is copied to a temporary file first, since an
+object may have to be read again. Owner: `library.predict`; a worker never reads local files by
+reference.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from glob import glob, has_magic
+from pathlib import Path
+from threading import Thread
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from penstock.adapters.stores.folder import FolderBody, open_regular, translated
+from penstock.core.routing.places import DEFAULT
+from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.ports import Body, Listed, Location, Objects, Part
+
+LOCAL: Final = "file://"
+STDIN: Final = "-"
+
+
+def local_path(url: str) -> str | None:
+    """The local path of a `file://` URL or of a plain path; None for a store's URL."""
+    if url.startswith(LOCAL):
+        return unquote(urlsplit(url).path)
+    return None if "://" in url else url
+
+
+async def local_files(path: str) -> list[str]:
+    """Absolute paths in order. For a glob the files that match; `**` also matches slashes."""
+    return [STDIN] if path == STDIN else await asyncio.to_thread(_files, path)
+
+
+def _files(path: str) -> list[str]:
+    if not has_magic(path) or Path(path).exists():  # a file may be called `[1].csv`
+        _refuse_non_file(path)
+        return [str(Path(path).absolute())]
+    found = (Path(one) for one in glob(path, recursive=True))  # noqa: PTH207 (any path, `**`)
+    return sorted(str(one.absolute()) for one in found if one.is_file())
+
+
+def _refuse_non_file(path: str) -> None:
+    if Path(path).is_dir():
+        inside = path.rstrip("/")
+        raise Fatal(
+            f"{path} is a folder; name its files: '{inside}/*', or '{inside}/**' with all below",
+            exit_code=EXIT_USAGE,
+        )
+    if Path(path).is_fifo():
+        raise Fatal(
+            f"{path} is a pipe; give it as standard input: - < {path}", exit_code=EXIT_USAGE
+        )
+
+
+class LocalObjects:
+    """The port `Objects` over local files and a store. The store is opened when it is first needed,
+    because reading local files must work without credentials.
+    """
+
+    def __init__(self, open_store: Callable[[], Objects]) -> None:
+        self._open_store = open_store
+        self._opened: Objects | None = None
+        self._stdin: _Stdin | None = None
+
+    @property
+    def _store(self) -> Objects:
+        if self._opened is None:
+            self._opened = self._open_store()
+        return self._opened
+
+    async def open(self, location: Location) -> Body:
+        if location.bucket != LOCAL:
+            return await self._store.open(location)
+        return await self._open(location)
+
+    async def _open(self, location: Location) -> FolderBody:
+        try:
+            path = location.key
+            if path == STDIN:
+                self._stdin = self._stdin or _Stdin()
+                path = await asyncio.shield(self._stdin.copied)
+            return FolderBody(location, await asyncio.to_thread(open_regular, path, location))
+        except FileNotFoundError:
+            said = (
+                f"there is no file {location.key}; correct the path (an object is s3://bucket/key)"
+            )
+            raise Poison("not_found", said) from None
+        except OSError as error:
+            raise translated(error, location) from None
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        if location.bucket != LOCAL:
+            return await self._store.part(location, start, stop)
+        body = await self._open(location)
+        try:
+            return await body.part(start, stop)
+        finally:
+            await body.aclose()
+
+    def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
+        return self._store.list(bucket, pattern, store)
+
+    async def aclose(self) -> None:
+        if self._stdin is not None:
+            self._stdin.close()
+        if self._opened is not None:
+            await self._opened.aclose()
+
+
+class _Stdin:
+    """Standard input as a file, complete once the input has ended. A daemon thread reads it, so
+    that the process can end although a terminal's input may never end.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.NamedTemporaryFile(prefix="penstock-stdin-")  # noqa: SIM115
+        self._loop = asyncio.get_running_loop()
+        self.copied: asyncio.Future[str] = self._loop.create_future()
+        Thread(target=self._copy, name="stdin", daemon=True).start()
+
+    def _copy(self) -> None:
+        try:
+            # Not `sys.stdin`: the interpreter would wait for its lock when the process ends.
+            with open(0, "rb", buffering=0, closefd=False) as stdin:
+                shutil.copyfileobj(stdin, self._file)
+            self._file.flush()
+        except (OSError, ValueError) as error:
+            self._tell(error)
+        else:
+            self._tell(None)
+
+    def _tell(self, error: Exception | None) -> None:
+        with suppress(RuntimeError):  # the event loop is closed already
+            self._loop.call_soon_threadsafe(self._done, error)
+
+    def _done(self, error: Exception | None) -> None:
+        if self.copied.cancelled():
+            return
+        if error is None:
+            self.copied.set_result(self._file.name)
+        else:
+            self.copied.set_exception(error)
+
+    def close(self) -> None:
+        """Close and delete the file. If it was deleted by its name only, `tempfile` would warn."""
+        self.copied.cancel()
+        with suppress(FileNotFoundError):
+            self._file.close()

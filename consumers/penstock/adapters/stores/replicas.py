@@ -1,0 +1,147 @@
+"""A store and its replicas: the same objects elsewhere, for when the store is unavailable.
+
+Rule: `core.health.standby` decides which store is asked: the store itself while it is healthy. On a
+replica the entity tag must match the pin, since each store has version ids of its own. If a replica
+does not have the object, that proves nothing, as it may come later: then the store itself is waited
+for. Owner: the stores, one for each store with replicas.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from penstock.adapters.stores.names import name
+from penstock.core.health.standby import Standby
+from penstock.core.routing.places import DEFAULT
+from penstock.errors import Poison, Unreachable
+from penstock.ports import Body, Listed, Location, Objects, Part
+
+T = TypeVar("T")
+
+# Longer than a slow answer of a healthy store; short enough that with a replica's answer an object
+# takes less than 5 s.
+PATIENCE_S: Final = 4.0
+# How often an unavailable store is tried again.
+LOOK_AGAIN_S: Final = 5.0
+
+
+class Watcher(Protocol):
+    """Is told of reads, and of stores that did not answer."""
+
+    def store_read(self, store: str, nbytes: int) -> None: ...
+
+    def store_failed_over(self, store: str) -> None: ...
+
+
+class Copy(NamedTuple):
+    """A store with a copy of the objects, and its name."""
+
+    store: str
+    objects: Objects
+
+
+class ReplicatedObjects:
+    """The port `Objects`. `copies`: the store itself first."""
+
+    def __init__(self, copies: Sequence[Copy], watcher: Watcher | None = None) -> None:
+        self._copies = copies
+        self._watcher = watcher
+        self._standby = Standby(len(copies), look_again_s=LOOK_AGAIN_S)
+
+    async def open(self, location: Location) -> Body:
+        copy, body = await self._ask(
+            location, lambda copy, here: copy.objects.open(here), PATIENCE_S
+        )
+        return ReplicaBody(body, copy is self._copies[0], self._count_for(copy))
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        copy, part = await self._ask(
+            location, lambda copy, here: copy.objects.part(here, start, stop), None
+        )
+        self._count_for(copy)(len(part.data))
+        return part if copy is self._copies[0] else part._replace(version_id=None)
+
+    def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
+        """Always from the store itself: a replica's listing may silently lack objects."""
+        return self._copies[0].objects.list(bucket, pattern, store)
+
+    async def aclose(self) -> None:
+        """Closes nothing: `Stores` owns every copy and closes it."""
+
+    async def _ask(
+        self,
+        location: Location,
+        ask: Callable[[Copy, Location], Awaitable[T]],
+        patience_s: float | None,
+    ) -> tuple[Copy, T]:
+        """`patience_s`: how long to wait if another copy is left; None for parts, which may take
+        long.
+        """
+        own = self._copies[0]
+        failure = Unreachable(
+            f"{name(location)}: {own.store} is unavailable, and no replica has it"
+        )
+        in_turn = self._in_turn()
+        for number in in_turn:
+            copy = self._copies[number]
+            here = self._pinned(copy, location)
+            try:
+                async with asyncio.timeout(None if number == in_turn[-1] else patience_s):
+                    answer = await ask(copy, here)
+                self._standby.answered(number)
+                return copy, answer
+            except TimeoutError:
+                failure = self._away(number, Unreachable(f"{name(here)}: no answer in time"))
+            except Unreachable as error:
+                failure = self._away(number, error)
+            except Poison as error:
+                self._standby.answered(number)
+                if error.code != "not_found" or copy is own:
+                    raise
+        raise failure
+
+    def _in_turn(self) -> Sequence[int]:
+        """The healthy copies, and one that is due to be tried again: reads serve as probes."""
+        due = self._standby.due(asyncio.get_running_loop().time())
+        well = self._standby.well()
+        return well if due is None else sorted([due, *well])
+
+    def _pinned(self, copy: Copy, location: Location) -> Location:
+        if copy is self._copies[0]:
+            return location
+        version_id = None if location.etag is not None else location.version_id
+        return location._replace(version_id=version_id, store=copy.store)
+
+    def _away(self, number: int, error: Unreachable) -> Unreachable:
+        now_s = asyncio.get_running_loop().time()
+        has_others = len(self._copies) > 1
+        if self._standby.failed(number, now_s) and has_others and self._watcher is not None:
+            self._watcher.store_failed_over(self._copies[number].store)
+        return error
+
+    def _count_for(self, copy: Copy) -> Callable[[int], None]:
+        watcher = self._watcher
+        if watcher is None:
+            return lambda nbytes: None
+        return lambda nbytes: watcher.store_read(copy.store, nbytes)
+
+
+class ReplicaBody:
+    """Counts the bytes read. Leaves out a replica's version id, which the store itself does not
+    have: only the entity tag can pin the object later.
+    """
+
+    def __init__(self, body: Body, is_own: bool, count: Callable[[int], None]) -> None:
+        self._body = body
+        self.size = body.size
+        self.etag = body.etag
+        self.version_id = body.version_id if is_own else None
+        self._count = count
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._body:
+            self._count(len(chunk))
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._body.aclose()

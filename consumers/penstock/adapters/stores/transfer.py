@@ -1,0 +1,116 @@
+"""Reads bodies: resumes a transfer that was cut off, watches a slow one, checks what came.
+
+Rule: bytes are used only if they are certainly the next bytes of the same object. Owner: the
+`objects_*` adapters.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, Final, TypeVar
+
+from penstock.adapters.stores.names import name, no_sense, pin_of, quoted, wants_etag
+from penstock.errors import Poison, Transient, Unreachable
+from penstock.ports import Location, Part
+
+T = TypeVar("T")
+
+# A chunk may take this many read timeouts. If it takes longer, the body is read in small chunks, so
+# that progress can be seen; a small chunk that takes longer fails (64 KiB in 60 s: 1 kB/s).
+SLOW_SILENCES: Final = 2
+SLOW_CHUNK_BYTES: Final = 64 << 10
+
+# Pauses of 0.05, 0.2 and 0.8 s outlast a restart of a proxy; for longer outages the caller waits.
+RESUMES_WITHOUT_PROGRESS: Final = 3
+FIRST_PAUSE_S: Final = 0.05
+PAUSE_GROWTH: Final = 4
+
+
+async def resuming(
+    size: int,
+    read_from: Callable[[int, bool], AsyncGenerator[bytes]],
+    location: Location,
+    slow_s: float,
+) -> AsyncGenerator[bytes]:
+    """All `size` bytes; if a transfer breaks, it is resumed at that byte. `read_from` reads from an
+    offset under the same pin, in small chunks after one took longer than `slow_s`.
+    """
+    done = failures = 0
+    is_slow = False
+    while done < size:
+        try:
+            async with aclosing(read_from(done, is_slow)) as chunks:
+                while (chunk := await _within(slow_s, chunks)) is not None:
+                    if done + len(chunk) > size:
+                        raise no_sense(location, f"more than its {size} bytes")
+                    done += len(chunk)
+                    failures = 0
+                    yield chunk
+            if done < size:
+                raise Unreachable(f"{name(location)}: the transfer ended at byte {done} of {size}")
+        except TimeoutError:
+            if is_slow:
+                raise Transient(
+                    f"{name(location)}: less than {SLOW_CHUNK_BYTES} bytes came in {slow_s:g} s"
+                ) from None
+            is_slow = True
+        except Transient:
+            failures += 1
+            if failures > RESUMES_WITHOUT_PROGRESS:
+                raise
+            await asyncio.sleep(FIRST_PAUSE_S * PAUSE_GROWTH ** (failures - 1))
+
+
+async def _within(slow_s: float, chunks: AsyncGenerator[bytes]) -> bytes | None:
+    async with asyncio.timeout(slow_s):
+        return await anext(chunks, None)
+
+
+async def repeated(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Returns the result of `attempt`; a transfer that broke is retried a few times."""
+    failures = 0
+    while True:
+        try:
+            return await attempt()
+        except Transient:
+            failures += 1
+            if failures > RESUMES_WITHOUT_PROGRESS:
+                raise
+        await asyncio.sleep(FIRST_PAUSE_S * PAUSE_GROWTH ** (failures - 1))
+
+
+def check_part(part: Part, location: Location, start: int, stop: int | None) -> Part:
+    """Raises `Transient` unless exactly the requested bytes came. Not `Unreachable`, since the
+    store answers: the object is retried for its own two minutes and then rejected.
+    """
+    first = max(0, part.size + start) if start < 0 else start
+    last = part.size if stop is None else min(stop, part.size)
+    if len(part.data) != max(0, last - first):
+        raise Transient(
+            f"{name(location)}: asked for bytes {first} to {last} of {part.size}, "
+            f"{len(part.data)} came"
+        )
+    return part
+
+
+def check_pin(location: Location, etag: str | None) -> None:
+    """Compare the entity tag ourselves, because some stores ignore `If-Match`."""
+    wanted = location.etag if wants_etag(location) else None
+    if wanted is not None and pin_of(etag) is not None and quoted(wanted) != etag:
+        raise Poison("changed", f"{name(location)}: it is no longer {wanted}")
+
+
+def check_rest(
+    location: Location, asked: tuple[int, int], got: tuple[int, int], etags: tuple[Any, Any]
+) -> None:
+    """Raises unless the answer is the requested range of the same object. Stores and proxies that
+    ignore `Range` send the whole object from its first byte.
+    """
+    if asked != got:
+        raise Transient(
+            f"{name(location)}: bytes {asked[0]}-{asked[1]} were asked for, the store sent "
+            f"{got[0]}-{got[1]}; it, or a proxy before it, ignores Range"
+        )
+    before, now = map(pin_of, etags)
+    if None not in (before, now) and before != now:
+        raise Poison("changed", f"{name(location)}: it was replaced while it was read")

@@ -1,0 +1,99 @@
+"""A file as the body of every object: its rows, and the same rows as a ready-made request.
+
+Rule: read once, by the worker's own readers and settings, so that what the worker would refuse ends
+the bench before anything is measured; the direct client posts what the worker would.
+"""
+
+from collections.abc import Sequence
+from itertools import cycle
+from pathlib import Path
+
+from msgspec import Struct
+
+from penstock import config, requests
+from penstock.core.rows.payload import Payload
+from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.formats.all_rows import decoded
+from penstock.formats.base.runs import Run
+from penstock.settings.rows import row_options
+
+# An object of every tick, ten for each stream: more would fill memory and disk, and measure those.
+MOST_BYTES = 64 << 20
+CHUNK_BYTES = 1 << 20
+
+
+class Request(Struct):
+    """One call, ready to be posted."""
+
+    data: bytes
+    headers: dict[str, str]
+    rows: int
+
+
+class Body(Struct):
+    """What `--body` names; `small` is a call with the rows of one object, `full` one as full as the
+    window makes it.
+    """
+
+    data: bytes
+    extension: str
+    rows: int
+    small: Request
+    full: Request
+
+
+def read_body(cfg: config.Config, path: Path) -> Body:
+    """Raises `Fatal` if the worker could not answer every row of it."""
+    if cfg.model.protocol != "torchserve":
+        raise _refused(path, f"it goes to TorchServe only, not by {cfg.model.protocol}")
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise _refused(path, f"more than {MOST_BYTES >> 20} MiB")
+        data = path.read_bytes()
+        runs = _runs(cfg, path, data)
+    except OSError as error:
+        raise _refused(path, str(error.strerror or error)) from None
+    except Poison as error:
+        raise _refused(path, f"{error} (model.request = {cfg.model.request!r})") from None
+    payloads = [run.payload for run in runs if run.payload is not None]
+    if not payloads:
+        raise _refused(path, "it has no rows")
+    rows = sum(payload.rows for payload in payloads)
+    return Body(
+        data,
+        "".join(path.suffixes),
+        rows,
+        _request(cfg, payloads, rows),
+        _request(cfg, payloads, cfg.window.max_rows),
+    )
+
+
+def _runs(cfg: config.Config, path: Path, data: bytes) -> list[Run]:
+    steps = decoded(row_options(cfg), data, CHUNK_BYTES, key=path.name)
+    runs = [run for step in steps for run in step]
+    for run in runs:
+        if run.error is not None:
+            raise _refused(path, f"a bad row: {run.error}")
+    return runs
+
+
+def _refused(path: Path, why: str) -> Fatal:
+    return Fatal(f"--body {path}: {why}", exit_code=EXIT_USAGE)
+
+
+def _request(cfg: config.Config, payloads: Sequence[Payload], most_rows: int) -> Request:
+    """These rows over and over, up to the limits of the window."""
+    form = requests.find(cfg.model.request)
+    most_rows = 1 if form.single else min(most_rows, cfg.window.max_rows)
+    chosen: list[Payload] = []
+    rows = nbytes = 0
+    for payload in cycle(payloads):
+        part = payload.cut(0, min(payload.rows, most_rows - rows))
+        is_full = rows == most_rows or nbytes + part.nbytes > cfg.window.max_bytes
+        if chosen and (is_full or part.shape != chosen[0].shape):
+            break
+        chosen.append(part)
+        rows += part.rows
+        nbytes += part.nbytes
+    data, headers = form.encode(chosen)
+    return Request(data, dict(headers), rows)

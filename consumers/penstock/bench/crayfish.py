@@ -1,0 +1,194 @@
+"""The case of the Crayfish benchmark (EDBT 2024): rows of 28 x 28 numbers, inline in JSON
+messages, scored by a small network behind TorchServe.
+
+Rule: as in the paper, one row a message with more and more workers of the model server for the
+rows per second, and messages of more rows, far apart, for the time from a message's due time to its
+last answer in the output topic. Owner: the command.
+"""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import numpy as np
+from aiokafka import AIOKafkaProducer
+from msgspec import Struct
+
+from penstock import config
+from penstock.adapters.kafka.client import connection, opened, within
+from penstock.bench import load
+from penstock.bench.crayfish_model import deployed
+from penstock.bench.reader import read
+from penstock.bench.services import QUIET_WAIT_S, quiet, service_pids
+from penstock.bench.tails import percentile
+from penstock.bench.throughput import check_answered, cpu_s_per_row, steady_rate, watch
+from penstock.bench.topics_and_bucket import (
+    PARTITIONS,
+    Topics,
+    check_local,
+    end_watcher,
+    fresh_topics,
+    publish,
+)
+from penstock.bench.worker import running_worker
+
+NUMBERS: Final = 28 * 28
+# Distinct rows, sent in turn; 7 kB of JSON each.
+DISTINCT_ROWS: Final = 64
+# 512 rows are 3.5 MB of JSON, above Kafka's default for a message.
+MESSAGE_BYTES: Final = 16 << 20
+STREAM: Final = b"crayfish"
+
+
+class Published(Struct, frozen=True):
+    """What the authors' notebook has (crayfish23): rows per second with one worker of the model
+    server and with 32, one row a message; milliseconds of a message of 32 and of 512 rows.
+    """
+
+    system: str
+    rows_per_s: float
+    rows_per_s_32: float
+    ms_32: float
+    ms_512: float
+
+
+PUBLISHED: Final = (
+    Published("Flink + TorchServe", 166, 2_223, 172, 2_352),
+    Published("Flink + TF Serving", 457, 8_149, 60, 757),
+    Published("Kafka Streams + TF Serving", 534, 9_830, 137, 523),
+    Published("Spark + TF Serving", 232, 207, 626, 1_042),
+    Published("Ray + TF Serving", 66, 347, 69, 640),
+    Published("Kafka Streams + ONNX inside", 1_619, 23_008, 134, 514),
+)
+
+
+class CrayfishPlan(Struct, frozen=True, kw_only=True):
+    """How much is measured. A backlog of `rows` for a rate; `messages` at `hz` for latencies."""
+
+    workers: Sequence[int] = (1, 2)
+    rows_per_message: Sequence[int] = (1, 32, 128, 512)
+    rows: int = 20_000
+    messages: int = 15
+    hz: float = 2.0
+    quiet_wait_s: float = QUIET_WAIT_S
+
+
+class Case(Struct, kw_only=True):
+    """One size of messages with so many workers of the model server."""
+
+    workers: int
+    rows_per_message: int
+    rows_per_s: float
+    rows_per_cpu_s: float | None
+    p50_ms: float
+    p99_ms: float
+
+
+class CrayfishReport(Struct, kw_only=True):
+    cases: list[Case]
+    published: list[Published]
+
+
+async def measure(
+    cfg: config.Config, config_path: Path | None, plan: CrayfishPlan, tell: Callable[[str], None]
+) -> CrayfishReport:
+    check_local(cfg)
+    pids, rows = service_pids(cfg), _rows()
+    cases: list[Case] = []
+    async with deployed(cfg.model) as model:
+        for workers, size in itertools.product(plan.workers, plan.rows_per_message):
+            await model.scale(workers)
+            tell(f"{workers} of TorchServe's workers, messages of {size} rows")
+            await quiet(pids, plan.quiet_wait_s, tell)
+            bench = _Bench(cfg, config_path, model.name, rows, size)
+            rows_per_s, cpu_s = await bench.backlog(max(1, plan.rows // size))
+            latencies = await bench.paced(plan.messages, plan.hz)
+            cases.append(
+                Case(
+                    workers=workers,
+                    rows_per_message=size,
+                    rows_per_s=rows_per_s,
+                    rows_per_cpu_s=1 / cpu_s if cpu_s else None,
+                    p50_ms=median(latencies),
+                    p99_ms=percentile(latencies, 0.99),
+                )
+            )
+    return CrayfishReport(cases=cases, published=list(PUBLISHED))
+
+
+class _Bench:
+    """One case: a worker of ours on fresh topics, for each of its two figures."""
+
+    def __init__(
+        self,
+        cfg: config.Config,
+        config_path: Path | None,
+        model: str,
+        rows: Sequence[bytes],
+        size: int,
+    ) -> None:
+        self._cfg = cfg
+        self._config_path = config_path
+        self._settings = {"MODEL__NAME": model, "MODEL__REQUEST": "float32"}
+        self._rows = rows
+        self._size = size
+
+    async def backlog(self, messages: int) -> tuple[float, float | None]:
+        """Rows per second, and CPU seconds of the worker per row."""
+        rows = messages * self._size
+        async with fresh_topics(self._cfg.kafka, most_bytes=MESSAGE_BYTES) as topics:
+            await publish(self._cfg.kafka, topics.input, self._messages(messages), MESSAGE_BYTES)
+            async with (
+                end_watcher(self._cfg.kafka) as watcher,
+                running_worker(self._config_path, topics, **self._settings) as worker,
+            ):
+                samples = await watch(worker, watcher, topics.output, rows)
+                await worker.stop()
+            answer = await read(self._cfg.kafka, topics)
+        check_answered(answer, rows)
+        return steady_rate(answer.rows_by_ms), cpu_s_per_row(samples)
+
+    async def paced(self, messages: int, hz: float) -> list[float]:
+        """Milliseconds from the time at which each message was due to its last row's answer."""
+        async with fresh_topics(self._cfg.kafka, most_bytes=MESSAGE_BYTES) as topics:
+            async with (
+                end_watcher(self._cfg.kafka) as watcher,
+                running_worker(self._config_path, topics, **self._settings) as worker,
+            ):
+                await worker.ready()
+                await self._send_paced(topics, messages, hz)
+                await watch(worker, watcher, topics.output, messages * self._size)
+                await worker.stop()
+            answer = await read(self._cfg.kafka, topics, ticks=True)
+        check_answered(answer, messages * self._size)
+        # The first ones warm the connections up.
+        ticks = answer.ticks[messages // 5 :]
+        return [(tick.answered_ms or 0) - tick.due_ms for tick in ticks]
+
+    async def _send_paced(self, topics: Topics, messages: int, hz: float) -> None:
+        kafka, what = self._cfg.kafka, "the sending of messages"
+        producer = AIOKafkaProducer(**connection(kafka), max_request_size=MESSAGE_BYTES)
+        async with opened(producer, kafka, what), within(what, kafka.timeout_ms / 1000):
+            for _, key, value in self._messages(messages, is_timed=True):
+                await producer.send_and_wait(topics.input, value, key=key, partition=0)
+                await asyncio.sleep(1 / hz)
+
+    def _messages(
+        self, count: int, *, is_timed: bool = False
+    ) -> Iterator[tuple[int, bytes, bytes]]:
+        rows = itertools.cycle(self._rows)
+        for number in range(count):
+            body = b",".join(itertools.islice(rows, self._size))
+            due = b'"event_time":%d,' % (time.time() * 1000) if is_timed else b""
+            value = b'{"stream":"%b",%b"inline":[%b]}' % (STREAM, due, body)
+            yield number % PARTITIONS, STREAM, value
+
+
+def _rows() -> list[bytes]:
+    """As JSON, six decimals each."""
+    numbers = np.random.default_rng(load.SEED).random((DISTINCT_ROWS, NUMBERS), np.float32)
+    return [load.element(row) for row in numbers.tolist()]

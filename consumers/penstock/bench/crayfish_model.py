@@ -1,0 +1,88 @@
+"""The network of the Crayfish benchmark, put into the running TorchServe for as long as it is
+measured.
+
+Rule: the archive is written here, so that nothing but the server needs torch; what was registered
+is removed at the end. Owner: `bench crayfish`.
+"""
+
+import json
+import uuid
+import zipfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import aiohttp
+
+from penstock import config
+from penstock.errors import EXIT_USAGE, Fatal
+
+HANDLERS: Final = Path(__file__).parents[1] / "handlers"
+HANDLER: Final = "crayfish_handler.py"
+# Starting a worker of torch takes some seconds, on busy cores many.
+ANSWER_S: Final = 120.0
+
+
+class Deployed:
+    """The model under a name of its own, which no other run has."""
+
+    def __init__(self, session: aiohttp.ClientSession, management_url: str) -> None:
+        self.name = f"crayfish-{uuid.uuid4().hex[:8]}"
+        self._session = session
+        self._url = f"{management_url.rstrip('/')}/models"
+
+    async def register(self, archive: Path) -> None:
+        query = {"url": archive.as_uri(), "model_name": self.name, "initial_workers": "1"}
+        await self._ask("POST", self._url, query | {"synchronous": "true"})
+
+    async def scale(self, workers: int) -> None:
+        query = {"min_worker": str(workers), "max_worker": str(workers), "synchronous": "true"}
+        await self._ask("PUT", f"{self._url}/{self.name}", query)
+
+    async def unregister(self) -> None:
+        await self._ask("DELETE", f"{self._url}/{self.name}", {})
+
+    async def _ask(self, method: str, url: str, query: dict[str, str]) -> None:
+        async with self._session.request(method, url, params=query) as answer:
+            if answer.status >= 300:
+                said = (await answer.text())[:300]
+                raise Fatal(f"TorchServe did not do {method} {url}: {answer.status} {said}")
+
+
+@asynccontextmanager
+async def deployed(settings: config.Model) -> AsyncIterator[Deployed]:
+    if settings.management_url is None or settings.protocol != "torchserve":
+        raise Fatal(
+            "the Crayfish case puts a model into TorchServe: set model.management_url, and leave "
+            "model.protocol at torchserve",
+            exit_code=EXIT_USAGE,
+        )
+    timeout = aiohttp.ClientTimeout(total=ANSWER_S)
+    with TemporaryDirectory() as folder:
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            model = Deployed(session, settings.management_url)
+            await model.register(_archive(Path(folder), model.name))
+            try:
+                yield model
+            finally:
+                await model.unregister()
+
+
+def _archive(folder: Path, name: str) -> Path:
+    """As `torch-model-archiver` writes it. The server keeps it under its own name."""
+    # The server's own user reads it.
+    folder.chmod(0o755)
+    manifest = {
+        "createdOn": "01/01/1970 00:00:00",
+        "runtime": "python",
+        "model": {"modelName": name, "handler": HANDLER, "modelVersion": "1.0"},
+        "archiverVersion": "0.12.0",
+    }
+    path = folder / f"{name}.mar"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest))
+        for file in (HANDLER, "rows_handler.py"):
+            archive.write(HANDLERS / file, file)
+    return path

@@ -1,0 +1,194 @@
+"""The load generator of `bench streams`, a process of its own: open loop, one reference per tick.
+
+Rule: tick k of stream s is due at t0 + phase(s) + k/hz, whatever happened before. Late is late:
+what is due is sent at once and no tick is left out. Its own lag (due to handed over) is measured
+and belongs to the latency. Huge objects beside the ticks have a partition of their own, as nothing
+in theirs could be on time.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from aiokafka import AIOKafkaProducer
+from msgspec import Struct
+
+from penstock import config
+from penstock.adapters.kafka.client import connection, opened, within
+from penstock.bench import load
+from penstock.bench.body import Body
+from penstock.bench.tails import percentile
+from penstock.bench.topics_and_bucket import PARTITIONS
+from penstock.process.tasks import say, serve
+
+# Due times lie on a grid, so that ticks of one instant share a request, as those of one gateway
+# do: 25 phases at 20 Hz. Evenly spread, each stream has an instant of its own, as far as whole
+# milliseconds go.
+Spread = Literal["grid", "even"]
+GRID_MS: dict[Spread, int] = {"grid": 2, "even": 1}
+OBJECTS_PER_STREAM = 10
+# The event loop's timers are up to this late: it sleeps in whole milliseconds.
+LOOP_TIMER_S = 0.0012
+WARM_UP_S = 3.0
+# From the announcement of t0 to t0: the first request and the broker's answer to it.
+LEAD_MS = 500
+HUGE_KEY = "huge.csv"
+HUGE_STREAM = "huge"
+# More than any worker reads, so that there is always one more.
+HUGE_ROWS_PER_S = 250_000
+
+
+class GeneratorTask(Struct):
+    """Ticks of each stream for `seconds`, after others for `WARM_UP_S` that are not measured;
+    beside them objects of `beside_rows` each, 0 for none.
+    """
+
+    kafka: config.Kafka
+    topic: str
+    bucket: str
+    rows: int
+    streams: int
+    hz: float
+    seconds: float
+    beside_rows: int = 0
+    extension: str = ".csv"
+    spread: Spread = "grid"
+
+    @property
+    def warm_up_ticks(self) -> int:
+        return round(WARM_UP_S * self.hz)
+
+    @property
+    def ticks(self) -> int:
+        """Of each stream."""
+        return self.warm_up_ticks + round(self.seconds * self.hz)
+
+    @property
+    def partitions(self) -> int:
+        """How many of the first partitions have ticks."""
+        return PARTITIONS - 1 if self.beside_rows else PARTITIONS
+
+
+class Began(Struct):
+    """The first answer: when the first tick that is measured is due, in epoch milliseconds."""
+
+    begin_ms: int
+
+
+class Sent(Struct):
+    """The second: how late ticks were handed to the producer, and what sending cost."""
+
+    ticks: int
+    lag_mean_ms: float
+    lag_p99_ms: float
+    lag_max_ms: float
+    cpu_s: float
+
+
+class Due(NamedTuple):
+    """Ticks of several streams at one instant, in milliseconds since t0."""
+
+    at_ms: int
+    tick: int
+    streams: range
+
+
+def key_of(rows: int, stream: int, tick: int, extension: str = ".csv") -> str:
+    """Ticks of a stream go round its own objects."""
+    return f"tick-{rows}/{stream:03}/{tick % OBJECTS_PER_STREAM}{extension}"
+
+
+def stream_of(stream: int) -> str:
+    return f"stream-{stream:03}"
+
+
+def bodies(rows: int, first: int, stop: int) -> Iterator[tuple[str, bytes]]:
+    """The objects of these streams."""
+    for stream in range(first, stop):
+        for tick in range(OBJECTS_PER_STREAM):
+            number = stream * OBJECTS_PER_STREAM + tick
+            yield key_of(rows, stream, tick), load.csv_body(rows, number)
+
+
+def copies(body: Body, first: int, stop: int) -> dict[str, bytes]:
+    """The objects of these streams, where all of them are the same."""
+    return {
+        key_of(body.rows, stream, tick, body.extension): body.data
+        for stream in range(first, stop)
+        for tick in range(OBJECTS_PER_STREAM)
+    }
+
+
+def huge_references(task: GeneratorTask) -> int:
+    """So many that they last as long as the ticks."""
+    if not task.beside_rows:
+        return 0
+    return math.ceil(task.ticks / task.hz * HUGE_ROWS_PER_S / task.beside_rows)
+
+
+def phase_ms(stream: int, streams: int, hz: float, spread: Spread = "grid") -> int:
+    """Streams are spread evenly over a period, on the grid."""
+    grid_ms = GRID_MS[spread]
+    return int(stream * 1000 / hz / streams) // grid_ms * grid_ms
+
+
+def schedule(streams: int, hz: float, ticks: int, spread: Spread = "grid") -> Iterator[Due]:
+    """All ticks in the order in which they are due."""
+    groups: list[tuple[int, range]] = []
+    first = 0
+    for stream in range(1, streams + 1):
+        here = phase_ms(first, streams, hz, spread)
+        if stream == streams or phase_ms(stream, streams, hz, spread) != here:
+            groups.append((here, range(first, stream)))
+            first = stream
+    for tick in range(ticks):
+        for phase, members in groups:
+            yield Due(phase + round(tick * 1000 / hz), tick, members)
+
+
+async def _work(task: GeneratorTask) -> None:
+    producer = AIOKafkaProducer(**connection(task.kafka))
+    # All of it, as a deadline for each of the ticks would weigh on what is measured.
+    work_s = task.ticks / task.hz + task.kafka.timeout_ms / 1000
+    async with opened(producer, task.kafka, "the load"), within("the load", work_s):
+        await producer.partitions_for(task.topic)
+        say(await _send_all(task, producer))
+
+
+async def _send_all(task: GeneratorTask, producer: AIOKafkaProducer) -> Sent:
+    t0_ms = int(time.time() * 1000) + LEAD_MS
+    t0_s = time.monotonic() + t0_ms / 1000 - time.time()
+    say(Began(t0_ms + round(1000 * task.warm_up_ticks / task.hz)))
+    lags_ms: list[float] = []
+    cpu_s = 0.0
+    for _ in range(huge_references(task)):
+        key, value = load.reference(task.bucket, HUGE_KEY, HUGE_STREAM)
+        await producer.send(task.topic, value, key=key, partition=PARTITIONS - 1)
+    for due in schedule(task.streams, task.hz, task.ticks, task.spread):
+        due_s = t0_s + due.at_ms / 1000
+        await asyncio.sleep(max(0.0, due_s - time.monotonic() - LOOP_TIMER_S))
+        time.sleep(max(0.0, due_s - time.monotonic()))  # noqa: ASYNC251 - the precise rest
+        if due.tick >= task.warm_up_ticks:
+            cpu_s = cpu_s or time.process_time()
+            lags_ms += [(time.monotonic() - due_s) * 1000] * len(due.streams)
+        for stream in due.streams:
+            object_key = key_of(task.rows, stream, due.tick, task.extension)
+            key, value = load.reference(
+                task.bucket, object_key, stream_of(stream), t0_ms + due.at_ms
+            )
+            await producer.send(task.topic, value, key=key, partition=stream % task.partitions)
+    cpu_s = time.process_time() - cpu_s
+    await producer.flush()
+    return Sent(
+        len(lags_ms),
+        sum(lags_ms) / len(lags_ms),
+        percentile(lags_ms, 0.99),
+        max(lags_ms),
+        cpu_s,
+    )
+
+
+if __name__ == "__main__":
+    serve(GeneratorTask, _work)

@@ -1,0 +1,83 @@
+"""Whose CPU time is whose: the worker, each service, the bench, and everybody else on the machine.
+
+Rule: the services' processes come from the stack's own record of what it started. A figure that
+cannot be had (services in containers, or started by somebody else) is left out, never guessed.
+"""
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from penstock import config
+from penstock.bench.usage import machine_cpu_s, usage
+
+_STACK = Path(__file__).parents[3] / "scripts" / "stack"
+# Of whole cores. The kernel, and the services while they have nothing to do, take about 0.1.
+QUIET_CORES = 0.25
+QUIET_LOOK_S = 1.0
+# Compilers and test suites of the same person end within this, or do not end.
+QUIET_WAIT_S = 60.0
+
+
+class _Service(Struct):
+    address: str | None = None
+    pid: int | None = None
+
+
+class _Status(Struct):
+    services: dict[str, _Service]
+
+
+def service_pids(cfg: config.Config) -> dict[str, int]:
+    """By name (kafka, minio, torchserve); empty unless the stack is what `cfg` points at."""
+    if not _STACK.exists():
+        return {}
+    answer = subprocess.run([_STACK, "status", "--json"], capture_output=True, check=False)
+    try:
+        status = msgspec.json.decode(answer.stdout, type=_Status)
+    except msgspec.DecodeError:
+        return {}
+    kafka = status.services.get("kafka", _Service())
+    if kafka.address != cfg.kafka.bootstrap_servers:
+        return {}
+    return {name: found.pid for name, found in status.services.items() if found.pid is not None}
+
+
+def cpu_by_name(pids: Mapping[str, int]) -> dict[str, float]:
+    """CPU seconds used so far, and the whole machine's."""
+    return {name: usage(pid).cpu_s for name, pid in pids.items()} | {"machine": machine_cpu_s()}
+
+
+def wakeups_by_name(pids: Mapping[str, int]) -> dict[str, int]:
+    """Wake-ups of all threads so far."""
+    return {name: usage(pid).wakeups for name, pid in pids.items()}
+
+
+def others_s(used_s: Mapping[str, float]) -> float:
+    """Processor time of the processes that are no part of the measurement."""
+    # Not below nothing: CPU time is counted in steps.
+    return max(0.0, 2 * used_s["machine"] - sum(used_s.values()))
+
+
+async def quiet(pids: Mapping[str, int], wait_s: float, tell: Callable[[str], None]) -> None:
+    """Wait until nobody else works on this machine; go on after a while all the same, saying so."""
+    if not pids or not wait_s:
+        return
+    deadline_s = time.monotonic() + wait_s
+    while True:
+        before = cpu_by_name(pids)
+        await asyncio.sleep(QUIET_LOOK_S)
+        after = cpu_by_name(pids)
+        others = others_s({name: after[name] - before[name] for name in after}) / QUIET_LOOK_S
+        if others <= QUIET_CORES:
+            return
+        if time.monotonic() > deadline_s:
+            tell(
+                f"other processes use {others:.1f} cores: figures will be worse than they could be"
+            )
+            return

@@ -1,0 +1,173 @@
+"""How many streams a worker holds within a latency bound: the search, trial by trial.
+
+Rule: short trials find a candidate, a long one proves it; every trial is in the report,
+whatever it says.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from penstock import config
+from penstock.adapters.model_servers.ready_made import request_of
+from penstock.bench import generator, load
+from penstock.bench.body import Body, read_body
+from penstock.bench.http_load import WARM_UP_REQUESTS, warm_up
+from penstock.bench.search import bisect, prove
+from penstock.bench.services import QUIET_CORES, QUIET_WAIT_S, quiet, service_pids
+from penstock.bench.topics_and_bucket import Bucket, check_local, fresh_bucket
+from penstock.bench.trial import TrialTask, run_trial
+from penstock.bench.verdict import Trial
+
+# More would let a machine that is always busy run for ever.
+DISTURBED_TRIALS = 3
+
+
+class StreamsPlan(Struct, frozen=True, kw_only=True):
+    """`streams` fixed, or None to search up to `max_streams`; `beside_rows`: of huge objects that
+    are answered at the same time, 0 for none. `body`: the file that every tick's object is, instead
+    of `rows` of numbers.
+    """
+
+    hz: float = 20.0
+    bound_ms: float = 50.0
+    rows: int = 8
+    body: Path | None = None
+    beside_rows: int = 0
+    spread: generator.Spread = "grid"
+    streams: int | None = None
+    max_streams: int = 100
+    seconds: float = 60.0
+    trial_s: float = 12.0
+    warm_up_requests: int = WARM_UP_REQUESTS
+    quiet_wait_s: float = QUIET_WAIT_S
+
+
+class StreamsReport(Struct, kw_only=True):
+    """`streams` is the result: the largest number that was proven, 0 if none was."""
+
+    hz: float
+    bound_ms: float
+    rows: int
+    body: str | None = None
+    request: str = "float32"
+    beside_rows: int
+    spread: generator.Spread = "grid"
+    streams: int
+    proof: Trial | None
+    trials: list[Trial]
+
+
+async def measure(
+    cfg: config.Config,
+    config_path: Path | None,
+    plan: StreamsPlan,
+    tell: Callable[[str], None],
+) -> StreamsReport:
+    check_local(cfg)
+    body = None if plan.body is None else read_body(cfg, plan.body)
+    await warm_up(cfg, plan.warm_up_requests, body.small if body else None, tell)
+    async with fresh_bucket(cfg.objects) as bucket:
+        if plan.beside_rows:
+            await bucket.put({generator.HUGE_KEY: load.huge_body(plan.beside_rows)})
+        search = _Search(cfg, config_path, plan, body, bucket, tell)
+        if plan.streams is not None:
+            proven = plan.streams if await search.proves(plan.streams) else 0
+        else:
+            candidate = await bisect(search.holds, plan.max_streams, plan.max_streams // 2)
+            proven = await prove(search.proves, candidate)
+    return StreamsReport(
+        hz=plan.hz,
+        bound_ms=plan.bound_ms,
+        rows=body.rows if body else plan.rows,
+        body=plan.body.name if plan.body else None,
+        request=cfg.model.request if body else request_of(cfg.model),
+        beside_rows=plan.beside_rows,
+        spread=plan.spread,
+        streams=proven,
+        proof=search.trials[-1] if proven else None,
+        trials=search.trials,
+    )
+
+
+class _Search:
+    """Trials on one bucket, which gets the objects of more streams as they are needed."""
+
+    def __init__(
+        self,
+        cfg: config.Config,
+        config_path: Path | None,
+        plan: StreamsPlan,
+        body: Body | None,
+        bucket: Bucket,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._cfg = cfg
+        self._config_path = config_path
+        self._plan = plan
+        self._body = body
+        self._bucket = bucket
+        self._tell = tell
+        self._stored_streams = 0
+        self._pids = service_pids(cfg)
+        self.trials: list[Trial] = []
+
+    async def holds(self, streams: int) -> bool:
+        return (await self._undisturbed(streams, self._plan.trial_s, lambda trial: trial.held)).held
+
+    async def proves(self, streams: int) -> bool:
+        return (
+            await self._undisturbed(streams, self._plan.seconds, lambda trial: trial.proven)
+        ).proven
+
+    async def _undisturbed(
+        self, streams: int, seconds: float, passed: Callable[[Trial], bool]
+    ) -> Trial:
+        """A trial that failed while other processes took the machine says nothing: once more."""
+        for _ in range(DISTURBED_TRIALS if self._plan.quiet_wait_s else 1):
+            await quiet(self._pids, self._plan.quiet_wait_s, self._tell)
+            trial = await self._try(streams, seconds)
+            if passed(trial) or trial.others_cores <= QUIET_CORES:
+                break
+        return trial
+
+    async def _try(self, streams: int, seconds: float) -> Trial:
+        plan, body = self._plan, self._body
+        if streams > self._stored_streams:
+            missing = (self._stored_streams, streams)
+            await self._bucket.put(
+                generator.copies(body, *missing)
+                if body
+                else dict(generator.bodies(plan.rows, *missing))
+            )
+            self._stored_streams = streams
+        task = TrialTask(
+            streams=streams,
+            hz=plan.hz,
+            rows=body.rows if body else plan.rows,
+            bound_ms=plan.bound_ms,
+            seconds=seconds,
+            bucket=self._bucket.name,
+            pids=self._pids,
+            beside_rows=plan.beside_rows,
+            extension=body.extension if body else ".csv",
+            settings={} if body else load.numbers(self._cfg.model),
+            spread=plan.spread,
+        )
+        trial = await run_trial(self._cfg, self._config_path, task)
+        self.trials.append(trial)
+        self._tell(_in_words(trial, seconds))
+        return trial
+
+
+def _in_words(trial: Trial, seconds: float) -> str:
+    def ms(value: float | None) -> str:
+        return "none" if value is None else f"{value:.0f} ms"
+
+    verdict = "proven" if trial.proven else "held" if trial.held else "missed"
+    return (
+        f"{trial.streams:3} streams, {seconds:g} s: {verdict}; p50 {ms(trial.p50_ms)}, "
+        f"p99 {ms(trial.p99_ms)}, worst stream {ms(trial.worst_stream_p99_ms)}, "
+        f"{trial.misses} of {trial.ticks} ticks missed; others {trial.others_cores:.2f} cores"
+    )

@@ -1,0 +1,296 @@
+"""Rows per second and CPU per row of a worker, beside a client that only posts and beside the
+seed's method.
+
+Rule: the three take turns in every round, on the same services, and the medians of their ratios are
+the result. Rates are steady-state: all references are on the topic before the worker starts, and
+the first fifth of the rows is not counted.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from msgspec import Struct, convert
+
+from penstock import config
+from penstock.adapters.model_servers.ready_made import request_of
+from penstock.bench import load
+from penstock.bench.body import Body, read_body
+from penstock.bench.http_load import (
+    WARM_UP_REQUESTS,
+    HttpAnswer,
+    HttpTask,
+    post,
+    warm_up,
+)
+from penstock.bench.reader import ReadAnswer, check_order, read
+from penstock.bench.services import QUIET_WAIT_S, quiet, service_pids
+from penstock.bench.topics_and_bucket import (
+    PARTITIONS,
+    check_local,
+    count_records,
+    end_watcher,
+    fresh_bucket,
+    fresh_topics,
+    publish,
+)
+from penstock.bench.worker import Worker, running_worker
+from penstock.errors import Fatal
+
+SIZES = (5_000, 500, 8)
+# 5 s of a worker at 150,000 rows a second; and of one at 1,500 objects a second.
+ROUND_ROWS = 750_000
+ROUND_OBJECTS = 8_000
+# Objects in the bucket; references name them in turn. 30 MB of the largest size.
+DISTINCT_OBJECTS = 40
+STREAMS = 16
+WARM_UP_SHARE = 0.2
+ROUND_LIMIT_S = 120.0
+SAMPLE_S = 0.1
+# CPU time is counted in steps of 10 ms: one step more or less is then 5 %.
+LEAST_CPU_S = 0.2
+
+
+class Summary(Struct, kw_only=True):
+    """What one object size reached: in one round, or the medians over the rounds.
+
+    None: the part that was measured is too short to tell.
+    """
+
+    rows_per_object: int
+    ratio_to_direct: float
+    ratio_to_seed: float | None
+    cpu_us_per_row: float | None
+    cpu_ms_per_object: float | None
+    peak_rss_mb: float
+    rows_per_s: float
+    direct_rows_per_s: float
+    direct_cpu_us_per_row: float
+    seed_rows_per_s: float | None
+
+
+class Round(Summary, kw_only=True):
+    """One turn of each."""
+
+    objects: int
+    rows: int
+
+
+class ThroughputReport(Struct, kw_only=True):
+    body: str | None = None
+    request: str = "float32"
+    columns: int | None
+    batch_rows: int
+    in_flight: int
+    partitions: int
+    protocol: str
+    summaries: list[Summary]
+    rounds: list[Round]
+
+
+class ThroughputPlan(Struct, frozen=True, kw_only=True):
+    """How much is measured; `body`: the file that every object is, instead of `sizes` of numbers.
+    The seed's method knows nothing but numbers.
+    """
+
+    sizes: Sequence[int] = SIZES
+    body: Path | None = None
+    rounds: int = 3
+    rows: int = ROUND_ROWS
+    direct_s: float = 4.0
+    seed_s: float = 1.5
+    warm_up_requests: int = WARM_UP_REQUESTS
+    quiet_wait_s: float = QUIET_WAIT_S
+
+    def objects(self, size: int) -> int:
+        return max(1, min(self.rows // size, ROUND_OBJECTS))
+
+
+class Sample(NamedTuple):
+    """Rows on the output topic, and the worker's CPU time by then."""
+
+    rows: int
+    cpu_s: float
+
+
+async def measure(
+    cfg: config.Config, config_path: Path | None, plan: ThroughputPlan, tell: Callable[[str], None]
+) -> ThroughputReport:
+    check_local(cfg)
+    body = None if plan.body is None else read_body(cfg, plan.body)
+    sizes = plan.sizes if body is None else (body.rows,)
+    await warm_up(cfg, plan.warm_up_requests, body.small if body else None, tell)
+    rounds: list[Round] = []
+    pids = service_pids(cfg)
+    async with fresh_bucket(cfg.objects) as bucket:
+        for size in sizes:
+            await bucket.put(_objects(plan, size, body))
+        for number in range(plan.rounds):
+            for size in sizes:
+                tell(f"round {number + 1} of {plan.rounds}: objects of {size} rows")
+                await quiet(pids, plan.quiet_wait_s, tell)
+                full = body.full if body else None
+                task = HttpTask(cfg.model, "direct", plan.direct_s, warm_up_s=0.5, body=full)
+                direct = await post(task)
+                load_of = _Load(bucket.name, size, plan.objects(size), body)
+                ours = await _pipeline(cfg, config_path, load_of)
+                seed = None if body else await post(HttpTask(cfg.model, "seed", plan.seed_s))
+                rounds.append(_round(size, plan.objects(size), ours, direct, seed))
+    return ThroughputReport(
+        body=plan.body.name if plan.body else None,
+        columns=None if body else load.COLUMNS,
+        batch_rows=body.full.rows if body else load.BATCH_ROWS,
+        in_flight=cfg.model.max_in_flight,
+        partitions=PARTITIONS,
+        protocol=cfg.model.protocol,
+        request=cfg.model.request if body else request_of(cfg.model),
+        summaries=[
+            summarise([entry for entry in rounds if entry.rows_per_object == size])
+            for size in sizes
+        ],
+        rounds=rounds,
+    )
+
+
+class _Ours(NamedTuple):
+    rows_per_s: float
+    cpu_s_per_row: float | None
+    peak_rss_bytes: int
+
+
+class _Load(NamedTuple):
+    """So many references to objects of so many rows."""
+
+    bucket: str
+    size: int
+    objects: int
+    body: Body | None
+
+    @property
+    def rows(self) -> int:
+        return self.size * self.objects
+
+
+async def _pipeline(cfg: config.Config, config_path: Path | None, task: _Load) -> _Ours:
+    settings = {} if task.body else load.numbers(cfg.model)
+    async with fresh_topics(cfg.kafka) as topics:
+        await publish(cfg.kafka, topics.input, _references(task))
+        async with (
+            end_watcher(cfg.kafka) as watcher,
+            running_worker(config_path, topics, **settings) as worker,
+        ):
+            samples = await watch(worker, watcher, topics.output, task.rows)
+            peak_rss_bytes = worker.usage().peak_rss_bytes
+            await worker.stop()
+        answer = await read(cfg.kafka, topics)
+    check_answered(answer, task.rows)
+    return _Ours(steady_rate(answer.rows_by_ms), cpu_s_per_row(samples), peak_rss_bytes)
+
+
+def _key(size: int, number: int, body: Body | None) -> str:
+    return f"{size}/{number}{body.extension if body else '.csv'}"
+
+
+def _objects(plan: ThroughputPlan, size: int, body: Body | None) -> dict[str, bytes]:
+    count = min(plan.objects(size), DISTINCT_OBJECTS)
+    return {
+        _key(size, number, body): body.data if body else load.csv_body(size, number)
+        for number in range(count)
+    }
+
+
+def _references(task: _Load) -> Iterator[tuple[int, bytes, bytes]]:
+    distinct = min(task.objects, DISTINCT_OBJECTS)
+    for number in range(task.objects):
+        key = _key(task.size, number % distinct, task.body)
+        stream = f"stream-{number % STREAMS:02}"
+        yield number % PARTITIONS, *load.reference(task.bucket, key, stream)
+
+
+async def watch(worker: Worker, watcher: Any, topic: str, rows: int) -> list[Sample]:
+    """Rows on the topic and CPU time of the worker, until all rows are there."""
+    samples = [Sample(0, 0.0)]
+    deadline_s = time.monotonic() + ROUND_LIMIT_S
+    while samples[-1].rows < rows:
+        if time.monotonic() > deadline_s:
+            raise Fatal(f"only {samples[-1].rows} of {rows} rows came within {ROUND_LIMIT_S:g} s")
+        worker.check()
+        await asyncio.sleep(SAMPLE_S)
+        samples.append(Sample(await count_records(watcher, topic), worker.usage().cpu_s))
+    return samples
+
+
+def check_answered(answer: ReadAnswer, rows: int) -> None:
+    """A rate of rows that are lost is no result either."""
+    check_order(answer)
+    if answer.rows != rows:
+        raise Fatal(f"{answer.rows} of {rows} rows were answered: this is no measurement")
+
+
+def steady_rate(rows_by_ms: Sequence[tuple[int, int]]) -> float:
+    """Rows per second after the warm-up share, by the broker's time."""
+    skipped = WARM_UP_SHARE * sum(rows for _, rows in rows_by_ms)
+    seen = counted = 0
+    began_ms: int | None = None
+    for ms, rows in rows_by_ms:
+        if began_ms is not None:
+            counted += rows
+        seen += rows
+        if began_ms is None and seen >= skipped:
+            began_ms = ms
+    if began_ms is None or rows_by_ms[-1][0] == began_ms:
+        raise Fatal("too few rows for a rate: all came at once")
+    return counted * 1000 / (rows_by_ms[-1][0] - began_ms)
+
+
+def cpu_s_per_row(samples: Sequence[Sample]) -> float | None:
+    """Over the same part as the rate; with few samples over all, start-up included. None if that
+    part has less CPU time than the kernel's steps can tell.
+    """
+    total = samples[-1].rows
+    begin = next(sample for sample in samples if sample.rows >= WARM_UP_SHARE * total)
+    if begin.rows == total:
+        begin = samples[0]
+    cpu_s = samples[-1].cpu_s - begin.cpu_s
+    return cpu_s / (total - begin.rows) if cpu_s >= LEAST_CPU_S else None
+
+
+def _round(
+    size: int, objects: int, ours: _Ours, direct: HttpAnswer, seed: HttpAnswer | None
+) -> Round:
+    return Round(
+        rows_per_object=size,
+        objects=objects,
+        rows=size * objects,
+        rows_per_s=ours.rows_per_s,
+        cpu_us_per_row=_scaled(ours.cpu_s_per_row, 1e6),
+        cpu_ms_per_object=_scaled(ours.cpu_s_per_row, size * 1e3),
+        peak_rss_mb=ours.peak_rss_bytes / 1e6,
+        direct_rows_per_s=direct.rows_per_s,
+        direct_cpu_us_per_row=direct.cpu_s / direct.rows * 1e6,
+        seed_rows_per_s=seed.rows_per_s if seed else None,
+        ratio_to_direct=ours.rows_per_s / direct.rows_per_s,
+        ratio_to_seed=ours.rows_per_s / seed.rows_per_s if seed else None,
+    )
+
+
+def summarise(rounds: Sequence[Round]) -> Summary:
+    """Medians of one size's rounds, as far as they can tell; of the peaks the highest."""
+    middle = {
+        name: _median([getattr(entry, name) for entry in rounds])
+        for name in Summary.__struct_fields__
+    }
+    middle["peak_rss_mb"] = max(entry.peak_rss_mb for entry in rounds)
+    return convert(middle | {"rows_per_object": rounds[0].rows_per_object}, Summary)
+
+
+def _median(figures: Sequence[float | None]) -> float | None:
+    known = [figure for figure in figures if figure is not None]
+    return median(known) if known else None
+
+
+def _scaled(figure: float | None, factor: float) -> float | None:
+    return None if figure is None else figure * factor

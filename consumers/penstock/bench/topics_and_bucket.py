@@ -1,0 +1,175 @@
+"""Where a measurement happens: topics and a bucket of its own, on services of this machine.
+
+Rule: everything made here has a unique name and is removed at the end, whatever happened.
+Services that are not on the loopback interface are refused: the bench would be measuring, and
+loading, somebody's network.
+"""
+
+import asyncio
+import ipaddress
+import logging
+import uuid
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import botocore.session
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from botocore.exceptions import BotoCoreError, ClientError
+
+from penstock import config
+from penstock.adapters.kafka.client import connection, opened, within
+from penstock.adapters.kafka.topics import TopicShape, create_topics, delete_topics
+from penstock.errors import EXIT_USAGE, Fatal, Unreachable
+
+PARTITIONS = 4
+# Kafka's default for a message.
+MESSAGE_BYTES = 1 << 20
+# Time stamps by the broker: one clock for all, and none of ours. Files of removed topics go at
+# once, as a round is up to 0.5 GB.
+TOPIC_SETTINGS = {"message.timestamp.type": "LogAppendTime", "file.delete.delay.ms": "1000"}
+# A broker of this machine answers within milliseconds, a busy one within seconds.
+ANSWER_S = 30.0
+# The limit of one DeleteObjects request.
+DELETE_KEYS = 1_000
+
+
+class Topics(NamedTuple):
+    input: str
+    output: str
+    dead_letters: str
+
+
+def check_local(cfg: config.Config) -> None:
+    """Raises `Fatal` unless all three services are on this machine."""
+    if cfg.objects.endpoint_url is None:
+        raise _not_here("objects.endpoint_url is not set")
+    servers = [f"//{server.strip()}" for server in cfg.kafka.bootstrap_servers.split(",")]
+    for url in (*servers, cfg.objects.endpoint_url, cfg.model.url):
+        host = urlsplit(url).hostname or ""
+        if not _is_loopback(host):
+            raise _not_here(f"{host or url} is not this machine")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _not_here(why: str) -> Fatal:
+    return Fatal(
+        f"the bench loads what it measures, and takes only services of this machine: {why}.\n"
+        'Start and name them: scripts/stack up && eval "$(scripts/stack env)"',
+        exit_code=EXIT_USAGE,
+    )
+
+
+@asynccontextmanager
+async def fresh_topics(
+    settings: config.Kafka, *, most_bytes: int | None = None
+) -> AsyncIterator[Topics]:
+    """`most_bytes`: of a message, where that is more than Kafka's default. The topic that a shadow
+    needs, if the caller's configuration has one, is there, too.
+    """
+    unique = uuid.uuid4().hex[:12]
+    topics = Topics(f"bench-{unique}", f"bench-{unique}.out", f"bench-{unique}.dlq")
+    # Clients warn that a topic is not known yet, or no longer: here that is how it begins and ends.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    more = {"max.message.bytes": str(most_bytes)} if most_bytes else {}
+    shape = TopicShape(PARTITIONS, settings=TOPIC_SETTINGS | more)
+    made = (*topics, f"{topics.output}.shadow")
+    await create_topics(settings, made, shape)
+    try:
+        yield topics
+    finally:
+        await delete_topics(settings, made)
+
+
+@asynccontextmanager
+async def end_watcher(settings: config.Kafka) -> AsyncIterator[AIOKafkaConsumer]:
+    """For `count_records`; it reads nothing."""
+    consumer = AIOKafkaConsumer(**connection(settings))
+    async with opened(consumer, settings, "the watching of the output topic"):
+        yield consumer
+
+
+async def count_records(watcher: AIOKafkaConsumer, topic: str, partitions: int = PARTITIONS) -> int:
+    """Records that were ever written to the first partitions of a topic of the bench."""
+    async with within("a question about the end of the output topic", ANSWER_S):
+        ends = await watcher.end_offsets(
+            [TopicPartition(topic, number) for number in range(partitions)]
+        )
+    return sum(ends.values())
+
+
+async def publish(
+    settings: config.Kafka,
+    topic: str,
+    messages: Iterable[tuple[int, bytes, bytes]],
+    most_bytes: int = MESSAGE_BYTES,
+) -> None:
+    """All of (partition, key, value), acknowledged."""
+    producer = AIOKafkaProducer(
+        **connection(settings), linger_ms=5, max_batch_size=1_000_000, max_request_size=most_bytes
+    )
+    what = "the publishing of references"
+    async with opened(producer, settings, what), within(what, settings.timeout_ms / 1000):
+        for partition, key, value in messages:
+            await producer.send(topic, value, key=key, partition=partition)
+        await producer.flush()
+
+
+class Bucket:
+    """A bucket of the bench's own, without notifications."""
+
+    def __init__(self, client: Any, name: str) -> None:
+        self._client = client
+        self.name = name
+        self._keys: list[str] = []
+
+    async def put(self, bodies: Mapping[str, bytes]) -> None:
+        self._keys += bodies
+        with _translated():
+            await asyncio.to_thread(self._put_all, bodies)
+
+    def _put_all(self, bodies: Mapping[str, bytes]) -> None:
+        for key, body in bodies.items():
+            self._client.put_object(Bucket=self.name, Key=key, Body=body)
+
+    def remove(self) -> None:
+        for start in range(0, len(self._keys), DELETE_KEYS):
+            doomed = [{"Key": key} for key in self._keys[start : start + DELETE_KEYS]]
+            self._client.delete_objects(Bucket=self.name, Delete={"Objects": doomed, "Quiet": True})
+        self._client.delete_bucket(Bucket=self.name)
+
+
+@asynccontextmanager
+async def fresh_bucket(settings: config.Objects) -> AsyncIterator[Bucket]:
+    client = botocore.session.Session(profile=settings.profile).create_client(
+        "s3",
+        endpoint_url=settings.endpoint_url,
+        region_name=settings.region or "us-east-1",
+        aws_access_key_id=settings.key,
+        aws_secret_access_key=settings.secret,
+        verify=settings.ssl_cafile,
+    )
+    bucket = Bucket(client, f"bench-{uuid.uuid4().hex[:12]}")
+    with _translated():
+        await asyncio.to_thread(client.create_bucket, Bucket=bucket.name)
+    try:
+        yield bucket
+    finally:
+        with _translated():
+            await asyncio.to_thread(bucket.remove)
+        client.close()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (BotoCoreError, ClientError) as error:
+        raise Unreachable(f"the object store did not do what the bench needs: {error}") from error

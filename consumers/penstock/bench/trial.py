@@ -1,0 +1,164 @@
+"""One trial of `bench streams`: N streams on a fresh worker, and what became of every tick.
+
+Rule: latency runs from the instant a tick was due to the broker's time of its last row's record; a
+tick that was late, or is not answered when the trial ends, is a miss. Nothing of a trial is left
+for the next one.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from penstock import config
+from penstock.bench.generator import Began, GeneratorTask, Sent, Spread
+from penstock.bench.reader import Tick, check_order, read
+from penstock.bench.services import cpu_by_name, others_s, wakeups_by_name
+from penstock.bench.topics_and_bucket import Topics, count_records, end_watcher, fresh_topics
+from penstock.bench.verdict import Trial, judge, misses_by_s, stage_means_ms
+from penstock.bench.worker import Worker, running_worker
+from penstock.errors import Fatal
+from penstock.process.tasks import child, line
+
+# How long an overloaded worker may go on after the last tick; its late answers are misses anyway.
+GRACE_S = 3.0
+POLL_S = 0.1
+DRAIN_MS = 2_000
+
+
+class TrialTask(Struct, frozen=True, kw_only=True):
+    """What is tried. `bucket` has the objects already; `settings` are the worker's."""
+
+    streams: int
+    hz: float
+    rows: int
+    bound_ms: float
+    seconds: float
+    bucket: str
+    pids: Mapping[str, int]
+    beside_rows: int
+    extension: str
+    settings: Mapping[str, str]
+    spread: Spread = "grid"
+
+
+class _Observed(NamedTuple):
+    """What was seen while the trial ran; `cpu` once a second, by process."""
+
+    begin_ms: int
+    cpu: list[dict[str, float]]
+    wakeups: dict[str, int]
+    sent: Sent
+    stages_ms: dict[str, float]
+
+
+async def run_trial(cfg: config.Config, config_path: Path | None, task: TrialTask) -> Trial:
+    async with fresh_topics(cfg.kafka) as topics:
+        seen = await _observe(cfg, config_path, task, topics)
+        answer = await read(cfg.kafka, topics, ticks=True)
+    check_order(answer)
+    wanted = task.streams * round(task.seconds * task.hz)
+    measured = due_since(seen.begin_ms, answer.ticks, wanted)
+    used = _used(seen.cpu[0], seen.cpu[-1], seen.sent.cpu_s)
+    if not task.pids:
+        del used["others"]  # they would contain the services
+    trial = judge(
+        task.streams, task.bound_ms, measured, seen.sent, used, task.seconds, seen.stages_ms
+    )
+    if task.pids:
+        generator_s = seen.sent.cpu_s / (len(seen.cpu) - 1)
+        trial.others_by_s = [_used(*pair, generator_s)["others"] for pair in pairwise(seen.cpu)]
+    trial.wakeups_per_tick = {name: count / len(measured) for name, count in seen.wakeups.items()}
+    trial.misses_by_s = misses_by_s(measured, task.bound_ms, seen.begin_ms)
+    return trial
+
+
+def due_since(begin_ms: float, ticks: Sequence[Tick], wanted: int) -> list[Tick]:
+    """Ticks of the measurement itself, without those of the warm-up. Raises `Fatal` if the
+    generator did not send all that were wanted.
+    """
+    found = [tick for tick in ticks if tick.due_ms >= begin_ms]
+    if len(found) != wanted:
+        raise Fatal(f"the generator sent {len(found)} ticks, not all: this is no measurement")
+    return found
+
+
+async def _observe(
+    cfg: config.Config, config_path: Path | None, task: TrialTask, topics: Topics
+) -> _Observed:
+    """Worker up, load on, watch, wait for the last answers, worker down."""
+    load = GeneratorTask(
+        kafka=cfg.kafka,
+        topic=topics.input,
+        bucket=task.bucket,
+        rows=task.rows,
+        streams=task.streams,
+        hz=task.hz,
+        seconds=task.seconds,
+        beside_rows=task.beside_rows,
+        extension=task.extension,
+        spread=task.spread,
+    )
+    async with (
+        end_watcher(cfg.kafka) as watcher,
+        running_worker(config_path, topics, DELIVERY__DRAIN_MS=DRAIN_MS, **task.settings) as worker,
+    ):
+        await worker.ready()
+        async with child("penstock.bench.generator", stdin=msgspec.json.encode(load)) as generator:
+            begin_ms = (await line(generator, Began)).begin_ms
+            await sleep_until(begin_ms)
+            before, wakeups = await worker.metrics(), _wakeups(worker, task.pids)
+            cpu = await _watch(worker, task.pids, begin_ms, task.seconds)
+            woken = {
+                name: count - wakeups[name] for name, count in _wakeups(worker, task.pids).items()
+            }
+            sent = await line(generator, Sent)
+        rows = task.streams * load.ticks * task.rows
+        await _answered(watcher, worker, topics.output, load.partitions, rows)
+        stages_ms = stage_means_ms(before, await worker.metrics())
+        await worker.stop()
+    return _Observed(begin_ms, cpu, woken, sent, stages_ms)
+
+
+async def _watch(
+    worker: Worker, pids: Mapping[str, int], begin_ms: float, seconds: float
+) -> list[dict[str, float]]:
+    """CPU time by name, at the beginning, after each second, and at the end."""
+    samples = [_cpu(worker, pids)]
+    for second in range(1, math.ceil(seconds) + 1):
+        await sleep_until(begin_ms + 1000 * min(second, seconds))
+        samples.append(_cpu(worker, pids))
+    return samples
+
+
+def _used(
+    before: Mapping[str, float], after: Mapping[str, float], generator_s: float
+) -> dict[str, float]:
+    used = {name: after[name] - before[name] for name in after} | {"generator": generator_s}
+    return used | {"others": others_s(used)}
+
+
+def _cpu(worker: Worker, pids: Mapping[str, int]) -> dict[str, float]:
+    return {"worker": worker.usage().cpu_s, **cpu_by_name(pids)}
+
+
+def _wakeups(worker: Worker, pids: Mapping[str, int]) -> dict[str, int]:
+    return wakeups_by_name({"worker": worker.pid, **pids})
+
+
+async def sleep_until(epoch_ms: float) -> None:
+    await asyncio.sleep(max(0.0, epoch_ms / 1000 - time.time()))
+
+
+async def _answered(watcher: Any, worker: Worker, topic: str, partitions: int, rows: int) -> None:
+    """Wait for the last answers, for a bounded time."""
+    deadline_s = time.monotonic() + GRACE_S
+    while time.monotonic() < deadline_s and await count_records(watcher, topic, partitions) < rows:
+        worker.check()
+        await asyncio.sleep(POLL_S)

@@ -1,0 +1,155 @@
+"""What became of the ticks of a trial: percentiles, misses, where the time went.
+
+Rule: a tick that is not answered is slower than every bound, and none is left out. The bound must
+hold for all ticks together and for every stream by itself.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from penstock.bench.generator import Sent
+from penstock.bench.reader import Tick
+from penstock.bench.tails import is_proven, percentile
+
+# The broker's time stamps are whole milliseconds, cut off: half of one on average.
+BROKER_CUT_MS = 0.5
+
+Samples = Mapping[tuple[str, str], float]
+# Parts of an object's way as the worker's metrics name them, in the order of the flow.
+WAY = {
+    "Kafka out": "kafka_in",
+    "queue": "queue",
+    "fetch": "fetch",
+    "decode": "decode",
+    "wait": "wait",
+    "call": "call",
+    "hold-back": "hold_back",
+    "publish": "publish",
+}
+
+
+class Trial(Struct, kw_only=True):
+    """What came out; a percentile is None where it is a tick without an answer."""
+
+    streams: int
+    ticks: int
+    misses: int
+    unanswered: int
+    p50_ms: float | None
+    p90_ms: float | None
+    p99_ms: float | None
+    max_ms: float | None
+    worst_stream_p99_ms: float | None
+    worst_stream_misses: int
+    held: bool
+    proven: bool
+    append_to_append_p50_ms: float | None
+    append_to_append_p99_ms: float | None
+    stages_ms: dict[str, float]
+    cpu_ms_per_tick: dict[str, float]
+    cores: dict[str, float]
+    generator_lag_p99_ms: float
+    generator_lag_max_ms: float
+    wakeups_per_tick: dict[str, float] = {}
+    # Misses that come together with others' work are theirs; an overload only grows.
+    misses_by_s: list[int] = []
+    others_by_s: list[float] = []
+
+    @property
+    def others_cores(self) -> float:
+        """What unrelated processes used in their busiest second; 0 where that is not known."""
+        return max(self.others_by_s, default=0.0)
+
+
+def judge(
+    streams: int,
+    bound_ms: float,
+    ticks: Sequence[Tick],
+    sent: Sent,
+    used_s: Mapping[str, float],
+    seconds: float,
+    stages_ms: Mapping[str, float],
+) -> Trial:
+    """`used_s` is the CPU time by process name during `seconds`."""
+    by_stream: dict[str, list[float]] = defaultdict(list)
+    for tick in ticks:
+        by_stream[tick.stream].append(_since(tick.due_ms, tick))
+    pool = [latency for latencies in by_stream.values() for latency in latencies]
+    inside = [_since(tick.appended_ms, tick) for tick in ticks]
+    misses = [_misses(latencies, bound_ms) for latencies in by_stream.values()]
+    worst_ms = max(percentile(latencies, 0.99) for latencies in by_stream.values())
+    return Trial(
+        streams=streams,
+        ticks=len(pool),
+        misses=sum(misses),
+        unanswered=pool.count(math.inf),
+        p50_ms=_finite(percentile(pool, 0.5)),
+        p90_ms=_finite(percentile(pool, 0.9)),
+        p99_ms=_finite(percentile(pool, 0.99)),
+        max_ms=_finite(max(pool)),
+        worst_stream_p99_ms=_finite(worst_ms),
+        worst_stream_misses=max(misses),
+        held=max(percentile(pool, 0.99), worst_ms) <= bound_ms,
+        proven=is_proven(len(pool), sum(misses))
+        and all(
+            is_proven(len(latencies), _misses(latencies, bound_ms))
+            for latencies in by_stream.values()
+        ),
+        append_to_append_p50_ms=_finite(percentile(inside, 0.5)),
+        append_to_append_p99_ms=_finite(percentile(inside, 0.99)),
+        stages_ms=_where(ticks, sent, stages_ms),
+        cpu_ms_per_tick={name: 1000 * cpu_s / len(pool) for name, cpu_s in used_s.items()},
+        cores={name: cpu_s / seconds for name, cpu_s in used_s.items()},
+        generator_lag_p99_ms=sent.lag_p99_ms,
+        generator_lag_max_ms=sent.lag_max_ms,
+    )
+
+
+def misses_by_s(ticks: Sequence[Tick], bound_ms: float, begin_ms: float) -> list[int]:
+    """By the second in which they were due."""
+    misses: Counter[int] = Counter()
+    for tick in ticks:
+        misses[int((tick.due_ms - begin_ms) // 1000)] += _since(tick.due_ms, tick) > bound_ms
+    return [misses[second] for second in range(max(misses) + 1)]
+
+
+def _since(began_ms: int, tick: Tick) -> float:
+    return math.inf if tick.answered_ms is None else tick.answered_ms - began_ms
+
+
+def _misses(latencies: Sequence[float], bound_ms: float) -> int:
+    return sum(latency > bound_ms for latency in latencies)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _where(ticks: Sequence[Tick], sent: Sent, stages_ms: Mapping[str, float]) -> dict[str, float]:
+    """Mean times, in the order of the flow; what is in none of the stages is shown as such."""
+    to_append = [tick.appended_ms - tick.due_ms for tick in ticks]
+    in_ms = sum(to_append) / len(to_append) + BROKER_CUT_MS - sent.lag_mean_ms
+    where = {"schedule": sent.lag_mean_ms, "Kafka in": in_ms, **stages_ms}
+    answered = [_since(tick.due_ms, tick) for tick in ticks if tick.answered_ms is not None]
+    if answered:
+        mean_ms = sum(answered) / len(answered) + BROKER_CUT_MS
+        where["in no stage"] = mean_ms - sum(where.values())
+    return where
+
+
+def stage_means_ms(before: Samples, after: Samples) -> dict[str, float]:
+    """Mean time in each stage that the worker tells about, of the objects delivered in between."""
+
+    def gain(name: str, label: str = "") -> float:
+        return after.get((name, label), 0.0) - before.get((name, label), 0.0)
+
+    objects = gain("penstock_latency_seconds_count")
+    if not objects:
+        return {}
+    return {
+        stage: 1000 * gain("penstock_way_seconds_total", part) / objects
+        for stage, part in WAY.items()
+    }

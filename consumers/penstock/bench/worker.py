@@ -1,0 +1,116 @@
+"""The worker under test: `penstock run` as a child process, set up for the measurement by
+environment variables.
+
+Rule: everything a person can configure is taken from the configuration of the bench's caller; only
+what the measurement defines is overridden. What the worker logs below a warning is not shown.
+"""
+
+import asyncio
+import re
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+
+from penstock.bench.topics_and_bucket import Topics
+from penstock.bench.usage import Usage, usage
+from penstock.errors import Fatal
+from penstock.process import parent
+from penstock.process.children import Child, free_port
+from penstock.process.tasks import child, stop
+
+READY_S = 30.0
+_SAMPLE = re.compile(r'^(\w+?)(?:\{(?:\w+="([^"]*)")?.*\})? (\S+)$', re.MULTILINE)
+
+
+class Worker:
+    """A running worker."""
+
+    def __init__(self, process: Child, url: str) -> None:
+        self._process = process
+        self._url = url
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def usage(self) -> Usage:
+        return usage(self.pid)
+
+    def check(self) -> None:
+        """Raises `Fatal` if the worker ended by itself."""
+        if self._process.code is not None:
+            raise Fatal(f"the worker ended early, with exit code {self._process.code}")
+
+    async def stop(self) -> None:
+        """Drain and end; an unclean end spoils the measurement."""
+        code = await stop(self._process)
+        if code:
+            raise Fatal(f"the worker did not end cleanly: exit code {code}")
+
+    async def ready(self) -> None:
+        """Returns when the partitions are assigned and the model answers."""
+        deadline_s = time.monotonic() + READY_S
+        while time.monotonic() < deadline_s:
+            self.check()
+            status, _ = await self._get("/readyz")
+            if status == 200:
+                return
+            await asyncio.sleep(0.1)
+        raise Fatal(f"the worker was not ready within {READY_S:g} s")
+
+    async def metrics(self) -> dict[tuple[str, str], float]:
+        """Samples by name and value of the first label."""
+        status, text = await self._get("/metrics")
+        if status != 200:
+            raise Fatal(f"the worker's /metrics answered {status}")
+        return {
+            (name, label): float(value)
+            for name, label, value in _SAMPLE.findall(text)
+            if not name.endswith("_bucket")
+        }
+
+    async def _get(self, path: str) -> tuple[int, str]:
+        try:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(self._url + path) as response,
+            ):
+                return response.status, await response.text()
+        except aiohttp.ClientConnectionError:
+            return 0, ""
+
+
+@asynccontextmanager
+async def running_worker(
+    config_path: Path | None, topics: Topics, **settings: object
+) -> AsyncIterator[Worker]:
+    """A worker on these topics; `settings` are by SECTION__KEY."""
+    port = free_port()
+    own = {
+        "KAFKA__GROUP": f"bench-{uuid.uuid4().hex[:12]}",
+        "HTTP__HOST": "127.0.0.1",
+        "HTTP__PORT": port,
+        "HTTP__TOKEN": "",
+    }
+    async with penstock(config_path, topics, "run", **{**own, **settings}) as process:
+        yield Worker(process, f"http://127.0.0.1:{port}")
+
+
+def penstock(
+    config_path: Path | None, topics: Topics, *arguments: str, **settings: object
+) -> AbstractAsyncContextManager[Child]:
+    """A command on these topics; `settings` are by SECTION__KEY."""
+    own = {
+        "KAFKA__INPUT_TOPIC": topics.input,
+        "OUTPUT__TOPIC": topics.output,
+        "OUTPUT__DLQ_TOPIC": topics.dead_letters,
+        "LOG__LEVEL": "warning",
+    }
+    if config_path is not None:
+        arguments += ("--config", str(config_path))
+    env = {f"PENSTOCK_{name}": str(value) for name, value in {**own, **settings}.items()}
+    return child("penstock", parent.OPTION, *arguments, env=env)

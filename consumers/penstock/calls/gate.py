@@ -1,0 +1,114 @@
+"""The gate before a server that may fail: callers wait here until the breaker lets them pass.
+
+Rule: batches pass in the order of arrival, searches by rank with the lowest first; batches and
+searches take turns. A caller that has passed reports once how its call ended. While the server is
+healthy, no caller waits and no timer is set. Owner: the stage that calls.
+"""
+
+import asyncio
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+
+from penstock.core.health.breaker import Breaker, Call
+from penstock.core.window.turns import Turn, Turns
+from penstock.errors import Overloaded, Transient
+from penstock.ports import Clock
+
+# The rank of a search: the lowest goes first.
+Rank = tuple[int, int]
+_Turn = asyncio.Future[Call]
+
+
+class Gate:
+    """`call = await enter()`, then one of `answered`, `failed` and `dropped`."""
+
+    def __init__(self, breaker: Breaker, clock: Clock, jitter: Callable[[], float]) -> None:
+        self._breaker = breaker
+        self._clock = clock
+        self._jitter = jitter
+        self._turns = Turns()
+        self._rows: deque[_Turn] = deque()
+        self._searches: list[tuple[Rank, int, _Turn]] = []
+        self._number = count()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """True while the breaker is open, so that only probes pass."""
+        return self._breaker.is_open
+
+    @property
+    def allowed(self) -> int:
+        """How many calls may be open at a time now."""
+        return self._breaker.allowed
+
+    async def enter(self, rank: Rank | None = None) -> Call:
+        """Wait for the turn of a batch of rows or, with a rank, of a search."""
+        turn: _Turn = asyncio.get_running_loop().create_future()
+        if rank is None:
+            self._rows.append(turn)
+        else:
+            heapq.heappush(self._searches, (rank, next(self._number), turn))
+        self._serve()
+        if turn.done():
+            return turn.result()
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            # Cancelled just after the turn was given: give it back, or its place is lost for good.
+            if turn.done() and not turn.cancelled():
+                self.dropped(turn.result())
+            raise
+
+    def answered(self, call: Call) -> None:
+        self._turns.end(call.turn)
+        self._breaker.answered(call)
+        self._serve()
+
+    def failed(self, call: Call, error: Transient) -> None:
+        self._turns.end(call.turn)
+        self._breaker.failed(
+            call,
+            self._clock.now(),
+            self._jitter(),
+            is_full=isinstance(error, Overloaded),
+            asked_s=error.retry_after_s,
+        )
+        self._serve()
+
+    def dropped(self, call: Call) -> None:
+        self._turns.end(call.turn)
+        self._breaker.dropped(call)
+        self._serve()
+
+    def _serve(self) -> None:
+        while who := self._who():
+            wait_s = self._breaker.wait_s(self._clock.now())
+            if wait_s:
+                self._ring_after(wait_s)
+                return
+            self._turns.begin(who)
+            turn = self._rows.popleft() if who == "rows" else heapq.heappop(self._searches)[2]
+            turn.set_result(self._breaker.begin(who))
+
+    def _who(self) -> Turn | None:
+        """Which queue may make the next call; None if no call is free or no caller waits."""
+        while self._rows and self._rows[0].done():
+            self._rows.popleft()
+        while self._searches and self._searches[0][2].done():
+            heapq.heappop(self._searches)
+        return self._turns.next(
+            self._breaker.allowed,
+            rows_wait=bool(self._rows),
+            searches_wait=bool(self._searches),
+        )
+
+    def _ring_after(self, wait_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if wait_s < math.inf:
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._serve)

@@ -1,0 +1,95 @@
+"""Guards: an unexpected exception costs the object, row or batch it belongs to, not the worker.
+
+Rule: if an exception of a library, a plug-in or a fault of ours leaves a guarded block, it becomes
+`Unforeseen`, with the error code of that place. The stage tries once more, alone, and then rejects.
+Work that belongs to no object (the ledger, the order, a commit) is not guarded, nor is running out
+of memory: there an exception ends the process. Owner: the wiring, which gives each stage the guards
+of its places.
+"""
+
+import logging
+from types import TracebackType
+from typing import Final, Literal
+
+from penstock.errors import ErrorCode, PenstockError, Poison, Unforeseen
+from penstock.ports import Clock
+from penstock.telemetry.worker import Telemetry
+
+log = logging.getLogger(__name__)
+
+Place = Literal["message", "store", "decode", "model", "record", "letter", "result"]
+_CODES: Final[dict[Place, ErrorCode]] = {"decode": "bad_format", "model": "model_mismatch"}
+# One traceback an hour for each kind of exception; the counter tells how often it happens.
+QUIET_S: Final = 3600.0
+
+
+class Guards:
+    """`at` makes the guard of a place. With `raises`, for tests, the unexpected exception itself is
+    raised, so that it ends the run.
+    """
+
+    def __init__(self, telemetry: Telemetry, clock: Clock, *, raises: bool = False) -> None:
+        self._telemetry = telemetry
+        self._clock = clock
+        self._raises = raises
+        self._quiet_until_s: dict[tuple[Place, str], float] = {}
+
+    def at(self, place: Place, stage: str | None = None) -> "Guard":
+        """`stage`: if given, every `Poison` that leaves the guard is marked with it."""
+        return Guard(self, place, stage)
+
+    def told(self, place: Place, error: BaseException) -> BaseException:
+        """The error that leaves the guarded block instead of this one. An unexpected exception is
+        counted, logged and replaced by `Unforeseen`; all others are returned unchanged.
+        """
+        found = error if isinstance(error, Unforeseen) else self._found(place, error)
+        if not isinstance(found, Unforeseen) or found.place is not None:
+            return found
+        cause = found.__cause__ or found.__context__ or found
+        if self._raises:
+            return cause
+        found.place = place
+        self._telemetry.unforeseen(place)
+        name, now_s = type(cause).__name__, self._clock.now()
+        if now_s >= self._quiet_until_s.get((place, name), 0.0):
+            self._quiet_until_s[place, name] = now_s + QUIET_S
+            log.error("nobody foresaw this %s (%s)", name, place, exc_info=cause)
+        return found
+
+    def _found(self, place: Place, error: BaseException) -> BaseException:
+        if isinstance(error, PenstockError) or not _belongs(error):
+            return error
+        return Unforeseen.of(_CODES.get(place, "unavailable"), error)
+
+
+class Guard:
+    """Context manager of a guarded block; any number of tasks may be in it. A class, because
+    `contextmanager` would make two objects each time.
+    """
+
+    __slots__ = ("_guards", "_place", "_stage")
+
+    def __init__(self, guards: Guards, place: Place, stage: str | None) -> None:
+        self._guards = guards
+        self._place: Place = place
+        self._stage = stage
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(
+        self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    ) -> None:
+        if error is None:
+            return
+        found = self._guards.told(self._place, error)
+        if isinstance(found, Poison) and self._stage is not None:
+            found.stage = self._stage
+        if found is not error:
+            raise found from error
+
+
+def _belongs(error: BaseException) -> bool:
+    # Panics of libraries written in Rust are not subclasses of `Exception`.
+    is_panic = type(error).__module__ == "pyo3_runtime"
+    return is_panic or (isinstance(error, Exception) and not isinstance(error, MemoryError))

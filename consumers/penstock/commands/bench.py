@@ -1,0 +1,224 @@
+"""`penstock bench`: throughput, streams under a latency bound, and a case that others published."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.commands.common_options import Context, common, pass_context, run_async
+
+_WAIT = click.option(
+    "--wait-for-quiet",
+    type=click.FloatRange(0, 600),
+    default=60,
+    show_default=True,
+    help="Seconds to wait for unrelated processes; 0 measures at once, and once only.",
+)
+_JSON = click.option(
+    "--json",
+    "json_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the report here, too.",
+)
+
+
+def measuring(command: Any) -> Any:
+    """Options of the commands that measure a worker."""
+    for option in (
+        click.option(
+            "--warm-up",
+            type=click.IntRange(0, 100_000),
+            default=10_000,
+            show_default=True,
+            help="Requests to the model server before anything is measured.",
+        ),
+        _WAIT,
+        _JSON,
+    ):
+        command = option(command)
+    return command
+
+
+def file_as_body(command: Any) -> Any:
+    """The option to measure with an object of the caller's own."""
+    return click.option(
+        "--body",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Every object is this file, asked for as model.request says.",
+    )(command)
+
+
+@click.group()
+def bench() -> None:
+    """Measure a worker on real services of this machine: scripts/stack up, then its env."""
+
+
+@bench.command()
+@click.option(
+    "--rows-per-object",
+    "sizes",
+    type=click.IntRange(1, 100_000),
+    multiple=True,
+    default=(5_000, 500, 8),
+    show_default=True,
+    help="May be given several times.",
+)
+@click.option("--rounds", type=click.IntRange(1, 20), default=3, show_default=True)
+@click.option(
+    "--rows", type=click.IntRange(1, 5_000_000), default=750_000, show_default=True,
+    help="At most, of each size in each round.",
+)  # fmt: skip
+@file_as_body
+@measuring
+@common
+@pass_context
+def throughput(
+    context: Context,
+    sizes: tuple[int, ...],
+    rounds: int,
+    rows: int,
+    body: Path | None,
+    warm_up: int,
+    wait_for_quiet: float,
+    json_path: Path | None,
+) -> None:
+    """Rows per second and CPU per row, beside a client that only posts. About a minute a round."""
+    from penstock.bench.report import run_throughput
+    from penstock.bench.throughput import ThroughputPlan
+
+    plan = ThroughputPlan(
+        sizes=sizes,
+        body=body,
+        rounds=rounds,
+        rows=rows,
+        warm_up_requests=warm_up,
+        quiet_wait_s=wait_for_quiet,
+    )
+    run_async(run_throughput(context.load(), context.path, plan, json_path))
+
+
+@bench.command()
+@click.option("--hz", type=click.FloatRange(0.1, 1_000), default=20, show_default=True)
+@click.option("--p99-ms", type=click.FloatRange(1), default=50, show_default=True)
+@click.option("--rows", type=click.IntRange(1, 10_000), default=8, show_default=True)
+@click.option(
+    "--beside", "beside_rows", type=click.IntRange(0, 10_000_000), default=0, show_default=True,
+    help="Rows of huge objects that are answered at the same time.",
+)  # fmt: skip
+@file_as_body
+@click.option(
+    "--spread", type=click.Choice(["grid", "even"]), default="grid", show_default=True,
+    help="Ticks of a gateway share instants, 2 ms apart; or each stream has its own.",
+)  # fmt: skip
+@click.option("--streams", "fixed", type=click.IntRange(1, 999), help="Do not search: this many.")
+@click.option("--max-streams", type=click.IntRange(1, 999), default=100, show_default=True)
+@click.option(
+    "--seconds", type=click.FloatRange(1, 3_600), default=60, show_default=True,
+    help="Of the proof.",
+)  # fmt: skip
+@click.option(
+    "--trial-seconds", type=click.FloatRange(1, 600), default=12, show_default=True,
+    help="Of each trial of the search.",
+)  # fmt: skip
+@measuring
+@common
+@pass_context
+def streams(
+    context: Context,
+    hz: float,
+    p99_ms: float,
+    rows: int,
+    beside_rows: int,
+    body: Path | None,
+    spread: Any,
+    fixed: int | None,
+    max_streams: int,
+    seconds: float,
+    trial_seconds: float,
+    warm_up: int,
+    wait_for_quiet: float,
+    json_path: Path | None,
+) -> None:
+    """How many streams one worker holds within a latency bound. About five minutes."""
+    from penstock.bench.report import run_streams
+    from penstock.bench.streams import StreamsPlan
+
+    plan = StreamsPlan(
+        hz=hz,
+        bound_ms=p99_ms,
+        rows=rows,
+        beside_rows=beside_rows,
+        body=body,
+        spread=spread,
+        streams=fixed,
+        max_streams=max_streams,
+        seconds=seconds,
+        trial_s=trial_seconds,
+        warm_up_requests=warm_up,
+        quiet_wait_s=wait_for_quiet,
+    )
+    run_async(run_streams(context.load(), context.path, plan, json_path))
+
+
+@bench.command()
+@click.option(
+    "--workers", type=click.IntRange(1, 32), multiple=True, default=(1, 2), show_default=True,
+    help="Of TorchServe. May be given several times.",
+)  # fmt: skip
+@click.option(
+    "--rows-per-message", "sizes", type=click.IntRange(1, 1_024), multiple=True,
+    default=(1, 32, 128, 512), show_default=True, help="May be given several times.",
+)  # fmt: skip
+@click.option(
+    "--rows", type=click.IntRange(1, 1_000_000), default=20_000, show_default=True,
+    help="Of each backlog.",
+)  # fmt: skip
+@_WAIT
+@_JSON
+@common
+@pass_context
+def crayfish(
+    context: Context,
+    workers: tuple[int, ...],
+    sizes: tuple[int, ...],
+    rows: int,
+    wait_for_quiet: float,
+    json_path: Path | None,
+) -> None:
+    """The case of the Crayfish benchmark (EDBT 2024), beside what its authors measured. About three
+    minutes.
+    """
+    from penstock.bench.crayfish import CrayfishPlan
+    from penstock.bench.report import run_crayfish
+
+    plan = CrayfishPlan(
+        workers=workers, rows_per_message=sizes, rows=rows, quiet_wait_s=wait_for_quiet
+    )
+    run_async(run_crayfish(context.load(), context.path, plan, json_path))
+
+
+@bench.command(name="replay")
+@click.option(
+    "--rows", type=click.IntRange(10_000, 10_000_000), default=1_000_000, show_default=True,
+    help="To be replayed, in objects of 5,000.",
+)  # fmt: skip
+@click.option("--streams", type=click.IntRange(1, 1_000), default=20, show_default=True)
+@click.option("--hz", type=click.FloatRange(1, 1_000), default=20, show_default=True)
+@click.option(
+    "--seconds", type=click.FloatRange(20, 3_600), default=150, show_default=True,
+    help="Of live ticks; the replay begins after 40 of them, or a third.",
+)  # fmt: skip
+@_JSON
+@common
+@pass_context
+def beside(
+    context: Context, rows: int, streams: int, hz: float, seconds: float, json_path: Path | None
+) -> None:
+    """What penstock replay costs live streams in latency. About three minutes."""
+    from penstock.bench.beside import BesidePlan
+    from penstock.bench.report import run_beside
+
+    plan = BesidePlan(
+        rows=rows, streams=streams, hz=hz, seconds=seconds, alone_s=min(40.0, seconds / 3)
+    )
+    run_async(run_beside(context.load(), context.path, plan, json_path))

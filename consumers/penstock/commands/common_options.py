@@ -1,0 +1,166 @@
+"""Shared by the commands: the configuration, the common options, progress, and how work is run.
+
+Rule: progress goes to standard error and only to a terminal; standard output is for results.
+Owner: the commands.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from penstock import config, logs
+from penstock.errors import first_cause
+
+if TYPE_CHECKING:
+    from penstock.replay.pacing import Look
+
+
+class Context:
+    """The common options; the configuration is read when a command asks for it."""
+
+    def __init__(self) -> None:
+        self.path: Path | None = None
+        self.debug = False
+
+    def load(self, *, quiet: bool = False) -> config.Config:
+        """`quiet`: log warnings and errors only, for a command whose output would be disturbed."""
+        return self.resolve(quiet=quiet).config
+
+    def resolve(self, *, quiet: bool = False) -> config.Resolved:
+        """The same, with the place where each value comes from."""
+        resolved = config.resolve(self.path)
+        cfg = resolved.config
+        level = "warning" if quiet and cfg.log.level == "info" else cfg.log.level
+        logs.set_up(level, cfg.log.format)
+        logs.hide(cfg.secrets())
+        return resolved
+
+
+pass_context = click.make_pass_decorator(Context, ensure=True)
+
+
+def _store(name: str) -> Any:
+    def keep(ctx: click.Context, _: click.Parameter, value: Any) -> Any:
+        if value:
+            setattr(ctx.ensure_object(Context), name, value)
+        return value
+
+    return keep
+
+
+def common(command: Any) -> Any:
+    """Options of every command."""
+    command = click.option(
+        "--config",
+        type=click.Path(dir_okay=False, path_type=Path),
+        expose_value=False,
+        callback=_store("path"),
+        help="TOML file; PENSTOCK_SECTION__KEY variables override it.",
+    )(command)
+    return click.option(
+        "--debug",
+        is_flag=True,
+        expose_value=False,
+        callback=_store("debug"),
+        help="Show tracebacks.",
+    )(command)
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Callable[[int], None]]:
+    """A counter with its rate on standard error, when that is a terminal; silent otherwise."""
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} " + what), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda count: bar.update(task, completed=count)
+
+
+class Predicting:
+    """What a terminal shows while rows are predicted."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._task = bar.add_task("", total=None, rows=0)
+
+    def found(self, objects: int) -> None:
+        """How many objects were listed so far."""
+        self._bar.update(self._task, total=objects)
+
+    def done(self, rows: int, objects: int) -> None:
+        self._bar.update(self._task, completed=objects, rows=rows)
+
+
+@contextmanager
+def predicting() -> Iterator[Predicting]:
+    """Rows, and a bar of objects, on standard error when that is a terminal; silent otherwise."""
+    console = Console(stderr=True)
+    columns = (
+        SpinnerColumn(),
+        BarColumn(),
+        MofNCompleteColumn(" of "),
+        TextColumn("objects, {task.fields[rows]:,} rows"),
+        TimeElapsedColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        yield Predicting(bar)
+
+
+@contextmanager
+def reading(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar of (done, total) on standard error, when that is a terminal; silent otherwise."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+class Replaying:
+    """What a terminal shows while a replay is under way, and while it is compared."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._task = bar.add_task("", total=None, said="looking at the range")
+
+    def look(self, seen: "Look") -> None:
+        self._bar.update(self._task, total=seen.total, completed=seen.done, said=seen.sentence)
+
+    def compared(self, done: int, total: int) -> None:
+        said = "comparing with then"
+        self._bar.update(self._task, total=total, completed=done, said=said)
+
+
+@contextmanager
+def replaying() -> Iterator[Replaying]:
+    """A bar of messages and what is done, on standard error when that is a terminal."""
+    console = Console(stderr=True)
+    columns = (BarColumn(), TextColumn("{task.fields[said]}"), TimeElapsedColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        yield Replaying(bar)
+
+
+def run_async(work: Coroutine[Any, Any, None]) -> None:
+    """Run to the end. Of an exception group, only the failure that caused it is raised."""
+    try:
+        asyncio.run(work)
+    except BaseExceptionGroup as group:
+        raise first_cause(group) from group

@@ -1,0 +1,72 @@
+"""`penstock compare`: does a shadow model say what the live one says?"""
+
+import click
+from rich.console import Console
+
+from penstock.commands.common_options import Context, common, pass_context, reading, run_async
+from penstock.commands.dlq import WIDE_COLUMNS
+from penstock.commands.time_option import When
+from penstock.errors import EXIT_CHECK_FAILED
+
+
+@click.command()
+@click.option("--since", type=When(), help="Compared then or later: ISO-8601, or an age like 2h.")
+@click.option("--stream", "streams", multiple=True, metavar="GLOB", help="May be repeated.")
+@click.option(
+    "--worst", type=click.IntRange(0), default=10, show_default=True, help="Streams to show."
+)
+@click.option(
+    "--examples", type=click.IntRange(0), default=5, show_default=True, help="Rows to show."
+)
+@click.option(
+    "--at-least",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="Exit 1 unless the latest comparison surely agrees so far: by the lower end of its "
+    "interval.",
+)
+@click.option("--json", "as_json", is_flag=True, help="An array of comparisons, the latest last.")
+@common
+@pass_context
+def compare(
+    context: Context,
+    since: int | None,
+    streams: tuple[str, ...],
+    worst: int,
+    examples: int,
+    at_least: float | None,
+    as_json: bool,
+) -> None:
+    """How far a shadow agrees with the live model, from the shadow topic: the share of rows with
+    its 95 % interval, how long both took, the streams that agree least, and examples.
+    """
+    import msgspec
+
+    from penstock.ops.compare import compare as read
+    from penstock.ops.compare_table import render
+
+    cfg = context.load(quiet=True)
+
+    async def work() -> None:
+        with reading("reading the shadow topic") as progress:
+            comparing = await read(
+                cfg, since=since, streams=streams, examples=examples, progress=progress
+            )
+        found = comparing.found()
+        if comparing.strange:
+            click.echo(f"{comparing.strange:,} records are of another kind", err=True)
+        if as_json:
+            click.echo(msgspec.json.encode([one.as_json(worst) for one in found]))
+        else:
+            console = Console()
+            if not console.is_terminal:
+                console = Console(width=WIDE_COLUMNS)
+            for one in found:
+                console.print(render(one, worst))
+            if not found:
+                click.echo(f"nothing is compared yet on {cfg.output.shadow_topic}")
+        if at_least is not None and not (found and found[-1].surely(at_least / 100)):
+            click.echo(f"it is not sure that they agree on {at_least:g} % of the rows", err=True)
+            raise SystemExit(EXIT_CHECK_FAILED)
+
+    run_async(work())

@@ -1,0 +1,63 @@
+"""`penstock config`: shows the values in force, and where each comes from."""
+
+import click
+import msgspec
+import orjson
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from penstock import config
+from penstock.commands.common_options import Context, common, pass_context
+from penstock.commands.whole import check_whole
+
+DEFAULT = "default"
+
+
+@click.command(name="config")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of the configuration instead.")
+@common
+@pass_context
+def show_config(context: Context, schema: bool) -> None:
+    """Print the resolved configuration, secrets masked, and where each value comes from: a table
+    on a terminal, else JSON with the places under "sources". If a worker would refuse the values,
+    they are shown all the same, then its error, and the exit code is 2.
+    """
+    if schema:
+        click.echo(orjson.dumps(msgspec.json.schema(config.Config), option=orjson.OPT_INDENT_2))
+        return
+    resolved = context.resolve()
+    sections = resolved.config.sections()
+    sources = {
+        _name(section, key): resolved.sources.get(f"{section}.{key}", DEFAULT)
+        for section, keys in sections.items()
+        for key in keys
+    }
+    console = Console()
+    if console.is_terminal:
+        console.print(_table(sections, sources))
+    else:
+        document = {**resolved.config.masked(), "sources": sources}
+        click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    check_whole(resolved)
+
+
+def _table(shown: dict[str, dict[str, object]], sources: dict[str, str]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("key", "value", "from"):
+        table.add_column(name, overflow="fold")
+    for section, keys in shown.items():
+        for key, value in keys.items():
+            source = sources[_name(section, key)]
+            style = "dim" if source == DEFAULT else ""
+            table.add_row(_name(section, key), Text(_text(value), style), Text(source, style))
+    return table
+
+
+def _name(section: str, key: str) -> str:
+    """The full name of a key; `region` belongs to no section."""
+    return f"{section}.{key}" if section else key
+
+
+def _text(value: object) -> str:
+    return "none" if value is None else orjson.dumps(value).decode()

@@ -1,0 +1,36 @@
+"""`penstock demo`: the whole job on an embedded default."""
+
+import click
+
+from penstock.commands.common_options import Context, common, pass_context, run_async
+
+# The embedded broker keeps 5 MB of a partition, and the proof at the end reads all records.
+MOST_SCENES_S = 120
+
+
+@click.command()
+@click.option("--seconds", type=click.FloatRange(0.1), default=20, show_default=True)
+@click.option("--streams", type=click.IntRange(1, 1_000), default=12, show_default=True)
+@click.option(
+    "--rate", type=click.FloatRange(0.01), default=5, show_default=True, help="Hz, of each stream."
+)
+@click.option("--stack", is_flag=True, help="On the running real services: scripts/stack up.")
+@click.option("--scenes", is_flag=True, help="Pictures of sites; a camera dies and comes back.")
+@common
+@pass_context
+def demo(
+    context: Context, seconds: float, streams: int, rate: float, stack: bool, scenes: bool
+) -> None:
+    """The whole job at home: streams, a live view, and at the end a proof of order and loss."""
+    if scenes:
+        if stack or seconds > MOST_SCENES_S:
+            raise click.UsageError(
+                f"--scenes runs on the embedded broker, for {MOST_SCENES_S} seconds at the most"
+            )
+        from penstock.demo.scenes import run_scenes_demo
+
+        run_async(run_scenes_demo(seconds, streams, rate, context.path))
+        return
+    from penstock.demo.job import Options, run_demo
+
+    run_async(run_demo(Options(seconds, streams, rate, stack, context.path)))

@@ -1,0 +1,177 @@
+"""`penstock dlq`: look at dead letters, send what they ask for back, let stopped lines go on."""
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import click
+from rich.console import Console
+
+from penstock.commands.common_options import Context, common, pass_context, reading, run_async
+from penstock.commands.time_option import When
+from penstock.dlq.choice import Choice, Place
+from penstock.errors import ErrorCode
+
+# The width of a table if the output is not a terminal.
+WIDE_COLUMNS = 200
+
+
+class At(click.ParamType):
+    """A letter's place, `partition/offset`."""
+
+    name = "ID"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Place:
+        found = re.fullmatch(r"(\d{1,9})/(\d{1,18})", value)
+        if not found:
+            self.fail(f"{value!r} is not a letter's id; write PARTITION/OFFSET", param, ctx)
+        return Place(int(found[1]), int(found[2]))
+
+
+def chosen(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options that choose letters; the command gets a `Choice`."""
+
+    @functools.wraps(command)
+    def with_choice(
+        *arguments: Any,
+        codes: tuple[str, ...],
+        streams: tuple[str, ...],
+        since: int | None,
+        until: int | None,
+        places: tuple[Place, ...],
+        **more: Any,
+    ) -> None:
+        command(*arguments, choice=Choice(codes, streams, since, until, places), **more)
+
+    options = (
+        click.option(
+            "--code",
+            "codes",
+            type=click.Choice(get_args(ErrorCode)),
+            metavar="CODE",
+            multiple=True,
+            help="Error code; may be repeated.",
+        ),
+        click.option(
+            "--stream", "streams", multiple=True, metavar="GLOB", help="Stream; may be repeated."
+        ),
+        click.option(
+            "--since", type=When(), help="Failed then or later: ISO-8601, or an age like 2h."
+        ),
+        click.option("--until", type=When(), help="Failed before then."),
+        click.option(
+            "--id", "places", type=At(), multiple=True, help="One letter; may be repeated."
+        ),
+    )
+    return functools.reduce(lambda decorated, option: option(decorated), options, with_choice)
+
+
+@click.group()
+def dlq() -> None:
+    """Dead letters: look at them, send them back."""
+
+
+@dlq.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="All of them, a JSON object per line.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=50, show_default=True, help="Rows of the table."
+)
+@chosen
+@common
+@pass_context
+def list_(context: Context, choice: Choice, as_json: bool, limit: int) -> None:
+    """The newest dead letters, how many there are by code, and where a line has stopped."""
+    from penstock.dlq.list import as_json_line, list_letters
+
+    cfg = context.load(quiet=True)
+
+    async def work() -> None:
+        with reading("reading dead letters") as progress:
+            listing = await list_letters(
+                cfg,
+                choice,
+                limit=limit,
+                on_letter=(lambda filed: click.echo(as_json_line(filed))) if as_json else None,
+                progress=progress,
+            )
+        if as_json:
+            for line in (listing.seen.sentence(), *listing.stops):
+                click.echo(line, err=True)
+            return
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=WIDE_COLUMNS)
+        console.print(listing.render())
+
+    run_async(work())
+
+
+def _say(context: Context, stream: str, verb: Literal["resume", "skip"]) -> None:
+    from penstock.dlq.lines import go_on
+
+    cfg = context.load(quiet=True)
+
+    async def work() -> None:
+        for place in await go_on(cfg, stream, verb):
+            click.echo(f"{verb} stream {stream}, which stands at {place}")
+
+    run_async(work())
+
+
+@dlq.command()
+@click.argument("stream")
+@common
+@pass_context
+def resume(context: Context, stream: str) -> None:
+    """Let a stopped line of STREAM go on at the object where it stands, without a restart.
+
+    If that object still fails, the line stops there again.
+    """
+    _say(context, stream, "resume")
+
+
+@dlq.command()
+@click.argument("stream")
+@common
+@pass_context
+def skip(context: Context, stream: str) -> None:
+    """As resume; but if the object still fails, it is answered by its error and passed."""
+    _say(context, stream, "skip")
+
+
+@dlq.command()
+@click.option("--dry-run", is_flag=True, help="Only say what would be sent.")
+@click.option(
+    "--latest", is_flag=True, help="Ask for the objects as they are now: name no version."
+)
+@click.option(
+    "--originals", is_flag=True, help="Send messages without a reference again, as they came."
+)
+@chosen
+@common
+@pass_context
+def redrive(context: Context, choice: Choice, dry_run: bool, latest: bool, originals: bool) -> None:
+    """Send what dead letters ask for back to the input topic: exactly the rows that failed.
+
+    Without options it is all of them. The letters stay: sent twice, rows are answered twice.
+    """
+    from penstock.dlq.redrive import Redriven
+    from penstock.dlq.redrive import redrive as send_back
+
+    cfg = context.load(quiet=True)
+    how = Redriven(dry=dry_run)
+
+    async def work() -> None:
+        try:
+            with reading("sending letters back") as progress:
+                await send_back(
+                    cfg, choice, how, originals=originals, latest=latest, progress=progress
+                )
+        finally:
+            for line in how.lines(cfg.kafka.input_name):
+                click.echo(line)
+
+    run_async(work())

@@ -1,0 +1,104 @@
+"""`penstock replay`: answers again what was announced before, beside the live group."""
+
+import os
+import sys
+
+import click
+import msgspec
+from rich.console import Console
+
+from penstock.commands.common_options import Context, common, pass_context, replaying, run_async
+from penstock.commands.time_option import Moment, WhenWritten
+
+# Priority: if a worker on this machine wants the same core, the replay gets a tenth of it.
+NICE = 10
+
+
+@click.command()
+@click.option("--since", type=WhenWritten(), required=True, help="From then on: an age, ISO-8601.")
+@click.option("--until", type=WhenWritten(), help="Up to then; default: the end at the start.")
+@click.option("--to", required=True, metavar="TOPIC", help="Where the answers go.")
+@click.option("--model", help="[[models]] or server's name, or URL; default: as configured.")
+@click.option("--streams", multiple=True, metavar="GLOB", help="Only these; may be repeated.")
+@click.option("--name", help="Of this replay, to go on with it; default: the topic of --to.")
+@click.option(
+    "--behind-s",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="How long the live group may leave a message before it is waited for; 0: never waited.",
+)
+@click.option("--diff", "compare", is_flag=True, help="Compare with what was answered then.")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0),
+    default=1e-6,
+    show_default=True,
+    help="With --diff: how far two numbers may be apart.",
+)
+@click.option(
+    "--pointer", "pointers", multiple=True, help="With --diff: what of the answers counts."
+)
+@click.option("--against", metavar="MODEL", help="With --diff: whose answers of then.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@common
+@pass_context
+def replay(
+    context: Context,
+    since: Moment,
+    until: Moment | None,
+    to: str,
+    model: str | None,
+    streams: tuple[str, ...],
+    name: str | None,
+    behind_s: float | None,
+    compare: bool,
+    tolerance: float,
+    pointers: tuple[str, ...],
+    against: str | None,
+    as_json: bool,
+) -> None:
+    """Answer again what was announced between two times, to another topic, beside the live group.
+
+    Ends by itself. Ctrl-C drains; the same command goes on where it was.
+    """
+    # Before the imports: they take a second of CPU, which live workers may need.
+    os.nice(NICE)
+
+    from penstock.replay.diff import Compares
+    from penstock.replay.job import replay as work_on
+    from penstock.replay.report import render
+    from penstock.replay.worker_settings import Options, plan
+
+    cfg = context.load(quiet=sys.stderr.isatty())
+    options = Options(
+        to,
+        since.text,
+        since.ms,
+        until.text if until else None,
+        until.ms if until else None,
+        model,
+        streams,
+        name,
+        against,
+    )
+    planned = plan(cfg, options)
+
+    async def work() -> None:
+        with replaying() as bar:
+            done = await work_on(
+                planned,
+                behind_s=behind_s,
+                on_look=bar.look,
+                on_made=_say,
+                compares=Compares(tolerance, pointers, bar.compared) if compare else None,
+            )
+        if as_json and done is not None:
+            click.echo(msgspec.json.encode(done))
+        elif done is not None:
+            Console().print(render(done), crop=False)
+
+    run_async(work())
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)

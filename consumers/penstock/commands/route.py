@@ -1,0 +1,40 @@
+"""`penstock route`: which model answers which stream; a signal for a worker to look again."""
+
+import os
+import signal
+
+import click
+
+from penstock.commands.common_options import Context, common, pass_context
+
+
+@click.command()
+@click.argument("streams", nargs=-1)
+@click.option("--bucket", help="Of the object; without it, as for inline rows.")
+@click.option("--key", help="Of the object; without it, as for inline rows.")
+@click.option(
+    "--reload",
+    "pid",
+    type=click.IntRange(2),
+    help="Have this process take the routes of its configuration file now, as SIGHUP does.",
+)
+@common
+@pass_context
+def route(
+    context: Context, streams: tuple[str, ...], bucket: str | None, key: str | None, pid: int | None
+) -> None:
+    """Show which model answers each of these streams, or the routes. A configuration that cannot be
+    taken is refused here, before the worker gets its signal.
+    """
+    from penstock.settings.routes import routes_of
+
+    routes = routes_of(context.load(quiet=True))
+    if not streams:
+        click.echo(str(routes))
+    for stream in streams:
+        click.echo(f"{stream}\t{' '.join(routes.of(stream, bucket, key))}")
+    if pid is not None:
+        try:
+            os.kill(pid, signal.SIGHUP)
+        except OSError as error:
+            raise click.ClickException(f"process {pid}: {error.strerror}") from None

@@ -1,0 +1,17 @@
+"""`penstock scenes`: one picture from many streams."""
+
+import click
+
+from penstock.commands.common_options import Context, common, pass_context, run_async
+
+
+@click.command()
+@common
+@pass_context
+def scenes(context: Context) -> None:
+    """One worker: predictions to scenes, one record per instant of a site. SIGTERM and Ctrl-C
+    leave the group.
+    """
+    from penstock.scenes.start import run_scenes
+
+    run_async(run_scenes(context.load()))

@@ -1,0 +1,28 @@
+"""`penstock trace`: the way of one answer or of one picture."""
+
+import click
+import msgspec
+
+from penstock.commands.common_options import Context, common, pass_context, run_async
+
+
+@click.command()
+@click.argument("id")
+@click.option("--json", "as_json", is_flag=True, help="Print the records as JSON.")
+@common
+@pass_context
+def trace(context: Context, id: str, as_json: bool) -> None:
+    """From an answer's ID to its object and its times, from a scene's to the frames in it."""
+    cfg = context.load(quiet=True)
+
+    async def work() -> None:
+        from penstock.verify import trace as tracing
+
+        found = await tracing.trace(cfg, id)
+        if as_json:
+            click.echo(msgspec.json.encode(tracing.as_json(found)))
+            return
+        for line in tracing.in_words(found, cfg.scenes.input_topic):
+            click.echo(line)
+
+    run_async(work())

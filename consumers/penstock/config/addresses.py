@@ -1,0 +1,85 @@
+"""Refuses malformed addresses when the configuration is read, not when they are used.
+
+Rule: only the form is checked; the start and the doctor ask whether a service answers there. Owner:
+`config.load`.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from penstock.config.secrets import shown_url
+from penstock.config.whole import Config, sections_of
+
+_HTTP: Final = ("http", "https")
+_ADDRESS: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
+_PATH: Final = ("/", "./", "../", "~")
+
+
+class _Kind(NamedTuple):
+    """The form of a key's addresses: its schemes (empty: any that a store knows), an example, and
+    what to write for an address without a scheme. With `file` among the schemes, a bare path may
+    be a local folder.
+    """
+
+    schemes: tuple[str, ...]
+    example: str
+    bare: str
+
+
+_SERVER: Final = _Kind((*_HTTP, "grpc", "grpcs"), "http://localhost:8080", "http://{}")
+_MANAGEMENT: Final = _Kind(_HTTP, "http://localhost:8081", "http://{}")
+_ENDPOINT: Final = _Kind((*_HTTP, "file"), "http://localhost:9000", "http://{}")
+_STORE: Final = _Kind((), "s3://bucket", "s3://{}, gs://{} or az://{}")
+_OF_MODEL: Final = {"url": _SERVER, "replicas": _SERVER, "management_url": _MANAGEMENT}
+_KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
+    "objects": {"endpoint_url": _ENDPOINT},
+    "stores": {"url": _STORE, "endpoint_url": _ENDPOINT},
+    "model": _OF_MODEL,
+    "models": _OF_MODEL,
+    "regions": {"models": _SERVER},
+}
+
+
+def wrong_addresses(cfg: Config) -> Iterator[tuple[str, str, str]]:
+    """Section and key of each malformed address, and what is wrong with it."""
+    for section, keys in sections_of(msgspec.to_builtins(cfg)).items():
+        for key, kind in _KINDS.get(re.split(r"[.\[]", section)[0], {}).items():
+            values = keys[key] if isinstance(keys[key], list) else [keys[key]]
+            for value in values:
+                said = None if value is None else _wrong(value, kind)
+                if said is not None:
+                    yield section, key, said
+
+
+def _wrong(value: str, kind: _Kind) -> str | None:
+    found = _ADDRESS.fullmatch(value)
+    if found is None:
+        return f"= {_shown(value)!r} has no scheme; write {_remedy(value, kind)}"
+    scheme, rest = found["scheme"].lower(), found["rest"]
+    if kind.schemes and scheme not in kind.schemes:
+        known = ", ".join(f"{one}://" for one in kind.schemes)
+        return f"= {_shown(value)!r} must begin with one of {known}; write {kind.example}"
+    if kind.schemes and not rest.strip("/"):
+        return f"= {_shown(value)!r} has no host or path; write {kind.example}"
+    if scheme == "file" and rest and not rest.startswith("/"):
+        path = rest.removeprefix("./")
+        return f"= {value!r} names a host; a folder is file:///{path}, with its whole path"
+    return None
+
+
+def _remedy(value: str, kind: _Kind) -> str:
+    is_path = value.startswith(_PATH)
+    if is_path and kind.schemes and "file" not in kind.schemes:
+        return kind.example
+    if is_path:
+        whole = value if value.startswith("/") else "/whole/path"
+        return f"file://{whole} for a folder of this machine"
+    return kind.bare.replace("{}", _shown(value))
+
+
+def _shown(value: str) -> str:
+    """The value without credentials. `shown_url` finds them only after `//`, so that is added."""
+    return shown_url(value) if "://" in value else shown_url(f"//{value}").removeprefix("//")

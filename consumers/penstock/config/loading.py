@@ -1,0 +1,197 @@
+"""Makes a `Config` from a TOML file and `PENSTOCK_SECTION__KEY` variables.
+
+Rule: a variable overrides the file. An unknown key is an error that names the nearest valid one;
+every error names the place where the value was written. Owner: the commands.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, get_type_hints
+
+import msgspec
+
+from penstock.config.addresses import wrong_addresses
+from penstock.config.regions import in_region
+from penstock.config.sections import Place, Section
+from penstock.config.variables import check_key, choices, usage, variables
+from penstock.config.whole import NAMED, SECTIONS, SHARING, TABLES, Config, sections_of
+
+REGION = "PENSTOCK_REGION"
+AWS_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+
+
+class Resolved(NamedTuple):
+    """A configuration, and where each key without its default comes from. `overridden`: keys of the
+    file to which a variable gives another value.
+    """
+
+    config: Config
+    sources: Mapping[str, str]
+    overridden: Mapping[str, str]
+
+
+def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Config:
+    """Read `path` (if any), then the environment over it. Raises `Fatal` (exit 2) saying which
+    key is wrong.
+    """
+    return resolve(path, environ).config
+
+
+def resolve(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Resolved:
+    """`load`, with the place where each value comes from."""
+    tree = _read(path) if path else {}
+    shared = {section: _taken_out(tree, section) for section in SHARING}
+    sources = {
+        f"{name}.{key}": f"{path}" for name, keys in sections_of(tree).items() for key in keys
+    }
+    overridden = {}
+    environ = os.environ if environ is None else environ
+    if environ.get(REGION):
+        tree["region"], sources[".region"] = environ[REGION], REGION
+    for name, section, key, value in variables(environ, SECTIONS, NAMED, SHARING):
+        if section in SHARING:
+            shared[section][key] = value
+            continue
+        keys = _table_of(tree, section)
+        if key in keys and keys[key] != value:
+            overridden[f"{section}.{key}"] = name
+        keys[key] = value
+        sources[f"{section}.{key}"] = name
+    _take_aws_endpoint(tree, sources, environ)
+    for section, keys in shared.items():
+        _share(tree.get(section, {}), keys)
+    for section, keys in sections_of(tree).items():
+        try:
+            msgspec.convert(keys, _kind_of(section))
+        except msgspec.ValidationError as error:
+            raise usage(_explained(str(error), section, keys, sources)) from None
+    cfg = msgspec.convert(tree, Config)
+    shown = sections_of(tree)
+    for section, key, wrong in wrong_addresses(cfg):
+        said = f"{section_shown(section, shown.get(section, {}))}{key} {wrong}"
+        raise usage(f"{sources.get(f'{section}.{key}', 'configuration')}: {said}")
+    here = in_region(cfg)
+    before, after = cfg.sections(), here.sections()
+    for section in ("kafka", "model"):
+        changed = [key for key in after[section] if after[section][key] != before[section][key]]
+        sources |= {f"{section}.{key}": f"regions.{cfg.region}" for key in changed}
+    return Resolved(here, sources, overridden)
+
+
+def _taken_out(tree: dict[str, Any], section: str) -> dict[str, Any]:
+    """Take out the keys that stand in the section itself, beside its tables."""
+    keys = tree.get(section, {})
+    return {key: keys.pop(key) for key in list(keys) if not isinstance(keys[key], dict)}
+
+
+def _share(tables: dict[str, Any], shared: Mapping[str, Any]) -> None:
+    """Copy the section's own keys into each table that does not set them. A list of regions leaves
+    out the table's own name, as a region cannot fall back on itself.
+    """
+    for name, keys in tables.items():
+        for key, value in shared.items():
+            is_list = isinstance(value, list)
+            keys.setdefault(key, [one for one in value if one != name] if is_list else value)
+
+
+def _table_of(tree: dict[str, Any], section: str) -> dict[str, Any]:
+    """The keys of a section, or of `stores.NAME`, as a dictionary that the caller may change."""
+    for name in section.split("."):
+        tree = tree.setdefault(name, {})
+    return tree
+
+
+def _take_aws_endpoint(
+    tree: dict[str, Any], sources: dict[str, str], environ: Mapping[str, str]
+) -> None:
+    """If no address is configured, take the one from AWS's own variables, as AWS clients do."""
+    objects = tree.get("objects", {})
+    name = next((name for name in AWS_ENDPOINTS if environ.get(name)), None)
+    if name is not None and objects.get("endpoint_url") is None:
+        tree["objects"] = {**objects, "endpoint_url": environ[name]}
+        sources["objects.endpoint_url"] = name
+
+
+def _kind_of(section: str) -> type[Section]:
+    """The type of a section; `stores.NAME` and `models[1]` have that of `stores` and `models`."""
+    if not section:
+        return Place
+    of_its_own = re.split(r"[.\[]", section, maxsplit=1)[0]
+    return (SECTIONS | NAMED | TABLES)[of_its_own]
+
+
+def section_shown(section: str, keys: Mapping[str, Any]) -> str:
+    """The text before a key in messages; for `[[models]]` with the model's name or number."""
+    if not section:
+        return ""
+    table, bracket, number = section.partition("[")
+    if not bracket:
+        return f"{section}."
+    name = keys.get("name")
+    which = f"{name!r}" if isinstance(name, str) else f"number {number.removesuffix(']')}"
+    return f"[[{table}]] {which}: "
+
+
+def _explained(
+    error: str, section: str, keys: Mapping[str, Any], sources: Mapping[str, str]
+) -> str:
+    """The error with the place where the value was written, and the allowed values."""
+    found = re.fullmatch(r"(.*) - at `\$\.(\w+)(.*)`", error)
+    label = section_shown(section, keys)
+    if found is None:
+        name = f"[{section}]" if label.endswith(".") else label.removesuffix(": ")
+        return f"configuration: {name}: {error}"
+    what, key, inside = found.groups()
+    allowed = () if inside else choices(get_type_hints(_kind_of(section))[key])
+    which = f"; it is one of {', '.join(allowed)}" if allowed else ""
+    where = sources.get(f"{section}.{key}", "configuration")
+    return f"{where}: {label}{key}{inside}: {what}{which}"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        tree = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise usage(f"configuration file {path}: {error.strerror}; correct --config") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise usage(f"configuration file {path}: {error}") from None
+    where = f"configuration file {path}"
+    for section, keys in tree.items():
+        if section == "region":
+            continue
+        if section in TABLES:
+            _check_tables(section, keys, where)
+            continue
+        if section in SECTIONS or section in NAMED:
+            _check_table(section, keys, where)
+        if section in NAMED:
+            for name, inner in keys.items():
+                if section in SHARING and not isinstance(inner, dict):
+                    check_key(section, name, NAMED, where=where)
+                    continue
+                _check_table(f"{section}.{name}", inner, where)
+                for key in inner:
+                    check_key(section, key, NAMED, where=where, label=f"{section}.{name}.")
+            continue
+        for key in keys if isinstance(keys, dict) else ("",):
+            check_key(section, key, SECTIONS | NAMED, where=where)
+    return tree
+
+
+def _check_table(section: str, keys: Any, where: str) -> None:
+    if not isinstance(keys, dict):
+        _, _, key = section.partition(".")
+        of_store = f"; a key of one store stands in its own table, [stores.NAME]: {key} = ..."
+        raise usage(f"{where}: [{section}] must be a table{of_store if key else ''}")
+
+
+def _check_tables(section: str, tables: Any, where: str) -> None:
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise usage(f"{where}: write [[{section}]], there may be several")
+    for number, table in enumerate(tables, 1):
+        for key in table:
+            label = section_shown(f"{section}[{number}]", table)
+            check_key(section, key, TABLES, where=where, label=label)

@@ -1,0 +1,92 @@
+"""The sections about models: `[model]`, its shadow, `[[models]]`, and `[[routes]]` to them.
+
+Rule: values only, as in `sections`. Owner: `Config`.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, field
+
+from penstock.config.sections import MIB, Positive, Section, Window
+
+Protocol = Literal["torchserve", "oip", "oip-grpc", "http", "openai-embeddings"]
+Preset = Literal[
+    "kserve-v1", "tf-serving", "vertex", "mlflow", "sagemaker", "bentoml", "litserve", "ray-serve"
+]
+
+
+Percent = Annotated[float, Meta(ge=0, le=100)]
+
+
+class Shadow(Section, frozen=True, kw_only=True):
+    """A model of `[[models]]` that gets the same rows as `[model]`; its answers are compared."""
+
+    model: str
+    percent: Percent = 10.0
+    # Float32 has seven digits; sums in another order differ in the last one.
+    tolerance: Annotated[float, Meta(ge=0)] = 1e-6
+    pointers: list[str] = field(default_factory=list)
+    # Twenty batches of the largest usual size.
+    buffer_rows: Positive = 10_000
+    buffer_bytes: Positive = 16 * MIB
+
+
+class Model(Section, frozen=True):
+    url: str = "http://localhost:8080"
+    # Other servers of the same model, asked while `url` is unavailable.
+    replicas: list[str] | None = None
+    # Together with the replica's answer below 5 s: rows may be late by so much if a region fails.
+    failover_ms: Positive = 4_000
+    name: str = "rows"
+    version: str | None = None
+    protocol: Protocol = "torchserve"
+    # For oip; the server's own description is used for those that are not set.
+    inputs: list[str] | None = None
+    outputs: list[str] | None = None
+    binary: Literal["auto", "yes", "no"] = "auto"
+    # For http; the preset is used for those that are not set.
+    preset: Preset | None = None
+    path: str | None = None
+    health: str | None = None
+    template: str | None = None
+    answers: str | None = None
+    row_error: str | None = None
+    # json, instances, float32, bytes, raw, arrow, or a form that a package adds.
+    request: str = "json"
+    timeout_ms: Positive = 30_000
+    # 2-4 requests in flight per TorchServe worker saturate it; more only add delay.
+    max_in_flight: Positive = 4
+    token: str | None = None
+    token_file: str | None = None
+    ssl_cafile: str | None = None
+    canary: str | None = None
+    # By default TorchServe's convention: the port after that of `url`.
+    management_url: str | None = None
+    shadow: Shadow | None = None
+
+
+class NamedModel(Model, frozen=True, kw_only=True):
+    """A model beside `[model]`. `served_as`: its name on its server, if that differs."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    served_as: str | None = None
+    window: Window | None = None
+
+
+class Route(Section, frozen=True, kw_only=True):
+    """The models that answer rows of objects that match all globs given here."""
+
+    model: str | list[str]
+    stream: str | None = None
+    bucket: str | None = None
+    key: str | None = None
+    split: dict[str, Percent] = field(default_factory=dict)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return (self.model,) if isinstance(self.model, str) else tuple(self.model)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All models that may answer by this route."""
+        return *self.models, *self.split

@@ -1,0 +1,69 @@
+"""Applies `[regions.NAME]` to the other sections, for the workers of that region.
+
+Rule: all regions share one configuration, and `region` selects the part that holds here: its
+topics, with a group of its own; its model servers, then those of the regions that it falls back on.
+Owner: the loading, which does this once.
+"""
+
+from msgspec.structs import replace
+
+from penstock.config.model_sections import Model
+from penstock.config.sections import Kafka, Region
+from penstock.config.variables import nearest, usage
+from penstock.config.whole import Config
+
+
+def in_region(cfg: Config) -> Config:
+    """The configuration for `cfg.region`. Raises `Fatal` for regions that do not fit together."""
+    _check(cfg)
+    if cfg.region is None:
+        return cfg
+    region = cfg.regions[cfg.region]
+    others = [cfg.regions[name] for name in region.fallback]
+    return replace(
+        cfg,
+        kafka=_kafka(cfg.kafka, cfg.region, region),
+        model=_model(cfg.model, region, others),
+    )
+
+
+def kafka_of(cfg: Config, name: str) -> Kafka:
+    """The Kafka section of another region's workers; `cfg` is that of a worker in a region."""
+    group = cfg.kafka.group.removesuffix(f"-{cfg.region}")
+    return _kafka(replace(cfg.kafka, group=group), name, cfg.regions[name])
+
+
+def _kafka(kafka: Kafka, name: str, region: Region) -> Kafka:
+    """Each region has a group of its own, so that its rebalances do not stop other regions."""
+    kafka = replace(kafka, group=f"{kafka.group}-{name}")
+    if region.topics is None:
+        return kafka
+    several = region.topics if len(region.topics) > 1 else None
+    return replace(kafka, input_topic=region.topics[0], input_topics=several, input_pattern=None)
+
+
+def _model(model: Model, region: Region, others: list[Region]) -> Model:
+    near = region.models or [model.url, *(model.replicas or ())]
+    urls = dict.fromkeys([*near, *(url for other in others for url in other.models or ())])
+    url, *replicas = urls
+    return replace(model, url=url, replicas=replicas or None)
+
+
+def _check(cfg: Config) -> None:
+    if cfg.region is not None and cfg.region not in cfg.regions:
+        raise usage(f"region: there is no [regions.{cfg.region}]{nearest(cfg.region, cfg.regions)}")
+    owners: dict[str, str] = {}
+    for name, region in cfg.regions.items():
+        where = f"regions.{name}"
+        for other in region.fallback:
+            if other == name or other not in cfg.regions:
+                raise usage(f"{where}.fallback: there is no other region {other}")
+            if cfg.regions[other].topics is None:
+                raise usage(f"regions.{other}.topics: {name} helps there, and must know them")
+        stores = ["objects", *cfg.stores]
+        for store in region.stores or ():
+            if store not in stores:
+                raise usage(f"{where}.stores: there is no store {store}{nearest(store, stores)}")
+        for thing in (*(region.topics or ()), *(region.stores or ())):
+            if (owner := owners.setdefault(thing, name)) != name:
+                raise usage(f"{where}: {thing} is that of regions.{owner} already")

@@ -1,0 +1,196 @@
+"""The environment's part of the configuration: `PENSTOCK_SECTION__KEY` variables as TOML values,
+and `PENSTOCK_STORES__NAME__KEY` where a section has a name.
+
+Rule: a variable is a key, one of our own few, or an error that names the nearest key; a
+text that looks like another kind of value than the key takes is refused, never taken
+literally. Owner: `config.load`.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+from msgspec import Struct
+
+from penstock.errors import EXIT_USAGE, Fatal
+
+ENV_PREFIX = "PENSTOCK_"
+# No key of a section: a listening socket that is inherited, what `scripts/` and the tests use, and
+# where the worker is.
+OWN = frozenset({"PENSTOCK_HTTP_FD", "PENSTOCK_REQUIRE_STACK", "PENSTOCK_REGION"})
+OWN_PREFIXES = ("PENSTOCK_STACK_",)
+# Kubernetes sets these in every container beside a Service whose name begins with "penstock".
+_OF_KUBERNETES = re.compile(
+    r"PENSTOCK_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)"
+)
+_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
+# Texts that are JSON themselves.
+_JSON_TEXTS = frozenset({"model.canary"})
+
+Sections = dict[str, type[Any]]
+
+
+class Variable(NamedTuple):
+    """One variable that sets a key; `section` with its name, `stores.eu`, where it has one."""
+
+    name: str
+    section: str
+    key: str
+    value: Any
+
+
+def variables(
+    environ: Mapping[str, str], sections: Sections, named: Sections, sharing: Collection[str] = ()
+) -> Iterator[Variable]:
+    """Those that are there, by name; of `sharing` sections also a key for all of their tables.
+    Raises `Fatal` (exit 2) for one that is not understood.
+    """
+    for name, text in sorted(environ.items()):
+        if not name.startswith(ENV_PREFIX) or _is_own(name, text):
+            continue
+        section, separator, key = name.removeprefix(ENV_PREFIX).lower().partition("__")
+        if section in named:
+            if section in sharing and "__" not in key:
+                check_key(section, key, named, where=f"environment variable {name}")
+                hint = get_type_hints(named[section])[key]
+                yield Variable(name, section, key, _value(name, hint, text, f"{section}.{key}"))
+            else:
+                yield _of_named(name, text, section, key, named)
+            continue
+        if not separator:
+            known = [variable(one, two) for one in sections for two in _keys(sections[one])]
+            raise usage(f"environment variable {name} is no key{nearest(name, known)}")
+        check_key(section, key, sections | named, where=f"environment variable {name}")
+        hint = get_type_hints(sections[section])[key]
+        yield Variable(name, section, key, _value(name, hint, text, f"{section}.{key}"))
+
+
+def _of_named(name: str, text: str, section: str, rest: str, named: Sections) -> Variable:
+    one, separator, key = rest.partition("__")
+    if not separator:
+        example = f"{ENV_PREFIX}{section}__NAME__KEY".upper()
+        raise usage(f"environment variable {name} is no key; write {example}")
+    label = f"{section}.{one}."
+    check_key(section, key, named, where=f"environment variable {name}", label=label)
+    hint = get_type_hints(named[section])[key]
+    return Variable(name, f"{section}.{one}", key, _value(name, hint, text, f"{section}.{key}"))
+
+
+def _value(name: str, hint: Any, text: str, key: str) -> Any:
+    try:
+        return from_text(hint, text, is_json=key in _JSON_TEXTS)
+    except ValueError as error:
+        raise usage(f"environment variable {name}: {error}") from None
+
+
+def variable(section: str, key: str) -> str:
+    return f"{ENV_PREFIX}{section}__{key}".upper()
+
+
+def check_key(
+    section: str, key: str, sections: Sections, *, where: str, label: str | None = None
+) -> None:
+    """`label` stands before the key where several have the same kind: `stores.lake.`."""
+    if section not in sections:
+        raise usage(f"{where}: no section [{section}]{nearest(section, sections)}")
+    keys = _keys(sections[section])
+    if key not in keys:
+        raise usage(f"{where}: no key {label or f'{section}.'}{key}{nearest(key, keys)}")
+
+
+def nearest(word: str, valid: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(valid), n=1, cutoff=0.0)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def usage(message: str) -> Fatal:
+    return Fatal(message, exit_code=EXIT_USAGE)
+
+
+def from_text(hint: Any, text: str, *, is_json: bool = False) -> Any:
+    """A variable's text as TOML would have given it; an empty one unsets an optional key. Raises
+    `ValueError` for what can only be meant otherwise.
+    """
+    kinds = _kinds(hint)
+    if not text and type(None) in kinds:
+        return None
+    if text in choices(hint):
+        return text
+    if dict in kinds:
+        return _table(text)
+    if list in kinds:
+        return _list(text, whole_numbers=int in kinds)
+    if bool in kinds and text.lower() in ("true", "false", "1", "0"):
+        return text.lower() in ("true", "1")
+    for kind in (int, float):
+        if kind in kinds:
+            try:
+                return kind(text)
+            except ValueError:
+                pass
+    if not is_json and isinstance(_json(text), list | dict):
+        raise ValueError("this is JSON, and the key takes one text")
+    return text
+
+
+def choices(hint: Any) -> tuple[str, ...]:
+    """The texts that a key may be, where only some are right."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    found = (choices(inner) for inner in get_args(hint) if get_origin(hint) is not list)
+    return tuple(choice for inner in found for choice in inner)
+
+
+def _list(text: str, *, whole_numbers: bool) -> list[str | int]:
+    """`a,b` or `["a", "b"]`."""
+    wanted = "write a list as a,b or as a JSON array"
+    if text.lstrip().startswith(("[", "{", '"', "'")):
+        parts = _json(text)
+        if not isinstance(parts, list):
+            raise ValueError(f"{text} is neither; {wanted}")
+        kinds = (str, int) if whole_numbers else (str,)
+        wrong = [part for part in parts if type(part) not in kinds]
+        if wrong:
+            raise ValueError(f"{json.dumps(wrong[0])} cannot be in this list; {wanted}")
+        return parts
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if any(part.startswith(('"', "'")) or part.endswith(('"', "'")) for part in parts):
+        raise ValueError(f"{text} has quotes, but is no JSON array; {wanted}")
+    return [int(part) if whole_numbers and part.isdecimal() else part for part in parts]
+
+
+def _table(text: str) -> dict[str, Any]:
+    """`{"a": 1}`"""
+    table = _json(text)
+    if not isinstance(table, dict):
+        raise ValueError(f"{text} is no table; write it as a JSON object")
+    return table
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _is_own(name: str, text: str) -> bool:
+    if name in OWN or name.startswith(OWN_PREFIXES) or _OF_KUBERNETES.fullmatch(name):
+        return True
+    return name.endswith("_PORT") and _ADDRESS.match(text) is not None
+
+
+def _keys(section: type[Any]) -> tuple[str, ...]:
+    return section.__struct_fields__  # type: ignore[no-any-return]
+
+
+def _kinds(hint: Any) -> set[Any]:
+    """The types that a value may have; `list` and `dict` beside those of their elements."""
+    if get_origin(hint) is Literal:
+        return {str}
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return {dict}
+    own = {get_origin(hint)} & {list, dict}
+    return own.union(*map(_kinds, get_args(hint))) if get_args(hint) else {hint}

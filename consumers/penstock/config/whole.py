@@ -1,0 +1,183 @@
+"""The whole configuration: all sections, and how it is printed without its secrets.
+
+Rule: values only; it never changes. Owner: the command that loads it.
+"""
+
+from typing import Any, get_type_hints
+
+import msgspec
+from msgspec import field
+from msgspec.structs import replace
+
+from penstock.config.model_sections import Model, NamedModel, Route
+from penstock.config.secrets import (
+    MASK,
+    SECRET_KEYS,
+    URL_KEYS,
+    URL_LIST_KEYS,
+    option_secrets,
+    shown_options,
+    shown_url,
+    url_secrets,
+)
+from penstock.config.sections import (
+    Delivery,
+    Http,
+    Kafka,
+    Limits,
+    Log,
+    Objects,
+    Output,
+    Region,
+    Rows,
+    Scenes,
+    Section,
+    Store,
+    Window,
+)
+from penstock.config.variables import usage
+
+
+class Config(Section, frozen=True):
+    """All sections; get one from `load`. `region`: the region of this worker."""
+
+    region: str | None = None
+    kafka: Kafka = field(default_factory=Kafka)
+    objects: Objects = field(default_factory=Objects)
+    stores: dict[str, Store] = field(default_factory=dict)
+    rows: Rows = field(default_factory=Rows)
+    window: Window = field(default_factory=Window)
+    model: Model = field(default_factory=Model)
+    output: Output = field(default_factory=Output)
+    delivery: Delivery = field(default_factory=Delivery)
+    limits: Limits = field(default_factory=Limits)
+    scenes: Scenes = field(default_factory=Scenes)
+    http: Http = field(default_factory=Http)
+    log: Log = field(default_factory=Log)
+    models: list[NamedModel] = field(default_factory=list)
+    routes: list[Route] = field(default_factory=list)
+    regions: dict[str, Region] = field(default_factory=dict)
+
+    @property
+    def helped(self) -> list[str]:
+        """The regions that this worker helps, in their order."""
+        return self.regions[self.region].fallback if self.region is not None else []
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The named input topics, the output and the dead-letter topic; the shadow's, if there is
+        one.
+        """
+        several = (*self.all_inputs, self.output.topic, self.output.dead_letter_topic)
+        return several if self.model.shadow is None else (*several, self.output.shadow_topic)
+
+    @property
+    def all_inputs(self) -> list[str]:
+        """The input topics, and those of the regions that this worker helps."""
+        helped = [topic for name in self.helped for topic in self.regions[name].topics or ()]
+        return [*self.kafka.inputs, *helped]
+
+    def of_input(self, topic: str) -> "Config":
+        """The configuration with this topic as the only input."""
+        kafka = msgspec.structs.replace(
+            self.kafka, input_topic=topic, input_topics=None, input_pattern=None
+        )
+        return msgspec.structs.replace(self, kafka=kafka)
+
+    def without_shadow(self) -> "Config":
+        """The configuration without the shadow and the model that only serves as one."""
+        live = self.with_each_live_model()
+        return replace(
+            self,
+            model=replace(self.model, shadow=None),
+            models=[one for one in self.models if one.name in live],
+        )
+
+    def with_each_live_model(self) -> "dict[str, Config]":
+        """`with_each_model`, without a model that is only the shadow and has no route."""
+        shadow = self.model.shadow
+        routed = {name for route in self.routes for name in route.names}
+        return {
+            name: cfg
+            for name, cfg in self.with_each_model().items()
+            if shadow is None or name != shadow.model or name in routed
+        }
+
+    def with_each_model(self) -> "dict[str, Config]":
+        """By name, a configuration for each of `[[models]]` that has it as `model`."""
+        found: dict[str, Config] = {}
+        for one in self.models:
+            if one.name == self.model.name or one.name in found:
+                raise usage(
+                    f"two models are called {one.name!r}: give one another name, and say what its "
+                    "server calls it by served_as"
+                )
+            kept = {name: getattr(one, name) for name in Model.__struct_fields__}
+            model = Model(**(kept | {"name": one.served_as or one.name}))
+            found[one.name] = replace(self, model=model, window=one.window or self.window)
+        return found
+
+    def masked(self) -> dict[str, Any]:
+        """Nested dictionaries for printing, with secrets masked."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        for name, section in sections_of(plain).items():
+            if name.startswith("routes"):
+                continue  # the `key` of a route is a glob
+            for key in SECRET_KEYS & section.keys():
+                if section[key] is not None:
+                    section[key] = MASK
+            for key in URL_KEYS & section.keys():
+                if section[key] is not None:
+                    section[key] = shown_url(section[key])
+            for key in URL_LIST_KEYS & section.keys():
+                if section[key] is not None:
+                    section[key] = list(map(shown_url, section[key]))
+            if "options" in section:
+                section["options"] = shown_options(section["options"])
+        return plain
+
+    def secrets(self) -> set[str]:
+        """All secrets, in plain text and as addresses encode them: no line may show them."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        found: set[str] = set()
+        for name, section in sections_of(plain).items():
+            if name.startswith("routes"):
+                continue
+            found.update(section[key] for key in SECRET_KEYS & section.keys() if section[key])
+            for key in URL_KEYS & section.keys():
+                found |= url_secrets(section[key] or "")
+            for key in URL_LIST_KEYS & section.keys():
+                found.update(*map(url_secrets, section[key] or ()))
+            found |= option_secrets(section.get("options", {}))
+        return found
+
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """For printing: every section by the name that messages use, such as `stores.NAME`."""
+        return sections_of(self.masked())
+
+
+# Sections with a table per name: `[stores.NAME]`.
+NAMED: dict[str, type[Section]] = {"stores": Store, "regions": Region}
+# In these a key may stand in the section itself: it is the default for every table in it.
+SHARING = frozenset({"regions"})
+# Arrays of tables, such as `[[models]]`; variables cannot set them.
+TABLES: dict[str, type[Section]] = {"models": NamedModel, "routes": Route}
+SECTIONS: dict[str, type[Section]] = {
+    name: kind
+    for name, kind in get_type_hints(Config).items()
+    if name not in NAMED and name not in TABLES and name != "region"
+}
+
+
+def sections_of(plain: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for section, keys in plain.items():
+        if section == "region":
+            found[""] = {section: keys}
+        elif section in NAMED:
+            found |= {f"{section}.{one}": keys[one] for one in keys}
+        elif section in TABLES:
+            found |= {f"{section}[{number}]": one for number, one in enumerate(keys, 1)}
+        else:
+            found[section] = keys
+    return found

@@ -1,0 +1,54 @@
+"""What a terminal shows of texts, times, and of how far two models agree.
+
+Rule: texts come from outside. Characters that would control a terminal are printed as escapes.
+Owner: the commands that print.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from rich.table import Table
+from rich.text import Text
+
+from penstock.core.comparing.agreement import Share
+
+# The most characters that `cut` leaves of a text; an embedding has ten thousand.
+MOST_CHARS = 120
+
+
+def visible(text: str) -> Text:
+    return Text("".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text).strip())
+
+
+def cut(text: str) -> Text:
+    return visible(text if len(text) <= MOST_CHARS else text[: MOST_CHARS - 1] + "…")
+
+
+def utc(epoch_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError):
+        return str(epoch_ms)
+
+
+def agreement(share: Share) -> str:
+    """With its 95 % interval."""
+    if not share.rows:
+        return "nothing is known"
+    low, high = (f"{100 * bound:.3f}" for bound in share.interval())
+    return f"{100 * share.value:.3f} % ({low} to {high} %)"
+
+
+def worst_streams(streams: Iterable[tuple[str, Share]]) -> Table:
+    rows = ((name, f"{share.rows:,}", agreement(share)) for name, share in streams)
+    return folded(("worst streams", "rows", "agreement (95 %)"), rows)
+
+
+def folded(names: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
+    """A table of texts that may be long."""
+    table = Table(pad_edge=False)
+    for name in names:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*map(cut, row))
+    return table

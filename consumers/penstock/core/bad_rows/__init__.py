@@ -1,0 +1,1 @@
+"""Which rows of a failed batch were at fault?"""

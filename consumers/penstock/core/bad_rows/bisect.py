@@ -1,0 +1,363 @@
+"""Finds the rows of one batch that cannot be answered: log2 extra requests each, not one per row.
+
+Rule: of rows among which one must be bad, half is asked; if that half is answered, the bad row is
+in the other, without a request. A row is bad only when it was refused alone, or when its object is
+sentenced (`suspects.py`). The rows not asked yet are asked together, as bad rows are rare; when
+they are frequent, in groups that contain about one. Pure. Owner: predict, one search per batch;
+most searches end with one answer.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, groupby, pairwise, takewhile
+
+from penstock.core.bad_rows.deaths import Deaths
+from penstock.core.bad_rows.suspects import LOT, Suspicions
+from penstock.core.rows.blocks import Block, Rejection, Ticket
+from penstock.errors import HungUp, NoAnswer, WorkerDied
+
+# Up to so many bad rows say nothing about the next ones: all remaining rows are asked at once.
+RARE = 4
+# So many cuts are made between two objects; each may cost a request more than one in the middle.
+BORDER_CUTS = 3
+# A request that the server refuses for overload is sent so often before it is cut.
+WHOLE_TRIES = 3
+# An object with so many times the rows of the next smaller one is of another kind: a file beside a
+# tick.
+GROWS = 3.0
+
+
+class Search:
+    """`ask` for the next rows, then report the outcome: `answered`, `refused`, `smaller`, how they
+    were lost (`died`, `unanswered`, `hung_up`, `broke`), or `again` if nothing is known. Blocks
+    that these return were rejected, as were those of `passed_over`, which is called before `ask`.
+    """
+
+    def __init__(
+        self, blocks: list[Block], most_rows: int, most_bytes: int, suspicions: Suspicions
+    ) -> None:
+        """`blocks` have one shape. No request has more rows or bytes than allowed, except for a
+        single larger row. `suspicions`: shared by all searches of this model.
+        """
+        self._most_rows, self._most_bytes = most_rows, most_bytes
+        self._suspicions = suspicions
+        # `_lot[0]` is the row that is asked in the place of all rows in `_lot[1]`.
+        self._lot: tuple[list[Block], list[Block]] | None = None
+        # How often these suspects may still be cut between two objects.
+        self._border_cuts = 0
+        self._grew = False
+        self._untested = blocks
+        self._suspects: list[Block] = []
+        self._asked: list[Block] = []
+        self._is_halving = False
+        self._group_rows: int | None = None
+        self._settled_rows = self._found = self._refusals = 0
+        # How often the server hung up during this search, since the last row that explained it.
+        self.hang_ups = 0
+        # Of the rows that were asked last: their number, and how often in a row the server failed.
+        self.rows = self.failures = self._overloads = 0
+        self.deaths = Deaths()
+
+    @property
+    def is_settled(self) -> bool:
+        return not self._suspects and not self._untested and self._lot is None
+
+    @property
+    def is_easy(self) -> bool:
+        """Has no row of it been refused or lost so far?"""
+        return (
+            not self._suspects
+            and not self._found
+            and not self.deaths.is_deadly
+            and not self.deaths.is_touchy
+        )
+
+    @property
+    def has_suspects(self) -> bool:
+        """Is it known that one of the asked rows is bad?"""
+        return bool(self._suspects)
+
+    @property
+    def clears_small(self) -> bool:
+        """Are the next rows those of small objects that were refused with a much larger one?"""
+        return self._border_cuts == BORDER_CUTS and _border_of_sizes(self._suspects) > 0
+
+    @property
+    def sole_ticket(self) -> Ticket | None:
+        """The object of all rows that are to be asked next; None if there are several."""
+        left = self._suspects or self._untested or (self._lot[0] if self._lot else [])
+        if not left or any(block.ticket is not left[0].ticket for block in left):
+            return None
+        return left[0].ticket
+
+    @property
+    def was_refused(self) -> bool:
+        """Was the row that is asked now refused before, alone or among others?"""
+        return self._refusals > 0
+
+    def add(self, blocks: Sequence[Block]) -> None:
+        """More rows that are to be asked."""
+        self._untested = [*self._untested, *blocks]
+        self._grew = True
+
+    def give_up(self) -> list[Block]:
+        """All rows that are not settled, for another search."""
+        left = [*(self._lot[0] + self._lot[1] if self._lot else []), *self._suspects]
+        left += self._untested
+        self._suspects, self._untested, self._lot = [], [], None
+        return left
+
+    def passed_over(self, chance: float) -> list[Block]:
+        """Reject and return rows of a sentenced object that were not drawn to be asked. Empty: go
+        on with `ask`.
+        """
+        self._untested = _alive(self._untested)
+        if self._suspects or self._lot is not None or not self._untested:
+            return []
+        trial_of = self._suspicions.trial_of
+        trial = trial_of(self._untested[0])
+        if trial is None or not trial.is_sentenced:
+            return []
+        count = rows_of(takewhile(lambda block: trial_of(block) is trial, self._untested))
+        group, self._untested = leading(self._untested, min(LOT, count))
+        drawn = int(chance * LOT)
+        if drawn >= rows_of(group):
+            self._suspicions.condemn(trial, group)
+            return group
+        before, rest = leading(group, drawn)
+        asked, after = leading(rest, 1)
+        self._lot = (asked, before + after)
+        return []
+
+    def ask(self, most_rows: int | None = None) -> list[Block]:
+        """Rows to send next, at most so many; none when every row is settled."""
+        self._suspects = _alive(self._suspects)
+        self._untested = _alive(self._untested)
+        self._is_halving = bool(self._suspects)
+        if self._lot is not None and not _alive(self._lot[0]):
+            self._lot = None
+        if self._lot is not None:
+            self._asked = self._lot[0]
+        elif self._is_halving:
+            half = self._half()
+            self._asked, self._suspects = leading(self._suspects, _least(half, most_rows))
+        else:
+            fitting = self._fitting() if self._grew else None
+            limit = _least(self._group_rows, _least(fitting, most_rows))
+            if self._untested and (trial := self._suspicions.trial_of(self._untested[0])):
+                # An earlier search found out that this object's rows are bad one by one.
+                limit = 1 if trial.in_a_row > RARE else limit
+            self._asked, self._untested = leading(self._untested, limit)
+        self.rows = rows_of(self._asked)
+        return self._asked
+
+    def _half(self) -> int:
+        """How many suspects to ask. The first cuts are between two objects: so an object whose rows
+        are all bad is soon alone, and the others are answered. Small objects come before large
+        ones, as they are live ticks: one request clears them of the fault of a file beside them.
+        """
+        whole = rows_of(self._suspects)
+        if self._border_cuts:
+            self._border_cuts -= 1
+            border = _border_of_sizes(self._suspects) or _border_near_middle(self._suspects, whole)
+            if border:
+                return border
+        return max(1, whole // 2)
+
+    def _fitting(self) -> int:
+        """How many of the rows not asked yet fit into one request."""
+        rows = nbytes = 0
+        shape = self._untested[0].shape if self._untested else None
+        for block in self._untested:
+            assert block.payload is not None
+            if block.payload.shape != shape:
+                break
+            room = self._most_rows - rows
+            row_bytes = max(1, block.payload.nbytes // block.rows)
+            fits = min(block.rows, room, (self._most_bytes - nbytes) // row_bytes)
+            rows += max(0, fits)
+            if fits < block.rows:
+                break
+            nbytes += block.payload.nbytes
+        return max(1, rows)
+
+    def answered(self) -> None:
+        """The asked rows are settled, and their objects are suspects no more."""
+        self._suspicions.answered(self._asked)
+        self._settle()
+        if self._lot is not None:
+            self._untested = self._lot[1] + self._untested
+            self._lot = None
+            self._found, self._group_rows = 0, None
+        elif self._group_rows is not None and not self._is_halving:
+            # Bad rows often come in one stretch, so behind it groups grow again.
+            self._group_rows *= 2
+
+    def refused(self, why: Rejection) -> list[Block]:
+        """One of the asked rows is bad. If it was asked alone, it is rejected, and with it the rows
+        in whose place it was asked.
+        """
+        self._suspicions.refused(self._asked)
+        self._refusals += 1
+        self.deaths.forgive()
+        if not self._is_halving:
+            self._border_cuts = BORDER_CUTS
+        # It is certain only of the asked rows that one of them is bad.
+        self._untested = self._suspects + self._untested
+        self._suspects = _smallest_first(self._asked) if self.rows > 1 else []
+        if self._suspects:
+            return []
+        trial = self._suspicions.reject(self._asked[0], why._replace(attempts=self._refusals))
+        rejected = self._asked
+        if self._lot is not None:
+            if trial.is_sentenced:
+                self._suspicions.condemn(trial, self._lot[1])
+                rejected = self._asked + self._lot[1]
+            else:
+                self._untested = self._lot[1] + self._untested
+            self._lot = None
+        self._refusals = 0
+        self._settle()
+        self._found += 1
+        if self._found > RARE:
+            # A group then has one bad row on average.
+            self._group_rows = max(1, self._settled_rows // self._found)
+        return rejected
+
+    def died(self, error: WorkerDied, after_s: float) -> list[Block]:
+        """The server's worker process died, `after_s` after it got the rows."""
+        return self._lost(error, is_refusal=self.deaths.died(self.rows, after_s))
+
+    def unanswered(self, error: NoAnswer, heard: int, after_s: float) -> list[Block]:
+        """No answer came to the rows: see `Deaths.unanswered`."""
+        return self._lost(error, is_refusal=self.deaths.unanswered(self.rows, heard, after_s))
+
+    def hung_up(self, error: HungUp, chance: float, *, gone_after_s: float | None) -> list[Block]:
+        """The server hung up, because of these rows or by chance; `chance`: that of any request.
+        `gone_after_s`: the server was gone so long after the rows were sent.
+        """
+        self.hang_ups += 1
+        is_refusal = self.deaths.hung_up(self.rows, chance)
+        if gone_after_s is not None and not is_refusal:
+            self.deaths.fell(gone_after_s)
+        if rejected := self._lost(error, is_refusal=is_refusal):
+            self.hang_ups = 0
+        return rejected
+
+    def broke(self, error: NoAnswer, *, was_well: bool) -> list[Block]:
+        """The connection broke under one row above the usual limit: the row is too large, or the
+        server died meanwhile.
+        """
+        if not self.deaths.broke(was_well=was_well):
+            self.again()
+            return []
+        message = f"the model server hangs up on this row, and answers others: {error}"
+        return self.refused(Rejection("too_large", message, "predict"))
+
+    def _lost(self, error: WorkerDied | NoAnswer, *, is_refusal: bool) -> list[Block]:
+        if is_refusal:
+            self.failures += 1
+            return self.refused(self.deaths.why(error))
+        self.again()
+        return []
+
+    def again(self) -> None:
+        """The outcome tells nothing about the asked rows."""
+        self.failures += 1
+        self._put_back()
+
+    def _put_back(self) -> None:
+        if self._lot is not None:
+            return
+        if self._is_halving:
+            self._suspects = self._asked + self._suspects
+        else:
+            self._untested = self._asked + self._untested
+
+    def asked_again(self) -> None:
+        """The row failed by an unforeseen exception, perhaps by chance: it is asked once more."""
+        self._refusals += 1
+        self._put_back()
+
+    def overloaded(self) -> None:
+        """The server said that it has too much to do. Some servers say so about a request above
+        their limit, so after some tries the request is cut.
+        """
+        self.failures += 1
+        self._overloads += 1
+        if self._overloads >= WHOLE_TRIES and self.rows > 1:
+            self.smaller()
+        else:
+            self._put_back()
+
+    def smaller(self) -> None:
+        """The rows were too many for one request; each of them may be good."""
+        self._untested = self._asked + self._suspects + self._untested
+        self._suspects = []
+        self._group_rows = max(1, self.rows // 2)
+
+    def _settle(self) -> None:
+        self._settled_rows += self.rows
+        self.failures = 0
+        self.deaths.forgive()
+
+
+def _least(first: int | None, second: int | None) -> int | None:
+    limits = [limit for limit in (first, second) if limit is not None]
+    return min(limits) if limits else None
+
+
+def leading(blocks: list[Block], rows: int | None) -> tuple[list[Block], list[Block]]:
+    """The first `rows` rows (None: all) and the others; a block across the border is cut."""
+    if rows is None:
+        return blocks, []
+    for index, block in enumerate(blocks):
+        if block.rows > rows:
+            if not rows:
+                return blocks[:index], blocks[index:]
+            rest = block.split(rows)
+            return blocks[: index + 1], [rest, *blocks[index + 1 :]]
+        rows -= block.rows
+    return blocks, []
+
+
+def rows_of(blocks: Iterable[Block]) -> int:
+    return sum(block.rows for block in blocks)
+
+
+def _alive(blocks: list[Block]) -> list[Block]:
+    """The blocks without those of closed lanes."""
+    return [block for block in blocks if block.ticket.owner.alive]
+
+
+def _smallest_first(blocks: Sequence[Block]) -> list[Block]:
+    """The blocks object by object, objects with the fewest rows first."""
+    rows: dict[Ticket, int] = {}
+    for block in blocks:
+        rows[block.ticket] = rows.get(block.ticket, 0) + block.rows
+    place = {ticket: number for number, ticket in enumerate(rows)}
+    return sorted(blocks, key=lambda block: (rows[block.ticket], place[block.ticket]))
+
+
+def _border_of_sizes(blocks: Sequence[Block]) -> int:
+    """The number of rows before the border at which objects grow the most, in the order of
+    `_smallest_first`; 0: no object is `GROWS` times as large as the one before it.
+    """
+    sizes = [rows_of(list(group)) for _, group in groupby(blocks, key=lambda block: block.ticket)]
+    borders = accumulate(sizes)
+    best, steepest = 0, GROWS
+    for border, (one, following) in zip(borders, pairwise(sizes), strict=False):
+        if following >= steepest * one:
+            best, steepest = border, following / one
+    return best
+
+
+def _border_near_middle(blocks: Sequence[Block], whole: int) -> int:
+    """The number of rows before the border between two objects nearest to the middle; 0: there is
+    only one object.
+    """
+    best = before = 0
+    for one, following in pairwise(blocks):
+        before += one.rows
+        if one.ticket is not following.ticket and abs(2 * before - whole) < abs(2 * best - whole):
+            best = before
+    return best

@@ -1,0 +1,138 @@
+"""The server died while it had these rows, or hung up on them: when does that count as a refusal?
+
+Rule: deaths count against several rows only when they repeat, and against a single row only when
+chance would explain them one time in a million. Any answer or refusal clears the count, but the
+search stays careful. Pure. Owner: one search for bad rows.
+"""
+
+from penstock.core.rows.blocks import Rejection
+from penstock.errors import HungUp, NoAnswer, WorkerDied
+
+# Once, a worker process may die of anything, also of another request.
+SPLIT_DEATHS = 2
+# A single row must be the only likely cause. Another cause that kills every five seconds hits a
+# trial of t seconds, begun at a random moment, with a chance of t / 5 s. The row is blamed when the
+# product over all its trials is below one in a million.
+LONE_DEATHS = 3
+KILL_PERIOD_S = 5.0
+MOST_DOUBT = 1e-6
+# Several rows are only split at this chance, which costs requests but rejects no row.
+SPLIT_DOUBT = 0.1
+# A row above the usual limit of a request counts as too large after so many broken connections, if
+# the server was well right after each.
+HANG_UPS = 2
+# Slow trials prove little, but they must end: each at least halves the doubt, so twenty are enough.
+LEAST_PROOF = 0.5
+
+
+class Deaths:
+    """The losses of the rows that are asked now. `count`: how often in a row the worker died.
+    `hang_ups`: how often the connection broke under a row that may be too large. `is_deadly`: the
+    worker died twice during this search, so its rows are tried one part at a time. `is_touchy`: the
+    server hung up twice, which harms no other rows.
+    """
+
+    __slots__ = ("_doubt", "_heard", "_hung", "count", "hang_ups", "is_deadly", "is_touchy")
+
+    def __init__(self) -> None:
+        self.is_deadly = self.is_touchy = self._hung = False
+        self.forgive()
+
+    def forgive(self) -> None:
+        self.count = self.hang_ups = 0
+        # How many requests the server had answered when these rows last got no answer.
+        self._heard = -1
+        self._doubt = 1.0
+
+    def died(self, rows: int, after_s: float) -> bool:
+        """The worker died `after_s` after these rows were sent. True: it counts as a refusal."""
+        self._count(hung=False)
+        self._doubt *= min(LEAST_PROOF, after_s / KILL_PERIOD_S)
+        self.is_deadly = self.is_deadly or self.count >= SPLIT_DEATHS
+        if rows > 1:
+            return self.is_deadly
+        return self.count >= LONE_DEATHS and self._doubt <= MOST_DOUBT
+
+    def hung_up(self, rows: int, chance: float) -> bool:
+        """Counts like a death, if the server answered other requests since the last time. `chance`:
+        how often any request ends so.
+        """
+        self._count(hung=True)
+        self.is_touchy = self.is_touchy or self.count >= SPLIT_DEATHS
+        doubt = min(self._doubt, chance**self.count)
+        if rows > 1:
+            return self.is_touchy and doubt <= SPLIT_DOUBT
+        return self.count >= LONE_DEATHS and doubt <= MOST_DOUBT
+
+    def _count(self, *, hung: bool) -> None:
+        """Deaths and hang-ups are not added up: the error that is reported must have come each
+        time.
+        """
+        if hung is not self._hung:
+            self._hung, self.count, self._doubt = hung, 0, 1.0
+        self.count += 1
+
+    def broke(self, *, was_well: bool) -> bool:
+        """The connection broke under one row above the usual limit; `was_well`: the server was well
+        right after. True if the row counts as too large.
+        """
+        self.hang_ups += was_well
+        return self.hang_ups >= HANG_UPS
+
+    def fell(self, after_s: float) -> None:
+        """The server that hung up was gone afterwards, which counts as a death."""
+        self._doubt *= min(LEAST_PROOF, after_s / KILL_PERIOD_S)
+
+    def unanswered(self, rows: int, heard: int, after_s: float) -> bool:
+        """No answer came to the rows. `heard`: how many requests the server has answered so far;
+        `after_s`: how long the slowest answer took. Counts like a death, but only if the server
+        answered anything since the last time: a server that is away says nothing about rows.
+        """
+        before, self._heard = self._heard, heard
+        return heard > before and self.died(rows, after_s)
+
+    def why(self, error: WorkerDied | NoAnswer) -> Rejection:
+        """The rejection of a row that was sent alone `count` times and got this error each time."""
+        if isinstance(error, WorkerDied):
+            message = (
+                f"the model's worker process died each of the {self.count} times that this row was "
+                f"sent alone, and had answered just before: {error}"
+            )
+            return Rejection("model_rejected", message, "predict")
+        if isinstance(error, HungUp):
+            message = (
+                f"the model server hung up each of the {self.count} times that this row was sent "
+                f"alone, and answered others in between: {error}"
+            )
+            return Rejection("unavailable", message, "predict")
+        message = (
+            f"the model server left this row without an answer each of the {self.count} times that "
+            f"it was sent alone, and answered others just before: {error}"
+        )
+        return Rejection("unavailable", message, "predict")
+
+
+# Older answers tell little about how the server is now.
+REMEMBERED = 200
+
+
+class Mishaps:
+    """How often connections break under good rows: a blamed row must be lost more often. `heard`:
+    how many requests were answered in all. Owner: the calls of one model.
+    """
+
+    __slots__ = ("_count", "_since")
+
+    def __init__(self) -> None:
+        self._count = self._since = 0
+
+    def happened(self, times: int, heard: int) -> None:
+        self._count += times
+        if heard - self._since > REMEMBERED:
+            self._since, self._count = heard - REMEMBERED // 2, self._count // 2
+
+    def chance(self, heard: int) -> float:
+        """The chance that a good request breaks, counted as if the next one breaks, so that a new
+        server is not trusted too much.
+        """
+        return (self._count + 1) / (heard - self._since + self._count + 1)

@@ -1,0 +1,139 @@
+"""When may the rest of an object be rejected unasked, after the model refused row after row?
+
+Rule: an object is a suspect from the first refused request with rows of it until any of its rows is
+answered; meanwhile its rows share no request with others. Rows of one member and shape are
+sentenced when `SENTENCE` of them in a row were refused alone with the same words. Then only one row
+in `LOT`, drawn at random, is still asked alone, and the others are rejected with it. One answer, or
+other words, lifts the sentence. Pure; owner: predict, for the objects of its model.
+
+How often is this wrong? An object of which a share g of the rows is good is sentenced with a chance
+of (1 - g) ** 50: one in 200 at a tenth, one in 70,000 at a fifth. Once sentenced, every good row is
+asked with a chance of at least 1 in 100, and the first that is asked lifts the sentence. So,
+whatever the order of the rows, at most 100 good rows are lost on average for a wrong sentence, and
+more than 460 in one case of a hundred (0.99 ** 460).
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from weakref import WeakKeyDictionary
+
+from penstock.core.rows.blocks import Block, Rejection, Ticket
+from penstock.core.rows.payload import Shape
+
+# At a millisecond a request this is a twentieth of a second, and 5,000 refused rows cost 250
+# requests: nearly 50 to find that they are not rare, 50 for the sentence, 50 lots, and a canary
+# after each row that was asked alone.
+SENTENCE = 50
+LOT = 100
+# From so many refused rows on a person wants to know.
+LOUD_ROWS = 100
+_NUMBER = re.compile(r"[0-9]+")
+
+
+class Trial:
+    """The refusals of an object's rows of one member and shape."""
+
+    __slots__ = ("in_a_row", "rejected_rows", "why", "words")
+
+    def __init__(self) -> None:
+        self.words = ""
+        self.why: Rejection | None = None  # of the row that was refused last
+        self.in_a_row = 0
+        self.rejected_rows = 0
+
+    @property
+    def is_sentenced(self) -> bool:
+        return self.in_a_row >= SENTENCE
+
+    def refused(self, why: Rejection) -> None:
+        """A row was refused alone."""
+        self.why = why
+        # One row that is too large says nothing about the next.
+        if why.code == "too_large":
+            self.in_a_row = 0
+            return
+        # Numbers in the message may differ from row to row, so they do not count.
+        plain = _NUMBER.sub("#", f"{why.code}: {why.message}")
+        self.in_a_row = self.in_a_row + 1 if plain == self.words else 1
+        self.words = plain
+
+    def lift(self) -> None:
+        """Forget the refusals: what happened now says nothing about the next row."""
+        self.in_a_row = 0
+
+
+class _Suspicion:
+    """Of one object. `trials` by member and shape."""
+
+    __slots__ = ("is_suspect", "trials")
+
+    def __init__(self) -> None:
+        self.is_suspect = False
+        self.trials: dict[tuple[str | None, Shape], Trial] = {}
+
+
+class Suspicions:
+    """The objects with refused rows, by ticket. An entry goes with its ticket, when the object is
+    answered or its assignment is over.
+    """
+
+    def __init__(self) -> None:
+        self._found: WeakKeyDictionary[Ticket, _Suspicion] = WeakKeyDictionary()
+        # Objects that reached `LOUD_ROWS`, until the caller takes them from here to log them.
+        self.loud: list[tuple[Ticket, Rejection]] = []
+
+    def suspects(self, blocks: Sequence[Block]) -> list[Block]:
+        """The blocks of objects that are suspects now."""
+        if not self._found:
+            return []
+        found = ((block, self._found.get(block.ticket)) for block in blocks)
+        return [block for block, of in found if of is not None and of.is_suspect]
+
+    def refused(self, blocks: Iterable[Block]) -> None:
+        """One of these rows is bad: their objects are suspects."""
+        for block in blocks:
+            self._found.setdefault(block.ticket, _Suspicion()).is_suspect = True
+
+    def answered(self, blocks: Iterable[Block]) -> None:
+        """These rows were answered: their objects are no suspects now, and sentences are lifted."""
+        if not self._found:
+            return
+        for block in blocks:
+            if (found := self._found.get(block.ticket)) is not None:
+                found.is_suspect = False
+                if (trial := self.trial_of(block)) is not None:
+                    trial.lift()
+
+    def reject(self, block: Block, why: Rejection) -> Trial:
+        """Reject a row that was refused alone."""
+        trials = self._found.setdefault(block.ticket, _Suspicion()).trials
+        trial = trials.setdefault((block.member, block.shape), Trial())
+        trial.refused(why)
+        self._reject(trial, block, why)
+        return trial
+
+    def condemn(self, trial: Trial, blocks: Sequence[Block]) -> None:
+        """Reject rows without a request, with the reason of the last row that was asked."""
+        assert trial.why is not None
+        code, message, *_ = trial.why
+        message = (
+            f"not asked: the last {SENTENCE} rows of this object that were asked alone were "
+            f"refused, so only one in {LOT} of the rest is asked: {message}"
+        )
+        for block in blocks:
+            self._reject(trial, block, Rejection(code, message, "predict"))
+
+    def _reject(self, trial: Trial, block: Block, why: Rejection) -> None:
+        block.reject(why)
+        before, trial.rejected_rows = trial.rejected_rows, trial.rejected_rows + block.rows
+        if before < LOUD_ROWS <= trial.rejected_rows and trial.why is not None:
+            self.loud.append((block.ticket, trial.why))
+
+    def trial_of(self, block: Block) -> Trial | None:
+        """The refusals of rows like the block's; None: there were none."""
+        if not self._found:
+            return None
+        found = self._found.get(block.ticket)
+        if found is None or not found.trials:
+            return None
+        return found.trials.get((block.member, block.shape))

@@ -1,0 +1,1 @@
+"""Do two models say the same?"""

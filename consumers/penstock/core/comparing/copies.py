@@ -1,0 +1,110 @@
+"""Batches that wait for a shadow model, as copies.
+
+Rule: all copies, those being asked and compared included, are bounded by rows and by bytes; a batch
+for which there is no room is not copied. A copy holds nothing of the live batch: its rows are in
+memory of their own, and it has their names. Owner: the shadow stage.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.core.rows.blocks import Block
+from penstock.core.rows.payload import Payload
+from penstock.messages.prediction import ObjectId, Source, encodable
+
+
+class Run(NamedTuple):
+    """Rows of one object, in the order of the batch: the fields that a record says of them."""
+
+    stream: str
+    source: Source
+    object_index: int
+    object: ObjectId | None
+    member: str | None
+    first_row: int
+    rows: int
+
+    def id_of(self, row: int) -> str:
+        """The row's id, as in the record of its answer."""
+        topic, partition, offset = self.source.topic, self.source.partition, self.source.offset
+        return f"{topic}/{partition}/{offset}/{self.object_index}/{row}"
+
+
+def run_of(block: Block) -> Run:
+    ticket, owner = block.ticket, block.ticket.owner
+    named, about = ticket.reference, None
+    if named is not None:
+        bucket, key = encodable(named.bucket), encodable(named.key)
+        about = ObjectId(bucket, key, ticket.version, named.store)
+    return Run(
+        encodable(ticket.stream),
+        Source(owner.topic, owner.partition, ticket.record.offset),
+        ticket.object_index,
+        about,
+        None if block.member is None else encodable(block.member),
+        block.first_row,
+        block.rows,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Copy:
+    """A batch, the live model's answers to it, and the time these took."""
+
+    payloads: Sequence[Payload]
+    runs: Sequence[Run]
+    answers: Sequence[bytes]
+    errors: Mapping[int, str]
+    took_s: float
+    rows: int
+    nbytes: int
+
+
+class Copies:
+    """`has_room`, then `put`; `take` one, and call `done` when it is compared and dropped."""
+
+    def __init__(self, most_rows: int, most_bytes: int) -> None:
+        self._most_rows = most_rows
+        self._most_bytes = most_bytes
+        self._waiting: deque[Copy] = deque()
+        self.rows = 0
+        self.nbytes = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def has_room(self, rows: int, nbytes: int) -> bool:
+        return self.rows + rows <= self._most_rows and self.nbytes + nbytes <= self._most_bytes
+
+    def put(self, copy: Copy) -> None:
+        self.rows += copy.rows
+        self.nbytes += copy.nbytes
+        self._waiting.append(copy)
+
+    def take(self) -> Copy | None:
+        return self._waiting.popleft() if self._waiting else None
+
+    def done(self, copy: Copy) -> None:
+        self.rows -= copy.rows
+        self.nbytes -= copy.nbytes
+
+
+def requests(payloads: Sequence[Payload], most_rows: int) -> Iterator[list[Payload]]:
+    """The same rows in order, in requests of at most `most_rows`."""
+    request: list[Payload] = []
+    room = most_rows
+    for payload in payloads:
+        start = 0
+        while start < payload.rows:
+            stop = min(payload.rows, start + room)
+            whole = start == 0 and stop == payload.rows
+            request.append(payload if whole else payload.cut(start, stop))
+            room -= stop - start
+            start = stop
+            if not room:
+                yield request
+                request, room = [], most_rows
+    if request:
+        yield request

@@ -1,0 +1,1 @@
+"""May a service be asked again, and when?"""

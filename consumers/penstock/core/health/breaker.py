@@ -1,0 +1,143 @@
+"""How many calls a model server gets at a time, and when it gets only a probe.
+
+Rule: the number of calls at a time is halved when the server fails (once for all calls that were
+under way) and grows while it answers. Every failure spends one of a small budget and every answer
+earns a tenth, so repeated calls stay a tenth of the answered ones. With the budget spent the
+breaker is open: one probe at a time, each later than the one before it and small from the second
+on, until one is answered. An answered probe halves the count of failed ones, so that a server that
+answers every second call is not probed ever more rarely. Pure: time and jitter are arguments.
+Owner: the gate, for all callers.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from penstock.core.health.retry import MOST_ASKED_S, Backoff
+from penstock.core.window.turns import Turn
+
+# TorchServe needs about 2 s to replace a dead worker process; 5 s between probes spare a server
+# that is down for long.
+PROBES = Backoff(first_s=0.05, most_s=5.0)
+# Requests that a failing server gave up on still run there, so repeats may add only a tenth to its
+# load. Retry budgets of other clients allow 10 to 20 %.
+RETRY_SHARE = 0.1
+FLOOR = 3.0
+# After a refusal for a full queue at n calls, the number grows fast up to three quarters of n and
+# slowly beyond: each step too far costs a refusal, one call in a hundred at this pace.
+STEADY_SHARE = 0.75
+GROW_AFTER_CALLS = 50
+
+
+class Call(NamedTuple):
+    """A call under way. `round`: failures of one round count as one, as one fault causes them all.
+    `place`: how many were under way when it began, itself included. `turn`: who makes it.
+    `is_small`: the probe before this one failed, so this one carries few rows.
+    """
+
+    round: int
+    place: int
+    is_probe: bool
+    turn: Turn
+    is_small: bool = False
+
+
+@dataclass(slots=True)
+class Breaker:
+    """Ask `wait_s`; when it is 0.0 a call may `begin`; tell how each one ended."""
+
+    most_calls: int
+    is_open: bool = False
+    _calls: float = field(init=False)
+    _steady_calls: float = field(init=False)
+    _in_flight: int = 0
+    _round: int = 0
+    _budget: float = FLOOR
+    _failed_probes: int = 0
+    _is_probing: bool = False
+    _not_before_s: float = -math.inf
+
+    def __post_init__(self) -> None:
+        self._calls = self._steady_calls = float(self.most_calls)
+
+    @property
+    def allowed(self) -> int:
+        """How many calls may be under way now."""
+        return 1 if self.is_open else int(self._calls)
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds to wait. 0.0: a call may begin now. Infinite: not before another call ends."""
+        if now_s < self._not_before_s:
+            return self._not_before_s - now_s
+        if self.is_open:
+            return math.inf if self._is_probing else 0.0
+        return 0.0 if self._in_flight < int(self._calls) else math.inf
+
+    def begin(self, turn: Turn = "rows") -> Call:
+        self._in_flight += 1
+        self._is_probing = self.is_open
+        is_small = self.is_open and self._failed_probes > 1
+        return Call(self._round, self._in_flight, self.is_open, turn, is_small)
+
+    def dropped(self, call: Call) -> None:
+        """The call ended without telling anything about the server."""
+        self._in_flight -= 1
+        if call.is_probe:
+            self._is_probing = False
+
+    def answered(self, call: Call) -> None:
+        """The server answered; if it refused the rows, it is well all the same."""
+        self.dropped(call)
+        if self.is_open:
+            self.is_open = self._is_probing = False
+            self._not_before_s = -math.inf
+            self._failed_probes //= 2
+            self._calls = 1.0
+            # Just enough for one call: the next failure opens the breaker again.
+            self._budget = 1.0
+        elif self._calls < self.most_calls:
+            is_near = self._calls >= self._steady_calls
+            grown = self._calls + (1.0 / GROW_AFTER_CALLS if is_near else 1.0)
+            self._calls = min(float(self.most_calls), grown)
+        if self._budget < FLOOR:
+            self._budget = min(FLOOR, self._budget + RETRY_SHARE)
+            if self._budget == FLOOR:
+                self._failed_probes = 0
+
+    def failed(
+        self,
+        call: Call,
+        now_s: float,
+        jitter: float,
+        *,
+        is_full: bool = False,
+        asked_s: float | None = None,
+    ) -> None:
+        """The server failed. `is_full`: it said that its queue is full."""
+        self._shrink(call, is_full=is_full)
+        self.dropped(call)
+        if asked_s:
+            self._not_before_s = max(self._not_before_s, now_s + min(asked_s, MOST_ASKED_S))
+        if self.is_open:
+            if call.is_probe:
+                self._probe_later(now_s, jitter)
+            return
+        self._budget -= 1.0
+        if self._budget < 1.0:
+            self.is_open = True
+            self._probe_later(now_s, jitter)
+
+    def _shrink(self, call: Call, *, is_full: bool) -> None:
+        if call.round != self._round:
+            return
+        self._round += 1
+        level = min(self._calls, float(call.place)) if is_full else self._calls
+        self._calls = max(1.0, level / 2)
+        if is_full:
+            self._steady_calls = max(1.0, level * STEADY_SHARE)
+
+    def _probe_later(self, now_s: float, jitter: float) -> None:
+        self._failed_probes += 1
+        delay_s = PROBES.delay_s(self._failed_probes, 0.0, jitter)
+        assert delay_s is not None, "probes never end"
+        self._not_before_s = max(self._not_before_s, now_s + delay_s)

@@ -1,0 +1,49 @@
+"""Does a group keep up with its topics?
+
+Rule: a group is behind when it has not committed records that were on its topics a while ago. So
+lag is measured in time by offsets alone; the rate of records and the interval of commits do not
+matter. Until it was watched for that while, a group with anything left to commit counts as behind.
+A partition without a commit does not count: nobody reads it. Owner: the replay.
+"""
+
+from collections import deque
+from collections.abc import Hashable, Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+from penstock.core.window.bulk import Neighbour
+
+Part = TypeVar("Part", bound=Hashable)
+
+# A topic without a record for so long is not live: cameras and sensors send several a second.
+LIVE_S = 5.0
+
+
+class Seen(NamedTuple):
+    """What the group does, and how many records it has not committed."""
+
+    neighbour: Neighbour
+    lag: int
+
+
+class KeepingUp(Generic[Part]):
+    """`look` again and again. `within_s`: records must be committed this long after they came."""
+
+    def __init__(self, within_s: float) -> None:
+        self._within_s = within_s
+        self._looks: deque[tuple[float, Mapping[Part, int]]] = deque()
+        self._grew_s: float | None = None
+
+    def look(self, now_s: float, ends: Mapping[Part, int], committed: Mapping[Part, int]) -> Seen:
+        """`ends` of all partitions, `committed` of those that the group reads."""
+        if self._looks and any(ends[one] > self._looks[-1][1].get(one, 0) for one in ends):
+            self._grew_s = now_s
+        self._looks.append((now_s, dict(ends)))
+        while len(self._looks) > 1 and self._looks[1][0] <= now_s - self._within_s:
+            self._looks.popleft()
+        first_s, before = self._looks[0]
+        due = before if first_s <= now_s - self._within_s else ends
+        lag = sum(max(0, ends[one] - offset) for one, offset in committed.items() if one in ends)
+        if any(offset < due.get(one, 0) for one, offset in committed.items()):
+            return Seen("behind", lag)
+        is_live = self._grew_s is not None and now_s - self._grew_s < LIVE_S
+        return Seen("live" if is_live and committed else "quiet", lag)

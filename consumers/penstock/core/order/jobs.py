@@ -1,0 +1,180 @@
+"""Which object of a lane is fetched next?
+
+Rule: in input order. Where order is kept per stream, each stream has a share of the fetchers and of
+the objects in work and no more, so that a stream that cannot go on leaves the rest to the others.
+Objects of one store never wait for those of another. Owner: the lane.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, Self
+
+from penstock.core.rows.blocks import Ticket
+
+
+class Jobs(Protocol):
+    """`add` tickets, `take` the next; call `fetched` when it was read and `delivered` when its
+    answers are out. `in_work`: tickets added and not yet delivered, without those that wait because
+    their stream has used up its share.
+    """
+
+    in_work: int
+
+    def __len__(self) -> int:
+        """How many may be taken now."""
+        ...
+
+    @property
+    def stores(self) -> Iterable[str]:
+        """The stores that may have a ticket to take now; some of them may have none."""
+        ...
+
+    def waiting(self, store: str) -> int:
+        """How many tickets of this store may be taken now."""
+        ...
+
+    def add(self, ticket: Ticket) -> None: ...
+
+    def take(self, store: str) -> Ticket: ...
+
+    def fetched(self, ticket: Ticket) -> None: ...
+
+    def delivered(self, ticket: Ticket) -> None: ...
+
+    def clear(self) -> None: ...
+
+    def drop(self, queue: str) -> None:
+        """Forget a stream."""
+        ...
+
+
+class _Ready:
+    """The tickets that may be taken now, in a queue for each store."""
+
+    def __init__(self) -> None:
+        self._ready: dict[str, deque[Ticket]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._ready.values()))
+
+    @property
+    def stores(self) -> Iterable[str]:
+        return self._ready
+
+    def waiting(self, store: str) -> int:
+        ready = self._ready.get(store)
+        return len(ready) if ready else 0
+
+    def take(self, store: str) -> Ticket:
+        return self._ready[store].popleft()
+
+    def drop(self, queue: str) -> None:
+        for store, ready in self._ready.items():
+            self._ready[store] = deque(ticket for ticket in ready if ticket.queue != queue)
+
+    def _put(self, ticket: Ticket) -> None:
+        ready = self._ready.get(ticket.store)
+        if ready is None:
+            ready = self._ready[ticket.store] = deque()
+        ready.append(ticket)
+
+
+class JobsInOrder(_Ready):
+    """First come, first served."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_work = 0
+
+    def add(self, ticket: Ticket) -> None:
+        self.in_work += 1
+        self._put(ticket)
+
+    def fetched(self, ticket: Ticket) -> None:
+        """Frees nothing: any number may be fetched at a time."""
+
+    def delivered(self, ticket: Ticket) -> None:
+        self.in_work -= 1
+
+    def clear(self) -> None:
+        self._ready.clear()
+
+
+class Share(NamedTuple):
+    """The most that one stream may have: objects being fetched, and objects in work. In work are
+    also those that are fetched and not delivered yet.
+    """
+
+    fetching: int
+    in_work: int
+
+    @classmethod
+    def of(cls, fetchers: int, objects: int) -> Self:
+        """A quarter for each stream, so that three stuck streams leave room for all others."""
+        return cls(max(1, fetchers // 4), max(1, objects // 4))
+
+
+@dataclass(slots=True)
+class _Stream:
+    """`admitted` tickets wait for a fetcher only; `waiting` ones for a delivery of their stream."""
+
+    fetching: int = 0
+    in_work: int = 0
+    admitted: deque[Ticket] = field(default_factory=deque)
+    waiting: deque[Ticket] = field(default_factory=deque)
+
+
+class JobsByStream(_Ready):
+    """First come, first served among the streams that have not used up their share. `in_work` grows
+    only in `add`, so that the lane, which adds, decides how many may be in work.
+    """
+
+    def __init__(self, share: Share) -> None:
+        super().__init__()
+        self.in_work = 0
+        self._share = share
+        self._streams: dict[str, _Stream] = {}
+
+    def add(self, ticket: Ticket) -> None:
+        stream = self._streams.setdefault(ticket.queue, _Stream())
+        if stream.in_work >= self._share.in_work:
+            stream.waiting.append(ticket)
+            return
+        stream.in_work += 1
+        self.in_work += 1
+        stream.admitted.append(ticket)
+        self._let_in(stream)
+
+    def fetched(self, ticket: Ticket) -> None:
+        stream = self._streams[ticket.queue]
+        stream.fetching -= 1
+        self._let_in(stream)
+
+    def delivered(self, ticket: Ticket) -> None:
+        stream = self._streams[ticket.queue]
+        # The next of the stream takes the delivered one's place, so `in_work` stays as it is.
+        if stream.waiting:
+            stream.admitted.append(stream.waiting.popleft())
+            self._let_in(stream)
+            return
+        stream.in_work -= 1
+        self.in_work -= 1
+        if not stream.in_work:
+            del self._streams[ticket.queue]
+
+    def clear(self) -> None:
+        self._ready.clear()
+        for stream in self._streams.values():
+            stream.admitted.clear()
+            stream.waiting.clear()
+
+    def drop(self, queue: str) -> None:
+        super().drop(queue)
+        if stream := self._streams.pop(queue, None):
+            self.in_work -= stream.in_work
+
+    def _let_in(self, stream: _Stream) -> None:
+        while stream.admitted and stream.fetching < self._share.fetching:
+            stream.fetching += 1
+            self._put(stream.admitted.popleft())

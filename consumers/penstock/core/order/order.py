@@ -1,0 +1,262 @@
+"""Which answers may leave a lane now, in input order: of the whole lane, or of each stream.
+
+Rule: a block leaves when everything before it has left and it is known whether it is the object's
+last. So the last block of an object that is still being read stays. Owner: the lane.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+from penstock.core.rows.blocks import Block, Ticket
+
+
+class Release(NamedTuple):
+    """Answered blocks of one ticket. `finished`: the ticket's last block (if any) is among them."""
+
+    ticket: Ticket
+    blocks: list[Block]
+    finished: bool
+
+    @property
+    def rows(self) -> int:
+        return sum(block.rows for block in self.blocks)
+
+
+# A dead letter names the object twice and carries a message; the record of a rejected row carries
+# one message.
+LETTER_BYTES = 1_500
+FAILED_ROW_BYTES = 1_000
+RANGE_BYTES = 84
+
+
+class Room:
+    """How much may still leave now: `rows`, and `nbytes` of records and letters. `frame_bytes`:
+    the bytes that a record of a ticket takes besides its answer.
+    """
+
+    def __init__(self, rows: int, nbytes: int, frame_bytes: Callable[[Ticket], int]) -> None:
+        self.rows = rows
+        self.nbytes = nbytes
+        self._frame_bytes = frame_bytes
+        self._is_used = False
+
+    @property
+    def is_left(self) -> bool:
+        return self.rows > 0 and self.nbytes > 0
+
+    def take(self, block: Block) -> bool:
+        """Does the block leave? A block larger than the rest of the room is cut. Into an unused
+        room at least one row goes, however large.
+        """
+        nbytes = self._weight(block)
+        if nbytes > self.nbytes:
+            fitting = self.nbytes * block.rows // nbytes
+            if fitting or not self._is_used:
+                # A row larger than the whole room leaves alone, or it would never leave.
+                if block.rows > 1:
+                    block.split(max(1, fitting))
+                nbytes = self.nbytes  # the room is used up: the rest of the block comes next time
+            else:
+                # Less than one row fits: the room counts as used up, and the block waits for the
+                # next one.
+                self.nbytes = 0
+                return False
+        self._is_used = True
+        self.rows -= block.rows
+        self.nbytes -= nbytes
+        return True
+
+    def take_end(self, ticket: Ticket) -> None:
+        """Count the marker that ends an object without rows, or one that failed."""
+        ranges = ticket.reference.rows if ticket.reference else None
+        self._is_used = True
+        self.rows -= 1
+        self.nbytes -= (
+            3 * self._frame_bytes(ticket) + LETTER_BYTES + RANGE_BYTES * len(ranges or ())
+        )
+
+    def _weight(self, block: Block) -> int:
+        frame_bytes = self._frame_bytes(block.ticket) + 6 * len(block.member or "")
+        nbytes = block.rows * frame_bytes + block.answer_bytes
+        # Each error also costs a dead letter, which leaves in the same release and is held as long.
+        letters = len(block.errors)
+        if block.rejection is not None:
+            letters = block.reasons.stretches if block.reasons is not None else 1
+            nbytes += block.rows * FAILED_ROW_BYTES
+        return nbytes + letters * (2 * frame_bytes + LETTER_BYTES)
+
+
+class Order(Protocol):
+    """The tickets of one lane that have not left completely. Iterates in no promised order."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Ticket]: ...
+
+    def add(self, ticket: Ticket) -> None:
+        """Tickets are added in input order."""
+        ...
+
+    def is_head(self, ticket: Ticket) -> bool:
+        """May its next block leave without waiting for another ticket's?"""
+        ...
+
+    def abandon(self) -> None:
+        """Forget them all."""
+        ...
+
+    def abandon_unstarted(self) -> None:
+        """Forget the tickets that no fetcher has begun, and all that wait behind these."""
+        ...
+
+    def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
+        """Take out the blocks that may leave, up to the one that uses up the room. At most
+        `spare_marks()` releases are of tickets other than the first of the lane: each of these
+        needs a mark of its own in the commit's metadata.
+        """
+        ...
+
+
+class PartitionOrder:
+    """One order over the whole lane: by offset, then object, then row."""
+
+    def __init__(self) -> None:
+        self._tickets: deque[Ticket] = deque()
+
+    def __len__(self) -> int:
+        return len(self._tickets)
+
+    def __iter__(self) -> Iterator[Ticket]:
+        return iter(self._tickets)
+
+    def add(self, ticket: Ticket) -> None:
+        self._tickets.append(ticket)
+
+    def is_head(self, ticket: Ticket) -> bool:
+        return bool(self._tickets) and self._tickets[0] is ticket
+
+    def abandon(self) -> None:
+        self._tickets.clear()
+
+    def abandon_unstarted(self) -> None:
+        _cut_at_unstarted(self._tickets)
+
+    def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
+        """`spare_marks` is not asked: only the first ticket of the lane leaves, and its cursor
+        always fits into the metadata.
+        """
+        releases: list[Release] = []
+        _release_queue(self._tickets, releases, room)
+        return releases
+
+
+class StreamOrder:
+    """An order for each stream of the lane: by offset, then object, then row."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, deque[Ticket]] = {}
+        self._holds_back = False
+
+    def __len__(self) -> int:
+        return sum(map(len, self._streams.values()))
+
+    def __iter__(self) -> Iterator[Ticket]:
+        for tickets in self._streams.values():
+            yield from tickets
+
+    def add(self, ticket: Ticket) -> None:
+        self._streams.setdefault(ticket.queue, deque()).append(ticket)
+
+    def is_head(self, ticket: Ticket) -> bool:
+        tickets = self._streams.get(ticket.queue)
+        return tickets is not None and tickets[0] is ticket
+
+    def abandon(self) -> None:
+        self._streams.clear()
+
+    def abandon_unstarted(self) -> None:
+        for stream, tickets in list(self._streams.items()):
+            _cut_at_unstarted(tickets)
+            if not tickets:
+                del self._streams[stream]
+
+    def take_out(self, stream: str) -> list[Ticket]:
+        """Remove and return the tickets of this stream, those of every model. From now on the
+        record that holds back the next offset may be one of them.
+        """
+        self._holds_back = True
+        queues = [queue for queue, found in self._streams.items() if found[0].stream == stream]
+        return [ticket for queue in queues for ticket in self._streams.pop(queue)]
+
+    def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
+        """The stream that used up the room comes last the next time."""
+        releases: list[Release] = []
+        # Asked once: it looks at the whole ledger, which does not change in this loop.
+        marks = spare_marks()
+        # With a stream taken out, the first ticket here may no longer be the one that moves the
+        # next offset, so each needs a mark.
+        heads = () if self._holds_back else (tickets[0] for tickets in self._streams.values())
+        first = min(heads, key=_place, default=None)
+        for stream, tickets in list(self._streams.items()):
+            # The first ticket of the lane moves the next offset and so needs no mark of its own.
+            is_first = tickets[0] is first
+            before = len(releases)
+            _release_queue(tickets, releases, room, marks + is_first)
+            marks -= max(0, len(releases) - before - is_first)
+            if not tickets:
+                del self._streams[stream]
+            elif not room.is_left:
+                # Last in turn now: a stream that always has answers would otherwise use up the room
+                # every time, and the streams behind it would never leave.
+                self._streams[stream] = self._streams.pop(stream)
+            if not room.is_left:
+                break
+        return releases
+
+
+def _place(ticket: Ticket) -> tuple[int, int]:
+    return ticket.record.offset, ticket.index
+
+
+def _cut_at_unstarted(tickets: deque[Ticket]) -> None:
+    """Fetchers begin tickets in order, so all behind the first that is not begun wait as well."""
+    for number, ticket in enumerate(tickets):
+        if not (ticket.started or ticket.closed):
+            while len(tickets) > number:
+                tickets.pop()
+            return
+
+
+def _release_queue(
+    tickets: deque[Ticket], releases: list[Release], room: Room, most: int | None = None
+) -> None:
+    """Append the releases that may leave this queue, at most `most` of them."""
+    while tickets and room.is_left and most != 0:
+        ticket = tickets[0]
+        release = _release_from(ticket, room)
+        if release.blocks or release.finished:
+            releases.append(release)
+            most = None if most is None else most - 1
+        if not release.finished:
+            break
+        tickets.popleft()
+
+
+def _release_from(ticket: Ticket, room: Room) -> Release:
+    blocks: list[Block] = []
+    while (block := ticket.head) is not None and block.is_answered and room.is_left:
+        # While the object is being read its newest block stays: it may hold the object's last row,
+        # whose record has to say that it is the last.
+        if block.next is None and not ticket.closed:
+            break
+        if not room.take(block):
+            break
+        blocks.append(block)
+        ticket.head = block.next
+    finished = ticket.closed and ticket.head is None
+    # The last row's record tells the end. An object without rows, or one that failed, has no such
+    # record, so a marker is published in its place.
+    if finished and (ticket.failure is not None or not blocks):
+        room.take_end(ticket)
+    return Release(ticket, blocks, finished)

@@ -1,0 +1,77 @@
+"""Does a lane stand still although it owes answers?
+
+Rule: bytes, rows, answers, deliveries and commits are progress. So is every try at a service that
+is known to be away, as a worker is meant to wait for it. A failed try that the service answered is
+not: the stage that makes it gives up by itself. Time in which the watchdog did not look (a stopped
+process, a sleeping machine) counts as one look. Owner: the watchdog.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from penstock.core.rows.blocks import Ticket
+
+
+class Snapshot(NamedTuple):
+    """How far a lane is: two equal snapshots mean that it did not move. `stage` must act next, on
+    the record at `offset`.
+    """
+
+    stage: str
+    offset: int
+    deliveries: int
+    rows: int = 0
+    read_bytes: int = 0
+
+
+class Stalled(NamedTuple):
+    partition: int
+    snapshot: Snapshot
+    still_s: float
+
+
+class Stall:
+    """`look` about every `look_s`; it returns the partition that stood still for `limit_s`."""
+
+    def __init__(self, limit_s: float, look_s: float, now_s: float) -> None:
+        self._limit_s = limit_s
+        self._look_s = look_s
+        self._looked_s = now_s
+        self._tries = 0
+        self._since: dict[int, tuple[Snapshot, float]] = {}
+
+    def look(
+        self, now_s: float, snapshots: Mapping[int, Snapshot | None], tries: int
+    ) -> Stalled | None:
+        """`snapshots` by partition, None if it owes nothing; `tries`: failed ones so far, of all
+        services. Returns the partition that stands still longest, if that is too long.
+        """
+        late_s = max(0.0, now_s - self._looked_s - 2 * self._look_s)
+        is_waiting = tries != self._tries
+        self._looked_s, self._tries = now_s, tries
+        before, self._since = self._since, {}
+        for partition, snapshot in snapshots.items():
+            if snapshot is None:
+                continue
+            earlier, since_s = before.get(partition, (None, now_s))
+            moved = is_waiting or snapshot != earlier
+            self._since[partition] = (snapshot, now_s if moved else since_s + late_s)
+        if not self._since:
+            return None
+        partition, (snapshot, since_s) = min(self._since.items(), key=lambda item: item[1][1])
+        still_s = now_s - since_s
+        return Stalled(partition, snapshot, still_s) if still_s >= self._limit_s else None
+
+
+def holder(head: Ticket) -> str:
+    """The stage that must act next on this ticket."""
+    block = head.head
+    if block is None or (block.is_answered and block.next is None):
+        if head.closed:
+            return "publish"
+        if not head.started:
+            return "download (no fetcher is free)"
+        return "expand" if head.read_bytes else "download"
+    if block.is_answered:
+        return "publish"
+    return "microbatch" if block.waiting else "predict"

@@ -1,0 +1,283 @@
+"""What is delivered at and beyond the next record: the metadata of a commit.
+
+Rule: a cursor only saves work. It is valid only with the offset that it was committed with, and its
+rows only for their object's version. A part that cannot be read is ignored, and its work repeated.
+A text that was cut off claims less, never more. ASCII, within 4,000 of the 4,096 characters that
+the broker takes. Owner: the ledger, which keeps the state that is written here.
+"""
+
+import hashlib
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import ceil, log
+from typing import NamedTuple
+
+import numpy as np
+
+from penstock.core.progress.ranges import END, Ranges
+
+PREFIX = "p1:"
+MAX_CHARS = 4_000
+VERSION_DIGITS = 16
+# The largest row number: 64 bits hold it in any reader.
+MAX_NUMBER = (1 << 63) - 1
+
+# So many stops are written down; for further stopped streams the next owner counts from zero.
+STOPS = 16
+# The part about the next record, at its longest, with its offset, the separators and the stops.
+_HEAD_CHARS = len(PREFIX) + 19 + 1 + 19 + 1 + VERSION_DIGITS + 1 + 16 + 3 + STOPS * 17 + 1 + 4
+# Five hexadecimal digits for the object, as a message of 1 MB names fewer than 16^5; where several
+# models answer one object, digits that stand for the model come before them.
+_INDEX_CHARS = 9
+_ROW_CHARS = 16
+
+_HEAD = re.compile(rf"([0-9]{{1,19}})\.([0-9]{{1,19}})\.([0-9a-z]{{{VERSION_DIGITS}}})?")
+_STOP = re.compile(r"(p1:.*)!([0-9a-f]{1,16}(?:,[0-9a-f]{1,16})*)\.([0-9a-f]{4})")
+_OFFSET = re.compile(r"[0-9a-f]{1,16}")
+_RUN = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,16})")
+# One bit for each offset from the next record on: shorter than runs where every second record is
+# owed.
+_BITS = re.compile(r"~([A-Za-z0-9_-]+)")
+_OBJECTS = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,9})\.([0-9a-f]{1,9})")
+_ROWS = re.compile(
+    rf"([0-9a-f]{{1,16}})\.([0-9a-f]{{1,9}})\.([0-9a-f]{{1,16}})\.([0-9a-z]{{{VERSION_DIGITS}}})"
+)
+
+
+class Cursor(NamedTuple):
+    """The rows below `row` of one object are delivered; `version` is the digest of its name, its
+    version, and the rules of its rows.
+    """
+
+    row: int
+    version: str
+
+
+START = Cursor(0, "")
+
+
+class StopMark(NamedTuple):
+    """How many offsets beyond the next record lines stopped, under limits with this digest."""
+
+    beyond: tuple[int, ...]
+    limits: str
+
+
+@dataclass(slots=True)
+class Progress:
+    """What is delivered: all records before `next_offset`, the `completed` ones beyond it, and of
+    incomplete records the objects (by offset) and rows (by offset and object index).
+    """
+
+    next_offset: int
+    completed: Ranges = field(default_factory=Ranges)
+    objects: dict[int, Ranges] = field(default_factory=dict)
+    rows: dict[tuple[int, int], Cursor] = field(default_factory=dict)
+
+    @property
+    def stop(self) -> int:
+        """The offset after the last one of which something is delivered."""
+        offsets = [self.next_offset - 1, *self.objects, *(offset for offset, _ in self.rows)]
+        return max(self.completed.stop, max(offsets) + 1)
+
+
+def encode(progress: Progress) -> str:
+    """The metadata to commit; empty when nothing at or beyond the next record is delivered."""
+    base = progress.next_offset
+    objects = progress.objects.get(base)
+    index = objects.stops[0] if objects and not objects.starts[0] else 0
+    cursor = progress.rows.get((base, index), START)
+    parts = [
+        _completed(base, progress.completed),
+        ",".join(_objects(base, progress.objects)),
+        ",".join(_rows(base, progress.rows, index)),
+    ]
+    beyond = f";{';'.join(parts)}" if any(parts) else ""
+    if not index and not cursor.row and not beyond:
+        return ""
+    return f"{PREFIX}{base:x};{index}.{cursor.row}.{cursor.version}{beyond}"
+
+
+def _completed(base: int, completed: Ranges) -> str:
+    """The shorter of two texts: runs, or bits."""
+    if completed.stop <= base:
+        return ""
+    span = completed.stop - base
+    most = _bits_chars(span)
+    # A run has at least four characters, so with too many runs their text need not be made.
+    if 4 * len(completed.starts) <= most:
+        runs = ",".join(_runs(base, completed))
+        if len(runs) <= most:
+            return runs
+    steps = np.zeros(span + 1, np.int8)
+    # All of these runs lie beyond the next record, which is owed.
+    starts, stops = np.array(completed.starts), np.array(completed.stops)
+    steps[starts[starts > base] - base] = 1
+    steps[stops[starts > base] - base] = -1
+    bits = np.packbits(np.cumsum(steps[:-1], dtype=np.int8))
+    return f"~{urlsafe_b64encode(bits.tobytes()).rstrip(b'=').decode()}"
+
+
+def _bits_chars(span: int) -> int:
+    """The length of `span` offsets as bits, with their prefix."""
+    return 1 + 4 * ceil(max(0, span) / 24)
+
+
+def _runs(base: int, completed: Ranges) -> Iterator[str]:
+    before = base
+    for start, stop in completed.within(base, END):
+        yield f"{start - before:x}.{stop - start:x}"
+        before = stop
+
+
+def _objects(base: int, objects: dict[int, Ranges]) -> Iterator[str]:
+    for offset, ranges in objects.items():
+        for start, stop in ranges:
+            if offset > base or (offset == base and start):
+                yield f"{offset - base:x}.{start:x}.{stop - start:x}"
+
+
+def _rows(base: int, rows: dict[tuple[int, int], Cursor], first: int) -> Iterator[str]:
+    for (offset, index), cursor in rows.items():
+        if offset > base or (offset == base and index != first):
+            yield f"{offset - base:x}.{index:x}.{cursor.row:x}.{cursor.version}"
+
+
+def most_chars(span: int, *, runs: int, objects: int, rows: int) -> int:
+    """An upper bound for the length of an encoding of so many marks, all of them on offsets less
+    than `span` beyond the next.
+
+    Gaps and lengths of the runs add up to no more than the span, so they have the most digits when
+    all are equal; each has a separator behind it. The length of bits depends on the span alone.
+    """
+    far = len(f"{span:x}")
+    digits = 1 + log(max(1.0, span / (2 * runs)), 16) if runs else 0.0
+    return (
+        _HEAD_CHARS
+        + min(ceil(2 * runs * (digits + 1)), _bits_chars(span))
+        + objects * (far + 2 * _INDEX_CHARS + 3)
+        + rows * most_chars_of_one(span)
+    )
+
+
+def most_chars_of_one(span: int) -> int:
+    """The longest mark there is: rows of one object."""
+    return len(f"{span:x}") + _INDEX_CHARS + _ROW_CHARS + VERSION_DIGITS + 4
+
+
+def decode(metadata: str, next_offset: int) -> tuple[Progress, bool]:
+    """What the metadata of a commit at `next_offset` says, and whether all of it could be read."""
+    progress = Progress(next_offset)
+    if not metadata:
+        return progress, True
+    if not metadata.startswith(PREFIX):
+        return progress, False
+    base, *parts = metadata.removeprefix(PREFIX).split(";")
+    if not parts or not _OFFSET.fullmatch(base) or int(base, 16) != next_offset:
+        return progress, False
+    head, *beyond = parts
+    is_whole = _read_head(head, progress)
+    if beyond:
+        is_whole = _read_beyond(beyond, progress) and is_whole
+    return progress, is_whole
+
+
+def _read_head(text: str, progress: Progress) -> bool:
+    found = _HEAD.fullmatch(text)
+    if found is None:
+        return False
+    index, row, version = int(found[1]), int(found[2]), found[3]
+    if index > MAX_NUMBER or row > MAX_NUMBER or (row and not version):
+        return False
+    base = progress.next_offset
+    if index:
+        progress.objects[base] = Ranges([(0, index)])
+    if row:
+        progress.rows[base, index] = Cursor(row, version)
+    return True
+
+
+def _read_beyond(parts: list[str], progress: Progress) -> bool:
+    base = progress.next_offset
+    if len(parts) != 3:
+        return False
+    completed, *others = parts
+    is_whole = (
+        _read_bits(completed, progress)
+        if completed.startswith("~")
+        else _read_runs(completed, progress)
+    )
+    if is_whole is None:
+        return False
+    objects, rows = (part.split(",") if part else [] for part in others)
+    of_objects = [_OBJECTS.fullmatch(text) for text in objects]
+    for mark in filter(None, of_objects):
+        delta, first, count = (int(number, 16) for number in mark.groups())
+        if count:
+            ranges = progress.objects.setdefault(base + delta, Ranges())
+            ranges.add(first, first + count)
+    of_rows = [_ROWS.fullmatch(text) for text in rows]
+    for mark in filter(None, of_rows):
+        delta, index, row = (int(number, 16) for number in mark.groups()[:3])
+        progress.rows[base + delta, index] = Cursor(row, mark[4])
+    return is_whole and None not in of_objects and None not in of_rows
+
+
+def _read_runs(text: str, progress: Progress) -> bool | None:
+    """Was all of it read? None: the text contradicts itself or the offset."""
+    before = progress.next_offset
+    for part in text.split(",") if text else ():
+        run = _RUN.fullmatch(part)
+        if run is None:
+            return False
+        start = before + int(run[1], 16)
+        before = start + int(run[2], 16)
+        if not progress.next_offset < start < before:
+            return None
+        progress.completed.add(start, before)
+    return True
+
+
+def _read_bits(text: str, progress: Progress) -> bool | None:
+    """Returns the same as `_read_runs`."""
+    found = _BITS.fullmatch(text)
+    if found is None or len(found[1]) % 4 == 1:
+        return False
+    packed = urlsafe_b64decode(found[1] + "=" * (-len(found[1]) % 4))
+    bits = np.unpackbits(np.frombuffer(packed, np.uint8)).astype(np.int8)
+    steps = np.diff(bits, prepend=np.int8(0), append=np.int8(0))
+    if bits[0]:
+        return None
+    base = progress.next_offset
+    starts, stops = (np.flatnonzero(steps == step).tolist() for step in (1, -1))
+    for start, stop in zip(starts, stops, strict=True):
+        progress.completed.add(base + start, base + stop)
+    return True
+
+
+def with_stop(metadata: str, mark: StopMark) -> str:
+    """The same position, with the mark."""
+    beyond = ",".join(f"{one:x}" for one in mark.beyond[:STOPS])
+    return f"{metadata or PREFIX}!{beyond}.{mark.limits}"
+
+
+def without_stop(metadata: str) -> tuple[str, StopMark | None]:
+    """The metadata as it was before `with_stop`, and the mark."""
+    found = _STOP.fullmatch(metadata)
+    if found is None:
+        return metadata, None
+    return "" if found[1] == PREFIX else found[1], StopMark(
+        tuple(int(one, 16) for one in found[2].split(",")), found[3]
+    )
+
+
+def digest(name: str, version: str | None, row_rules: str = "") -> str:
+    """Binds a cursor to one version of one object, and to the rules by which its bytes become rows:
+    under other rules row 200 is a different row. Empty if the object has no version.
+    """
+    if version is None:
+        return ""
+    bound = f"{name}\0{version}\0{row_rules}"
+    return hashlib.sha256(bound.encode()).hexdigest()[:VERSION_DIGITS]

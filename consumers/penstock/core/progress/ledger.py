@@ -1,0 +1,172 @@
+"""How far may I commit? One account per assignment of a partition.
+
+Rule: it tracks the records that arrived, never those that should have (offsets have gaps), and
+`next_offset` moves only when every object of a record is delivered. Deliveries beyond it are kept
+as ranges; such a range may include offsets that never arrived or that name no object. All positions
+that it gives out are a `next_offset`: the record to read next. Owner: the lane.
+"""
+
+from dataclasses import dataclass
+
+from penstock.core.progress.cursor import (
+    MAX_CHARS,
+    START,
+    Cursor,
+    Progress,
+    most_chars,
+    most_chars_of_one,
+)
+from penstock.core.progress.ranges import Ranges
+
+
+@dataclass(slots=True)
+class Entry:
+    """A record, with how many of its objects are still owed. `begin`: the offset after the record
+    that was opened before it.
+    """
+
+    begin: int
+    owed: int
+
+
+class Ledger:
+    """`open` in arrival order; `reach` and `deliver` in any order; `progress` is safe to commit.
+    `start`: the progress of former assignments.
+    """
+
+    def __init__(self, start: Progress) -> None:
+        self._entries: dict[int, Entry] = {}
+        self._owed = 0
+        self._seen_next = self._opened_next = start.next_offset
+        self._inherited_stop = start.stop
+        self._completed = start.completed
+        self._objects = start.objects
+        self._rows = start.rows
+
+    def __repr__(self) -> str:
+        beyond = f", {len(self._completed.starts)} runs beyond" if self._completed else ""
+        return (
+            f"received up to {self._seen_next}, owed {self._owed}, "
+            f"next_offset {self.next_offset}{beyond}"
+        )
+
+    @property
+    def owed(self) -> int:
+        """Objects that are not delivered yet."""
+        return self._owed
+
+    @property
+    def seen_next(self) -> int:
+        """The offset after the last record that arrived."""
+        return self._seen_next
+
+    @property
+    def next_offset(self) -> int:
+        return next(iter(self._entries), self._seen_next)
+
+    @property
+    def progress(self) -> Progress:
+        """A view, valid until the ledger changes. It includes records that a former assignment
+        completed, also before they are read again.
+        """
+        next_offset = self._completed.behind(self.next_offset)
+        return Progress(next_offset, self._completed, self._objects, self._rows)
+
+    def is_completed(self, offset: int) -> bool:
+        """Did a former assignment deliver all of this record?"""
+        return offset < self._inherited_stop and offset in self._completed
+
+    def is_begun(self, offset: int) -> bool:
+        """Did a former assignment deliver some of this record?"""
+        return offset < self._inherited_stop and (
+            offset in self._objects or any(offset == begun for begun, _ in self._rows)
+        )
+
+    def is_delivered(self, offset: int, index: int) -> bool:
+        return offset in self._objects and index in self._objects[offset]
+
+    def cursor(self, offset: int, index: int) -> Cursor:
+        """How far into this object deliveries reach."""
+        return self._rows.get((offset, index), START)
+
+    def open(self, offset: int, objects: int) -> None:
+        """A record arrived that owes so many `objects`. With 0 (it is ignored, or a former
+        assignment delivered it) it is passed over like a gap.
+        """
+        if offset < self._seen_next:
+            raise ValueError(f"offset {offset} arrived after next_offset {self._seen_next}")
+        self._seen_next = offset + 1
+        if objects:
+            self._entries[offset] = Entry(self._opened_next, objects)
+            self._opened_next = offset + 1
+            self._owed += objects
+
+    def pass_over(self, offset: int) -> None:
+        """Every record before `offset` has arrived: between the last one and `offset` is a gap."""
+        if offset > self._seen_next:
+            self._seen_next = offset
+            if not self._entries and (self._completed or self._rows or self._objects):
+                self._forget_passed()
+
+    def reach(self, offset: int, index: int, cursor: Cursor) -> None:
+        """Rows of an incomplete object are on the output topic, up to the cursor."""
+        if cursor.version:
+            self._rows[offset, index] = cursor
+
+    def deliver(self, offset: int, index: int) -> None:
+        """All answers of an object are on the output topic."""
+        entry = self._entries.get(offset)
+        if entry is None or self.is_delivered(offset, index):
+            raise ValueError(f"object {index} of offset {offset} was delivered more than once")
+        entry.owed -= 1
+        self._owed -= 1
+        self._rows.pop((offset, index), None)
+        if entry.owed:
+            self._objects.setdefault(offset, Ranges()).add(index, index + 1)
+            return
+        is_head = next(iter(self._entries)) == offset
+        del self._entries[offset]
+        self._objects.pop(offset, None)
+        if not is_head:
+            self._completed.add(entry.begin, offset + 1)
+        elif self._completed or self._rows or self._objects:
+            self._forget_passed()
+
+    def _forget_passed(self) -> None:
+        """Drop marks below the next offset. They may be of records that no longer exist, so their
+        deliveries, which would drop them, never come.
+        """
+        next_offset = self.next_offset
+        self._completed.drop_below(next_offset)
+        for begun in [begun for begun in self._rows if begun[0] < next_offset]:
+            del self._rows[begun]
+        for offset in [offset for offset in self._objects if offset < next_offset]:
+            del self._objects[offset]
+
+    def spare_marks(self) -> int:
+        """For how many deliveries beyond the first owed object the metadata certainly has room."""
+        span = self._span(self._seen_next)
+        free = MAX_CHARS - self._most_chars(span)
+        return max(0, free // most_chars_of_one(span))
+
+    def has_room_for(self, offset: int | None) -> bool:
+        """May a record at `offset` (None: the next) be opened? Yes, if the metadata has room even
+        when every second owed record completes, which takes the most marks.
+        """
+        if not self._entries:
+            return True
+        stop = self._seen_next if offset is None else offset
+        records = len(self._entries) + 1
+        return self._most_chars(self._span(stop + 1), records, self._owed) <= MAX_CHARS
+
+    def _most_chars(self, span: int, records: int = 0, owed: int = 0) -> int:
+        return most_chars(
+            span,
+            runs=max(records, len(self._completed.starts)),
+            objects=sum(len(ranges.starts) for ranges in self._objects.values())
+            + max(0, owed - records),
+            rows=len(self._rows),
+        )
+
+    def _span(self, stop: int) -> int:
+        return max(stop, self._completed.stop, self._inherited_stop) - self.next_offset

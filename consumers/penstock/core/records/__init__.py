@@ -1,0 +1,1 @@
+"""What is published, under which name?"""

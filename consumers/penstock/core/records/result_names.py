@@ -1,0 +1,200 @@
+"""Where the answers of an input object are written: the name of their result object.
+
+Rule: a name is made of the reference and its record alone, never of the time of writing, so a
+repeat after a crash writes the same object. No reference can name a place outside the template's
+own folders: no segment is empty, `.` or `..`, or longer than stores and file systems take. Owner:
+the publish stage.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.core.records.result_template import Template, parsed
+from penstock.core.routing.places import DEFAULT
+from penstock.core.rows.blocks import Ticket
+from penstock.messages.reference import day_of
+
+# S3 takes 1,024 bytes, a file system 255 a segment. While it is written, `.`, a random part and
+# `.part` are added.
+MAX_KEY_BYTES = 1_000
+MAX_SEGMENT_BYTES = 200
+_DIGEST_CHARS = 16
+
+# Characters that no path may have; and `%`, which escapes them, so that two names never become one.
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f%\\]")
+_LIKE_A_PART = re.compile(r"\.rows-(?=[^/]+-\d+-\d+-\d+$)")
+# The `{bucket}` of inline rows, and the form of their `{key}`: topic, partition, offset.
+INLINE = "inline"
+_INLINE_KEY = re.compile(r"[a-zA-Z0-9._-]+/\d+/\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What can differ between the objects to name: their bucket, their topic, their model; or there
+    is only one object.
+    """
+
+    is_one_bucket: bool = False
+    is_one_input: bool = True
+    are_several_models: bool = False
+    is_one_object: bool = False
+
+
+class ResultName(NamedTuple):
+    """`bucket` is empty where the scheme is `file`; the key is an absolute path then."""
+
+    scheme: str
+    bucket: str
+    key: str
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{self.bucket}/{self.key.lstrip('/')}"
+
+
+class ResultNames:
+    """`of` a ticket, the name. Raises `ValueError` for a template that cannot name results, or that
+    would give two of them one name.
+    """
+
+    def __init__(self, template: str, model: str, scope: Scope) -> None:
+        """`model`: the name of the default model."""
+        found = parsed(template)
+        if not scope.is_one_object:
+            _check(template, found, scope)
+        self._model = model
+        self.format, self._suffix = found.format, f".{found.format}"
+        self.scheme, self.bucket, self._key = found.scheme, found.bucket, found.key
+        self._own_folders = found.key.partition("{")[0].count("/")
+        self._names_records = found.names_records(is_one_input=scope.is_one_input)
+        self._names_stores = "store" in found.fields
+        self._names_buckets = "bucket" in found.fields
+        # Only one field may contain slashes, or the text between two could belong to either.
+        self._folded = ("model", "stream") if "key" in found.fields else ("model",)
+
+    def of(self, ticket: Ticket) -> ResultName:
+        values = _values(ticket, ticket.model or self._model)
+        safe = {name: _safe(text) for name, text in values.items()}
+        if self._is_like_inline(ticket):
+            safe["key"] = f"%{ord(safe['key'][0]):02X}{safe['key'][1:]}"
+        for name in self._folded:
+            safe[name] = safe[name].replace("/", "%2F")
+        bucket, key = self.bucket.format_map(safe), self._key.format_map(safe)
+        # Only the result of a part of an object ends so: in all other names that dot is escaped.
+        key = _LIKE_A_PART.sub("%2Erows-", self._with_folders(key))
+        key = _short(key + self._own(ticket)) + self._suffix
+        return ResultName(self.scheme, bucket, f"/{key}" if self.scheme == "file" else key)
+
+    def _with_folders(self, key: str) -> str:
+        """Rename folders that a result might be called by: a file system, and MinIO, cannot have a
+        folder and a file of one name.
+        """
+        *folders, last = key.split("/")
+        start, end = self._own_folders, len(self._suffix)
+        for place, folder in enumerate(folders[start:], start):
+            if folder.endswith(self._suffix):
+                folders[place] = f"{folder[:-end]}%2E{self._suffix[1:]}"
+        return "/".join([*folders, last])
+
+    def _is_like_inline(self, ticket: Ticket) -> bool:
+        """Does the object lie where inline rows would? Then a `%` tells it from them."""
+        reference = ticket.reference
+        return (
+            reference is not None
+            and (reference.bucket == INLINE or not self._names_buckets)
+            and _INLINE_KEY.fullmatch(reference.key) is not None
+        )
+
+    def _own(self, ticket: Ticket) -> str:
+        """The part of the name that distinguishes answers to one object name: to some of its rows
+        only, to several objects of one message, and to objects of that name in several stores.
+        """
+        if self._names_records:
+            return f"%object-{ticket.object_index}" if ticket.object_index else ""
+        # No value has a bare `%`, see `_safe`, so no other name ends like this.
+        place = "" if self._names_stores or ticket.store == DEFAULT else f"%in-{ticket.store}"
+        return place + self._part(ticket)
+
+    def _part(self, ticket: Ticket) -> str:
+        if ticket.reference is None or ticket.reference.rows is None:
+            return ""
+        owner, record = ticket.owner, ticket.record
+        return f".rows-{owner.topic}-{owner.partition}-{record.offset}-{ticket.object_index}"
+
+
+def _check(template: str, found: Template, scope: Scope) -> None:
+    """Raises `ValueError` if the template gives two objects of this scope one name."""
+    names_records = found.names_records(is_one_input=scope.is_one_input)
+    if not names_records and "key" not in found.fields:
+        if found.names_records(is_one_input=True):
+            raise ValueError(f"{template!r} gives records of two topics one name; put in {{topic}}")
+        raise ValueError(
+            f"{template!r} names one object for many: put in {{bucket}} and {{key}}, or "
+            "{partition} and {offset}"
+        )
+    if scope.are_several_models and "model" not in found.fields:
+        raise ValueError(
+            f"{template!r} gives answers of two models one name; put in {{model}} as a folder of "
+            "its own"
+        )
+    if not (names_records or scope.is_one_bucket or "bucket" in found.fields):
+        raise ValueError(
+            f"{template!r} gives objects of one key in two buckets one name; put in {{bucket}}. A "
+            "worker with one bucket only may name that in objects.allow instead"
+        )
+
+
+def _values(ticket: Ticket, model: str) -> Mapping[str, str]:
+    reference, owner, record = ticket.reference, ticket.owner, ticket.record
+    origin = reference or ticket.inline
+    bucket = reference.bucket if reference else INLINE
+    key = reference.key if reference else f"{owner.topic}/{owner.partition}/{record.offset}"
+    if bucket.endswith("://"):  # a file of this machine, by its whole path
+        bucket, key = bucket.removesuffix("://"), key.lstrip("/")
+    event_time = origin.event_time if origin else None
+    return {
+        "store": ticket.store,
+        "bucket": bucket,
+        "key": key,
+        "stream": ticket.stream,
+        "date": day_of(record.timestamp_ms if event_time is None else event_time),
+        "topic": owner.topic,
+        "partition": str(owner.partition),
+        "offset": str(record.offset),
+        "model": model,
+    }
+
+
+def _safe(text: str) -> str:
+    """The value as path segments that stay below their folder."""
+    text = _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", text)
+    text = text.encode(errors="replace").decode()
+    segments = (
+        "%" if not part else part.replace(".", "%2E") if part in (".", "..") else part
+        for part in text.split("/")
+    )
+    return "/".join(segments)
+
+
+def _short(key: str) -> str:
+    """The key, or if it is too long, a shorter one with a digest."""
+    key = "/".join(_cut(part, MAX_SEGMENT_BYTES) for part in key.split("/"))
+    if len(key.encode()) <= MAX_KEY_BYTES:
+        return key
+    return (
+        f"{key.encode()[: MAX_KEY_BYTES // 2].decode(errors='ignore').rstrip('/')}%~{_digest(key)}"
+    )
+
+
+def _cut(text: str, most_bytes: int) -> str:
+    if len(text.encode()) <= most_bytes:
+        return text
+    kept = text.encode()[: most_bytes - _DIGEST_CHARS - 2].decode(errors="ignore")
+    return f"{kept}%~{_digest(text)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARS]

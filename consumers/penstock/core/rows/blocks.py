@@ -1,0 +1,347 @@
+"""Tickets, and the blocks of rows that travel between the stages.
+
+Rule: a ticket is the duty to answer one object of one record. Its blocks form a chain in row order,
+so that a block can be cut in two without moving the others. Owner: the lane of the ticket; stages
+change a ticket only from the event loop.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from penstock.core.progress import cursor
+from penstock.core.progress.cursor import START
+from penstock.core.routing.places import DEFAULT
+from penstock.core.rows.costs import ANSWER_BYTES, BLOCK_COST_BYTES, ERROR_COST_BYTES
+from penstock.core.rows.kept import Kept
+from penstock.core.rows.owner import Answered, Origin, Owner, Times
+from penstock.core.rows.payload import Payload, Shape
+from penstock.core.rows.reasons import Reasons
+from penstock.errors import ErrorCode
+from penstock.messages.prediction import RecordFrame
+from penstock.messages.reference import Inline, Reference
+
+
+class Rejection(NamedTuple):
+    """Why rows, or a whole object, are answered by an error."""
+
+    code: ErrorCode
+    message: str
+    stage: str
+    attempts: int = 1
+
+
+class Block:
+    """Consecutive rows of one object. It waits until it has `answers`, or a `rejection` of all its
+    rows. `cost_bytes`: its charge to the byte budget of its lane. `answer_bytes`: an upper bound of
+    its answers' size.
+    """
+
+    __slots__ = (
+        "answer_bytes",
+        "answered_s",
+        "answers",
+        "arrived_s",
+        "called_s",
+        "cost_bytes",
+        "errors",
+        "first_row",
+        "is_bulk",
+        "kept",
+        "member",
+        "next",
+        "payload",
+        "reasons",
+        "rejection",
+        "rows",
+        "ticket",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        ticket: "Ticket",
+        first_row: int,
+        rows: int,
+        payload: Payload | None,
+        member: str | None = None,
+        rejection: Rejection | None = None,
+        reasons: Reasons | None = None,
+    ) -> None:
+        """`rejection` is of all rows; `reasons`, if given, have a text for each of them."""
+        self.ticket = ticket
+        self.first_row = first_row
+        self.rows = rows
+        self.payload = payload
+        self.member = member
+        self.rejection = rejection
+        self.reasons = reasons
+        self.answers: Sequence[bytes] | None = None
+        self.answer_bytes = 0
+        self.errors: Mapping[int, Rejection] = {}
+        self.arrived_s = 0.0
+        self.called_s = 0.0
+        self.answered_s = 0.0
+        self.cost_bytes = 0
+        self.waiting = False
+        self.is_bulk = False
+        self.kept: Kept | None = None
+        self.next: Block | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        return self.answers is not None or self.rejection is not None
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the payload; only until the rows are answered."""
+        assert self.payload is not None
+        return self.payload.shape
+
+    def charge(self, nbytes: int) -> None:
+        """Charge `nbytes` more to the byte budget."""
+        self.cost_bytes += nbytes
+        self.ticket.owner.hold(nbytes)
+
+    def split(self, rows: int) -> "Block":
+        """Keep the first `rows` rows; return the rest, which becomes the next block."""
+        assert 0 < rows < self.rows
+        rest = Block(
+            self.ticket,
+            self.first_row + rows,
+            self.rows - rows,
+            None,
+            self.member,
+            self.rejection,
+        )
+        rest.arrived_s, rest.called_s, rest.answered_s = (
+            self.arrived_s,
+            self.called_s,
+            self.answered_s,
+        )
+        rest.waiting, rest.is_bulk = self.waiting, self.is_bulk
+        rest.cost_bytes = self.cost_bytes * rest.rows // self.rows
+        self.cost_bytes -= rest.cost_bytes
+        rest.charge(BLOCK_COST_BYTES)
+        rest.next, self.next = self.next, rest
+        if self.ticket.tail is self:
+            self.ticket.tail = rest
+        self._split_rows(rest, rows)
+        self.rows = rows
+        return rest
+
+    def _split_rows(self, rest: "Block", rows: int) -> None:
+        if self.payload is not None:
+            rest.payload = self.payload.cut(rows, self.rows)
+            self.payload = self.payload.cut(0, rows)
+        if self.kept is not None:
+            rest.kept = self.kept.cut(rows, self.rows)
+            self.kept = self.kept.cut(0, rows)
+        if self.reasons is not None:
+            rest.reasons = self.reasons.cut(rows, self.rows)
+            self.reasons = self.reasons.cut(0, rows)
+        if self.answers is not None:
+            rest.answers, self.answers = self.answers[rows:], self.answers[:rows]
+            rest.answer_bytes = sum(map(len, rest.answers))
+            self.answer_bytes = sum(map(len, self.answers))
+            errors = self.errors
+            rest.errors = {row - rows: why for row, why in errors.items() if row >= rows}
+            self.errors = {row: why for row, why in errors.items() if row < rows}
+
+    def answer(
+        self, answers: Sequence[bytes], errors: Mapping[int, Rejection], most_bytes: int
+    ) -> None:
+        """Take one answer per row, together at most `nbytes`; `errors` are by index into this
+        block. Drops the payload.
+        """
+        room_bytes = self.rows * ANSWER_BYTES
+        if most_bytes > room_bytes:
+            most_bytes = sum(map(len, answers))
+        more_bytes = max(0, most_bytes - room_bytes)
+        if errors or more_bytes:
+            self.charge(more_bytes + sum(map(_cost_of, errors.values())))
+        self.answers = answers
+        self.answer_bytes = most_bytes
+        self.errors = errors
+        self.payload = None
+
+    def retract(self, rejection: Rejection) -> None:
+        """Replace the answer of the only row, and its kept values, by an error: they cannot be
+        published.
+        """
+        self.answers, self.errors, self.kept, self.answer_bytes = None, {}, None, 0
+        self.reasons = None
+        self.reject(rejection)
+
+    def reject(self, rejection: Rejection) -> None:
+        self.charge(_cost_of(rejection))
+        self.rejection = rejection
+        self.payload = None
+
+    def rejections(self) -> Iterator[tuple[int, Rejection]]:
+        """The reasons of a rejected block, as (rows, reason) in row order."""
+        assert self.rejection is not None
+        if self.reasons is None:
+            yield self.rows, self.rejection
+            return
+        for rows, text in self.reasons:
+            yield rows, self.rejection._replace(message=text)
+
+
+def _cost_of(rejection: Rejection) -> int:
+    return ERROR_COST_BYTES + len(rejection.message)
+
+
+class Ticket:
+    """One object of one record: its identity, its chain of blocks, and how it ended."""
+
+    __slots__ = (
+        "__weakref__",
+        "closed",
+        "cost_bytes",
+        "duplicate_of",
+        "failure",
+        "frame",
+        "has_errors",
+        "head",
+        "index",
+        "inline",
+        "model",
+        "next_row",
+        "object_index",
+        "owner",
+        "pin",
+        "published_rows",
+        "queue",
+        "read_bytes",
+        "record",
+        "reference",
+        "resume",
+        "row_rules",
+        "rows",
+        "started",
+        "store",
+        "stream",
+        "tail",
+        "times",
+        "value_kept",
+    )
+
+    def __init__(
+        self,
+        owner: Owner["Ticket"],
+        record: Origin,
+        index: int,
+        stream: str,
+        reference: Reference | None,
+        inline: Inline | None = None,
+        store: str = DEFAULT,
+        model: str | None = None,
+    ) -> None:
+        # Which object it is. Without reference and inline rows: the record names no object.
+        self.owner = owner  # its lane; once its stream was stopped, a stand-in that is over
+        self.record = record
+        self.index = index  # its place in the ledger, which differs for each model that answers it
+        self.object_index = index  # its number in the message
+        self.stream = stream
+        self.queue = stream  # order is kept within it: the stream, or the stream and a model
+        self.reference = reference  # None for inline rows
+        self.inline = inline
+        self.store = store  # the name of the store with the object
+        self.model = model  # the model that answers it; None: the default one
+
+        # How it is read.
+        self.started = False  # a fetcher has it
+        self.pin: tuple[str | None, str | None] | None = None  # version id and entity tag
+        self.row_rules = ""  # the settings by which its bytes become rows
+        self.next_row = 0  # the first that is not read yet
+        self.read_bytes = 0  # in all tries: a sign of life for the watchdog
+        self.resume = START  # the rows that a former assignment delivered
+        self.published_rows = 0  # published before, though they are asked again for the result
+        self.times = Times()
+
+        # The rows that have not left, as a chain of blocks, and the memory of the message.
+        self.head: Block | None = None
+        self.tail: Block | None = None
+        self.cost_bytes = 0  # its share of the message's memory
+
+        # How it ended.
+        self.closed = False  # no more blocks will come
+        self.rows = 0  # of the whole object, once it is closed
+        self.failure: Rejection | None = None  # why it could not be read to its end
+        self.duplicate_of: Answered | None = None  # the earlier one whose answers are its own
+
+        # For its records and letters.
+        self.frame: RecordFrame | None = None  # the constant part of all its records
+        self.has_errors = False  # a row of it was answered by an error
+        self.value_kept = False  # a dead letter has the message already
+
+    @property
+    def version(self) -> str | None:
+        """The version that is read: its id, else its entity tag; None before the first read."""
+        version_id, etag = self.pin or (None, None)
+        return version_id or etag
+
+    @property
+    def digest(self) -> str:
+        """A cursor is valid only with this digest: of the object's version, and of the rules by
+        which its bytes become rows.
+        """
+        if self.reference is None:
+            return cursor.digest("inline", str(self.record.offset), self.row_rules)
+        name = f"{self.reference.bucket}/{self.reference.key}"
+        if self.store != DEFAULT:
+            name = f"{self.store}:{name}"
+        return cursor.digest(name, self.version, self.row_rules)
+
+    def resumes(self, *, from_first_row: bool) -> bool:
+        """Skip the rows that a former assignment delivered, if it read this version. For a result
+        object all rows are answered again (`from_first_row`), and only the records of delivered
+        rows are skipped.
+        """
+        if self.next_row or not self.resume.row:
+            return True
+        if self.resume.version != self.digest:
+            self.published_rows = 0
+            return False
+        if from_first_row:
+            self.published_rows = self.resume.row
+        else:
+            self.next_row = self.resume.row
+        return True
+
+    def add(self, block: Block) -> None:
+        """Append to the chain. Blocks come in row order."""
+        if self.tail is None:
+            self.head = self.tail = block
+        else:
+            self.tail.next = self.tail = block
+
+    @property
+    def has_answers(self) -> bool:
+        """Could a block of it leave, if it were the ticket's turn?"""
+        head = self.head
+        return self.closed if head is None else head.is_answered
+
+    def blocks(self) -> Iterator[Block]:
+        """The blocks that have not left."""
+        block = self.head
+        while block is not None:
+            yield block
+            block = block.next
+
+    def forget(self) -> None:
+        """Let go of the chain: its blocks refer to the ticket, and such a circle would stay in
+        memory until the next garbage collection.
+        """
+        self.head = self.tail = None
+
+    def close(self, failure: Rejection | None = None) -> None:
+        """End the object. If it failed before it was opened, or while it was read again from its
+        first row, the rows that a former assignment delivered count as answered: there is no sign
+        that they were of another version.
+        """
+        if failure is not None and self.pin is None:
+            self.next_row = max(self.next_row, self.resume.row)
+        self.rows = max(self.next_row, self.published_rows)
+        self.failure = failure
+        self.closed = True

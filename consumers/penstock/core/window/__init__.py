@@ -1,0 +1,1 @@
+"""When does a batch close, and what is in it?"""

@@ -1,0 +1,276 @@
+"""When does a batch close, and what is in it?
+
+Rule: a batch closes for rows, bytes, the deadline of its oldest row, an idle call slot (`eager`) or
+drain, whichever comes first. The deadline counts from the row's own arrival, never from the batch
+before. Streams share a batch by need: a stream with no more rows than an equal share gives all of
+them, the others take turns (deficit round robin), so one huge object cannot fill every batch.
+Shapes take turns, too, as all rows of a batch have one. Bulk, the rows far inside a huge object,
+stays until `bulk_from_s`. Owner: the microbatch stage.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from penstock.core.rows.blocks import Block
+from penstock.core.rows.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
+from penstock.core.rows.payload import Shape
+from penstock.core.window.batch import Batch, Filling, Reason
+from penstock.core.window.bulk import BULK_ROWS, is_bulk
+
+
+@dataclass(frozen=True, slots=True)
+class WindowLimits:
+    """`bulk_rows`: from this row on, the rows of an object are bulk."""
+
+    max_rows: int
+    max_bytes: int
+    max_wait_s: float
+    eager: bool = False
+    fair: bool = True
+    bulk_rows: int = BULK_ROWS
+
+
+# A stream, and whether its rows are bulk: bulk may be held back while other rows of it leave.
+_Key = tuple[str, bool]
+
+
+@dataclass(slots=True)
+class _Queue:
+    """The waiting blocks of one stream and kind. `deficit_rows`: the rest of its turn, in rows."""
+
+    blocks: deque[Block] = field(default_factory=deque)
+    rows: int = 0
+    deficit_rows: int = 0
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """All waiting blocks of one kind (bulk, or plain), in the order of arrival."""
+
+    rows: int = 0
+    nbytes: int = 0
+    arrivals: deque[Block] = field(default_factory=deque)
+
+    def oldest(self) -> Block | None:
+        # Blocks leave from the middle. They are dropped here, when they come to the front: to
+        # search for each as it leaves would cost every batch a pass over everything that waits.
+        arrivals = self.arrivals
+        while arrivals and not arrivals[0].waiting:
+            arrivals.popleft()
+        return arrivals[0] if arrivals else None
+
+
+class Window:
+    """`limits` and `bulk_from_s` may be replaced at any time. `add` blocks, ask `reason` whether a
+    batch is due, `take` it.
+    """
+
+    def __init__(self, limits: WindowLimits) -> None:
+        self.limits = limits
+        self.bulk_from_s = 0.0
+        self.draining = False
+        self._queues: dict[_Key, _Queue] = {}
+        self._plain = _Waiting()
+        self._bulk = _Waiting()
+        self._last_shape: Shape | None = None
+
+    def __repr__(self) -> str:
+        nbytes = self._plain.nbytes + self._bulk.nbytes
+        return f"{self.rows} rows of {len(self._queues)} streams, {nbytes} bytes"
+
+    @property
+    def rows(self) -> int:
+        return self._plain.rows + self._bulk.rows
+
+    @property
+    def cost_bytes(self) -> int:
+        """About how much of the byte budget the waiting rows take."""
+        return sum(
+            kind.nbytes + kind.rows * ROW_COST_BYTES + len(kind.arrivals) * BLOCK_COST_BYTES
+            for kind in (self._plain, self._bulk)
+        )
+
+    @property
+    def streams(self) -> int:
+        """How many streams have rows waiting."""
+        return len({stream for stream, _ in self._queues})
+
+    def rows_of(self, stream: str) -> int:
+        """How many rows of this stream wait. Without fairness all streams are one queue."""
+        name = stream if self.limits.fair else ""
+        plain, bulk = self._queues.get((name, False)), self._queues.get((name, True))
+        return (plain.rows if plain else 0) + (bulk.rows if bulk else 0)
+
+    def add(self, block: Block, now_s: float) -> None:
+        assert block.payload is not None
+        block.arrived_s, block.waiting = now_s, True
+        block.is_bulk = self.limits.fair and is_bulk(block.first_row, self.limits.bulk_rows)
+        key = (block.ticket.stream if self.limits.fair else "", block.is_bulk)
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _Queue()
+        queue.blocks.append(block)
+        queue.rows += block.rows
+        kind = self._kind(block)
+        kind.arrivals.append(block)
+        kind.rows += block.rows
+        kind.nbytes += block.payload.nbytes
+
+    def deadline_s(self) -> float | None:
+        """When the next row must leave; None when nothing waits, or only bulk that is held back."""
+        plain, bulk = self._plain.oldest(), self._bulk.oldest()
+        deadline_s = math.inf
+        if plain is not None:
+            deadline_s = plain.arrived_s + self.limits.max_wait_s
+        if bulk is not None:
+            due_s = bulk.arrived_s + self.limits.max_wait_s
+            # A full batch of bulk has no company to wait for, only for its turn.
+            is_full = self._bulk.rows >= self.limits.max_rows
+            deadline_s = min(
+                deadline_s, self.bulk_from_s if is_full else max(self.bulk_from_s, due_s)
+            )
+        return deadline_s if deadline_s < math.inf else None
+
+    def reason(self, now_s: float) -> Reason | None:
+        """Why a batch is due now; None when it may wait."""
+        free = self._free(now_s)
+        oldest = _oldest(free)
+        if oldest is None:
+            return None
+
+        if sum(kind.rows for kind in free) >= self.limits.max_rows:
+            return "rows"
+        if sum(kind.nbytes for kind in free) >= self.limits.max_bytes:
+            return "bytes"
+        if now_s >= oldest.arrived_s + self.limits.max_wait_s:
+            return "deadline"
+        if self.draining:
+            return "drain"
+        return "idle" if self.limits.eager else None
+
+    def take(self, now_s: float) -> Batch | None:
+        """The batch that is due, or None. Its blocks leave the window."""
+        reason = self.reason(now_s)
+        if reason is None:
+            return None
+        free = self._free(now_s)
+        takes_bulk = self._bulk in free
+        filling = Filling(
+            self.limits.max_rows,
+            self.limits.max_bytes,
+            self._shape(free, now_s),
+            takes_bulk=takes_bulk,
+        )
+        # Small streams first: their rows are all in this batch, however much the large ones want.
+        self._take_small(filling)
+        self._take_turns(filling)
+        for block in filling.blocks:
+            assert block.payload is not None
+            kind = self._kind(block)
+            kind.nbytes -= block.payload.nbytes
+            kind.rows -= block.rows
+        return Batch(filling.blocks, filling.rows, reason, now_s)
+
+    def discard(self, is_dead: Callable[[Block], bool]) -> None:
+        """Drop the waiting blocks of a generation that is over."""
+        waiting = [*self._plain.arrivals, *self._bulk.arrivals]
+        kept = [block for block in waiting if block.waiting and not is_dead(block)]
+        self._queues.clear()
+        self._plain, self._bulk = _Waiting(), _Waiting()
+        # With their own times of arrival, so that no deadline moves.
+        for block in sorted(kept, key=lambda block: block.arrived_s):
+            self.add(block, block.arrived_s)
+
+    def _kind(self, block: Block) -> _Waiting:
+        return self._bulk if block.is_bulk else self._plain
+
+    def _free(self, now_s: float) -> Sequence[_Waiting]:
+        """The kinds that may leave now. A drain holds nothing back: it has a time limit."""
+        holds_bulk = now_s < self.bulk_from_s and not self.draining
+        return (self._plain,) if holds_bulk else (self._plain, self._bulk)
+
+    def _shape(self, free: Sequence[_Waiting], now_s: float) -> Shape:
+        """The shape of the next batch: that of the oldest row. If the last batch had it as well,
+        a different one that is due goes first, or its rows would wait for all older rows of this
+        shape.
+        """
+        oldest = _oldest(free)
+        assert oldest is not None
+        shape = oldest.shape
+        if shape == self._last_shape and self.limits.fair:
+            due_s = now_s - self.limits.max_wait_s
+            takes_bulk = self._bulk in free
+            # Only the fronts are looked at: within a stream rows leave in order, so no shape that
+            # is further behind could leave now.
+            fronts = (queue.blocks[0] for queue in self._queues.values())
+            others = [
+                block
+                for block in fronts
+                if block.arrived_s <= due_s
+                and block.shape != shape
+                and (takes_bulk or not block.is_bulk)
+            ]
+            if others:
+                shape = min(others, key=lambda block: block.arrived_s).shape
+        self._last_shape = shape
+        return shape
+
+    def _take_small(self, filling: Filling) -> None:
+        """Move all rows of the streams that have no more than an equal share of the batch."""
+        # So these together always fit, as far as rows count.
+        share = self.limits.max_rows // len(self._queues)
+        for key in [name for name, queue in self._queues.items() if queue.rows <= share]:
+            self._move(key, filling, self.limits.max_rows)
+
+    def _take_turns(self, filling: Filling) -> None:
+        """The others take turns of `max_rows` rows each. A turn that the batch cuts short goes on
+        in the next batch.
+        """
+        skipped = 0
+        while self._queues and not filling.is_full and skipped < len(self._queues):
+            key, queue = next(iter(self._queues.items()))
+            if queue.deficit_rows <= 0:
+                queue.deficit_rows += self.limits.max_rows
+            moved = self._move(key, filling, queue.deficit_rows)
+            queue.deficit_rows -= moved
+            # A stream may have nothing for this batch: its front has another shape, or is bulk that
+            # must rest. When all in turn were such, the batch goes as it is.
+            skipped = 0 if moved else skipped + 1
+            if key in self._queues and (queue.deficit_rows <= 0 or not moved):
+                self._queues[key] = self._queues.pop(key)
+
+    def _move(self, key: _Key, filling: Filling, max_rows: int) -> int:
+        """Move rows from the queue's front into the batch, cutting the block that does not fit.
+        Returns how many.
+        """
+        queue = self._queues[key]
+        moved = 0
+        while queue.blocks and moved < max_rows:
+            block = queue.blocks[0]
+            rows = filling.room_for(block, max_rows - moved)
+            if not rows:
+                break
+            queue.blocks.popleft()
+            if rows < block.rows:
+                rest = block.split(rows)
+                queue.blocks.appendleft(rest)
+                # The rest keeps its place: it may still be the oldest that waits, and the deadline
+                # of the window is read from the front.
+                arrivals = self._kind(rest).arrivals
+                arrivals[arrivals.index(block)] = rest
+            filling.add(block)
+            moved += rows
+        queue.rows -= moved
+        if not queue.blocks:
+            del self._queues[key]
+        return moved
+
+
+def _oldest(kinds: Sequence[_Waiting]) -> Block | None:
+    return min(
+        filter(None, (kind.oldest() for kind in kinds)),
+        key=lambda block: block.arrived_s,
+        default=None,
+    )

@@ -1,0 +1,82 @@
+"""Decoders within this process, for the simulation, and for systems that cannot confine processes.
+
+Rule: each works on a thread of its own and takes turns with its user, so only one of the two runs
+at a time, and the order of turns alone decides what happens.
+"""
+
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from queue import SimpleQueue
+
+from penstock.decoders.queue import Places
+from penstock.decoders.task import Decoder, Said, Task, decode
+from penstock.formats.base.ranged import Need
+from penstock.formats.base.runs import Run
+
+
+class _Abandoned(BaseException):
+    """Raised inside a reading that was abandoned."""
+
+
+class _Threaded:
+    def __init__(self) -> None:
+        self._answers: SimpleQueue[bytes | None] = SimpleQueue()
+        self._said: SimpleQueue[Said | BaseException] = SimpleQueue()
+
+    async def turn(self, said: Task | bytes) -> Said:
+        if isinstance(said, Task):
+            threading.Thread(target=self._work, args=(said,), name="decoder", daemon=True).start()
+        else:
+            self._answers.put(said)
+        found = self._said.get()
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def abandon(self) -> None:
+        """Returns at once; the thread ends when it next asks."""
+        self._answers.put(None)
+
+    def _work(self, task: Task) -> None:
+        end: BaseException | None = None
+        try:
+            decode(task, self._ask, self._ask)
+        except _Abandoned:
+            pass
+        except BaseException as error:  # raised where the reading goes on
+            end = error
+        self._said.put(end)
+
+    def _ask(self, said: Need | list[Run]) -> bytes:
+        self._said.put(said)
+        answer = self._answers.get()
+        if answer is None:
+            raise _Abandoned
+        return answer
+
+
+class DecodersAtHand:
+    """`most` at a time."""
+
+    def __init__(self, most: int = sys.maxsize) -> None:
+        self._places = Places(most)
+
+    @property
+    def is_wanted(self) -> bool:
+        return self._places.is_wanted
+
+    @asynccontextmanager
+    async def lent(
+        self, is_head: Callable[[], bool], review: Callable[[], object], *, new: bool = False
+    ) -> AsyncIterator[Decoder]:
+        async with self._places.one(is_head, review):
+            decoder = _Threaded()
+            try:
+                yield decoder
+            finally:
+                decoder.abandon()
+
+    async def aclose(self) -> None:
+        return

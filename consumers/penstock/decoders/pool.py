@@ -1,0 +1,89 @@
+"""The decoders of a worker: how many there are, and who has one.
+
+Rule: at most `most` at a time, each started when it is first needed and then reused. A decoder that
+did not finish its object is ended and never gets another one. Owner: the worker; used from its
+event loop only.
+"""
+
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from penstock.decoders.decoder import LEAST_S, Decoder
+from penstock.decoders.queue import Places
+from penstock.decoders.task import Died
+from penstock.decoders.zygote import Zygote
+
+MOST_BY_DEFAULT: Final = 4
+
+
+def default_decoders() -> int:
+    """One for each core, but at least two, so that one is left when another hangs."""
+    return min(max(2, len(os.sched_getaffinity(0))), MOST_BY_DEFAULT)
+
+
+class Pool:
+    """`most` None: as many as suit this machine. `ms_per_mib` and `least_s`: how long they may
+    work. `died` is told of each that came to a bad end, by the name of the signal.
+    """
+
+    def __init__(
+        self,
+        most: int | None,
+        ms_per_mib: float,
+        died: Callable[[str], object] = lambda signal: None,
+        *,
+        least_s: float = LEAST_S,
+    ) -> None:
+        self._times = (ms_per_mib / 1000, least_s)
+        self._died = died
+        self._zygote: Zygote | None = None
+        self._idle: list[Decoder] = []
+        self._places = Places(most or default_decoders())
+
+    @property
+    def is_wanted(self) -> bool:
+        return self._places.is_wanted
+
+    @asynccontextmanager
+    async def lent(
+        self, is_head: Callable[[], bool], review: Callable[[], object], *, new: bool = False
+    ) -> AsyncIterator[Decoder]:
+        async with self._places.one(is_head, review):
+            decoder = await self._taken(new=new)
+            try:
+                yield decoder
+            except Died as died:
+                self._died(signal.Signals(died.signal).name if died.signal else "none")
+                raise
+            finally:
+                self._take_back(decoder)
+
+    async def aclose(self) -> None:
+        for decoder in self._idle:
+            decoder.close()
+        self._idle.clear()
+        if self._zygote is not None:
+            self._zygote.close()
+
+    async def _taken(self, *, new: bool) -> Decoder:
+        while self._idle and not new:
+            decoder = self._idle.pop()
+            if decoder.is_idle:
+                return decoder
+            decoder.close()  # somebody ended it while nobody used it
+        if new and self._idle:  # in its place
+            self._idle.pop().close()
+        if self._zygote is None or not self._zygote.is_alive:
+            self._zygote = Zygote()
+        zygote = self._zygote
+        number, end, memory = await zygote.fork()
+        return Decoder(zygote, number, end, memory, *self._times)
+
+    def _take_back(self, decoder: Decoder) -> None:
+        if decoder.is_idle:
+            self._idle.append(decoder)
+        else:
+            decoder.close()

@@ -1,0 +1,132 @@
+"""The messages of worker and decoder, independent of how they are carried.
+
+Rule: they take turns. The decoder asks for bytes, or gives rows, and then waits for the answer, so
+it never decodes ahead of the byte budget. Pure.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from penstock.core.progress.ranges import selected
+from penstock.errors import PenstockError, Poison
+from penstock.formats.base.ranged import TAIL_BYTES, Need, Ranges
+from penstock.formats.base.reading import Pieces, read_object
+from penstock.formats.base.runs import RowOptions, Run
+
+# Asks for the next bytes of the stream; an empty answer is its end.
+NEXT: Final = Need(-1, -1)
+# Asks for the object's size (8 bytes, little-endian) and its last bytes.
+TAIL: Final = Need(-TAIL_BYTES, 0)
+_SIZE_BYTES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One try at one object. Rows below `next_row` are here already; `rows` are those that the
+    reference selects (None: all).
+    """
+
+    options: RowOptions
+    key: str
+    format: str | None
+    compression: str | None
+    size: int
+    next_row: int
+    rows: object
+
+    def wants_any(self, start: int, stop: int) -> bool:
+        fresh = max(start, self.next_row)
+        return fresh < stop and next(selected(self.rows, fresh, stop), None) is not None  # type: ignore[arg-type]
+
+
+# What a decoder says: it needs bytes, it gives rows, or (None) it is done.
+Said = Need | list[Run] | None
+
+
+class Died(PenstockError):
+    """A decoder process died over an object. `was_alone`: this was its first object, so no other
+    can be the cause, and it is answered by `poison`. `signal`: 0 if no signal ended it.
+    """
+
+    def __init__(self, poison: Poison, *, was_alone: bool, signal: int = 0) -> None:
+        super().__init__(str(poison))
+        self.signal = signal
+        self.poison = poison
+        self.was_alone = was_alone
+
+
+class Decoder(Protocol):
+    async def turn(self, said: Task | bytes) -> Said:
+        """Begin a task, or go on: with the bytes that it needs, none after rows. Raises `Poison`
+        if the object cannot be read, `Died`.
+        """
+        ...
+
+
+class Decoders(Protocol):
+    def lent(
+        self,
+        is_head: Callable[[], bool],
+        review: Callable[[], object],
+        *,
+        new: bool = False,
+    ) -> AbstractAsyncContextManager[Decoder]:
+        """A decoder for one task, as soon as one is free. `is_head`: does everything wait for this
+        object? `review` is called when it begins to wait. `new`: one that served nobody yet.
+        """
+        ...
+
+    @property
+    def is_wanted(self) -> bool:
+        """Does an object that everything waits for need a decoder, while none is free? Then an
+        object that has one, and waits for room, gives it back.
+        """
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class Asked:
+    """The source inside the decoder: it asks the worker for all bytes."""
+
+    def __init__(self, size: int, ask: Callable[[Need], bytes]) -> None:
+        self.size = size
+        self._ask = ask
+        self._ranges: Ranges | None = None
+
+    def read(self, start: int, stop: int) -> bytes:
+        if self._ranges is None:
+            found = self._ask(TAIL)
+            self.size = int.from_bytes(found[:_SIZE_BYTES], "little")
+            self._ranges = Ranges(self.size, found[_SIZE_BYTES:], self._ask)
+        return self._ranges.read(start, stop)
+
+    def chunks(self) -> Iterator[bytes]:
+        while chunk := self._ask(NEXT):
+            yield chunk
+
+
+def tail_of(size: int, data: bytes) -> bytes:
+    """The answer to `TAIL`."""
+    return size.to_bytes(_SIZE_BYTES, "little") + data
+
+
+def decode(task: Task, ask: Callable[[Need], bytes], give: Callable[[list[Run]], object]) -> None:
+    """The whole work of a decoder on one task."""
+    pieces = Pieces(give)
+
+    def ask_after_rows(need: Need) -> bytes:
+        pieces.flush()
+        return ask(need)
+
+    runs = read_object(
+        Asked(task.size, ask_after_rows),
+        task.options,
+        key=task.key,
+        format=task.format,
+        compression=task.compression,
+        wanted=task.wants_any,
+    )
+    pieces.take(runs)

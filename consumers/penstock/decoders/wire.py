@@ -1,0 +1,146 @@
+"""Messages between a worker and its decoder, over one socket that keeps them apart.
+
+Rule: short data travels in the message. Long data to the worker travels in memory that is handed
+over and sealed, so that the decoder cannot change it later. Long data to the decoder goes through
+`inbox`, memory that both have mapped, a piece at a time. Owner: one end of one decoder.
+"""
+
+import fcntl
+import mmap
+import os
+import socket
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from penstock.errors import ErrorCode
+
+TASK, DATA, MORE = b"T", b"B", b"M"  # to the decoder; MORE: of this more follows
+NEED, ROWS, DONE, FAILED, TAKEN = b"N", b"R", b"D", b"F", b"K"  # from it
+
+INBOX_BYTES: Final = 1 << 20
+# A message of this size costs less than to map memory, and the socket takes it at once.
+SHORT_BYTES: Final = 32 << 10
+# The largest row and what is read ahead, several times over.
+MOST_BYTES: Final = 512 << 20
+_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+_PARTS: Final = 512  # that the system takes at a time: at least 1,024 (POSIX, IOV_MAX)
+
+
+class Note(msgspec.Struct, frozen=True):
+    """What the decoder wants to be said in the worker's log. `is_notice`: once, not per object."""
+
+    level: int
+    text: str
+    is_notice: bool
+
+
+class Done(msgspec.Struct, frozen=True):
+    notes: list[Note]
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why the rest of the object cannot be read. `trace`: of what nobody foresaw."""
+
+    code: ErrorCode
+    message: str
+    trace: str
+    notes: list[Note]
+
+
+class Message(NamedTuple):
+    letter: bytes
+    body: memoryview
+
+
+def send(end: socket.socket, letter: bytes, parts: Sequence[bytes | memoryview] = ()) -> None:
+    """From the decoder."""
+    nbytes = sum(map(len, parts))
+    if nbytes <= SHORT_BYTES:
+        end.sendmsg([letter, *_joined(parts)])
+        return
+    memory = os.memfd_create("rows", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        _write(memory, parts)
+        fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
+        socket.send_fds(end, [letter], [memory])
+    finally:
+        os.close(memory)
+
+
+def _joined(parts: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
+    return parts if len(parts) < _PARTS else [b"".join(parts)]
+
+
+def _write(memory: int, parts: Sequence[bytes | memoryview]) -> None:
+    waiting = [memoryview(part) for part in parts if len(part)][::-1]
+    while waiting:
+        batch = waiting[: -_PARTS - 1 : -1]
+        written = os.writev(memory, batch)
+        while waiting and written >= len(waiting[-1]):
+            written -= len(waiting.pop())
+        if written:
+            waiting[-1] = waiting[-1][written:]
+
+
+def receive(end: socket.socket) -> Message:
+    """By the worker. Raises `EOFError` when the other side is gone, `ValueError` for nonsense."""
+    data, received, _, _ = socket.recv_fds(end, SHORT_BYTES + 1, 1)
+    try:
+        if not data:
+            raise EOFError
+        if not received:
+            return Message(data[:1], memoryview(data)[1:])
+        return Message(data[:1], _mapped(received[0]))
+    finally:
+        for memory in received:
+            os.close(memory)
+
+
+def _mapped(memory: int) -> memoryview:
+    nbytes = os.fstat(memory).st_size
+    if not 0 < nbytes <= MOST_BYTES:
+        raise ValueError(f"a message of {nbytes} bytes")
+    try:
+        seals = fcntl.fcntl(memory, fcntl.F_GET_SEALS)
+    except OSError as error:
+        raise ValueError(f"no memory: {error}") from error
+    if seals & _SEALS != _SEALS:
+        raise ValueError("memory that may change")
+    return memoryview(mmap.mmap(memory, nbytes, prot=mmap.PROT_READ))
+
+
+class Inbox:
+    """Memory for bytes on their way to one decoder. The worker `put`s a piece, the decoder
+    `take`s it.
+    """
+
+    def __init__(self, memory: int) -> None:
+        self._map = mmap.mmap(memory, INBOX_BYTES)
+
+    def put(self, piece: memoryview) -> None:
+        self._map[: len(piece)] = piece
+
+    def take(self, nbytes: int) -> bytes:
+        return self._map[:nbytes]
+
+    def close(self) -> None:
+        self._map.close()
+
+
+def said(letter: bytes, data: bytes) -> bytes:
+    """A message to the decoder with all of its bytes."""
+    return letter + b"=" + data
+
+
+def placed(letter: bytes, nbytes: int) -> bytes:
+    """A message to the decoder whose bytes are in its inbox."""
+    return letter + b"@" + nbytes.to_bytes(4, "little")
+
+
+def heard(message: bytes, inbox: Inbox) -> tuple[bytes, bytes]:
+    """By the decoder: the letter and the bytes."""
+    if message[1:2] == b"=":
+        return message[:1], message[2:]
+    return message[:1], inbox.take(int.from_bytes(message[2:], "little"))

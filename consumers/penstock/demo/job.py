@@ -1,0 +1,117 @@
+"""The order of things: start, stream, drain, prove.
+
+Rule: whatever ends the demo, nothing it started is left. The first Ctrl-C (or SIGTERM) ends the
+streams early and the proof follows; a second one, or one before the streams began, ends it at once.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from penstock.adapters.kafka.sink import KafkaSink
+from penstock.demo.ctrl_c import Interrupts
+from penstock.demo.progress import Progress, Stream
+from penstock.demo.proof import prove
+from penstock.demo.reading import looking_on
+from penstock.demo.services import Place, embedded, on_stack
+from penstock.demo.streams import Producers, forms, stream_name
+from penstock.demo.view import View
+from penstock.demo.worker import Worker
+from penstock.errors import Fatal
+from penstock.process.clock import SystemClock
+from penstock.process.stopping import stopped_after
+
+# After a kill the group waits 8 s for the dead member; a worker killed while it joins costs as much
+# again. Past this, without any answer, something is lost, and the proof tells what.
+ANSWERED_WITHIN_S = 60.0
+# What shells report for a command that Ctrl-C ended.
+EXIT_INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person may choose; `config_path` is for the worker's own settings."""
+
+    seconds: float
+    streams: int
+    rate_hz: float
+    stack: bool = False
+    config_path: Path | None = None
+
+
+async def run_demo(options: Options) -> None:
+    """Raises `Fatal` when something could not start (its own code) or the proof fails (1)."""
+    # What the client logs it raises as well; its lines would tear the table.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    console = Console()
+    try:
+        async with Interrupts() as interrupts, AsyncExitStack() as cleanup:
+            with console.status("starting"):
+                choose = on_stack if options.stack else embedded
+                place = await cleanup.enter_async_context(choose(options.config_path))
+            await _play(options, place, console, interrupts)
+    except asyncio.CancelledError:
+        raise Fatal(
+            "stopped before the proof; nothing is left running", exit_code=EXIT_INTERRUPTED
+        ) from None
+
+
+async def _play(options: Options, place: Place, console: Console, interrupts: Interrupts) -> None:
+    console.print(place.title, style="dim", highlight=False, soft_wrap=True)
+    progress = Progress(
+        [Stream(stream_name(index), forms(index)) for index in range(options.streams)]
+    )
+    worker = Worker(place, options.config_path)
+
+    def answered(key: str, rows: int, written_s: float) -> None:
+        progress.answered(key, rows, written_s)
+        place.answered(key)
+
+    async with _sink(place) as sink:
+        # Asking for a topic creates it on the embedded broker; the stack's are there.
+        partitions = [await sink.partitions(topic) for topic in place.cfg.topics]
+        producers = Producers(place, sink, progress, options.rate_hz, partitions[0])
+        async with (
+            looking_on(place.cfg, partitions, answered) as tail,
+            asyncio.TaskGroup() as tasks,
+        ):
+            working = tasks.create_task(worker.keep_running())
+            tasks.create_task(tail.run())
+            with console.status("the worker joins its group"):
+                await worker.until_ready()
+            view = View(console, progress, worker, seconds=options.seconds)
+            watching = tasks.create_task(view.show())
+            interrupts.gently = True
+            await producers.run(options.seconds, interrupts.stop)
+            view.phase = "waiting for the last answers"
+            await _all_answered(progress)
+            watching.cancel()
+            await asyncio.wait([watching])
+            worker.stop()
+            await working
+            report = await tail.report()
+    prove(place.cfg, report, progress, worker.restarts, console)
+
+
+@asynccontextmanager
+async def _sink(place: Place) -> AsyncIterator[KafkaSink]:
+    sink = KafkaSink(place.cfg.kafka, SystemClock())
+    async with stopped_after(sink.stop):
+        await sink.start()
+        yield sink
+
+
+async def _all_answered(progress: Progress) -> None:
+    """Returns when nothing waits, or nothing has come for long."""
+    before = -1
+    while progress.rows != before:
+        before = progress.rows
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ANSWERED_WITHIN_S):
+                await progress.none_waits.wait()
+                return

@@ -1,0 +1,168 @@
+"""The onlooker: reads the demo's topics while they are written, for the view and for the proof.
+
+Rule: it asks no worker. References are read up to their end before the answers that were found
+earlier are judged; so every answer meets its reference. A broker that forgets what is old need not
+be asked again.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from penstock import config
+from penstock.adapters.kafka.follower import Bite, Follower, following
+from penstock.adapters.kafka.reader import open_reader
+from penstock.messages.prediction import ObjectId
+from penstock.ports import Commit
+from penstock.verify.findings import Report
+from penstock.verify.live import LiveJudge
+from penstock.verify.reading import scope_of
+
+WAIT_MS = 100
+# Between two sittings of the judge; what it costs to ask for the ends is paid once for each.
+PAUSE_S = 0.05
+# The references that are behind are few: they come with the next answer of the broker.
+LOOK_S = 0.02
+# About 1 ms of judging, between which the streams get their turn.
+SLICE = 400
+# The topics of a demo begin with it, and nobody knows where they will end.
+NO_END = 1 << 62
+
+# An object's key, its rows, and when its last answer was written.
+OnAnswered = Callable[[str, int, float], None]
+
+
+class _Last(Struct):
+    """What the last record of an object says, as far as it is shown."""
+
+    object: ObjectId | None
+    last: bool = False
+    rows: int = 0
+
+
+_decoder = msgspec.json.Decoder(_Last)
+
+
+class Tail:
+    """Calls `on_answered` with every object whose last record arrives. `run` as a task;
+    `report` ends it.
+    """
+
+    def __init__(
+        self,
+        cfg: config.Config,
+        references: Follower,
+        answers: Follower,
+        output_partitions: int,
+        committed: Callable[[], Awaitable[Mapping[int, Commit]]],
+        on_answered: OnAnswered,
+    ) -> None:
+        self._cfg = cfg
+        self._references = references
+        self._answers = answers
+        self._ask_committed = committed
+        self._on_answered = on_answered
+        self._found: list[Bite] = []
+        self._judging = asyncio.Lock()
+        self._is_over = asyncio.Event()
+        self._until: dict[int, int] = {}
+        self._committed: dict[int, Commit] = {}
+        spans = dict.fromkeys(references.partitions, (0, NO_END))
+        self._judge = LiveJudge(
+            scope_of(cfg, spans, self._until, self._committed, output_partitions)
+        )
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            reading = [
+                tasks.create_task(self._read_references()),
+                tasks.create_task(self._read_answers()),
+            ]
+            while not self._is_over.is_set():
+                await asyncio.sleep(PAUSE_S)
+                await self._judge_found()
+            for task in reading:
+                task.cancel()
+
+    async def report(self) -> Report:
+        """The verdict on everything that the topics hold now, and the end of `run`; no worker
+        may be running.
+        """
+        ends = await self._references.ends()
+        self._until |= {part.partition: end for part, end in ends.items()}
+        self._committed |= await self._ask_committed()
+        await _reached(self._references, ends)
+        await _reached(self._answers, await self._answers.ends())
+        await self._judge_found()
+        self._is_over.set()
+        return self._judge.report()
+
+    async def _read_references(self) -> None:
+        while True:
+            self._feed_references(await self._references.more(WAIT_MS))
+
+    def _feed_references(self, found: Sequence[Bite]) -> None:
+        for bite in found:
+            self._judge.references(bite.partition, bite.records)
+
+    async def _read_answers(self) -> None:
+        while True:
+            found = await self._answers.more(WAIT_MS)
+            self._found.extend(found)  # looked up now: the judge may have taken the list meanwhile
+
+    async def _judge_found(self) -> None:
+        async with self._judging:
+            found, self._found = self._found, []
+            if found:
+                await _reached(self._references, await self._references.ends())
+                await self._judge_all(found)
+
+    async def _judge_all(self, found: Sequence[Bite]) -> None:
+        for topic, partition, records in found:
+            if topic == self._cfg.output.dead_letter_topic:
+                self._judge.dead_letters(partition, records)
+                continue
+            for start in range(0, len(records), SLICE):
+                part = records[start : start + SLICE]
+                self._judge.answers(partition, part)
+                self._see(part)
+                await asyncio.sleep(0)
+
+    def _see(self, records: Sequence[Any]) -> None:
+        for record in records:
+            if record.value is None or b'"last":true' not in record.value:
+                continue
+            seen = _decoder.decode(record.value)
+            if seen.last and seen.object is not None:
+                self._on_answered(seen.object.key, seen.rows, record.timestamp / 1000)
+
+
+async def _reached(follower: Follower, ends: Mapping[Any, int]) -> None:
+    """Another task reads."""
+    while not await follower.has_reached(ends):  # noqa: ASYNC110 (the client says no word)
+        await asyncio.sleep(LOOK_S)
+
+
+@asynccontextmanager
+async def looking_on(
+    cfg: config.Config, partitions: Sequence[int], on_answered: OnAnswered
+) -> AsyncIterator[Tail]:
+    """`partitions` of the input, the output and the dead-letter topic."""
+    asked, answered, letters = partitions
+    isolation = "read_committed" if cfg.delivery.guarantee == "exactly_once" else "read_uncommitted"
+    topics = {cfg.output.topic: answered, cfg.output.dead_letter_topic: letters}
+    async with AsyncExitStack() as cleanup:
+        references = await cleanup.enter_async_context(
+            following(cfg.kafka, "read_uncommitted", {cfg.kafka.input_topic: asked})
+        )
+        answers = await cleanup.enter_async_context(following(cfg.kafka, isolation, topics))
+
+        async def committed() -> Mapping[int, Commit]:
+            async with open_reader(cfg.kafka, isolation) as reader:
+                return await reader.committed(cfg.kafka.input_topic, references.partitions)
+
+        yield Tail(cfg, references, answers, answered, committed, on_answered)

@@ -1,0 +1,273 @@
+"""`penstock demo --scenes`: the demo's sites as pictures, one camera dying and coming back.
+
+Rule: the scenes are made by a worker as anybody starts it, from the predictions of another; what is
+shown is what its page says, and the verdict is the judge's, from the topics alone.
+"""
+
+import asyncio
+import logging
+import time
+import urllib.request
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any, get_args
+
+import orjson
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+
+from penstock import config
+from penstock.adapters.kafka.sink import KafkaSink
+from penstock.demo.ctrl_c import Interrupts
+from penstock.demo.services import Place, as_environment, embedded, free_http
+from penstock.demo.streams import COLUMNS, stream_name
+from penstock.demo.worker import READY_S, Worker
+from penstock.errors import EXIT_CHECK_FAILED, EXIT_UNREACHABLE, Fatal
+from penstock.messages.codec import encode_reference
+from penstock.messages.reference import Reference
+from penstock.messages.scene import ClosedBy
+from penstock.ports import Outgoing
+from penstock.process import parent
+from penstock.process.children import last_words, running
+from penstock.process.clock import SystemClock
+from penstock.scenes.judge import Report
+from penstock.scenes.settings import names
+from penstock.scenes.verify import verify_scenes
+
+# The camera that dies, and when, as shares of the run.
+DYING, DIES_AT, BACK_AT = 1, 0.3, 0.65
+# A dead camera is known as gone within a twenty-second demo.
+LEASE_MS = 2_000
+# Cameras of a site never agree on the time to the millisecond.
+SKEWS_MS = (0, 7, -5, 12)
+LOOK_S = 0.5
+# The last deadlines, and the way there on a busy machine.
+JUDGED_WITHIN_S = 30.0
+LAST = 4
+# What shells report for a command that Ctrl-C ended.
+EXIT_INTERRUPTED = 130
+
+
+class Scenes:
+    """A scenes worker beside the worker of the predictions; `look` asks its page."""
+
+    def __init__(self, place: Place, period_ms: int, folder: Path) -> None:
+        http = free_http()
+        settings = {
+            "SCENES__INPUT_TOPIC": place.cfg.output.topic,
+            "SCENES__PERIOD_MS": str(period_ms),
+            "SCENES__TOLERANCE_MS": str(period_ms // 2),
+            "SCENES__LEASE_MS": str(LEASE_MS),
+            # The embedded broker hands out one batch at a time.
+            "SCENES__PATIENCE_MS": str(period_ms),
+        }
+        self.environ = {
+            **place.environ,
+            **as_environment([http]),
+            **{f"PENSTOCK_{name}": value for name, value in settings.items()},
+        }
+        self.cfg = config.load(None, self.environ)
+        self.log = folder / "scenes.log"
+        self._url = f"http://{http.host}:{http.port}"
+
+    async def look(self) -> Mapping[str, Any] | None:
+        """What its page says; None while it says nothing."""
+        return await asyncio.to_thread(self._look)
+
+    def _look(self) -> Mapping[str, Any] | None:
+        with (
+            suppress(OSError),
+            urllib.request.urlopen(f"{self._url}/api/status", timeout=1.0) as answer,
+        ):
+            found: dict[str, Any] = orjson.loads(answer.read())
+            return found
+        return None
+
+    async def until_ready(self) -> None:
+        try:
+            async with asyncio.timeout(READY_S):
+                while True:
+                    found = await self.look()
+                    if found is not None and found["partitions"]:
+                        return
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            raise Fatal(
+                f"the scenes worker is not ready: {last_words(self.log)}",
+                exit_code=EXIT_UNREACHABLE,
+            ) from None
+
+
+async def run_scenes_demo(
+    seconds: float, streams: int, rate_hz: float, config_path: Path | None
+) -> None:
+    """Raises `Fatal` when something could not start (its own code) or the proof fails (1)."""
+    # What the client logs it raises as well; its lines would tear the table.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    console = Console()
+    try:
+        report, said = await _play(seconds, streams, rate_hz, config_path, console)
+    except asyncio.CancelledError:
+        raise Fatal(
+            "stopped before the proof; nothing is left running", exit_code=EXIT_INTERRUPTED
+        ) from None
+    _prove(report, said, console)
+
+
+async def _play(
+    seconds: float, streams: int, rate_hz: float, config_path: Path | None, console: Console
+) -> tuple[Report, int]:
+    async with Interrupts() as interrupts, AsyncExitStack() as cleanup:
+        with console.status("starting"):
+            place = await cleanup.enter_async_context(embedded(config_path))
+            sink = KafkaSink(place.cfg.kafka, SystemClock())
+            cleanup.push_async_callback(sink.stop)
+            await sink.start()
+            partitions = await sink.partitions(place.cfg.kafka.input_topic)
+            scenes = Scenes(place, round(1000 / rate_hz), place.folder)
+            # Asking for a topic creates it on the embedded broker.
+            for topic in (*place.cfg.topics, *names(scenes.cfg.scenes)):
+                await sink.partitions(topic)
+            await cleanup.enter_async_context(
+                running(
+                    "the scenes worker",
+                    "penstock",
+                    scenes.log,
+                    arguments=[parent.OPTION, "scenes"],
+                    environ=scenes.environ,
+                )
+            )
+            worker = Worker(place, config_path)
+            async with asyncio.TaskGroup() as tasks:
+                working = tasks.create_task(worker.keep_running())
+                await worker.until_ready()
+                await scenes.until_ready()
+                watching = tasks.create_task(_show(scenes, console))
+                interrupts.gently = True
+                cameras = Cameras(place, sink, partitions, streams, rate_hz)
+                await cameras.run(seconds, interrupts.stop)
+                report = await _judged(scenes, cameras.said)
+                watching.cancel()
+                worker.stop()
+                await working
+    return report, cameras.said
+
+
+class Cameras:
+    """All of them see the same instants, each by its own clock."""
+
+    def __init__(
+        self, place: Place, sink: KafkaSink, partitions: int, streams: int, rate_hz: float
+    ) -> None:
+        self.said = 0
+        self._place = place
+        self._sink = sink
+        self._partitions = partitions
+        self._streams = streams
+        self._period_ms = round(1000 / rate_hz)
+
+    async def run(self, seconds: float, stop: asyncio.Event) -> None:
+        began_ms = int(time.time() * 1000) // self._period_ms * self._period_ms
+        for instant in range(int(seconds * 1000 / self._period_ms)):
+            due_ms = began_ms + instant * self._period_ms
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, due_ms / 1000 - time.time())):
+                    await stop.wait()
+            if stop.is_set():
+                return
+            share = instant * self._period_ms / 1000 / seconds
+            is_dead = DIES_AT <= share < BACK_AT
+            alive = [n for n in range(self._streams) if not (is_dead and n == DYING)]
+            await self._say(instant, due_ms, alive)
+
+    async def _say(self, instant: int, due_ms: int, cameras: list[int]) -> None:
+        by_partition: dict[int, Outgoing] = {}
+        topic = self._place.cfg.kafka.input_topic
+        for camera in cameras:
+            stream, partition = stream_name(camera), camera % self._partitions
+            key = f"{stream}/{instant:06}.csv"
+            numbers = ((instant + camera + column) % 30 / 10 for column in range(COLUMNS))
+            await self._place.write(key, ",".join(map(str, numbers)).encode() + b"\n")
+            out = by_partition.setdefault(partition, Outgoing(topic, partition, [], []))
+            out.keys.append(stream.encode())
+            out.values.append(
+                encode_reference(
+                    Reference(
+                        bucket=self._place.bucket,
+                        key=key,
+                        stream=stream,
+                        event_time=due_ms + SKEWS_MS[camera % len(SKEWS_MS)],
+                    )
+                )
+            )
+        for out in by_partition.values():
+            await (await self._sink.send(out))
+        self.said += len(cameras)
+
+
+async def _show(scenes: Scenes, console: Console) -> None:
+    """A table on a terminal, else a line now and then."""
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            found = await scenes.look()
+            if found is not None and console.is_terminal:
+                live.update(view(found), refresh=True)
+            elif found is not None:
+                console.print(line(found), highlight=False, soft_wrap=True)
+            await asyncio.sleep(LOOK_S if console.is_terminal else 4 * LOOK_S)
+
+
+def line(found: Mapping[str, Any]) -> str:
+    sites = []
+    for site in found["sites"]:
+        states = [each["state"] for each in site["members"]]
+        gone = [each["member"] for each in site["members"] if each["state"] != "present"]
+        away = f" (not {', '.join(gone)})" if gone else ""
+        sites.append(f"{site['site']}: {states.count('present')} of {len(states)}{away}")
+    return "; ".join(sites) or "no site yet"
+
+
+def view(found: Mapping[str, Any]) -> RenderableType:
+    colours = {"present": "green", "late": "yellow", "gone": "red"}
+    table = Table("site", "members", "scenes", "complete", "last scenes", box=None)
+    for site in found["sites"]:
+        counts = site["counts"]
+        closed = [counts.get(why, 0) for why in get_args(ClosedBy)]
+        members = " ".join(
+            f"[{colours[each['state']]}]{each['member']}[/]" for each in site["members"]
+        )
+        last = " ".join(f"{each['present']}/{each['members']}" for each in site["last"][:LAST])
+        row = [site["site"], members, f"{sum(closed):,}", f"{closed[0]:,}", last]
+        table.add_row(*row)
+    return Group(table, "green is present, yellow late, red gone")
+
+
+async def _judged(scenes: Scenes, said: int) -> Report:
+    """When every prediction is in its place, or the time is over."""
+    until_s = time.monotonic() + JUDGED_WITHIN_S
+    while True:
+        report = await verify_scenes(scenes.cfg)
+        is_all = report.ok and report.predictions == said
+        if is_all or time.monotonic() > until_s:
+            return report
+        await asyncio.sleep(LOOK_S)
+
+
+def _prove(report: Report, said: int, console: Console) -> None:
+    if not report.ok or report.predictions != said:
+        console.print(report.as_json())
+        raise Fatal(
+            f"the proof failed: {said:,} pictures were taken, {report.predictions:,} predicted; "
+            f"{report.violations or 'no promise is broken'}",
+            exit_code=EXIT_CHECK_FAILED,
+        )
+    closed = ", ".join(f"{count:,} {why}" for why, count in sorted(report.closed_by.items()))
+    console.print(
+        f"[bold green]✔ {report.predictions:,} predictions: {report.in_scenes:,} in "
+        f"{report.scenes:,} scenes ({closed}), {report.late:,} late, each in one place, in order; "
+        "no scene twice with other content.[/]",
+        highlight=False,
+        soft_wrap=True,
+    )

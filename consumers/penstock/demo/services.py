@@ -1,0 +1,225 @@
+"""Where the demo plays: on services of its own, or on the running stack.
+
+Rule: a place is settings, written as the environment that a worker takes, and a bucket to write to;
+leaving it leaves nothing behind. What the settings say besides (window, limits, ...) is the user's.
+"""
+
+import asyncio
+import json
+import os
+import secrets
+import shlex
+import subprocess
+import tempfile
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from penstock import config
+from penstock.adapters.kafka.topics import TopicShape, create_topics, delete_topics
+from penstock.config.variables import variable
+from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Unreachable
+from penstock.process.children import address, free_port, running
+
+STACK_SCRIPT = Path(__file__).parents[3] / "scripts" / "stack"
+PARTITIONS = 4
+# Longer than a worker that takes over looks back: to the last commit.
+KEEP_S = 60.0
+# The embedded broker keeps a question for records for all of its time, even when one comes.
+FETCH_WAIT_MS = 4
+# A dozen cameras at 5 Hz bring an object every 16 ms: rows of two objects hardly
+# ever meet, however long the first waits.
+WINDOW_MS = 5
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Place:
+    """`environ` makes a worker work here; `folder` is ours, gone afterwards. `write` an object by
+    its key; of one that is `answered` no byte need be kept much longer.
+    """
+
+    title: str
+    cfg: config.Config
+    environ: Mapping[str, str]
+    folder: Path
+    bucket: str
+    write: Callable[[str, bytes], Awaitable[None]]
+    answered: Callable[[str], None]
+
+
+class _Folder:
+    """A folder as a bucket. Hours of objects would fill a disk: old ones go."""
+
+    def __init__(self, folder: Path, keep_s: float, now_s: Callable[[], float]) -> None:
+        self._folder = folder
+        self._keep_s = keep_s
+        self._now_s = now_s
+        self._made: set[Path] = set()
+        self._answered: deque[tuple[float, str]] = deque()
+
+    async def write(self, key: str, body: bytes) -> None:
+        """On the spot: a few KB into the page cache take less than the way to a thread."""
+        path = self._folder / key
+        if path.parent not in self._made:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._made.add(path.parent)
+        path.write_bytes(body)
+
+    def answered(self, key: str) -> None:
+        now_s = self._now_s()
+        self._answered.append((now_s, key))
+        while self._answered[0][0] < now_s - self._keep_s:
+            (self._folder / self._answered.popleft()[1]).unlink(missing_ok=True)
+
+
+@asynccontextmanager
+async def embedded(path: Path | None) -> AsyncIterator[Place]:
+    """Broker and model server as children, a folder as the object store."""
+    async with AsyncExitStack() as cleanup:
+        folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="penstock-demo-")))
+        log = folder / "services.log"
+        broker, model = [
+            await cleanup.enter_async_context(running(name, module, log, environ=os.environ))
+            for name, module in (
+                ("the embedded broker", "penstock.embedded.broker"),
+                ("the embedded model server", "penstock.embedded.model_server"),
+            )
+        ]
+        objects = folder / "objects"
+        bucket = "sensors"
+        settings = [
+            config.Kafka(
+                bootstrap_servers=await address(broker, log),
+                group="penstock-demo",
+                fetch_wait_ms=FETCH_WAIT_MS,
+            ),
+            config.Objects(endpoint_url=objects.as_uri(), allow=[bucket]),
+            config.Model(url=await address(model, log), request="float32"),
+            # The broker keeps 5 MB of a partition, whatever is in it.
+            config.Output(compression="zstd"),
+            free_http(),
+        ]
+        # The mock broker knows no transactions.
+        variables = as_environment(settings) | {"PENSTOCK_DELIVERY__GUARANTEE": "at_least_once"}
+        if "window.max_wait_ms" not in config.resolve(path).sources:
+            variables["PENSTOCK_WINDOW__MAX_WAIT_MS"] = str(WINDOW_MS)
+        cfg, environ = _settled(path, variables)
+        files = _Folder(
+            objects / bucket, KEEP_S + cfg.delivery.commit_interval_ms / 1000, time.monotonic
+        )
+        yield Place(
+            "librdkafka's mock broker, a folder as bucket, an embedded model; "
+            f"window {cfg.window.max_wait_ms} ms",
+            cfg,
+            environ,
+            folder,
+            bucket,
+            files.write,
+            files.answered,
+        )
+
+
+@asynccontextmanager
+async def on_stack(path: Path | None) -> AsyncIterator[Place]:
+    """The services that the settings name, else those of `scripts/stack`; topics and bucket
+    of our own.
+    """
+    own = f"demo-{secrets.token_hex(4)}"
+    stack = await asyncio.to_thread(_stack_environment) if _names_no_services(path) else {}
+    names = {
+        "PENSTOCK_KAFKA__INPUT_TOPIC": f"{own}-refs",
+        "PENSTOCK_KAFKA__GROUP": own,
+        "PENSTOCK_OUTPUT__TOPIC": f"{own}-predictions",
+        "PENSTOCK_OUTPUT__DLQ_TOPIC": "",
+        "PENSTOCK_OBJECTS__ALLOW": own,
+    }
+    cfg, environ = _settled(path, stack | names | as_environment([free_http()]))
+    async with AsyncExitStack() as cleanup:
+        folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="penstock-demo-")))
+        files = fsspec.filesystem(
+            "s3",
+            endpoint_url=cfg.objects.endpoint_url,
+            key=cfg.objects.key,
+            secret=cfg.objects.secret,
+            client_kwargs={"region_name": cfg.objects.region},
+        )
+        await _in_store(files.mkdir, own)
+        cleanup.push_async_callback(_tidy, _in_store, files.rm, own, recursive=True)
+        cleanup.push_async_callback(_tidy, delete_topics, cfg.kafka, cfg.topics)
+        await create_topics(cfg.kafka, cfg.topics, TopicShape(PARTITIONS))
+        yield Place(
+            f"Kafka {cfg.kafka.bootstrap_servers}, objects {cfg.objects.endpoint_url}, "
+            f"model server {cfg.model.url}",
+            cfg,
+            environ,
+            folder,
+            own,
+            lambda key, body: _in_store(files.pipe_file, f"{own}/{key}", body),
+            lambda key: None,
+        )
+
+
+async def _in_store(action: Callable[..., None], *arguments: Any, **options: Any) -> None:
+    try:
+        await asyncio.to_thread(action, *arguments, **options)
+    except Exception as error:  # what fsspec lets through are the errors of whichever store it is
+        raise Unreachable(f"the object store refused {arguments[0]}: {error!r}") from error
+
+
+async def _tidy(remove: Callable[..., Awaitable[None]], *arguments: Any, **options: Any) -> None:
+    """From a service that is gone nothing can be removed: its end is the failure to report."""
+    with suppress(Unreachable):
+        await remove(*arguments, **options)
+
+
+def as_environment(sections: list[config.Section]) -> dict[str, str]:
+    """Every key of these sections as a variable, so that nothing else can set one of them."""
+    return {
+        variable(type(section).__name__, key): _as_text(getattr(section, key))
+        for section in sections
+        for key in section.__struct_fields__
+    }
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, list):
+        return json.dumps(value)
+    return "" if value is None else str(value)
+
+
+def _settled(
+    path: Path | None, variables: Mapping[str, str]
+) -> tuple[config.Config, dict[str, str]]:
+    environ = {**os.environ, **variables}
+    return config.load(path, environ), environ
+
+
+def free_http() -> config.Http:
+    """A page of its own for every worker."""
+    return config.Http(host=HOST, port=free_port())
+
+
+def _names_no_services(path: Path | None) -> bool:
+    return path is None and "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS" not in os.environ
+
+
+def _stack_environment() -> dict[str, str]:
+    """What `scripts/stack env` exports."""
+    if not STACK_SCRIPT.exists():
+        raise Fatal(
+            "--stack outside a checkout needs the services' addresses: set "
+            "kafka.bootstrap_servers, objects.endpoint_url and model.url",
+            exit_code=EXIT_USAGE,
+        )
+    answer = subprocess.run([STACK_SCRIPT, "env"], capture_output=True, text=True, check=False)
+    if answer.returncode:
+        raise Fatal(answer.stderr.strip(), exit_code=EXIT_UNREACHABLE)
+    words = (shlex.split(line) for line in answer.stdout.splitlines())
+    return dict(word.split("=", 1) for _, word in words)

@@ -1,0 +1,195 @@
+"""What the cameras of the demo write: objects of every shape, the same ones in every run.
+
+Rule: what stream `index` writes as its object `number` depends on nothing else. Each stream keeps
+its own beat whatever the pipeline does (open loop), within a bound: it leaves out beats where it is
+late or too many rows wait for their answers, as a camera does whose own memory is full.
+"""
+
+import asyncio
+import gzip
+import io
+import tarfile
+import time
+from dataclasses import dataclass
+from itertools import count
+from typing import Literal
+
+import numpy as np
+
+from penstock.demo.progress import Progress, Stream
+from penstock.demo.services import Place
+from penstock.messages.codec import encode_reference
+from penstock.messages.reference import Reference
+from penstock.ports import Outgoing, Sink
+
+Form = Literal["csv", "csv.gz", "ndjson", "tar.gz"]
+
+COLUMNS = 16  # of the rows that the embedded model, and the stack's, take
+ROWS = (8, 60)
+TAR_EVERY = 8
+TAR_MEMBERS = 3
+CAMERAS_PER_SITE = 4
+SEED = 20_260
+# zlib's fastest: half of the work of making an object would be its packing.
+PACKED = 1
+# Texts of numbers, so that none is made twice: what the demo makes must not be its limit.
+_NUMBERS = [str(number / 1000) for number in range(-2_999, 3_000)]
+_FORMS: tuple[Form, ...] = ("csv", "csv.gz", "ndjson", "csv")
+
+# A stream that is later than this leaves the beat out.
+LATE_S = 5.0
+# Announced and not seen answered, by partition of the topics. The embedded broker keeps 5 MB of
+# each partition, and an answer takes some 60 bytes there (of 320 before its compression); so this,
+# and what a new worker repeats of it, is read before it is dropped.
+ROWS_AHEAD = 30_000
+
+
+@dataclass(frozen=True)
+class Made:
+    """An object, ready to be written."""
+
+    key: str
+    body: bytes
+    rows: int
+
+
+def stream_name(index: int) -> str:
+    site, camera = divmod(index, CAMERAS_PER_SITE)
+    return f"site-{site + 1}/cam-{camera + 1}"
+
+
+def form(index: int, number: int) -> Form:
+    """Every fourth stream sends an archive now and then."""
+    kind = index % len(_FORMS)
+    return "tar.gz" if kind == 0 and number % TAR_EVERY == TAR_EVERY - 1 else _FORMS[kind]
+
+
+def forms(index: int) -> str:
+    """All of a stream's forms, for people."""
+    return ", ".join(dict.fromkeys(form(index, number) for number in range(TAR_EVERY)))
+
+
+def make(index: int, number: int) -> Made:
+    kind = form(index, number)
+    random = np.random.default_rng([SEED, index, number])
+    rows = int(random.integers(*ROWS, endpoint=True))
+    cells = random.integers(len(_NUMBERS), size=(rows, COLUMNS)).tolist()
+    table = [[_NUMBERS[cell] for cell in row] for row in cells]
+    return Made(f"{stream_name(index)}/{number:06}.{kind}", _encoded(kind, table), rows)
+
+
+def _encoded(kind: Form, table: list[list[str]]) -> bytes:
+    lines = (",".join(row) for row in table)
+    if kind == "ndjson":
+        return "".join(f"[{line}]\n" for line in lines).encode()
+    if kind == "tar.gz":
+        return gzip.compress(_archive(table), PACKED, mtime=0)
+    body = "".join(f"{line}\n" for line in lines).encode()
+    return gzip.compress(body, PACKED, mtime=0) if kind == "csv.gz" else body
+
+
+def _archive(table: list[list[str]]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for member in range(TAR_MEMBERS):
+            body = _encoded("csv", table[member::TAR_MEMBERS])
+            header = tarfile.TarInfo(f"part-{member}.csv")
+            header.size = len(body)
+            archive.addfile(header, io.BytesIO(body))
+    return buffer.getvalue()
+
+
+class Producers:
+    """`run`: every stream writes and announces until the end, or `stop`."""
+
+    def __init__(
+        self, place: Place, sink: Sink, progress: Progress, rate_hz: float, partitions: int
+    ) -> None:
+        self._place = place
+        self._sink = sink
+        self._progress = progress
+        self._rate_hz = rate_hz
+        self._partitions = partitions
+        self._made: list[asyncio.Queue[tuple[int, Made, float]]] = [
+            asyncio.Queue() for _ in range(partitions)
+        ]
+        sharing = -(-len(progress.streams) // partitions)
+        self._rows_ahead = max(2 * ROWS[1], ROWS_AHEAD // sharing)
+
+    async def run(self, seconds: float, stop: asyncio.Event) -> None:
+        started_s = time.time()
+        async with asyncio.TaskGroup() as senders:
+            sending = [
+                senders.create_task(self._announce(partition, queue))
+                for partition, queue in enumerate(self._made)
+            ]
+            async with asyncio.TaskGroup() as beats:
+                for index, stream in enumerate(self._progress.streams):
+                    beats.create_task(self._beat(index, stream, started_s, seconds, stop))
+            for queue in self._made:
+                await queue.join()
+            for task in sending:
+                task.cancel()
+
+    async def _beat(
+        self, index: int, stream: Stream, started_s: float, seconds: float, stop: asyncio.Event
+    ) -> None:
+        # The streams' beats are spread over the period, as independent cameras' are.
+        late_s = index / len(self._progress.streams) / self._rate_hz
+        for number in count():
+            after_s = late_s + number / self._rate_hz
+            if after_s >= seconds or await _is_set_by(stop, started_s + after_s):
+                return
+            is_late = time.time() - started_s - after_s > LATE_S
+            if is_late or stream.rows_ahead > self._rows_ahead:
+                stream.left_out += 1
+                await asyncio.sleep(0)  # all that are late at once would be one long turn
+            else:
+                await self._send(index, make(index, number), started_s + after_s)
+
+    async def _send(self, index: int, made: Made, due_s: float) -> None:
+        await self._place.write(made.key, made.body)
+        self._made[index % self._partitions].put_nowait((index, made, due_s))
+
+    async def _announce(
+        self, partition: int, queue: asyncio.Queue[tuple[int, Made, float]]
+    ) -> None:
+        """At once; and together what was made while the broker took the announcements before: the
+        embedded one hands out one batch at a time.
+        """
+        topic = self._place.cfg.kafka.input_topic
+        while True:
+            waiting = [await queue.get()]
+            while not queue.empty():
+                waiting.append(queue.get_nowait())
+            out = Outgoing(
+                topic,
+                partition,
+                [stream_name(index).encode() for index, _, _ in waiting],
+                [self._reference(*one) for one in waiting],
+            )
+            announced_s = time.time()
+            for index, made, _ in waiting:
+                self._progress.sent(index, made.key, announced_s, made.rows)
+            await (await self._sink.send(out))
+            for _ in waiting:
+                queue.task_done()
+
+    def _reference(self, index: int, made: Made, due_s: float) -> bytes:
+        return encode_reference(
+            Reference(
+                bucket=self._place.bucket,
+                key=made.key,
+                stream=stream_name(index),
+                event_time=int(due_s * 1000),
+            )
+        )
+
+
+async def _is_set_by(event: asyncio.Event, wall_s: float) -> bool:
+    """Wait until that time of the system's clock; True at once when the event is set."""
+    try:
+        async with asyncio.timeout(max(0.0, wall_s - time.time())):
+            return await event.wait()
+    except TimeoutError:
+        return False

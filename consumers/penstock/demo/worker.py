@@ -1,0 +1,126 @@
+"""The demo's worker: started again whenever it ends, and asked how it batches.
+
+Rule: a worker that a signal ended, or that was asked to end, is started again; one that gives up by
+itself ends the demo with what it said. Its own counters are shown, never believed.
+"""
+
+import asyncio
+import re
+import urllib.request
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from penstock.demo.services import Place
+from penstock.errors import EXIT_UNREACHABLE, Fatal
+from penstock.process import parent
+from penstock.process.children import START_S, Child, last_words, running
+
+# Heartbeats come every 2 s, so the last one of a killed worker is up to 2 s old. A worker that
+# rejoins sooner meets the dead member in the group, gets half of the partitions, and has to join
+# once more.
+RESTART_PAUSE_S = 2.0
+# Joining takes 3 s on the embedded broker, and a session's 8 s where a dead member is waited for.
+READY_S = START_S + 15.0
+READY_POLL_S = 0.1
+HTTP_TIMEOUT_S = 1.0
+
+ROWS_IN_ALL = "rows_in_all"
+_SAMPLE = re.compile(
+    rb'^penstock_(?:batches_total\{reason="(\w+)"\}|batch_rows_sum) (\S+)$', re.MULTILINE
+)
+
+
+class Worker:
+    """One worker at a time; `look` brings `ready` and `batches` up to date."""
+
+    def __init__(self, place: Place, config_path: Path | None) -> None:
+        self.pid: int | None = None
+        self.ready = False
+        self.restarts = 0
+        self._place = place
+        self._url = f"http://{place.cfg.http.host}:{place.cfg.http.port}"
+        self._arguments = ["run", *(["--config", str(config_path)] if config_path else [])]
+        self._log = place.folder / "worker.log"
+        self._child: Child | None = None
+        self._stopping = False
+        self._earlier: Counter[str] = Counter()
+        self._latest: Counter[str] = Counter()
+
+    @property
+    def batches(self) -> Counter[str]:
+        """How many closed for each reason, of all workers so far; ROWS_IN_ALL is what they held."""
+        return self._earlier + self._latest
+
+    async def keep_running(self) -> None:
+        """Returns after `stop`. Raises `Fatal` when the worker gives up."""
+        while not self._stopping:
+            async with self._started() as child:
+                code = await child.wait()
+            self.pid, self.ready = None, False
+            if code > 0:
+                raise Fatal(f"the worker gave up: {last_words(self._log)}", exit_code=code)
+            if not self._stopping:
+                self.restarts += 1
+                self._earlier, self._latest = self.batches, Counter()
+                await asyncio.sleep(RESTART_PAUSE_S)
+
+    @asynccontextmanager
+    async def _started(self) -> AsyncIterator[Child]:
+        async with running(
+            "the worker",
+            "penstock",
+            self._log,
+            arguments=[parent.OPTION, *self._arguments],
+            environ=self._place.environ,
+        ) as self._child:
+            self.pid = self._child.pid
+            yield self._child
+
+    async def until_ready(self) -> None:
+        """Returns when it has partitions and the model answers."""
+        try:
+            async with asyncio.timeout(READY_S):
+                while True:
+                    if await self._get("/readyz") is not None:
+                        return
+                    await asyncio.sleep(READY_POLL_S)
+        except TimeoutError:
+            raise Fatal(
+                f"the worker is not ready after {READY_S:.0f} s: {last_words(self._log)}",
+                exit_code=EXIT_UNREACHABLE,
+            ) from None
+
+    async def look(self) -> None:
+        """Ask it how it does; one that does not answer keeps its last counts."""
+        self.ready = await self._get("/readyz") is not None
+        if self.ready and (page := await self._get("/metrics")) is not None:
+            self._latest = batches(page)
+
+    def stop(self) -> None:
+        """Ask it to drain; `keep_running` returns when it is done."""
+        self._stopping = True
+        if self._child is not None:
+            self._child.ask_to_end()
+
+    async def _get(self, path: str) -> bytes | None:
+        """The page, None unless it is a good one."""
+        return await asyncio.to_thread(_get, self._url + path)
+
+
+def batches(page: bytes) -> Counter[str]:
+    """From the worker's metrics: batches by reason, and their rows."""
+    return Counter(
+        {
+            reason.decode() or ROWS_IN_ALL: int(float(number))
+            for reason, number in _SAMPLE.findall(page)
+        }
+    )
+
+
+def _get(url: str) -> bytes | None:
+    with suppress(OSError), urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
+        body: bytes = answer.read()
+        return body
+    return None

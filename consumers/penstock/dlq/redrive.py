@@ -1,0 +1,211 @@
+"""`penstock dlq redrive`: sends the references of chosen dead letters back to the input topic.
+
+Rule: a letter's reference names exactly the rows that failed; it is sent to the partition that it
+came from, so that the order of its stream stays. A letter that a crash wrote twice is sent once;
+nothing is remembered from one run to the next. Owner: the command.
+"""
+
+import binascii
+from base64 import b64decode
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import structs
+
+from penstock import config
+from penstock.adapters.kafka.announcer import Announcer, announcing
+from penstock.adapters.kafka.reader import Reader, open_reader
+from penstock.dlq.choice import Choice
+from penstock.dlq.letters import OnRead, Seen, letters
+from penstock.messages.codec import encode_reference
+from penstock.messages.dead_letter import DeadLetter
+from penstock.messages.prediction import Source
+
+# How many letters are remembered to find repeats: those of a crash are within a commit interval of
+# each other. About 50 MB at the most.
+REMEMBERED = 100_000
+
+
+@dataclass(slots=True)
+class Redriven:
+    """Counts of a redrive, up to date at any moment."""
+
+    dry: bool
+    seen: Seen = field(default_factory=Seen)
+    sent: int = 0
+    originals: int = 0
+    repeats: int = 0
+    without_reference: int = 0
+    lost: int = 0
+
+    def lines(self, topic: str) -> list[str]:
+        verb = "would send" if self.dry else "sent"
+        said = [f"{self.seen.sentence()}", f"{verb} {self.sent:,} of them back to {topic}"]
+        if self.originals:
+            said[-1] += f", {self.originals:,} as whole original messages"
+        if self.repeats:
+            said.append(f"{self.repeats:,} repeat what another letter asks for")
+        if self.without_reference:
+            said.append(
+                f"{self.without_reference:,} have no reference (inline rows, or no reference at "
+                "all): --originals sends their messages again, whole"
+            )
+        if self.lost:
+            said.append(
+                f"{self.lost:,} have neither reference nor bytes: their message was too large to "
+                "keep and is only on the input topic, at the letter's source"
+            )
+        return said
+
+
+async def redrive(
+    cfg: config.Config,
+    choice: Choice,
+    how: Redriven,
+    *,
+    originals: bool,
+    latest: bool,
+    progress: OnRead,
+) -> None:
+    """`how` is updated all the time. `latest`: ask for the objects' present versions, not for those
+    that failed.
+    """
+    asked = _Asked()
+    elsewhere: dict[Source, DeadLetter] = {}
+    async with open_reader(cfg.kafka, "read_committed") as reader, _sender(cfg, how) as sender:
+        async with aclosing(letters(cfg, reader, choice, how.seen, progress)) as found:
+            async for filed in found:
+                letter = filed.letter
+                if letter.reference is None and not originals:
+                    how.without_reference += 1
+                elif (value := _message(letter, latest)) is None:
+                    _remember(elsewhere, letter, how)
+                elif not asked.first(letter):
+                    how.repeats += 1
+                else:
+                    how.originals += letter.reference is None
+                    await sender.send(letter, value)
+        await _send_elsewhere(cfg, reader, sender, how, asked, elsewhere)
+
+
+def _remember(elsewhere: dict[Source, DeadLetter], letter: DeadLetter, how: Redriven) -> None:
+    """Note a letter without its message: only the first letter about a message holds it."""
+    if letter.source in elsewhere or len(elsewhere) >= REMEMBERED:
+        how.repeats += letter.source in elsewhere
+        how.lost += letter.source not in elsewhere
+    else:
+        elsewhere[letter.source] = letter
+
+
+async def _send_elsewhere(
+    cfg: config.Config,
+    reader: Reader,
+    sender: "_Sender",
+    how: Redriven,
+    asked: "_Asked",
+    elsewhere: dict[Source, DeadLetter],
+) -> None:
+    """Send the messages of letters that do not hold them. The letter that holds one is looked for
+    among all letters, not only the chosen ones.
+    """
+    for source in [source for source, letter in elsewhere.items() if asked.knows(letter)]:
+        how.repeats += 1
+        del elsewhere[source]
+    if not elsewhere:
+        return
+    async with aclosing(letters(cfg, reader, Choice(), Seen(), lambda *_: None)) as found:
+        async for filed in found:
+            letter = filed.letter
+            is_wanted = letter.reference is None and letter.source in elsewhere
+            if is_wanted and (value := _message(letter, latest=False)) is not None:
+                del elsewhere[letter.source]
+                how.originals += 1
+                await sender.send(letter, value)
+    how.lost += len(elsewhere)
+
+
+def _message(letter: DeadLetter, latest: bool) -> bytes | None:
+    """The message to send again; None if the letter does not hold it."""
+    reference = letter.reference
+    if reference is None:
+        try:
+            return b64decode(letter.value_b64) if isinstance(letter.value_b64, str) else None
+        except binascii.Error:
+            return None  # not a letter of ours
+    if latest:
+        reference = structs.replace(reference, version_id=None, etag=None, size=None)
+    return encode_reference(reference)
+
+
+class _Asked:
+    """Remembers what was sent lately, to find repeats. An original message is sent whole, once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, None] = {}
+
+    def knows(self, letter: DeadLetter) -> bool:
+        return self._wanted(letter) in self._known
+
+    def first(self, letter: DeadLetter) -> bool:
+        wanted = self._wanted(letter)
+        if wanted in self._known:
+            return False
+        self._known[wanted] = None
+        if len(self._known) > REMEMBERED:
+            del self._known[next(iter(self._known))]
+        return True
+
+    @staticmethod
+    def _wanted(letter: DeadLetter) -> Any:
+        """What a letter asks for: its message, if it has no object; else rows of it, by model.
+
+        If the input topic was created again, two messages may have the same offset; their objects
+        tell them apart.
+        """
+        if letter.object is None:
+            return letter.source
+        read = letter.object
+        place = (read.store, read.bucket, read.key)
+        return letter.source, letter.object_index, place, letter.model, letter.rows
+
+
+class _Sender:
+    """Sends a message back to the input topic that it came from; in a dry run only counts it."""
+
+    def __init__(self, how: Redriven, announcer: Announcer | None, wide: Mapping[str, int]) -> None:
+        """`wide`: how many partitions each input topic has."""
+        self._how = how
+        self._announcer = announcer
+        self._wide = wide
+
+    async def send(self, letter: DeadLetter, value: bytes) -> None:
+        if self._announcer is None:
+            self._how.sent += 1
+            return
+        source = letter.source
+        is_there = source.partition < self._wide.get(source.topic, 0)
+        await self._announcer.send(
+            value,
+            letter.stream.encode(),
+            source.partition if is_there else None,
+            topic=source.topic if source.topic in self._wide else None,
+        )
+        self._how.sent = self._announcer.acknowledged
+
+
+@asynccontextmanager
+async def _sender(cfg: config.Config, how: Redriven) -> AsyncIterator[_Sender]:
+    if how.dry:
+        yield _Sender(how, None, {})
+        return
+    async with announcing(cfg.kafka) as announcer:
+        try:
+            async with open_reader(cfg.kafka, "read_committed") as reader:
+                topics = await reader.inputs()
+            wide = {topic: await announcer.partitions(topic) for topic in topics}
+            yield _Sender(how, announcer, wide)
+            await announcer.settle()
+        finally:
+            how.sent = announcer.acknowledged

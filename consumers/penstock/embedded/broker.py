@@ -1,0 +1,53 @@
+"""A Kafka broker inside this process: librdkafka's mock cluster, for the demo and for tests.
+
+Rule: it serves one group member, creates every topic on first use, and keeps the latest 5 MB of a
+partition, in memory: a reader that wants all of a topic reads it while it grows. Run as a program
+(`python -m penstock.embedded.broker`) it prints its address on the first line.
+"""
+
+import asyncio
+from types import TracebackType
+from typing import Any, Final, Self
+
+from penstock.errors import missing_extra
+from penstock.process.service import serve
+
+# librdkafka's default for a topic of its mock cluster; no setting changes it.
+PARTITIONS: Final = 4
+START_TIMEOUT_S: Final = 10.0
+
+
+class EmbeddedBroker:
+    """`with EmbeddedBroker() as broker:` connect to `broker.bootstrap_servers`."""
+
+    def __init__(self) -> None:
+        self.bootstrap_servers = ""
+        self._cluster: Any = None
+
+    def __enter__(self) -> Self:
+        try:
+            from confluent_kafka import Producer  # noqa: PLC0415 (an extra: only the demo has it)
+        except ImportError as error:
+            raise missing_extra("the embedded broker", "demo", error) from None
+        # The cluster lives as long as this client: its threads are the client's.
+        self._cluster = Producer({"test.mock.num.brokers": 1, "log_level": 0})
+        brokers = self._cluster.list_topics(timeout=START_TIMEOUT_S).brokers.values()
+        self.bootstrap_servers = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._cluster = None
+
+
+async def _serve() -> None:
+    with EmbeddedBroker() as broker:
+        await serve(broker.bootstrap_servers)
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve())

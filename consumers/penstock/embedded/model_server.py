@@ -1,0 +1,210 @@
+"""A small server that speaks TorchServe's REST interface, for the demo and for tests.
+
+Rule: it answers what the example model behind a real TorchServe answers, and fails on request,
+as TorchServe was seen to fail. Run as a program (`python -m penstock.embedded.model_server`) it
+prints its URL on the first line.
+"""
+
+import argparse
+import asyncio
+from typing import Any, Final, Literal
+
+import numpy as np
+import orjson
+from aiohttp import web
+
+from penstock.core.rows.payload import Float32Matrix
+from penstock.embedded.scripted import ScriptedHttp, hang_up
+from penstock.handlers import rows_model
+from penstock.process.service import serve
+
+# TorchServe's own default.
+MAX_REQUEST_BYTES: Final = 6_553_500
+FEATURES: Final = rows_model.SIZES[0]
+
+Fault = Literal[
+    "overloaded",
+    "handler_raised",
+    "worker_died",
+    "worker_killed",
+    "out_of_resources",
+    "too_large",
+    "no_model",
+    "bad_token",
+    "slow",  # answers after `release`
+    "disconnected",
+    "cut",
+    "one_too_few",
+    "not_a_number",
+]
+# Status, type and message as TorchServe 0.12 sends them; a 413 comes without a body.
+_ERRORS: Final[dict[Fault, tuple[int, str, str]]] = {
+    "overloaded": (
+        503,
+        "ServiceUnavailableException",
+        f'Model "{rows_model.NAME}" has no worker to serve inference request.',
+    ),
+    "handler_raised": (503, "InternalServerException", "Prediction failed"),
+    "worker_died": (500, "InternalServerException", "Worker died."),
+    "worker_killed": (507, "InternalServerException", "Worker died."),
+    "out_of_resources": (507, "InternalServerException", "Out of resources"),
+    "too_large": (413, "", ""),
+    "no_model": (404, "ModelNotFoundException", f"Model not found: {rows_model.NAME}"),
+    "bad_token": (
+        400,
+        "InvalidKeyException",
+        "Token Authorization failed. Token either incorrect, expired, or not provided correctly",
+    ),
+}
+
+
+class EmbeddedModelServer(ScriptedHttp[Fault]):
+    """`async with EmbeddedModelServer() as server:` post to `server.url`.
+
+    `fail_next` scripts the next answers; `batch_rows` tells how many rows each answered batch had.
+    """
+
+    most_bytes = MAX_REQUEST_BYTES
+
+    def __init__(self, *, port: int = 0, token: str | None = None) -> None:
+        super().__init__(port)
+        self.token = token
+        self.batch_rows: list[int] = []
+        self._layers = rows_model.layers()
+
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        router.add_post("/predictions/{name}", self._predictions)
+        router.add_post("/predictions/{name}/{version}", self._predictions)
+
+    async def _predictions(self, request: web.Request) -> web.StreamResponse:
+        fault = self._next_fault() or self._refusal(request)
+        if fault in _ERRORS:
+            return _error_response(*_ERRORS[fault])
+        if fault == "disconnected":
+            return hang_up(request)
+        if fault == "slow":
+            await self._released.wait()
+        try:
+            document = self._answer(request.content_type, request.headers, await request.read())
+        except web.HTTPRequestEntityTooLarge:
+            return _error_response(*_ERRORS["too_large"])
+        except ValueError as error:
+            return _json_response(400, {"error": str(error)})
+        if fault == "one_too_few":
+            document.pop()
+        if fault == "not_a_number":
+            first = orjson.dumps(document[0])
+            return web.Response(body=orjson.dumps(document).replace(first, b'{"score":NaN}', 1))
+        if fault == "cut":
+            return await _cut_short(request, document)
+        return web.Response(body=orjson.dumps(document))
+
+    def _refusal(self, request: web.Request) -> Fault | None:
+        expected = None if self.token is None else f"Bearer {self.token}"
+        if expected is not None and request.headers.get("Authorization") != expected:
+            return "bad_token"
+        known = request.match_info["name"] == rows_model.NAME
+        version = request.match_info.get("version", rows_model.VERSION)
+        return None if known and version == rows_model.VERSION else "no_model"
+
+    def _answer(self, content_type: str, headers: Any, body: bytes) -> Any:
+        """The handler's part. Raises `ValueError` for what it would answer by 400."""
+        if content_type == "application/x-bytes-tensor":
+            blobs = _blobs(body, int(headers["X-Rows"]))
+            self.batch_rows.append(len(blobs))
+            return self._predict_blobs(blobs)
+        if content_type == "application/octet-stream":
+            rows = int(headers.get("X-Rows", "1"))
+            matrix = np.frombuffer(body, "<f4").reshape(rows, FEATURES)
+            self.batch_rows.append(rows)
+            return self._predict(matrix)
+        document = orjson.loads(body)
+        elements = document["instances"] if isinstance(document, dict) else document
+        self.batch_rows.append(len(elements))
+        answers = self._predict_elements(elements)
+        return {"predictions": answers} if isinstance(document, dict) else answers
+
+    def _predict_blobs(self, blobs: list[bytes]) -> list[dict[str, Any]]:
+        """A blob is a row's numbers."""
+        elements = [
+            np.frombuffer(blob, "<f4") if len(blob) == 4 * FEATURES else None for blob in blobs
+        ]
+        return self._predict_elements(elements)
+
+    def _predict_elements(self, elements: list[Any]) -> list[dict[str, Any]]:
+        whole = _numbers(elements, (len(elements), FEATURES))
+        if whole is not None:
+            return self._predict(whole)
+        rows = [_numbers(element, (FEATURES,)) for element in elements]
+        good = [row for row in rows if row is not None]
+        answers = iter(self._predict(np.stack(good)) if good else ())
+        error = {"error": f"a row is an array of {FEATURES} numbers"}
+        return [error if row is None else next(answers) for row in rows]
+
+    def _predict(self, matrix: Float32Matrix) -> list[dict[str, Any]]:
+        *hidden, (weight, bias) = self._layers
+        signal = matrix
+        for hidden_weight, hidden_bias in hidden:
+            signal = np.maximum(signal @ hidden_weight.T + hidden_bias, 0)
+        logits = signal @ weight.T + bias
+        chances = np.exp(logits - logits.max(axis=1, keepdims=True))
+        scores = chances.max(axis=1) / chances.sum(axis=1)
+        pairs = zip(chances.argmax(axis=1).tolist(), scores.tolist(), strict=True)
+        answers: list[dict[str, Any]] = [{"label": label, "score": score} for label, score in pairs]
+        for row in np.flatnonzero(~np.isfinite(scores)).tolist():
+            answers[row] = {"error": "the answer is not a finite number: check the row"}
+        return answers
+
+
+def _blobs(body: bytes, rows: int) -> list[bytes]:
+    found, at = [], 0
+    for _ in range(rows):
+        length = int.from_bytes(body[at : at + 4], "little")
+        found.append(body[at + 4 : at + 4 + length])
+        at += 4 + length
+    if at != len(body):
+        raise ValueError(f"{rows} rows end at byte {at} of {len(body)}")
+    return found
+
+
+def _numbers(value: Any, shape: tuple[int, ...]) -> Float32Matrix | None:
+    try:
+        array = np.asarray(value, np.float32)
+    except (TypeError, ValueError):
+        return None
+    return array if array.shape == shape else None
+
+
+def _error_response(status: int, kind: str, message: str) -> web.Response:
+    if not kind:
+        return _closing(web.Response(status=status))
+    return _json_response(status, {"code": status, "type": kind, "message": message})
+
+
+def _json_response(status: int, document: Any) -> web.Response:
+    return _closing(web.Response(status=status, body=orjson.dumps(document)))
+
+
+def _closing(response: web.Response) -> web.Response:
+    """TorchServe closes the connection after every error."""
+    response.force_close()
+    return response
+
+
+async def _cut_short(request: web.Request, document: Any) -> web.StreamResponse:
+    body = orjson.dumps(document)
+    response = web.StreamResponse(headers={"Content-Length": str(len(body))})
+    await response.prepare(request)
+    await response.write(body[: len(body) // 2])
+    return hang_up(request)
+
+
+async def _serve(port: int) -> None:
+    async with EmbeddedModelServer(port=port) as server:
+        await serve(server.url)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=0, help="0: any free one")
+    asyncio.run(_serve(parser.parse_args().port))

@@ -1,0 +1,100 @@
+"""Rows of an object as one Arrow IPC stream, and the records that it stands for.
+
+Rule: fields that are the same for all rows stand once, in the metadata of the schema
+(`penstock.messages.block`). Every block has the columns `row` and `prediction`, others only if a
+row needs them.
+Layout: Arrow Columnar Format, "IPC Streaming Format". Owner: the records in blocks.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import orjson
+import pyarrow as pa
+
+from penstock.encodings.columns import SCHEMA
+from penstock.messages.block import HEAD, RECORD, decode_head
+
+_ALWAYS: Final = ("row", "prediction")
+_NO_ROWS: Final = pa.RecordBatch.from_arrays(
+    [pa.nulls(0, SCHEMA.field(name).type) for name in _ALWAYS],
+    schema=pa.schema([SCHEMA.field(name) for name in _ALWAYS]),
+)
+
+
+def block(head: bytes, rows: Any) -> bytes:
+    """`rows` is a batch of `columns.SCHEMA`, `head` what `RecordFrame.head` gives."""
+    names = [
+        name
+        for name, column in zip(SCHEMA.names, rows.columns, strict=True)
+        if name in _ALWAYS or column.null_count < len(column)
+    ]
+    return _written(HEAD, head, rows.select(names))
+
+
+def alone(record: bytes) -> bytes:
+    """A block for a record without a row."""
+    return _written(RECORD, record, _NO_ROWS)
+
+
+def _written(key: bytes, about: bytes, rows: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    schema = rows.schema.with_metadata({key: about})
+    with pa.ipc.new_stream(sink, schema) as stream:
+        stream.write_batch(rows)
+    return bytes(sink.getvalue())
+
+
+# What a record that stands alone takes more than as JSON: the rest is padding.
+FRAME_BYTES: Final = len(alone(b"")) + 64
+
+
+def records(value: bytes) -> Iterator[bytes]:
+    """The records of a block as JSON, each as it would be alone. Raises `ValueError`, also
+    pyarrow's.
+    """
+    with pa.ipc.open_stream(value) as reader:
+        batches = list(reader)
+        about = reader.schema.metadata or {}
+    if RECORD in about:
+        yield about[RECORD]
+        return
+    if HEAD not in about:
+        raise ValueError("an Arrow stream, but no block of predictions")
+    head = msgspec.to_builtins(decode_head(about[HEAD]))
+    is_last, last_rows = head.pop("last"), head.pop("rows")
+    for number, batch in enumerate(batches, 1):
+        batch.validate(full=True)
+        rows = _plain(batch).to_pylist()
+        for index, row in enumerate(rows, 1):
+            is_end = is_last and number == len(batches) and index == len(rows)
+            yield _record(head, row, last_rows if is_end else None)
+
+
+def _plain(batch: Any) -> Any:
+    """Times as numbers: not each is one of Python's."""
+    if "event_time" not in batch.schema.names:
+        return batch
+    place = batch.schema.get_field_index("event_time")
+    return batch.set_column(place, "event_time", batch.column(place).cast(pa.int64()))
+
+
+def _record(head: dict[str, Any], row: dict[str, Any], last_rows: int | None) -> bytes:
+    columns, code = row.get("columns"), row.get("error_code")
+    own = {
+        "id": f"{head['id']}/{row['row']}",
+        "row": row["row"],
+        "member": row.get("member"),
+        "last": True if last_rows is not None else None,
+        "rows": last_rows,
+        "columns": None if columns is None else orjson.Fragment(columns),
+        "error": None if code is None else {"code": code, "message": row["error_message"]},
+    }
+    if row.get("event_time") is not None:
+        own["event_time"] = row["event_time"]
+    found = {name: value for name, value in (head | own).items() if value is not None}
+    return orjson.dumps(
+        found
+        | {"object": head["object"], "prediction": orjson.Fragment(row["prediction"] or "null")}
+    )

@@ -1,0 +1,36 @@
+"""The records in a value of the output topic, in any of its forms.
+
+Rule: single records, a JSON array of them and an Arrow block give the same records. A value that
+cannot be read is returned as it is, so that the caller reports it. Owner: the judge and the trace.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+_decode_array = msgspec.json.Decoder(list[Raw]).decode
+# How an Arrow IPC stream begins; no JSON does.
+_ARROW: Final = b"\xff\xff\xff\xff"
+
+
+def records_of(value: bytes) -> Sequence[bytes]:
+    """The records as JSON, each as it would be alone."""
+    if value[:1] == b"[":
+        try:
+            return [bytes(record) for record in _decode_array(value)]
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return [value]
+    return _of_arrow(value) if value[:4] == _ARROW else [value]
+
+
+def _of_arrow(value: bytes) -> Sequence[bytes]:
+    import pyarrow as pa  # noqa: PLC0415 (large, and rarely needed)
+
+    from penstock.encodings.arrow_blocks import records  # noqa: PLC0415
+
+    try:
+        return list(records(value))
+    except (pa.ArrowException, OSError, ValueError, KeyError):
+        return [value]

@@ -1,0 +1,126 @@
+"""Parquet: row groups of one size, with the same columns for every object.
+
+Rule: at most one row group is in memory, limited in rows and bytes; of earlier groups only their
+part of the footer. Where a group ends depends on its rows alone, never on how many came at a time.
+Owner: the writer of one result object.
+"""
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.encodings.base import Rows
+from penstock.encodings.columns import SCHEMA, batch_of
+
+# Some 2 MB of predictions; readers want tens of thousands, the writer holds one.
+GROUP_ROWS: Final = 65_536
+# Fewer rows if they are long: 65,536 embeddings of 15 kB would be a gigabyte. Twice this while the
+# group is compressed.
+GROUP_BYTES: Final = 16 << 20
+# What a row takes besides its texts.
+_ROW_BYTES: Final = 32
+_TEXTS: Final = ("prediction", "columns", "error_message")
+
+
+class _Pipe:
+    """A file that pyarrow writes to and we read from."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+
+    def write(self, data: bytes) -> int:
+        self.parts.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        """Everything is here already."""
+
+    def close(self) -> None:
+        """The end is `ParquetRows.close`."""
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+
+class ParquetRows:
+    """One file."""
+
+    def __init__(self) -> None:
+        self._pipe = _Pipe()
+        self._writer = pq.ParquetWriter(
+            pa.PythonFile(self._pipe, mode="w"),
+            SCHEMA,
+            compression="zstd",
+            use_dictionary=["member", "error_code", "error_message"],
+            write_statistics=["row", "event_time"],
+        )
+        self._full: list[pa.Table] = []
+        self._open: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+        self.waiting_bytes = 0
+
+    @property
+    def is_due(self) -> bool:
+        return bool(self._full)
+
+    def add(self, rows: Rows) -> None:
+        batch = batch_of(rows)
+        self.waiting_bytes += batch.nbytes
+        ends = np.cumsum(_sizes(batch))
+        start = before = 0
+        while start < batch.num_rows:
+            room = max(0, GROUP_BYTES - self._bytes)
+            # Up to the row that fills it, and that row.
+            stop = int(np.searchsorted(ends, before + room)) + 1
+            stop = min(stop, start + GROUP_ROWS - self._rows, batch.num_rows)
+            self._open.append(batch.slice(start, stop - start))
+            self._rows += stop - start
+            self._bytes += int(ends[stop - 1]) - before
+            start, before = stop, int(ends[stop - 1])
+            if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+                self._end_group()
+
+    def _end_group(self) -> None:
+        self._full.append(pa.Table.from_batches(self._open, SCHEMA))
+        self._open = []
+        self._rows = self._bytes = 0
+
+    def take(self) -> bytes:
+        for group in self._full:
+            self._writer.write_table(group.combine_chunks())
+        self._full.clear()
+        self.waiting_bytes = self._bytes
+        return self._written()
+
+    def close(self) -> bytes:
+        if self._rows:
+            self._end_group()
+        data = self.take()
+        self._writer.close()
+        return data + self._written()
+
+    def _written(self) -> bytes:
+        data = b"".join(self._pipe.parts)
+        self._pipe.parts.clear()
+        return data
+
+
+def _sizes(batch: pa.RecordBatch) -> np.ndarray:
+    """Of each row, in bytes."""
+    sizes = np.full(batch.num_rows, _ROW_BYTES, np.int64)
+    for name in _TEXTS:
+        column = batch.column(name)
+        if column.null_count < len(column):
+            sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+    return sizes

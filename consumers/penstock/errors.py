@@ -1,0 +1,163 @@
+"""The three error families, sorted by what the reader must do.
+
+    PenstockError
+    ├── Transient     the other side is ill or away: the same request may work later
+    │   ├── Unreachable   nobody answered at all (refused, reset, timed out)
+    │   │   ├── NoAnswer      the request was sent; the same rows again may get none again
+    │   │   │   └── HungUp        the connection broke under it, before the time was up
+    │   │   └── LockedOut     it answers nobody with our clock, or with our credentials of before
+    │   ├── Overloaded    it answered that it has too much to do: send less at a time
+    │   ├── WorkerDied    the process that did the work died; the same rows again may kill it again
+    │   └── Fenced        somebody else has taken over; what we had begun is void
+    ├── Poison        this record, object or row can never work: marker, dead letter, go on
+    │   ├── Rejected      the model answered that it cannot take these rows
+    │   └── Unforeseen    what handled it raised what is none of these: try once more, alone
+    └── Fatal         going on would do harm or is pointless: stop the process
+
+Adapters and decoders translate every library error into one of these; any other exception is a
+fault: `calls/unforeseen.py` says what it costs.
+"""
+
+from typing import Literal, Self
+
+ErrorCode = Literal[
+    "bad_reference",
+    "not_allowed",
+    "not_found",
+    "forbidden",
+    "changed",
+    "too_large",
+    "bad_archive",
+    "bad_format",
+    "bad_row",
+    "model_rejected",
+    "model_mismatch",
+    "result_too_large",
+    "unavailable",
+]
+
+# What `pip` calls the project: on the package index `penstock` is somebody else's. The command and
+# the packages have names of their own.
+DISTRIBUTION = "penstock-stream"
+
+EXIT_DONE = 0
+EXIT_CHECK_FAILED = 1
+EXIT_USAGE = 2
+EXIT_UNREACHABLE = 3
+EXIT_FATAL = 4
+
+# Of what a library says of its own fault.
+_SHOWN_CHARS = 200
+
+
+class PenstockError(Exception):
+    """Root of everything that is raised on purpose; `str()` is written for a person."""
+
+
+class Transient(PenstockError):
+    """Worth another try. `retry_after_s` is the other side's own wish, when it said one."""
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Unreachable(Transient):
+    """Nobody answered: connection refused, reset or timed out. Says nothing about the request."""
+
+
+class NoAnswer(Unreachable):
+    """The request was sent, and the connection broke or the time was up before it was answered. If
+    that happens again to the same rows while others are answered, suspect them. `is_oversize`: it
+    was larger than servers usually take.
+    """
+
+    def __init__(self, message: str, *, is_oversize: bool = False) -> None:
+        super().__init__(message)
+        self.is_oversize = is_oversize
+
+
+class HungUp(NoAnswer):
+    """The connection broke under the request: the other side is gone, or cannot stand these rows,
+    which shows at once and costs no more than a refusal.
+    """
+
+
+class LockedOut(Unreachable):
+    """It answered that our clock is wrong or our credentials have expired. Says nothing about the
+    request either: no object is to blame.
+    """
+
+
+class Overloaded(Transient):
+    """The other side has more work than it takes. Fewer requests at a time help."""
+
+
+class WorkerDied(Transient):
+    """The model's worker died, perhaps of these rows: when they do it twice, suspect them."""
+
+
+class Fenced(Transient):
+    """Another owner of the partition came after us: nothing of this one can be published."""
+
+
+class Poison(PenstockError):
+    """Never worth another try. `code` is the error code of markers and dead letters, `stage` where
+    it was found, when that is not the stage that catches it.
+    """
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.stage: str | None = None
+
+
+class Rejected(Poison):
+    """The model refused these rows for what they hold. Fewer rows at a time may tell which."""
+
+
+class Unforeseen(Poison):
+    """A fault of ours, of a library or of a plug-in that met this record, object or row. `place` is
+    where a guard told of it (`calls/unforeseen.py`).
+    """
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(code, message)
+        self.place: str | None = None
+
+    @classmethod
+    def of(cls, code: ErrorCode, error: BaseException) -> Self:
+        said = f"{type(error).__name__}: {error}".rstrip(": ").partition("\n")[0][:_SHOWN_CHARS]
+        found = cls(
+            code,
+            f"{said}: nobody foresaw this; the worker's log has the trace, which is a fault to "
+            "report",
+        )
+        found.__cause__ = error
+        return found
+
+
+class Fatal(PenstockError):
+    """Stop the process with `exit_code`."""
+
+    def __init__(self, message: str, *, exit_code: int = EXIT_FATAL) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first failure that is not a group itself; failures on purpose before bugs."""
+    flat = [
+        first_cause(error) if isinstance(error, BaseExceptionGroup) else error
+        for error in group.exceptions
+    ]
+    return min(flat, key=lambda error: not isinstance(error, PenstockError))
+
+
+def missing_extra(what: str, extra: str, error: ImportError) -> Fatal:
+    """`what` needs a library that is installed on demand."""
+    return Fatal(
+        f"{what} needs {error.name or 'a library'} ({error}); "
+        f"install it with: pip install '{DISTRIBUTION}[{extra}]'",
+        exit_code=EXIT_USAGE,
+    )

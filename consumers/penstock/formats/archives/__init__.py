@@ -1,0 +1,1 @@
+"""Compression, tar and zip."""

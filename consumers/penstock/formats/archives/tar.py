@@ -1,0 +1,155 @@
+"""tar (ustar, pax, GNU): each selected member is read by the row format of its own name.
+
+Rule: regular files only; links, devices and folders are passed over, never followed, and nothing
+is written anywhere. An archive that stops before its end mark, or whose headers do not add up, is
+`bad_archive`: rows could be missing.
+"""
+
+from collections.abc import Iterator
+
+from penstock.errors import ErrorCode, Poison
+from penstock.formats.archives.tar_header import (
+    BLOCK_BYTES,
+    Header,
+    TypeFlag,
+    is_tar,
+    parse_header,
+    parse_pax,
+    path_text,
+)
+from penstock.formats.base.members import Members, of_member
+from penstock.formats.base.push import EXPANDING_STEP_BYTES, Parser
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.magic import no_such
+
+# The limit for a long name or a pax record; GNU tar and Python write a few kB at most.
+_EXTENSION_BYTES = 1 << 20
+
+
+class TarParser:
+    """Push parser of one archive."""
+
+    step_bytes = EXPANDING_STEP_BYTES
+    damage: ErrorCode = "bad_archive"
+
+    def __init__(self, options: RowOptions, members: Members) -> None:
+        self._options = options
+        self._of_archive = members
+        self._block = bytearray()  # an unfinished header
+        self._members = 0
+        self._ended = self._started = False
+        self._overrides: dict[str, str] = {}  # path and size for the next member
+        self._extension: tuple[TypeFlag, bytearray] | None = None
+        self._member: tuple[str, Parser] | None = None
+        self._data_bytes = 0  # still to come of the current member
+        self._padding_bytes = 0
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        try:
+            yield from self._read(data)
+        except Poison:
+            yield from self._of_archive.rest()
+            raise
+
+    def _read(self, data: bytes) -> Iterator[Run]:
+        at = 0
+        while at < len(data) and not self._ended:
+            if self._data_bytes:
+                part = data[at : at + self._data_bytes]
+                at += len(part)
+                self._data_bytes -= len(part)
+                yield from self._take(part)
+            elif self._padding_bytes:
+                skipped = min(self._padding_bytes, len(data) - at)
+                at += skipped
+                self._padding_bytes -= skipped
+            else:
+                part = data[at : at + BLOCK_BYTES - len(self._block)]
+                at += len(part)
+                self._block += part
+                if len(self._block) == BLOCK_BYTES:
+                    block = bytes(self._block)
+                    self._block.clear()
+                    yield from self._begin(block)
+
+    def close(self) -> Iterator[Run]:
+        yield from self._of_archive.rest()
+        if self._ended or not (self._started or self._block):
+            return
+        if not self._started and b"\0" not in self._block:  # it fills up the names of a header
+            raise no_such("tar archive", bytes(self._block), "bad_archive")
+        where = f' in member "{self._member[0]}"' if self._member is not None else ""
+        raise Poison("bad_archive", f"the tar archive stops early{where}: no end mark")
+
+    def _begin(self, block: bytes) -> Iterator[Run]:
+        """Read a header and prepare for the data after it."""
+        try:
+            header = parse_header(block)
+        except Poison as poison:
+            if self._started or is_tar(block):
+                raise
+            raise no_such("tar archive", block, "bad_archive") from poison
+        self._started = True
+        if header is None:
+            self._ended = True
+            return
+        if header.type in (TypeFlag.PAX, TypeFlag.LONG_NAME, TypeFlag.SKIPPED_EXTENSION):
+            if header.size > _EXTENSION_BYTES:
+                raise Poison("bad_archive", f"a tar extension header holds {header.size} bytes")
+            self._extension = (header.type, bytearray())
+            self._expect(header.size)
+        else:
+            self._begin_member(header)
+        if not self._data_bytes:
+            yield from self._end()
+
+    def _begin_member(self, header: Header) -> None:
+        self._members += 1
+        if self._members > self._options.members:
+            raise Poison(
+                "too_large",
+                f"the archive has more than {self._options.members} members (limits.members)",
+            )
+        path = self._overrides.get("path", header.path).removeprefix("./")
+        size = int(self._overrides.get("size", header.size))
+        self._overrides = {}
+        if header.type is TypeFlag.LISTED_FOLDER:
+            self._expect(size)
+        if header.type is not TypeFlag.FILE or path.endswith("/"):
+            return
+        limit_bytes = self._options.member_bytes
+        if limit_bytes is not None and size > limit_bytes:
+            raise Poison(
+                "too_large",
+                f'member "{path}" has {size} bytes, limits.member_bytes is {limit_bytes}',
+            )
+        self._expect(size)
+        parser = self._of_archive.open(path)
+        self._member = None if parser is None else (path, parser)
+
+    def _expect(self, size: int) -> None:
+        self._data_bytes = size
+        self._padding_bytes = -size % BLOCK_BYTES
+
+    def _take(self, part: bytes) -> Iterator[Run]:
+        if self._extension is not None:
+            self._extension[1].extend(part)
+        elif self._member is not None:
+            path, parser = self._member
+            yield from of_member(path, parser.feed(part))
+        if not self._data_bytes:
+            yield from self._end()
+
+    def _end(self) -> Iterator[Run]:
+        """Called when all bytes of a member or an extension were read."""
+        if self._extension is not None:
+            kind, body = self._extension
+            self._extension = None
+            if kind is TypeFlag.LONG_NAME:
+                self._overrides["path"] = path_text(bytes(body))
+            elif kind is TypeFlag.PAX:
+                self._overrides |= parse_pax(bytes(body))
+        elif self._member is not None:
+            path, parser = self._member
+            yield from of_member(path, parser.close())
+            self._member = None

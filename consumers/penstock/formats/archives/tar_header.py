@@ -1,0 +1,141 @@
+"""One tar header block: POSIX ustar, pax records, GNU's long names and base-256 sizes.
+
+Rule: a header either adds up (checksum, known type) or is `bad_archive`; nothing is guessed.
+Layout: POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar manual, "Basic Tar Format".
+"""
+
+import re
+from contextlib import suppress
+from enum import Enum
+from typing import NamedTuple
+
+from penstock.errors import Poison
+
+BLOCK_BYTES = 512
+USTAR_MAGIC, USTAR_AT = b"ustar", 257
+
+_CHECKSUM = slice(148, 156)
+_TYPE = slice(156, 157)
+_GNU_BASE_256 = 0x80  # first byte of a size that does not fit in octal digits
+_OCTAL = re.compile(rb"[0-7]+")  # `int` would take signs and underscores, too
+_DECIMAL = re.compile(rb"[0-9]{1,19}")  # fits 63 bits; `int` would take minutes for far longer ones
+# Linux's PATH_MAX. The path stands in every record of the member's rows.
+_PATH_CHARS = 4_096
+
+
+class TypeFlag(Enum):
+    FILE = "file"
+    PASSED_OVER = "passed over"  # links, devices, folders, fifos, labels: no data follows
+    LISTED_FOLDER = "listed folder"  # of an incremental archive: the names in it follow
+    PAX = "pax"
+    LONG_NAME = "long name"
+    SKIPPED_EXTENSION = "skipped extension"  # about all members, or about a link's target
+
+
+_TYPES = {
+    b"0": TypeFlag.FILE,
+    b"\0": TypeFlag.FILE,  # before POSIX
+    b"7": TypeFlag.FILE,  # contiguous: a hint to the file system only
+    **dict.fromkeys((b"1", b"2", b"3", b"4", b"5", b"6", b"V"), TypeFlag.PASSED_OVER),
+    b"D": TypeFlag.LISTED_FOLDER,
+    b"x": TypeFlag.PAX,
+    b"X": TypeFlag.PAX,  # Solaris
+    b"L": TypeFlag.LONG_NAME,
+    b"g": TypeFlag.SKIPPED_EXTENSION,
+    b"K": TypeFlag.SKIPPED_EXTENSION,
+}
+
+
+_REFUSED = {b"S": "sparse files", b"M": "the rest of a file that another volume begins"}
+
+
+class Header(NamedTuple):
+    path: str
+    size: int
+    type: TypeFlag
+
+
+def is_tar(head: bytes) -> bool:
+    """Does an object begin like a tar? The label that GNU tar may write first has no magic."""
+    if head[_TYPE] == b"V" and len(head) >= BLOCK_BYTES:
+        with suppress(Poison):
+            _check_sum(head[:BLOCK_BYTES])
+            return True
+    return head[USTAR_AT:BLOCK_BYTES].startswith(USTAR_MAGIC)
+
+
+def parse_header(block: bytes) -> Header | None:
+    """The header in 512 bytes; None for the end mark, a block of zeros."""
+    if not block.strip(b"\0"):
+        return None
+    _check_sum(block)
+    flag = block[_TYPE]
+    kind = _TYPES.get(flag)
+    if kind is None:
+        name = _REFUSED.get(flag, f"entries of type {flag.decode('latin-1')!r}")
+        raise Poison("bad_archive", f"the tar archive holds {name}, which cannot be read as rows")
+    path = path_text(block[0:100])
+    # GNU's own format (magic "ustar  ") keeps times where POSIX keeps the prefix.
+    if block[USTAR_AT : USTAR_AT + 6] == USTAR_MAGIC + b"\0":
+        prefix = path_text(block[345:500])
+        path = f"{prefix}/{path}" if prefix else path
+    return Header(path, _number(block[124:136], "size"), kind)
+
+
+def parse_pax(body: bytes) -> dict[str, str]:
+    """`path` and `size` of pax records: `<length> <key>=<value>\\n`, the length counting itself."""
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(body):
+        digits, space, _ = body[at : at + 20].partition(b" ")
+        length = int(digits) if space and _DECIMAL.fullmatch(digits) else 0
+        key, equals, value = body[at + len(digits) + 1 : at + length].partition(b"=")
+        if length <= len(digits) + 1 or at + length > len(body) or not (equals and value):
+            raise Poison("bad_archive", "a pax header of the tar archive is damaged")
+        if key.startswith(b"GNU.sparse."):
+            raise Poison("bad_archive", "the tar archive holds sparse files, as pax records")
+        if key == b"path":
+            found["path"] = path_text(value[:-1])
+        elif key == b"size":
+            if not _DECIMAL.fullmatch(value[:-1]):
+                raise Poison("bad_archive", f"a pax header has the size {value[:30]!r}")
+            found["size"] = value[:-1].decode()
+        at += length
+    return found
+
+
+def _check_sum(block: bytes) -> None:
+    """Bytes summed with the checksum's own field as spaces; some old writers summed them signed."""
+    expected = _number(block[_CHECKSUM], "checksum")
+    rest = block[:148] + b" " * 8 + block[156:]
+    unsigned = sum(rest)
+    if expected != unsigned and expected != unsigned - 256 * sum(byte > 127 for byte in rest):
+        raise Poison("bad_archive", "a tar header does not match its checksum")
+
+
+def _number(field: bytes, name: str) -> int:
+    if field[0] == _GNU_BASE_256:
+        return int.from_bytes(field[1:], "big")
+    digits = field.strip(b" \0")
+    if not digits:
+        return 0
+    if not _OCTAL.fullmatch(digits):
+        raise Poison("bad_archive", f"a tar header has the {name} {digits!r}")
+    return int(digits, 8)
+
+
+def path_text(field: bytes) -> str:
+    """A path up to its first NUL. Raises `Poison` for a path that no system allows."""
+    path = field.partition(b"\0")[0].decode(errors="replace")
+    check_path(path)
+    return path
+
+
+def check_path(path: str) -> None:
+    """Raises `Poison` for a path that would make every record of its rows too long."""
+    if len(path) > _PATH_CHARS:
+        raise Poison(
+            "bad_archive",
+            f"a path in the archive has {len(path)} characters, at most {_PATH_CHARS} are "
+            f'read: "{path[:40]}…"',
+        )

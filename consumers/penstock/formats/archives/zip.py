@@ -1,0 +1,155 @@
+"""zip: by its central directory; each selected member is read by the row format of its own name.
+
+Rule: regular files only, in the order in which they lie. Nothing is written anywhere, so any name
+is harmless. Encrypted or damaged data, and a wrong checksum, are `bad_archive`. Sizes in the
+directory are not trusted: the unpacked bytes are counted. Owner: the reader of one object.
+"""
+
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
+
+from penstock.errors import Poison
+from penstock.formats.archives.compression import PIECE_BYTES, Expansion
+from penstock.formats.archives.tar_header import check_path
+from penstock.formats.base.members import Members, of_member
+from penstock.formats.base.push import Parser
+from penstock.formats.base.rows import bad_row
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.source import Source, SourceFile
+from penstock.formats.magic import no_such
+
+MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")
+# The directory is read whole: 100,000 entries of 100 bytes are 10 MB.
+MOST_READ_BYTES: Final = 64 << 20
+_READ_BYTES: Final = 128 << 10
+_HEAD_BYTES: Final = 16
+_ENCRYPTED: Final = 0x1
+_UTF8: Final = 0x800
+_UNIX: Final = 3
+_UNIXES: Final = (_UNIX, 19)  # and that of macOS
+# How an entry of the directory begins.
+_ENTRY: Final = b"PK\x01\x02"
+_DAMAGE: Final = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError)
+
+
+def looks(head: bytes) -> bool:
+    return head.startswith(MAGIC)
+
+
+class _BoundedFile(SourceFile):
+    """Refuses a directory that is too long to read into memory, or that has too many entries."""
+
+    def __init__(self, ranges: Source, members: int) -> None:
+        super().__init__(ranges)
+        self._members = members
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is not None and size > MOST_READ_BYTES:
+            raise Poison(
+                "too_large",
+                f"the zip's directory has {size} bytes, at most {MOST_READ_BYTES} are read",
+            )
+        data = super().read(size)
+        if data.startswith(_ENTRY) and data.count(_ENTRY) > self._members:
+            raise Poison(
+                "too_large",
+                f"the archive has more than {self._members} members (limits.members)",
+            )
+        return data
+
+
+def read_zip(
+    ranges: Source, options: RowOptions, members: Members, expansion: Expansion
+) -> Iterator[Run]:
+    """The rows of all members, in the order in which they lie in the archive."""
+    try:
+        yield from _rows(ranges, options, members, expansion)
+    except Poison:
+        yield from members.rest()
+        raise
+    yield from members.rest()
+
+
+def _rows(
+    ranges: Source, options: RowOptions, members: Members, expansion: Expansion
+) -> Iterator[Run]:
+    try:
+        with zipfile.ZipFile(_BoundedFile(ranges, options.members)) as archive:
+            for entry in sorted(archive.infolist(), key=lambda entry: entry.header_offset):
+                if not entry.filename:
+                    yield bad_row("a member of the zip has no name")._replace(member="")
+                    continue
+                parser = _parser_of(entry, options, members)
+                if parser is not None:
+                    runs = _read(archive, entry, parser, expansion)
+                    yield from of_member(_path(entry), runs)
+    except NotImplementedError as error:
+        raise Poison("bad_archive", f"the zip cannot be read: {error}") from None
+    except _DAMAGE as error:
+        head = ranges.read(0, _HEAD_BYTES)
+        if not looks(head):
+            raise no_such("zip", head, "bad_archive") from error
+        raise Poison("bad_archive", f"the zip is damaged: {error}; write it again") from error
+
+
+def _parser_of(entry: zipfile.ZipInfo, options: RowOptions, members: Members) -> Parser | None:
+    path = _path(entry)
+    if not _is_file(entry):
+        return None
+    parser = members.open(path)
+    if parser is None:
+        return None
+    check_path(path)
+    if entry.flag_bits & _ENCRYPTED:
+        raise Poison("bad_archive", f'member "{path}" is encrypted, which is not read')
+    limit_bytes = options.member_bytes
+    if limit_bytes is not None and entry.file_size > limit_bytes:
+        raise Poison(
+            "too_large",
+            f'member "{path}" has {entry.file_size} bytes, limits.member_bytes is {limit_bytes}',
+        )
+    return parser
+
+
+def _is_file(entry: zipfile.ZipInfo) -> bool:
+    """Is the entry a regular file? A link is not: its data is the name of its target."""
+    if entry.is_dir():
+        return False
+    # In entries of other systems these bits mean something else.
+    mode = entry.external_attr >> 16 if entry.create_system in _UNIXES else 0
+    return stat.S_IFMT(mode) in (0, stat.S_IFREG)
+
+
+def _path(entry: zipfile.ZipInfo) -> str:
+    """The path of an entry; as in tar, a leading `./` is dropped. If its encoding is not stated,
+    Unix programs (Info-ZIP) wrote the file system's bytes, which are UTF-8, and zipfile takes them
+    for those of DOS.
+    """
+    path = entry.filename
+    if not entry.flag_bits & _UTF8 and entry.create_system == _UNIX:
+        with suppress(UnicodeError):
+            path = path.encode("cp437").decode()
+    return path.removeprefix("./")
+
+
+def _read(
+    archive: zipfile.ZipFile,
+    entry: zipfile.ZipInfo,
+    parser: Parser,
+    expansion: Expansion,
+) -> Iterator[Run]:
+    expansion.add(entry.compress_size, 0)
+    made_bytes = 0
+    with archive.open(entry) as file:
+        while piece := file.read(_READ_BYTES):
+            made_bytes += len(piece)
+            expansion.add(0, len(piece))
+            if made_bytes % PIECE_BYTES < len(piece):
+                expansion.check()
+            for start in range(0, len(piece), parser.step_bytes):
+                yield from parser.feed(piece[start : start + parser.step_bytes])
+    yield from parser.close()

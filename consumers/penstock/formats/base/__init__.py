@@ -1,0 +1,1 @@
+"""What all formats share: runs of rows, members, options, reading by parts."""

@@ -1,0 +1,86 @@
+"""`rows.keep` and `rows.time`: which columns stay with a row, and when it was.
+
+Rule: kept values never make a row bad: a missing column is null, and a time that cannot be read is
+left out. Numbers are epoch seconds, milliseconds, microseconds or nanoseconds by their magnitude;
+texts are ISO-8601, in UTC if they have no zone. Owner: the parser of one object.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import orjson
+
+from penstock.core.rows.kept import Kept
+from penstock.formats.base.runs import RowOptions, Run
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MS: Final = timedelta(milliseconds=1)
+EARLIEST_MS: Final = -62_135_596_800_000  # the years 1 to 9999
+LATEST_MS: Final = 253_402_300_799_999
+# Below 1e11 a number is seconds (up to the year 5138), from there on milliseconds (from 1973); and
+# so on.
+_UNITS: Final = ((1e11, 1000.0), (1e14, 1.0), (1e17, 1e-3), (math.inf, 1e-6))
+
+KeepRows = Callable[[list[bytes]], Kept]
+
+
+def with_kept(runs: Iterable[Run], rows: list[bytes], keep: KeepRows) -> Iterator[Run]:
+    """The runs of these rows, each with the kept values of its rows."""
+    at = 0
+    for run in runs:
+        stop = at + run.rows
+        yield run if run.payload is None else run._replace(kept=keep(rows[at:stop]))
+        at = stop
+
+
+def of_json(options: RowOptions) -> KeepRows:
+    """Keeps values of rows that are JSON objects; other rows have none."""
+
+    def keep(rows: list[bytes]) -> Kept:
+        found = [orjson.loads(row) for row in rows]
+        objects: list[dict[str, Any]] = [one if isinstance(one, dict) else {} for one in found]
+        names, time = options.keep, options.time
+        return Kept.of(
+            [orjson.dumps({name: one.get(name) for name in names}) for one in objects]
+            if names
+            else None,
+            [moment_ms(one.get(time)) for one in objects] if time is not None else None,
+        )
+
+    return keep
+
+
+def moment_ms(value: object) -> int | None:
+    """A column's value as epoch milliseconds; None if it is not a time."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, str):
+        return _of_text(value)
+    if isinstance(value, datetime):
+        return _of_moment(value)
+    if isinstance(value, int | float) and abs(value) < math.inf:
+        factor = next(factor for limit, factor in _UNITS if abs(value) < limit)
+        found = math.floor(value * factor)
+        return found if EARLIEST_MS <= found <= LATEST_MS else None
+    return None
+
+
+def _of_text(text: str) -> int | None:
+    try:
+        return moment_ms(float(text))
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    return _of_moment(moment)
+
+
+def _of_moment(moment: datetime) -> int | None:
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    found = (moment - _EPOCH) // _MS  # of another zone, the year 1 may begin in the year 0
+    return found if EARLIEST_MS <= found <= LATEST_MS else None

@@ -1,0 +1,170 @@
+"""The rows of one object, whatever its format and however it is packed.
+
+Rule: this is the whole decoding of an object. It blocks and is lazy, so it runs outside the event
+loop. Rows that were complete before the damage come first, then the object's `Poison`; an
+unforeseen exception becomes one. Owner: the process that decodes; tests, in their own process.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final, Literal
+
+from penstock.core.rows.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
+from penstock.errors import PenstockError, Poison
+from penstock.formats.archives.tar_header import BLOCK_BYTES
+from penstock.formats.base.format import WantsRanges
+from penstock.formats.base.push import PIECE_ROWS, Parser
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.source import Source, Wanted
+from penstock.formats.registry import open_parser, ranged_format
+from penstock.formats.unforeseen import foreseen
+
+# As much as some Arrow batches; to hand over a piece costs a tenth of a millisecond.
+PIECE_BYTES: Final = 2 << 20
+
+
+def way_in(
+    options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
+) -> Literal["stream", "ranges"]:
+    """How an object's bytes are asked for first, by its name; its first bytes may correct that.
+    Raises `Poison` if its rows do not fit the request.
+    """
+    found = ranged_format(options, key=key, format=format, compression=compression)
+    return "stream" if found is None or found.is_streamed else "ranges"
+
+
+def read_object(
+    source: Source,
+    options: RowOptions,
+    *,
+    key: str,
+    format: str | None = None,
+    compression: str | None = None,
+    wanted: Wanted = lambda start, stop: True,
+) -> Iterator[Run]:
+    """The object's rows; unwanted rows may come as runs without payload."""
+    return judged(_read(source, options, key, format, compression, wanted), options)
+
+
+def judged(runs: Iterator[Run], options: RowOptions) -> Iterator[Run]:
+    """The runs up to the first bad row, if bad rows end an object, and up to the limit of rows."""
+    row = 0
+    try:
+        for run in runs:
+            if run.error is not None and options.fail_on_bad_row:
+                raise Poison("bad_row", _described(run, row))
+            row += run.rows
+            if row > options.rows:
+                raise Poison("too_large", f"it has more than {options.rows} rows (limits.rows)")
+            yield run
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise foreseen(error) from error
+
+
+class Pieces:
+    """Hands on rows in pieces for which the byte budget is asked once, and all complete rows before
+    it waits for more bytes. Neighbouring rows that are bad for the same reason are one run.
+    """
+
+    def __init__(self, give: Callable[[list[Run]], object]) -> None:
+        self._give = give
+        self._runs: list[Run] = []
+        self._nbytes = self._bad_rows = 0
+
+    def take(self, runs: Iterator[Run]) -> None:
+        """Take all runs. Rows that were complete before an error are handed on before it."""
+        try:
+            for run in runs:
+                self.add(run)
+        finally:
+            self.flush()
+
+    def add(self, run: Run) -> None:
+        _add(self._runs, run)
+        self._bad_rows += run.rows if run.error is not None else 0
+        self._nbytes += _nbytes(run)
+        nbytes = self._nbytes + len(self._runs) * BLOCK_COST_BYTES
+        if nbytes > PIECE_BYTES or self._bad_rows >= PIECE_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._runs:
+            runs, self._runs = self._runs, []
+            self._nbytes = self._bad_rows = 0
+            self._give(runs)
+
+
+def _read(
+    source: Source,
+    options: RowOptions,
+    key: str,
+    format: str | None,
+    compression: str | None,
+    wanted: Wanted,
+) -> Iterator[Run]:
+    named = ranged_format(options, key=key, format=format, compression=compression)
+    if named is None:
+        taken = _Taken(source)
+        parser = open_parser(options, key=key, format=format, compression=compression)
+        try:
+            yield from _pushed(taken.chunks(), parser)
+            return
+        except WantsRanges as wants:
+            named, source = wants.format, taken
+    assert named.ranged is not None
+    if source.size:
+        yield from named.ranged(source, options, wanted)
+
+
+def _pushed(chunks: Iterator[bytes], parser: Parser) -> Iterator[Run]:
+    for chunk in chunks:
+        start = 0
+        while start < len(chunk):
+            # Asked for every time: sniffing may find that the bytes expand.
+            stop = start + parser.step_bytes
+            yield from parser.feed(chunk[start:stop])
+            start = stop
+    yield from parser.close()
+
+
+class _Taken:
+    """A source whose first chunks were looked at; its reader begins from the start again."""
+
+    def __init__(self, source: Source) -> None:
+        self.size = source.size
+        self.read = source.read
+        self._chunks = source.chunks()
+        self._head: list[bytes] = []
+        self._head_bytes = 0
+
+    def chunks(self) -> Iterator[bytes]:
+        yield from self._head
+        for chunk in self._chunks:
+            # So many bytes are enough to recognise any format.
+            if self._head_bytes < BLOCK_BYTES:
+                self._head.append(chunk)
+                self._head_bytes += len(chunk)
+            else:
+                self._head.clear()
+            yield chunk
+
+
+def _add(piece: list[Run], run: Run) -> None:
+    before = piece[-1] if piece and run.error is not None else None
+    if before is not None and (before.error, before.member) == (run.error, run.member):
+        piece[-1] = before._replace(rows=before.rows + run.rows)
+    else:
+        piece.append(run)
+
+
+def _nbytes(run: Run) -> int:
+    if run.payload is None:
+        return 0
+    kept_bytes = run.kept.nbytes if run.kept is not None else 0
+    return run.payload.nbytes + run.rows * ROW_COST_BYTES + kept_bytes
+
+
+def _described(run: Run, row: int) -> str:
+    where = f' of member "{run.member}"' if run.member is not None else ""
+    return f"row {row}{where}: {run.error} (rows.on_bad_row is fail_object)"

@@ -1,0 +1,110 @@
+"""Our own formats, each with its names, how it is recognised, and its reader.
+
+Rule: a new format is one file and one entry here. First bytes are shown to the formats in this
+order. Owner: the registry.
+"""
+
+from penstock.formats.archives import zip
+from penstock.formats.base.format import Format, makes
+from penstock.formats.base.source import Read
+from penstock.formats.csv.reader import CsvParser
+from penstock.formats.media import audio, video
+from penstock.formats.media.libraries import open_audio, reader
+from penstock.formats.pictures import image
+from penstock.formats.pictures.image import ImageParser
+from penstock.formats.tables import arrow, avro, npy, parquet
+from penstock.formats.tables.arrow import read_arrow
+from penstock.formats.tables.avro import AvroParser
+from penstock.formats.tables.npy import NpyParser, read_npy
+from penstock.formats.tables.parquet import read_parquet
+from penstock.formats.text.json import JsonArrayParser
+from penstock.formats.text.json_rows import open_ndjson
+from penstock.formats.text.opaque import BytesParser
+from penstock.formats.text.text import open_text
+
+_NUMBERS_OR_JSON = makes("matrix", "json", "columns")
+
+
+def ours(read_zip: Read) -> tuple[Format, ...]:
+    """`read_zip` is passed in, as it needs the registry: all other formats read a zip's members."""
+    return (
+        Format(
+            "csv",
+            _NUMBERS_OR_JSON,
+            CsvParser,
+            extensions=(".csv", ".tsv"),
+            is_plain=True,
+            is_text=True,
+        ),
+        Format(
+            "ndjson",
+            _NUMBERS_OR_JSON,
+            open_ndjson,
+            extensions=(".ndjson", ".jsonl"),
+            is_plain=True,
+            is_text=True,
+        ),
+        Format(
+            "json",
+            _NUMBERS_OR_JSON,
+            JsonArrayParser,
+            extensions=(".json",),
+            is_plain=True,
+            is_text=True,
+        ),
+        Format(
+            "parquet",
+            _NUMBERS_OR_JSON,
+            ranged=read_parquet,
+            extensions=(".parquet", ".pq"),
+            looks=parquet.looks,
+        ),
+        Format(
+            "arrow",
+            _NUMBERS_OR_JSON,
+            ranged=read_arrow,
+            extensions=(".arrow", ".arrows", ".feather", ".ipc"),
+            looks=arrow.looks,
+        ),
+        Format("avro", _NUMBERS_OR_JSON, AvroParser, extensions=(".avro",), looks=avro.looks),
+        Format(
+            "npy",
+            _NUMBERS_OR_JSON,
+            NpyParser,
+            ranged=read_npy,
+            extensions=(".npy",),
+            looks=npy.looks,
+        ),
+        Format(
+            "zip",
+            makes("matrix", "json", "bytes", "columns"),
+            ranged=read_zip,
+            extensions=(".zip", ".npz"),
+            looks=zip.looks,
+        ),
+        Format(
+            "image",
+            image.makes_pixels,
+            ImageParser,
+            is_plain=True,  # as long as nobody decodes it
+            extensions=image.EXTENSIONS,
+            looks=image.looks,
+        ),
+        Format(
+            "audio",
+            makes("matrix", "bytes"),
+            open_audio,
+            ranged=reader("audio"),
+            extensions=audio.EXTENSIONS,
+            looks=audio.looks,
+        ),
+        Format(
+            "video",
+            image.makes_pixels,
+            ranged=reader("video"),
+            extensions=video.EXTENSIONS,
+            looks=video.looks,
+        ),
+        Format("text", makes("bytes", "json"), open_text, is_plain=True, is_text=True),
+        Format("bytes", makes("bytes"), BytesParser, is_plain=True),
+    )

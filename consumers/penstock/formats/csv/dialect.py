@@ -1,0 +1,171 @@
+"""How a CSV separates its cells and writes its numbers: found once, by the first row.
+
+Rule: text of another dialect becomes text with commas and points by exchanging single bytes, before
+anything else looks at it, and is exchanged back where it is kept or shown. So there is one reader,
+and the usual text passes unchanged. Quoted text does not count for finding the dialect. Owner: the
+CSV parser.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, Literal
+
+from penstock.formats.csv.numbers import is_number
+from penstock.formats.text.lines import LineEnds, RowEnds
+
+Delimiter = Literal["auto", "comma", "semicolon", "tab", "pipe"]
+Decimal = Literal[".", ","]
+
+Header = Literal["auto", "yes", "no"]
+
+
+@dataclass(frozen=True, slots=True)
+class CsvOptions:
+    """`comment`: what a line that is no row begins with."""
+
+    header: Header = "auto"
+    delimiter: Delimiter = "auto"
+    decimal: Decimal = "."
+    comment: str | None = None
+
+
+DELIMITERS: Final[dict[str, bytes]] = {
+    "comma": b",",
+    "semicolon": b";",
+    "tab": b"\t",
+    "pipe": b"|",
+}
+_OTHERS: Final = (b";", b"\t", b"|")
+# As numbers: to look for bytes of one byte costs Python an exception each time.
+_COMMA, _SEMICOLON, _TAB, _PIPE, _QUOTE = b',;\t|"'
+# A first row longer than this is judged by its beginning.
+LOOK_BYTES: Final = 64 << 10
+# A line of the characters that `bytes.strip` removes.
+_BLANK_LINE: Final = rb"[ \t\r\x0b\x0c]*+\n"
+# Takes the place of a comma or point that means neither. No text file has it, and no reader of ours
+# takes it for a blank or a part of a number.
+_ASIDE: Final = b"\x1f"
+_QUOTED: Final = re.compile(rb'(\A|[,;\t|])"[^"]*+(?:""[^"]*+)*+"')
+
+
+class Dialect:
+    """`read` every chunk; `back` undoes the exchange for a piece of text."""
+
+    def __init__(self, delimiter: bytes, decimal: bytes, comment: bytes) -> None:
+        self._table: bytes | None = None
+        self._back: bytes | None = None
+        # Matches a line of comment with its newline, after the exchange.
+        self.comments: re.Pattern[bytes] | None = None
+        if delimiter != b"," or decimal != b".":
+            ours = delimiter + decimal
+            # One of the two signs is new, and one of comma and point is unused: exchanged in a
+            # circle, as `;` to `,` to aside to `;`, so that it can be undone.
+            left_out = bytes(sign for sign in b",." if sign not in ours)
+            freed = bytes(sign for sign in ours if sign not in b",.")
+            before, after = ours + left_out + _ASIDE, b",." + _ASIDE + freed
+            self._table = bytes.maketrans(before, after)
+            self._back = bytes.maketrans(after, before)
+        if comment:
+            self.comments = re.compile(rb"(?m)^%b[^\n]*+\n" % re.escape(self.read(comment)))
+
+    def read(self, data: bytes) -> bytes:
+        """The text in the reader's dialect."""
+        return data if self._table is None else data.translate(self._table)
+
+    def back(self, text: bytes) -> bytes:
+        return text if self._back is None else text.translate(self._back)
+
+
+# The dialect of nearly all files; shared, as it has no state.
+COMMON: Final = Dialect(b",", b".", b"")
+
+
+@cache
+def passed_over(comment: bytes) -> re.Pattern[bytes]:
+    """Matches the blank lines and comments before the first row."""
+    lines = rb"|%b[^\n]*+\n" % re.escape(comment) if comment else b""
+    return re.compile(rb"(?:%b%b)*+" % (_BLANK_LINE, lines))
+
+
+class Finder:
+    """Fed until it knows the dialect."""
+
+    def __init__(self, options: CsvOptions) -> None:
+        self._held = bytearray()
+        self._delimiter = options.delimiter
+        self._decimal = options.decimal.encode()
+        self._comment = options.comment.encode() if options.comment else b""
+        self._rows = RowEnds(b"".join(_OTHERS) + (b"," if options.decimal == "." else b""))
+        self._comments = LineEnds()
+        self._start = 0  # of the first row that is neither blank nor a comment, as far as is known
+
+    def find(self, data: bytes, *, is_all: bool) -> Dialect | None:
+        """None: more must come first."""
+        self._held += data
+        if self._delimiter != "auto":
+            return Dialect(DELIMITERS[self._delimiter], self._decimal, self._comment)
+        row = self._first_row(is_all=is_all)
+        return None if row is None else Dialect(self._separator(row), self._decimal, self._comment)
+
+    @property
+    def rest(self) -> bytes:
+        """All bytes that it was fed, without the blank lines and comments at the beginning."""
+        return bytes(memoryview(self._held)[self._start :])
+
+    def _first_row(self, *, is_all: bool) -> bytes | None:
+        """The first row, from at most `LOOK_BYTES`, so that chunks of any size give the same."""
+        held = self._held
+        text = held if len(held) <= LOOK_BYTES else held[:LOOK_BYTES]
+        while True:
+            start = self._start
+            is_comment = bool(self._comment) and text.startswith(self._comment, start)
+            end = (self._comments if is_comment else self._rows).find(text, start)
+            if end < 0:
+                return bytes(text[start:]) if is_all or len(text) == LOOK_BYTES else None
+            if not is_comment and text[start:end].strip():
+                return bytes(text[start:end])
+            self._rows.forget()
+            # All comments that follow at once: one by one, 64 KiB of them take 50 ms.
+            found = passed_over(self._comment).match(text, end + 1)
+            assert found is not None
+            self._start = found.end()
+
+    def _separator(self, row: bytes) -> bytes:
+        """A comma if there is one, unless the cells are all numbers only with another separator, as
+        in `1,5;2,5`. Of several others the most frequent one.
+        """
+        bare = _QUOTED.sub(rb"\1", row) if b'"' in row else row
+        others = [sign for sign in _OTHERS if sign in bare]
+        if not others:
+            return b"," if self._decimal == b"." else b";"
+        best = max(others, key=bare.count)
+        if self._decimal == b"." and b"," in bare and not all(map(_is_number, bare.split(best))):
+            return b","
+        return best
+
+
+def _is_number(cell: bytes) -> bool:
+    """Is the cell a number, with a point or a comma?"""
+    return is_number(cell.replace(b",", b"."))
+
+
+def is_decimal_comma(cell: bytes) -> bool:
+    """Would the cell be a number with a decimal comma?"""
+    return b"," in cell and _is_number(cell)
+
+
+def is_common(options: CsvOptions, head: bytes) -> bool:
+    """Is it surely the common dialect, by the options or the first line? If not, a `Finder` looks,
+    which takes some 5 us.
+    """
+    if options.decimal != "." or options.comment is not None:
+        return False
+    if options.delimiter == "comma":
+        return True
+    line = head[: head.find(b"\n") + 1]
+    return (
+        options.delimiter == "auto"
+        and _COMMA in line
+        and not (_SEMICOLON in line or _TAB in line or _PIPE in line or _QUOTE in line)
+    )

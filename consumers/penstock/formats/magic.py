@@ -1,0 +1,124 @@
+"""Names data by its first bytes, for errors about data that was taken for something else.
+
+Rule: for people only; no reader is chosen by it. A format is named only for data that is known to
+be binary, or that begins as no text does: `PAR1` may well be the first cell of a CSV.
+"""
+
+from typing import Final, NamedTuple
+
+from penstock.errors import ErrorCode, Poison
+
+
+class _Kind(NamedTuple):
+    """The name that people use, and the format that reads it."""
+
+    name: str
+    format: str
+
+
+_FOREIGN: Final[dict[bytes, str]] = {
+    b"ORC": "ORC",
+    b"\x89HDF\r\n": "HDF5",
+    b"7z\xbc\xaf\x27\x1c": "7-Zip",
+    b"Rar!\x1a\x07": "RAR",
+    b"RIFF": "RIFF (as AVI)",
+    b"%PDF": "PDF",
+    b"SQLite format 3\x00": "SQLite",
+    b"\xd0\xcf\x11\xe0": "an old Office document (xls)",
+    b"\x80\x02": "a Python pickle",
+    b"\x80\x04": "a Python pickle",
+    b"\x80\x05": "a Python pickle",
+    b"\x1f\x9d": "packed by compress (.Z)",
+    b"LZIP\x01": "packed by lzip",
+    b"\x5d\0\0": "packed by lzma (.lzma), not xz",
+    b"\xff\x06\0\0sNaPpY": "packed by snappy",
+    b"\x02\x21\x4c\x18": "packed by an old lz4",
+    **{bytes([old]) + b"\xb5\x2f\xfd": "packed by an old zstd" for old in range(0x22, 0x28)},
+}
+_OURS: Final[dict[bytes, _Kind]] = {
+    b"\x89PNG\r\n\x1a\n": _Kind("a PNG", "image"),
+    b"\xff\xd8\xff": _Kind("a JPEG", "image"),
+    b"II*\0": _Kind("a TIFF", "image"),
+    b"MM\0*": _Kind("a TIFF", "image"),
+    b"PAR1\x15": _Kind("Parquet", "parquet"),
+    b"ARROW1\0\0": _Kind("an Arrow file", "arrow"),
+    b"\xff\xff\xff\xff": _Kind("an Arrow stream", "arrow"),
+    b"Obj\x01": _Kind("Avro", "avro"),
+    b"\x93NUMPY": _Kind("npy", "npy"),
+    b"PK\x03\x04": _Kind("a zip", "zip"),
+    b"\x1a\x45\xdf\xa3": _Kind("a Matroska or WebM video", "video"),
+    # These may begin a text, too.
+    b"GIF8": _Kind("a GIF", "image"),
+    b"fLaC": _Kind("FLAC", "audio"),
+    b"OggS": _Kind("Ogg", "audio"),
+    b"[": _Kind("JSON", "json"),
+    b"{": _Kind("JSON", "ndjson"),
+}
+# Where an object's format comes from, first to last.
+_MEND: Final = '"format" of its reference, rows.format, or its name'
+_SHOWN_BYTES: Final = 16
+
+
+def _is_binary(magic: bytes) -> bool:
+    """Not UTF-8 from the first byte on, or so odd that no text begins so."""
+    return not magic.isascii() or any(byte < 9 for byte in magic)
+
+
+# First bytes that say for certain what data is.
+CERTAIN: Final = (*filter(_is_binary, _FOREIGN), b"%PDF-1.")
+# First bytes that no text has.
+NO_TEXT: Final = (*filter(_is_binary, _OURS), *filter(_is_binary, _FOREIGN))
+
+
+def named_by_magic(head: bytes) -> str | None:
+    """The name of binary data, for people; None if its first bytes do not tell."""
+    for magic, name in _FOREIGN.items():
+        if head.startswith(magic):
+            return f"this is {name}, which is not read here; write csv, ndjson, json or tar"
+    return None
+
+
+def no_such(what: str, head: bytes | None, code: ErrorCode = "bad_format") -> Poison:
+    """The error for an object that does not begin as `what` does, with advice. `head` is None if
+    its length would depend on how the bytes arrived, as one object must always get one message.
+    """
+    seen = f"correct its format ({_MEND})" if head is None else _seen(head)
+    return Poison(code, f"this is no {what}: {seen}")
+
+
+def _seen(head: bytes) -> str:
+    start = head.lstrip()
+    for magic, kind in _OURS.items():
+        if start.startswith(magic):
+            return f'it begins as {kind.name} does; read it as "{kind.format}" ({_MEND})'
+    if not start:
+        return "there is nothing in it"
+    known = named_by_magic(head)
+    if known is not None:
+        return known
+    text = _as_text(start[:_SHOWN_BYTES])
+    if text is not None:
+        return f'it is text and begins with "{text}"; read it as "csv" or "text" ({_MEND})'
+    begin = start[:_SHOWN_BYTES].hex(" ")
+    return f"it begins with {begin}; write it again, or correct its format ({_MEND})"
+
+
+def is_text(head: bytes) -> bool:
+    """May it be the beginning of UTF-8? Its last character may be cut."""
+    try:
+        head.decode()
+    except UnicodeDecodeError as error:
+        return error.reason == "unexpected end of data"
+    return b"\0" not in head
+
+
+def _as_text(begin: bytes) -> str | None:
+    """None: it is binary. A character may be cut at the end."""
+    try:
+        text = begin.decode()
+    except UnicodeDecodeError as error:
+        if error.reason != "unexpected end of data":
+            return None
+        text = begin[: error.start].decode()
+    shown = " ".join(text.split())
+    return shown if shown.isprintable() else None

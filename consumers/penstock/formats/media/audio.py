@@ -1,0 +1,210 @@
+"""Recordings: windows of `rows.window_ms` every `rows.hop_ms` as rows of float32 samples.
+
+Rule: if the hop is no longer than the window, every sample is in a row: a window has at least as
+many samples as the longest hop, and the last row is filled up with zeros. Recordings of one file
+(Ogg) follow each other, each with windows of its own. If a recording is shorter than its header
+says, its rows are answered and then the object is `bad_format`.
+"""
+
+import io
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.rows.payload import Matrix
+from penstock.errors import Poison
+from penstock.formats.archives.containers import breaks_off
+from penstock.formats.base.gathering import Gathered
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.source import Source, SourceFile, Wanted
+from penstock.formats.magic import no_such
+from penstock.formats.media.ogg import Links, links_of
+
+EXTENSIONS: Final = (".wav", ".flac", ".ogg", ".oga", ".opus")
+
+# Samples read at a time: 1.4 s at 48 kHz.
+BLOCK_FRAMES: Final = 65_536
+_BUFFER_BYTES: Final = 256 << 10
+_FORMATS: Final = frozenset({"WAV", "WAVEX", "RF64", "FLAC", "OGG"})
+# libsndfile gives this for an unknown length, as of a FLAC that was written to a pipe.
+_UNKNOWN_FRAMES: Final = 2**62
+# Its error at the end of such a file: it cannot seek to the place behind the last sample.
+_NO_SUCH_PLACE: Final = 39
+_NUMBER_BYTES: Final = 4
+_HEAD_BYTES: Final = 16
+_FLAC: Final = b"fLaC"
+# Each FLAC begins with its name and the header of a block of 34 bytes, which is the last block of
+# metadata or not (RFC 9639, 8.1).
+_FLAC_BEGINS: Final = (_FLAC + b"\x00\0\0\x22", _FLAC + b"\x80\0\0\x22")
+
+# Samples of all channels, in time order: shape (frames, channels).
+Samples = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class AudioOptions:
+    """`hop_ms` None: a window begins where the last one ends."""
+
+    window_ms: int = 1_000
+    hop_ms: int | None = None
+
+
+def looks(head: bytes) -> bool:
+    if head.startswith((b"RIFF", b"RF64")):
+        return head[8:12] == b"WAVE"
+    return head.startswith((_FLAC, b"OggS"))
+
+
+def read_audio(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+    """The rows of one object. Raises `Poison`."""
+    import soundfile  # noqa: PLC0415 (an extra, loaded when it is asked for)
+
+    head = source.read(0, _HEAD_BYTES)
+    links = links_of(source) if head.startswith(b"OggS") else Links([0], source.size, None)
+    gathered = Gathered(options, wanted)
+    ms = 0.0
+    try:
+        for begin, stop in zip(links.begins, [*links.begins[1:], links.stop], strict=True):
+            part = _Part(source, begin, stop)
+            with soundfile.SoundFile(io.BufferedReader(part, _BUFFER_BYTES)) as sound:
+                if sound.format not in _FORMATS:
+                    said = f"{sound.format} is not read; write WAV, FLAC or OGG"
+                    raise Poison("bad_format", said)
+                blocks = _Blocks(sound)
+                yield from _rows(blocks, options, gathered, ms)
+                ms += blocks.frames * 1000 / sound.samplerate
+                if head.startswith(_FLAC) and _is_joined(source, part.tell()):
+                    said = "another FLAC follows the first; store each as an object of its own"
+                    raise Poison("bad_format", said)
+    except Poison:
+        yield from gathered.rest()
+        raise
+    except (soundfile.SoundFileError, RuntimeError, ValueError, EOFError) as error:
+        yield from gathered.rest()
+        if not looks(head):
+            raise no_such("WAV, FLAC or OGG", head) from error
+        said = str(error).strip() or type(error).__name__
+        raise Poison("bad_format", f"the recording cannot be read: {said}") from error
+    broken = links.broken or breaks_off(source)
+    if broken is not None:
+        raise Poison("bad_format", f"the recording breaks off: {broken}")
+
+
+def _is_joined(source: Source, read_to: int) -> bool:
+    """Does another FLAC begin where the first ends? The end is where reading stopped, or before it
+    by up to the buffers that read ahead: ours, and the smaller ones of libsndfile.
+    """
+    end = source.read(max(1, read_to - 2 * _BUFFER_BYTES), read_to + _HEAD_BYTES)
+    return any(begin in end for begin in _FLAC_BEGINS)
+
+
+class _Part(SourceFile):
+    """A part of a file, as a file."""
+
+    def __init__(self, source: Source, begin: int, stop: int) -> None:
+        super().__init__(source)
+        self._begin, self._stop = begin, stop
+        self.seek(0)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self._stop - self._begin}
+        return super().seek(self._begin + max(0, base[whence] + offset)) - self._begin
+
+    def tell(self) -> int:
+        return super().tell() - self._begin
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        return super().readinto(buffer[: max(0, self._stop - super().tell())])
+
+
+class _Blocks:
+    """The samples of one recording, up to the first failure, which is kept in `failure`."""
+
+    def __init__(self, sound: Any) -> None:
+        self.sound = sound
+        self.frames = 0
+        self.failure: Exception | None = None
+
+    def __iter__(self) -> Iterator[Samples]:
+        while self.failure is None:
+            block = self._next()
+            if not len(block):
+                return
+            self.frames += len(block)
+            yield block
+
+    def _next(self) -> Samples:
+        # Not beyond the length it states: some programs write tags after a FLAC.
+        frames = min(BLOCK_FRAMES, self.sound.frames - self.frames)
+        # Filled with NaN, which no FLAC holds, so that samples not written by the library are seen.
+        block: Samples = np.full((frames, self.sound.channels), np.nan, np.float32)
+        if not frames:
+            return block
+        try:
+            found: Samples = self.sound.read(out=block)
+        except RuntimeError as error:
+            is_end = getattr(error, "code", 0) == _NO_SUCH_PLACE
+            if not (is_end and self.sound.frames >= _UNKNOWN_FRAMES):
+                self.failure = error
+            is_flac = self.sound.format == "FLAC"
+            return block[: int((~np.isnan(block).any(axis=1)).sum()) if is_flac else 0]
+        return found
+
+    def check(self) -> None:
+        """Raise `Poison` if samples are missing."""
+        if self.failure is not None:
+            raise self.failure
+        if self.frames < self.sound.frames < _UNKNOWN_FRAMES:
+            said = f"after {self.frames} of {self.sound.frames} samples"
+            raise Poison("bad_format", f"the recording breaks off {said}")
+
+
+def _rows(blocks: _Blocks, options: RowOptions, gathered: Gathered, ms: float) -> Iterator[Run]:
+    """`ms`: the time in the object at which the recording begins."""
+    rate, channels = blocks.sound.samplerate, blocks.sound.channels
+    own = options.of(AudioOptions)
+    hop_ms = own.hop_ms or own.window_ms
+    frames = own.window_ms * rate // 1000
+    if hop_ms <= own.window_ms:
+        frames = max(frames, -(-hop_ms * rate // 1000))
+    if not frames:
+        raise Poison("bad_format", f"at {rate} samples a second a window has none")
+    if frames * channels * _NUMBER_BYTES > options.row_bytes:
+        raise Poison(
+            "too_large",
+            f"a window has {frames} samples of {channels} channels, more than {options.row_bytes} "
+            "bytes (limits.row_bytes)",
+        )
+
+    def row(samples: Samples) -> Matrix:
+        values = np.zeros((channels, frames), np.float32)
+        values[:, : len(samples)] = samples.T
+        return Matrix(values.reshape(1, -1))
+
+    for number, samples in enumerate(_windows(blocks, frames, lambda n: n * hop_ms * rate // 1000)):
+        yield from gathered.add(partial(row, samples), int(ms) + number * hop_ms)
+    yield from gathered.rest()
+    blocks.check()
+
+
+def _windows(
+    blocks: Iterable[Samples], frames: int, start_of: Callable[[int], int]
+) -> Iterator[Samples]:
+    """All windows up to the one with the last sample, which may be shorter."""
+    held: Samples | None = None
+    at = number = 0  # where what is held begins
+    for block in blocks:
+        held = block if held is None else np.concatenate([held, block])
+        # Only with a sample beyond the window it is known that this one is not the last.
+        while at + len(held) > start_of(number) + frames:
+            begin = start_of(number) - at
+            yield held[begin : begin + frames]
+            number += 1
+        gone = min(len(held), start_of(number) - at)
+        held, at = held[gone:], at + gone
+    if held is not None and start_of(number) < at + len(held):
+        yield held[start_of(number) - at :]

@@ -1,0 +1,77 @@
+"""Recordings and videos: whether their libraries are there, and what reads them.
+
+Rule: the libraries are an extra. They are loaded when an object needs them, and only in a decoder,
+which an object may crash. Owner: one reading of one object.
+"""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Final, Literal
+
+from penstock.core.rows.payload import Form
+from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.formats.base.push import Parser
+from penstock.formats.base.rows import bad_row, too_long
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.source import Read, Source, Wanted
+from penstock.formats.media.audio import read_audio
+from penstock.formats.media.video import read_video
+from penstock.formats.text.opaque import BytesParser, opaque
+
+Kind = Literal["audio", "video"]
+
+_LIBRARIES: Final[dict[Kind, tuple[str, ...]]] = {
+    "audio": ("soundfile",),
+    "video": ("av", "PIL"),
+}
+_LENGTH_BYTES: Final = 64  # of a row's, and of its place
+
+
+def need_media(format: str, form: Form) -> None:
+    """Raises `Fatal` if the extra of this format is not installed."""
+    is_decoded = format == "video" or (format == "audio" and form != "bytes")
+    missing = _missing(format) if is_decoded else None
+    if missing is not None:
+        raise Fatal(missing, exit_code=EXIT_USAGE)
+
+
+def _missing(kind: str) -> str | None:
+    if all(find_spec(name) for name in _LIBRARIES["audio" if kind == "audio" else "video"]):
+        return None
+    return f"{kind} needs an extra: pip install 'penstock-stream[media]'"
+
+
+def reader(kind: Kind) -> Read:
+    """The reader of objects of one kind."""
+    decode = read_audio if kind == "audio" else read_video
+
+    def read(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+        if kind == "audio" and options.form == "bytes":
+            yield _whole(source, options)
+            return
+        missing = _missing(kind)
+        if missing is not None:
+            raise Poison("bad_format", missing)
+        for run in decode(source, options, wanted):
+            _check(run, options)
+            yield run
+
+    return read
+
+
+def open_audio(options: RowOptions) -> Parser | None:
+    """For a member of an archive: it is read as opaque bytes, or not at all."""
+    return BytesParser(options) if options.form == "bytes" else None
+
+
+def _whole(source: Source, options: RowOptions) -> Run:
+    """A recording for a model that takes recordings."""
+    if source.size > options.row_bytes:
+        return bad_row(too_long(options.row_bytes))
+    return Run(1, opaque(source.read(0, source.size)))
+
+
+def _check(run: Run, options: RowOptions) -> None:
+    payload, most_bytes = run.payload, options.row_bytes
+    if payload is not None and payload.nbytes // payload.rows > most_bytes + _LENGTH_BYTES:
+        raise Poison("too_large", f"{too_long(most_bytes)}; a smaller rows.image_size or fewer")

@@ -1,0 +1,127 @@
+"""The kind and size of a picture, by its first bytes, without decoding it.
+
+Rule: pure, and bounded by the length of the bytes: no memory is taken for the size that they claim.
+Layouts: PNG (W3C, 11.2.2), JPEG (ITU T.81, B.2.2), GIF89a, BMP (Windows DIB), WebP (RFC 9649),
+TIFF 6.0.
+"""
+
+import struct
+from typing import NamedTuple
+
+from penstock.formats.base.rows import BadRow
+from penstock.formats.magic import no_such
+
+# Start of frame: all of C0 to CF but the tables and the arithmetic conditioning (T.81, table B.1).
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+# Markers without a length: padding, TEM, restarts, start of image.
+_LONE = frozenset({0x01, *range(0xD0, 0xD9)})
+_TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
+_TIFF_SHORT = 3
+_HEAD_BYTES = 16
+
+
+class Picture(NamedTuple):
+    kind: str
+    width: int
+    height: int
+
+
+def kind_of(head: bytes) -> str | None:
+    """The kind, by the first 12 bytes; None if it is not a picture."""
+    if head.startswith(b"\xff\xd8\xff"):
+        return "JPEG"
+    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "PNG"
+    if head.startswith((b"GIF87a", b"GIF89a")):
+        return "GIF"
+    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        return "WebP"
+    if head.startswith((b"II*\0", b"MM\0*")):
+        return "TIFF"
+    # Two letters are too few: the reserved bytes of a BMP are zero.
+    if head.startswith(b"BM") and head[6:10] == b"\0\0\0\0":
+        return "BMP"
+    return None
+
+
+def look_at(data: bytes) -> Picture:
+    """Raises `BadRow` for data that is not a picture, or that ends before the picture's size."""
+    kind = kind_of(data)
+    if kind is None:
+        raise BadRow(str(no_such("JPEG, PNG, WebP, TIFF, BMP or GIF", data[:_HEAD_BYTES])))
+    try:
+        width, height = _SIZES[kind](data)
+    except (struct.error, IndexError):
+        raise BadRow(f"the {kind} ends before it tells its size") from None
+    if width <= 0 or height <= 0:
+        raise BadRow(f"the {kind} is {width} x {height} pixels")
+    return Picture(kind, width, height)
+
+
+def _png(data: bytes) -> tuple[int, int]:
+    width, height = struct.unpack_from(">II", data, 16)
+    return width, height
+
+
+def _gif(data: bytes) -> tuple[int, int]:
+    width, height = struct.unpack_from("<HH", data, 6)
+    return width, height
+
+
+def _bmp(data: bytes) -> tuple[int, int]:
+    (header_bytes,) = struct.unpack_from("<I", data, 14)
+    if header_bytes == 12:  # OS/2
+        width, height = struct.unpack_from("<HH", data, 18)
+    else:
+        width, height = struct.unpack_from("<ii", data, 18)
+    return width, abs(height)  # negative: from the top down
+
+
+def _jpeg(data: bytes) -> tuple[int, int]:
+    at = 2
+    while True:
+        at = data.index(b"\xff", at) if data.find(b"\xff", at) >= 0 else len(data)
+        marker = data[at + 1]
+        if marker == 0xFF:
+            at += 1
+        elif marker in _LONE or marker == 0:
+            at += 2
+        elif marker in _FRAMES:
+            height, width = struct.unpack_from(">HH", data, at + 5)
+            return width, height
+        else:
+            at += 2 + max(2, struct.unpack_from(">H", data, at + 2)[0])
+
+
+def _webp(data: bytes) -> tuple[int, int]:
+    form = data[12:16]
+    if form == b"VP8X":
+        packed = data[24:30]
+        if len(packed) < 6:
+            raise IndexError
+        return (
+            1 + int.from_bytes(packed[:3], "little"),
+            1 + int.from_bytes(packed[3:], "little"),
+        )
+    if form == b"VP8L":
+        (bits,) = struct.unpack_from("<I", data, 21)
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    width, height = struct.unpack_from("<HH", data, 26)
+    return width & 0x3FFF, height & 0x3FFF
+
+
+def _tiff(data: bytes) -> tuple[int, int]:
+    """The size of the first page."""
+    order = "<" if data.startswith(b"II") else ">"
+    (at,) = struct.unpack_from(f"{order}I", data, 4)
+    (entries,) = struct.unpack_from(f"{order}H", data, at)
+    found = {_TIFF_WIDTH: 0, _TIFF_HEIGHT: 0}
+    for start in range(at + 2, at + 2 + 12 * entries, 12):
+        tag, kind = struct.unpack_from(f"{order}HH", data, start)
+        if tag in found:
+            form = "H" if kind == _TIFF_SHORT else "I"
+            (found[tag],) = struct.unpack_from(order + form, data, start + 8)
+    return found[_TIFF_WIDTH], found[_TIFF_HEIGHT]
+
+
+_SIZES = {"PNG": _png, "GIF": _gif, "BMP": _bmp, "JPEG": _jpeg, "WebP": _webp, "TIFF": _tiff}

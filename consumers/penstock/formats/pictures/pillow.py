@@ -1,0 +1,109 @@
+"""The bytes of a picture to its pixels, and back to a JPEG; the only file that knows Pillow.
+
+Rule: a picture is measured before it is decoded, and only the decoder for its first bytes is tried.
+Any exception of Pillow about a damaged picture becomes `BadRow`.
+"""
+
+import io
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.formats.base.rows import BadRow
+from penstock.formats.pictures.headers import look_at
+from penstock.formats.pictures.pixels import Rgb
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+# For a frame that becomes an opaque row.
+JPEG_QUALITY: Final = 95
+
+
+def need_pillow(wanted_by: str) -> None:
+    """Raises `Fatal` if Pillow is not installed."""
+    if find_spec("PIL") is None:
+        raise Fatal(
+            f"{wanted_by} needs Pillow: pip install 'penstock-stream[images]'",
+            exit_code=EXIT_USAGE,
+        )
+
+
+def decode(data: bytes, size: tuple[int, int], most_pixels: int) -> Rgb:
+    """The picture, upright, in RGB, scaled to exactly `size` (width, height). Raises `BadRow`."""
+    picture = look_at(data)
+    check_pixels(picture.kind, picture.width, picture.height, most_pixels)
+    return _decode(data, picture.kind, size, most_pixels)
+
+
+def check_pixels(kind: str, width: int, height: int, most_pixels: int) -> None:
+    if width * height > most_pixels:
+        raise BadRow(
+            f"the {kind} has {width} x {height} pixels, more than {most_pixels} (limits.pixels)"
+        )
+
+
+def _decode(data: bytes, kind: str, size: tuple[int, int], most_pixels: int) -> Rgb:
+    from PIL import Image, ImageOps  # noqa: PLC0415 (an extra, loaded when it is asked for)
+
+    try:
+        with Image.open(io.BytesIO(data), formats=[kind.upper()]) as image:
+            # The size that Pillow read: it differs from ours if the header is forged.
+            check_pixels(kind, *image.size, most_pixels)
+            image.load()
+            upright = ImageOps.exif_transpose(image)
+            return scaled(_as_rgb(upright), size)
+    except BadRow:
+        raise
+    # For damaged files Pillow's readers raise OSError, SyntaxError, ValueError, struct.error,
+    # KeyError, TypeError, DecompressionBombError and more.
+    except Exception as error:
+        said = str(error).partition("\n")[0] or type(error).__name__
+        raise BadRow(f"the {kind} cannot be decoded: {said}") from error
+
+
+def scaled(image: "Image.Image", size: tuple[int, int]) -> Rgb:
+    """Scaled bilinearly, averaging over all source pixels; the ratio of the sides is not kept."""
+    from PIL import Image  # noqa: PLC0415
+
+    if image.size != size:
+        image = image.resize(size, Image.Resampling.BILINEAR)
+    return np.asarray(image)
+
+
+def scaled_frame(rgb: Rgb, size: tuple[int, int]) -> Rgb:
+    from PIL import Image  # noqa: PLC0415
+
+    return scaled(Image.fromarray(rgb), size)
+
+
+def jpeg(rgb: Rgb) -> bytes:
+    from PIL import Image  # noqa: PLC0415
+
+    out = io.BytesIO()
+    Image.fromarray(rgb).save(out, "JPEG", quality=JPEG_QUALITY)
+    return out.getvalue()
+
+
+def _as_rgb(image: "Image.Image") -> "Image.Image":
+    """Drops transparency: the colour below it counts, as with `convert("RGB")`."""
+    if image.mode == "RGB":
+        return image
+    if image.mode.startswith("I;16"):  # which `convert` would clip
+        return _from_16_bits(image)
+    if image.mode == "I":
+        raise BadRow("the picture has pixels of 32 bits, which are not read")
+    if image.mode == "F":
+        raise BadRow("the picture has floating-point pixels, which have no fixed range")
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")
+    return image.convert("RGB")
+
+
+def _from_16_bits(image: "Image.Image") -> "Image.Image":
+    from PIL import Image  # noqa: PLC0415
+
+    values = np.asarray(image).astype(np.uint16)
+    return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")

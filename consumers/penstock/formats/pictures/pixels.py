@@ -1,0 +1,120 @@
+"""Pictures as rows of numbers: the settings, and the arithmetic.
+
+Rule: a row is the whole picture, in the size that the model takes; no picture library is used
+here. Pure.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.rows.payload import BytesRows, Float32Matrix, Form, Matrix
+from penstock.errors import EXIT_USAGE, Fatal
+
+# Height, width and three channels of 0 to 255.
+Rgb = npt.NDArray[np.uint8]
+Layout = Literal["nchw", "nhwc"]
+Number = TypeVar("Number", bound=np.generic)
+
+_NUMBER: Final = r"\d+(?:\.\d+)?"
+_THREE: Final = rf"({_NUMBER}),({_NUMBER}),({_NUMBER})"
+_SIZE: Final = re.compile(r"(\d{1,5})x(\d{1,5})")
+_MEAN_STD: Final = re.compile(rf"{_THREE}/{_THREE}")
+_CHANNELS: Final = 3
+_FLOAT32_BYTES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PixelOptions:
+    """The size of the row's picture and the order of its numbers. `unit`: from 0 to 1 instead of 0
+    to 255. Then `mean` is subtracted from each channel and the difference divided by `std`.
+    """
+
+    width: int
+    height: int
+    layout: Layout = "nchw"
+    unit: bool = False
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    def row_bytes(self, form: Form) -> int:
+        return self.width * self.height * _CHANNELS * (_FLOAT32_BYTES if form == "matrix" else 1)
+
+    def row(self, rgb: Rgb, form: Form) -> Matrix | BytesRows:
+        """`rgb` has the size already. As opaque bytes the numbers stay 0 to 255, one byte each."""
+        if form == "bytes":
+            return BytesRows.of([self._in_layout(rgb).tobytes()])
+        return Matrix(self.numbers(rgb))
+
+    def numbers(self, rgb: Rgb) -> Float32Matrix:
+        """One row, computed as torchvision's ToTensor and Normalize do."""
+        values: Float32Matrix = rgb.astype("<f4")
+        if self.unit:
+            values /= np.float32(255)
+        if self.mean is not None:
+            values -= np.array(self.mean, "<f4")
+            values /= np.array(self.std, "<f4")
+        return self._in_layout(values).reshape(1, -1)
+
+    def _in_layout(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
+        return np.ascontiguousarray(values.transpose(2, 0, 1) if self.layout == "nchw" else values)
+
+
+@dataclass(frozen=True, slots=True)
+class PictureOptions:
+    """Of pictures and frames of videos. `image`: what one becomes; None: it stays as it is."""
+
+    # Pillow's own bound for what it decodes: a quarter of a gigabyte at three bytes a pixel.
+    pixels: int = 89_478_485
+    image: PixelOptions | None = None
+
+
+def pixel_options(
+    size: str | None, layout: Layout, scale: str, form: Form, most_row_bytes: int
+) -> PixelOptions | None:
+    """None without a `size`: pictures stay as they are. Raises `Fatal` for wrong settings."""
+    unit, mean, std = _scale(scale)
+    if size is None:
+        return None
+    found = _SIZE.fullmatch(size)
+    if found is None or "0" in found.groups():
+        raise _usage(f"rows.image_size = {size!r} is no size; write width x height, as 224x224")
+    width, height = map(int, found.groups())
+    options = PixelOptions(width, height, layout, unit, mean, std)
+    if form not in ("matrix", "bytes"):
+        raise _usage(
+            "rows.image_size makes rows of numbers; set model.request to float32, or to bytes or "
+            "raw for a byte a number"
+        )
+    if form == "bytes" and unit:
+        raise _usage(
+            f"rows.image_scale = {scale!r} needs model.request = 'float32': in rows of bytes "
+            "numbers stay 0 to 255"
+        )
+    if options.row_bytes(form) > most_row_bytes:
+        raise _usage(
+            f"rows.image_size = {size!r} makes rows of {options.row_bytes(form)} bytes, more than "
+            f"limits.row_bytes ({most_row_bytes})"
+        )
+    return options
+
+
+def _scale(scale: str) -> tuple[bool, tuple[float, ...] | None, tuple[float, ...] | None]:
+    if scale in ("none", "0-1"):
+        return scale == "0-1", None, None
+    found = _MEAN_STD.fullmatch(scale.replace(" ", ""))
+    numbers = tuple(map(float, found.groups())) if found else ()
+    mean, std = numbers[:_CHANNELS], numbers[_CHANNELS:]
+    if not std or min(std) <= 0:
+        raise _usage(
+            f"rows.image_scale = {scale!r} is not known; write none, 0-1, or mean and standard "
+            "deviation of red, green and blue: 0.485,0.456,0.406/0.229,0.224,0.225"
+        )
+    return True, mean, std
+
+
+def _usage(message: str) -> Fatal:
+    return Fatal(message, exit_code=EXIT_USAGE)

@@ -1,0 +1,128 @@
+"""Checks the rows of a package's format before they are counted.
+
+Rule: faults that can be mended without changing a value are mended (order in memory, byte order);
+all others are `bad_format`, with a text that says what the format should give instead. Our own
+formats are checked by their tests only, as a check takes 2 us a run. Pure. Owner: the registry.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.core.rows.payload import BytesRows, Columns, Form, JsonRows, Matrix, Payload
+from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.formats.base.format import Format
+from penstock.formats.base.push import Parser, feed_whole
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.source import Source, Wanted
+
+_FLOAT32: Final = np.dtype("<f4")
+_KINDS: Final[dict[type, tuple[Form, ...]]] = {
+    # A request of typed columns takes numbers, too, and names them by their place.
+    Matrix: ("matrix", "columns"),
+    JsonRows: ("json",),
+    BytesRows: ("bytes",),
+    Columns: ("columns",),
+}
+
+
+def guarded(format: Format) -> Format:
+    """The same format with its runs checked. Raises `Fatal` for a format that would fail at every
+    object.
+    """
+    wrong = _flaw(format)
+    if wrong is not None:
+        raise Fatal(
+            f"the format {format.name!r} cannot be used: {wrong}; mend or uninstall its package",
+            exit_code=EXIT_USAGE,
+        )
+    open_parser, ranged = format.open, format.ranged
+
+    def open_guarded(options: RowOptions) -> Parser | None:
+        parser = open_parser(options) if open_parser is not None else None
+        return None if parser is None else _Guarded(parser, options.form)
+
+    def read_guarded(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+        assert ranged is not None
+        return _let_in_all(ranged(source, options, wanted), options.form)
+
+    return replace(
+        format,
+        open=None if open_parser is None else open_guarded,
+        ranged=None if ranged is None else read_guarded,
+    )
+
+
+def _flaw(format: Format) -> str | None:
+    """A wrong field of the format, for people; None: none is wrong."""
+    for name, is_needed in (("makes", True), ("looks", True), ("open", False), ("ranged", False)):
+        value = getattr(format, name)
+        if not callable(value) and (is_needed or value is not None):
+            return f"its {name} is {value!r:.80}, and must be called"
+    if format.open is None and format.ranged is None:
+        return "it has neither open nor ranged"
+    for extension in format.extensions:
+        if extension[:1] != "." or extension != extension.lower():
+            return f"its extension {extension!r:.80} is none as '.abc'"
+    return None
+
+
+class _Guarded:
+    """A parser that a package wrote."""
+
+    def __init__(self, parser: Parser, form: Form) -> None:
+        self._parser = parser
+        self._form = form
+        self.step_bytes = parser.step_bytes
+        self.damage = parser.damage
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        return _let_in_all(self._parser.feed(data), self._form)
+
+    def whole(self, data: bytes) -> Iterator[Run]:
+        return _let_in_all(feed_whole(self._parser, data), self._form)
+
+    def close(self) -> Iterator[Run]:
+        return _let_in_all(self._parser.close(), self._form)
+
+
+def _let_in_all(runs: Iterable[Run], form: Form) -> Iterator[Run]:
+    for run in runs:
+        yield let_in(run, form)
+
+
+def let_in(run: Run, form: Form) -> Run:
+    """The run, mended if that changes no value. Raises `Poison`."""
+    if not isinstance(run, Run):
+        raise _wrong(f"{type(run).__name__}, no Run")
+    payload = run.payload
+    if run.rows < (payload is not None) or not isinstance(run.error, str | None):
+        raise _wrong(f"a Run of {run.rows} rows with the error {run.error!r:.80}")
+    if payload is None:
+        return run
+    if form not in _KINDS.get(type(payload), ()):
+        raise _wrong(f"{type(payload).__name__} for a request that takes {form}")
+    found = _matrix(payload) if isinstance(payload, Matrix) else payload
+    if found.rows != run.rows:
+        raise _wrong(f"{found.rows} rows in a Run of {run.rows}")
+    if isinstance(found, JsonRows | BytesRows) and found.ends[-1] != len(found.body):
+        raise _wrong(f"rows that end at {found.ends[-1]} in {len(found.body)} bytes")
+    return run if found is payload else run._replace(payload=found)
+
+
+def _matrix(payload: Matrix) -> Payload:
+    values: Any = payload.values
+    if not isinstance(values, np.ndarray) or values.ndim != 2 or not values.shape[1]:
+        shape = list(np.shape(values))
+        raise _wrong(f"a matrix of the shape {shape}; give [rows, numbers of a row]")
+    if values.dtype == _FLOAT32 and values.flags.c_contiguous:
+        return payload
+    if values.dtype.newbyteorder("<") != _FLOAT32:
+        raise _wrong(f'a matrix of {values.dtype}; give float32, by astype("<f4")')
+    return Matrix(np.ascontiguousarray(values, _FLOAT32))
+
+
+def _wrong(what: str) -> Poison:
+    return Poison("bad_format", f"the format's parser gave {what}; mend its package")

@@ -1,0 +1,298 @@
+"""Which parser reads an object: one of `ours`, or one of a user's package by its entry point
+`penstock.formats`.
+
+Rule: the format is the one asked for, else the one that the key's extension names, else the one
+that the first bytes look like. In an archive only members with the extension of a format that fits
+the request are read, unless the `member` glob selects others.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache, partial
+from typing import Final
+
+from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.formats.archives.codecs import CODECS, PackedParser, codec_of, is_begun
+from penstock.formats.archives.compression import GZIP_MAGIC, Expansion, GzipParser
+from penstock.formats.archives.tar import TarParser
+from penstock.formats.archives.tar_header import BLOCK_BYTES, is_tar
+from penstock.formats.archives.zip import read_zip
+from penstock.formats.base.fits_request import check_fit, misfit
+from penstock.formats.base.format import Format, WantsRanges
+from penstock.formats.base.members import Members
+from penstock.formats.base.push import (
+    EXPANDING_STEP_BYTES,
+    PLAIN_STEP_BYTES,
+    Parser,
+    PushDecoder,
+)
+from penstock.formats.base.runs import Decoder, RowOptions, Run
+from penstock.formats.base.source import Source, Wanted
+from penstock.formats.built_in import ours
+from penstock.formats.magic import is_text, no_such
+from penstock.formats.media.samples import Samples
+from penstock.formats.pictures.pixels import PictureOptions
+from penstock.formats.plugins_checked import guarded
+from penstock.formats.sniff import (
+    BOM,
+    Chosen,
+    SniffingParser,
+    check_text,
+    not_as_stream,
+    sniff_text,
+)
+from penstock.formats.text.json_either import JsonParser
+from penstock.formats.text.opaque import UnreadParser
+from penstock.plugins import plugins
+
+GROUP: Final = "penstock.formats"
+TAR: Final = "tar"
+JSON: Final = "json"
+
+
+def _read_zip(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+    """Its members are read by the other formats."""
+    expansion = Expansion(options)
+    members = _members(options, Expansion(options, outer=expansion))
+    return read_zip(source, options, members, expansion)
+
+
+# Asking for any of these means that the data may be packed; its first bytes tell by which.
+_CODECS: Final = ("gzip", *(codec.name for codec in CODECS))
+_COMPRESSIONS: Final = (*_CODECS, "none")
+_PACKED: Final = (".gz", *(suffix for codec in CODECS for suffix in codec.suffixes))
+# A longer ending of a name is not taken for an extension.
+_EXTENSION_CHARS: Final = 64
+_TARS: Final = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
+
+
+@cache
+def formats() -> Mapping[str, Format]:
+    """All formats of rows by name, users' after ours."""
+    found = {format.name: format for format in ours(_read_zip)}
+    for format in plugins(GROUP, Format):
+        if format.name in found or format.name in ("auto", TAR):
+            raise Fatal(
+                f"two formats are named {format.name!r}; rename the entry point's",
+                exit_code=EXIT_USAGE,
+            )
+        found[format.name] = guarded(format)
+    return found
+
+
+@cache
+def known_formats() -> tuple[str, ...]:
+    return (*formats(), TAR)
+
+
+def check_options(options: RowOptions, request: str) -> None:
+    """Raises `Fatal` if no object could become a row for `model.request`."""
+    if options.format in ("auto", TAR):
+        return
+    if options.format not in formats():
+        raise Fatal(
+            f"rows.format = {options.format!r} is unknown; choose one of auto, "
+            f"{', '.join(known_formats())}",
+            exit_code=EXIT_USAGE,
+        )
+    why = misfit(formats()[options.format], options)
+    if why is not None:
+        raise Fatal(
+            f"rows.format = {options.format!r} and model.request = {request!r} do not fit: {why}",
+            exit_code=EXIT_USAGE,
+        )
+
+
+def open_decoder(
+    options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
+) -> Decoder:
+    """The decoder of one object, to be fed its bytes."""
+    parser = open_parser(options, key=key, format=format, compression=compression)
+    return PushDecoder(parser, fail_on_bad_row=options.fail_on_bad_row)
+
+
+def open_parser(
+    options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
+) -> Parser:
+    """`compression` "none" leaves gzip data as it is. May raise `WantsRanges` while it is fed."""
+    format = _known("format", format, known_formats())
+    compression = _known("compression", compression, _COMPRESSIONS)
+    expansion = Expansion(options)
+    return _open(options, format, key, expansion, packed=compression != "none", member=False)
+
+
+def ranged_format(
+    options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
+) -> Format | None:
+    """The format of an object that is read by ranges, if its name tells; else None. Raises `Poison`
+    if its rows do not fit the request.
+    """
+    named = _known("format", format, known_formats()) or _format_of(key, packed=False)
+    found = formats().get(named or "")
+    if found is None or found.ranged is None or compression in _CODECS:
+        return None
+    check_fit(found, options)
+    return found
+
+
+def told_format(
+    options: RowOptions, head: bytes, *, key: str, format: str | None = None
+) -> Format | None:
+    """The format of an object that is not packed, by its name or first bytes; None: an archive."""
+    named = _known("format", format, known_formats()) or _format_of(key)
+    return formats().get(named or sniff_format(head.removeprefix(BOM), options))
+
+
+def _known(what: str, asked: str | None, known: tuple[str, ...]) -> str | None:
+    if asked is None or asked == "auto":
+        return None
+    if asked not in known:
+        raise Poison("bad_format", f'unknown {what} "{asked}"; known: auto, {", ".join(known)}')
+    return asked
+
+
+# Given a name, as Python would otherwise build this type anew for each object.
+_Unpacked = Callable[[Parser], Parser] | None
+
+
+def _open(
+    options: RowOptions,
+    format: str | None,
+    key: str,
+    expansion: Expansion,
+    *,
+    packed: bool,
+    member: bool,
+) -> Parser:
+    named = format or _format_of(key)
+    is_packed = packed and key.lower().endswith(_PACKED)
+    is_bare = is_packed  # it is named so, and nothing was unpacked yet
+
+    def choose(head: bytes) -> Chosen:
+        chosen = named or sniff_format(head, options)
+        if chosen != TAR:
+            if is_bare and formats()[chosen].is_text and (is_begun(head) or not is_text(head)):
+                raise no_such(f"data of {', '.join(_CODECS)}, and no text", head)
+            if not packed and formats()[chosen].is_text and codec_of(head) is not None:
+                raise no_such(f"text, as {chosen} is", head)
+            try:
+                if format is None and chosen == JSON:  # as often one object per line
+                    either = partial(JsonParser, is_named=named is not None)
+                    return _open_rows(formats()[chosen], options, head, either)
+                return _open_rows(formats()[chosen], options, head)
+            except WantsRanges:
+                if member:
+                    return Chosen(UnreadParser(str(not_as_stream(chosen))))
+                raise
+        if member:
+            return Chosen(UnreadParser("an archive in an archive is not read"))
+        of_members = Expansion(options, outer=expansion)
+        return Chosen(TarParser(options, _members(options, of_members)))
+
+    limit_bytes = options.member_bytes if member else None
+
+    def unpack(head: bytes) -> _Unpacked:
+        nonlocal is_bare
+        if head.startswith(GZIP_MAGIC):
+            is_bare = False
+            return lambda inside: GzipParser(inside, expansion, limit_bytes=limit_bytes)
+        codec = codec_of(head)
+        if codec is None:
+            return None
+        is_bare = False
+        return lambda inside: PackedParser(codec, inside, expansion, limit_bytes=limit_bytes)
+
+    plain = named in formats() and not is_packed
+    return SniffingParser(
+        choose,
+        head_bytes=BLOCK_BYTES if named is None or is_packed else 0,
+        inside_bytes=BLOCK_BYTES if named is None else 0,
+        unpack=unpack if packed else None,
+        step_bytes=PLAIN_STEP_BYTES if plain else EXPANDING_STEP_BYTES,
+        damage="bad_archive" if named == TAR else "bad_format",
+        empty_is_settled=member,
+    )
+
+
+def _open_rows(
+    format: Format,
+    options: RowOptions,
+    head: bytes,
+    opened: Callable[[RowOptions], Parser] | None = None,
+) -> Chosen:
+    """`opened`: the parser, if it is not the format's own."""
+    check_fit(format, options)
+    if format.is_text:
+        check_text(format.name, head)
+    make = opened or format.open
+    parser = make(options) if make is not None else None
+    if parser is None:
+        raise WantsRanges(format)
+    return Chosen(parser, is_text=format.is_text)
+
+
+def sniff_format(head: bytes, options: RowOptions) -> str:
+    """The format of an object whose name does not tell it, by its first bytes."""
+    if is_tar(head):
+        return TAR
+    for format in formats().values():
+        if format.looks(head):
+            return format.name
+    # A model that takes bytes takes any object.
+    return "bytes" if options.form == "bytes" else sniff_text(head)
+
+
+def _members(options: RowOptions, expansion: Expansion) -> Members:
+    members = _Members(options, expansion)
+    # If a file is a row, the files beside it may belong to it; tables have columns instead.
+    is_file_a_row = options.form == "bytes" or options.of(PictureOptions).image is not None
+    return Samples(options, members) if options.keep and is_file_a_row else members
+
+
+class _Members:
+    """Members that are read by their own names; no rows are held back."""
+
+    def __init__(self, options: RowOptions, expansion: Expansion) -> None:
+        self._options = options
+        self._expansion = expansion
+
+    def open(self, path: str) -> Parser | None:
+        glob = self._options.member
+        if glob is not None and not fnmatchcase(path, glob):
+            return None
+        return _open_member(self._options, path, self._expansion)
+
+    def rest(self) -> Iterator[Run]:
+        return iter(())
+
+
+def _open_member(options: RowOptions, path: str, expansion: Expansion) -> Parser | None:
+    """The parser of a member, by its name; for names without a format only with a `member` glob."""
+    if options.member is None:
+        # macOS' tar adds a "._name" of attributes beside each file.
+        hidden = path.rpartition("/")[2].startswith("._")
+        format = formats().get(_format_of(path) or "")
+        if hidden or format is None or not format.fits(options):
+            return None
+    return _open(options, None, path, expansion, packed=True, member=True)
+
+
+def _format_of(key: str, *, packed: bool = True) -> str | None:
+    """The format by the extension; `packed`: also by the one before `.gz` and its like."""
+    # Looked up by the text after the first dot, which most names have in common: comparing takes
+    # 2 us.
+    dot = key.find(".", max(key.rfind("/") + 1, len(key) - _EXTENSION_CHARS))
+    return None if dot < 0 else _format_of_extension(key[dot:], packed)
+
+
+@lru_cache(maxsize=256)
+def _format_of_extension(extension: str, packed: bool) -> str | None:
+    name = extension.lower()
+    if packed:
+        name = next((name.removesuffix(end) for end in _PACKED if name.endswith(end)), name)
+    if name.endswith(_TARS):
+        return TAR
+    for format in formats().values():
+        if format.extensions and name.endswith(format.extensions):
+            return format.name
+    return None

@@ -1,0 +1,158 @@
+"""Recognises an object by its first bytes, then hands all bytes to the right parser.
+
+Rule: for compression the content counts, not the name (some clients inflate on the way). The format
+comes from the caller, else from the content. Until it is known at most one tar block is held.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from penstock.errors import ErrorCode, Poison
+from penstock.formats.archives.codecs import LONGEST_MAGIC_BYTES
+from penstock.formats.archives.codecs import MAGICS as PACKED_MAGICS
+from penstock.formats.archives.compression import GZIP_MAGIC
+from penstock.formats.base.format import WantsRanges
+from penstock.formats.base.push import Parser, feed_whole
+from penstock.formats.base.runs import Run
+from penstock.formats.magic import CERTAIN, NO_TEXT, named_by_magic, no_such
+
+BOM = b"\xef\xbb\xbf"
+# UTF-16, and UTF-32 with its low byte first. No UTF-8 text has these bytes.
+_OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")
+
+
+# Data that begins so is not UTF-8 text.
+_NO_UTF8 = (*_OTHER_BOMS, GZIP_MAGIC, *NO_TEXT)
+_MAGICS = (GZIP_MAGIC, BOM, *_NO_UTF8, *PACKED_MAGICS)
+
+
+class Chosen(NamedTuple):
+    """The chosen parser. `is_text`: a byte order mark is removed."""
+
+    parser: Parser
+    is_text: bool = False
+
+
+# Looks at the first bytes of data. If it is packed, returns a function that puts the parser of
+# packed data around the parser of the content; else None.
+Unpack = Callable[[bytes], Callable[[Parser], Parser] | None]
+
+
+class SniffingParser:
+    """Waits for the first bytes; `choose` names the parser for them."""
+
+    def __init__(
+        self,
+        choose: Callable[[bytes], Chosen],
+        *,
+        head_bytes: int,
+        inside_bytes: int,
+        unpack: Unpack | None,
+        step_bytes: int,
+        damage: ErrorCode,
+        empty_is_settled: bool = False,
+        inside_packed: bool = False,
+    ) -> None:
+        """`step_bytes` and `damage` hold until the content is known. `unpack` recognises packed
+        data; None leaves such data as it is. The choice waits for `head_bytes`, in unpacked data
+        for `inside_bytes`; if 0, only for as many as tell whether the data is packed.
+        `empty_is_settled`: a parser is chosen even if there are no bytes at all.
+        """
+        self.step_bytes = step_bytes
+        self.damage: ErrorCode = damage
+        self._choose = choose
+        self._head_bytes = max(head_bytes, LONGEST_MAGIC_BYTES)
+        self._needs_head = head_bytes > 0
+        self._inside_bytes = inside_bytes
+        self._unpack = unpack
+        self._empty_is_settled = empty_is_settled
+        self._inside_packed = inside_packed
+        self._head = b""
+        self._parser: Parser | None = None
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        if self._parser is None:
+            data = self._head + data
+            if len(data) < self._head_bytes and (self._needs_head or is_open(data)):
+                self._head = data
+                return
+            data = self._settle(data)
+        assert self._parser is not None
+        yield from self._parser.feed(data)
+
+    def whole(self, data: bytes) -> Iterator[Run]:
+        if data:
+            data = self._settle(data)
+            assert self._parser is not None
+            yield from feed_whole(self._parser, data)
+
+    def close(self) -> Iterator[Run]:
+        if self._parser is None:
+            if not (self._head or self._empty_is_settled):
+                return
+            data = self._settle(self._head)
+            assert self._parser is not None
+            yield from self._parser.feed(data)
+        yield from self._parser.close()
+
+    def _settle(self, head: bytes) -> bytes:
+        wrap = self._unpack(head) if self._unpack is not None else None
+        if wrap is not None:
+            if self._inside_packed:
+                raise Poison(self.damage, "packed data in packed data is not read; pack it once")
+            inside = SniffingParser(
+                self._choose,
+                head_bytes=self._inside_bytes,
+                inside_bytes=self._inside_bytes,
+                unpack=self._unpack,
+                step_bytes=self.step_bytes,
+                damage=self.damage,
+                empty_is_settled=self._empty_is_settled,
+                inside_packed=True,
+            )
+            self._parser = wrap(inside)
+        else:
+            # Only these first bytes are shown, so that chunks of any size give the same choice.
+            try:
+                self._parser, is_text = self._choose(head[: self._head_bytes].removeprefix(BOM))
+            except WantsRanges as wants:
+                if self._inside_packed:
+                    raise not_as_stream(wants.format.name) from None
+                raise
+            if is_text:
+                head = head.removeprefix(BOM)
+        self.step_bytes, self.damage = self._parser.step_bytes, self._parser.damage
+        return head
+
+
+def is_open(head: bytes) -> bool:
+    """Could more bytes still show that the data is packed, or begins with a byte order mark? If
+    not, the bytes go on at once, as they may be all that comes before the data breaks off.
+    """
+    is_bz2 = head.startswith(b"BZh") and len(head) < LONGEST_MAGIC_BYTES
+    text = head.removeprefix(BOM)
+    return is_bz2 or any(magic.startswith((head, text)) for magic in _MAGICS)
+
+
+def not_as_stream(format: str) -> Poison:
+    return Poison(
+        "bad_format",
+        f"{format} is read by its parts, so it cannot be inside gzip data or an archive; store it "
+        "as an object of its own (it has its own compression)",
+    )
+
+
+def check_text(format: str, head: bytes) -> None:
+    """Raises `Poison` if the first bytes cannot be UTF-8."""
+    if head.startswith(_NO_UTF8):
+        if head.startswith(_OTHER_BOMS):
+            raise Poison("bad_format", "the text is UTF-16 or UTF-32; write it as UTF-8")
+        raise no_such(f"text, as {format} is", head)
+
+
+def sniff_text(head: bytes) -> str:
+    """The format of text, by its first bytes."""
+    if b"\0" in head or head.startswith(CERTAIN):
+        unknown = "binary data of an unknown format; known: csv, ndjson, json, tar"
+        raise Poison("bad_format", named_by_magic(head) or unknown)
+    return "json" if head.lstrip()[:1] in (b"[", b"{") else "csv"

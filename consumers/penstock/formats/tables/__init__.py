@@ -1,0 +1,1 @@
+"""Arrow, Avro, npy and Parquet."""

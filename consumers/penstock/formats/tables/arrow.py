@@ -1,0 +1,94 @@
+"""Arrow IPC: the file (also Feather) by its footer, streams from their beginning; batch by batch.
+
+Rule: a batch is checked in full before its values are touched, because the library trusts bytes
+that may be hostile. Unwanted rows are decoded and dropped, as a batch does not say with which row
+it begins. Streams that follow one another are all read; they have one schema.
+Layout: Arrow Columnar Format, "Serialization and Interprocess Communication".
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+
+from penstock.errors import Poison
+from penstock.formats.archives.compression import TABLE_FREE_BYTES, Expansion
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.source import Source, SourceFile, Wanted
+from penstock.formats.magic import no_such
+from penstock.formats.tables.batches import TableReader
+
+FILE_MAGIC: Final = b"ARROW1"
+_FEATHER_1: Final = b"FEA1"
+_CONTINUATION: Final = b"\xff\xff\xff\xff"
+# As many bytes as `looks` looks at, and enough to show in an error.
+_HEAD_BYTES: Final = 16
+# What the library raises for damaged data.
+_UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, EOFError)
+
+
+def looks(head: bytes) -> bool:
+    return head.startswith((FILE_MAGIC, _FEATHER_1)) or (
+        head.startswith(_CONTINUATION) and head[6:8] == b"\0\0"
+    )
+
+
+def read_arrow(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+    """The rows of one object."""
+    head = ranges.read(0, _HEAD_BYTES)
+    if head.startswith(_FEATHER_1):
+        raise Poison("bad_format", "Feather of version 1 is not read; write version 2")
+    try:
+        of = _of_file if head.startswith(FILE_MAGIC) else _of_streams
+        yield from _rows(ranges, of(ranges), options)
+    except _UNREADABLE as error:
+        if not looks(head):
+            raise no_such("Arrow data", head) from error
+        raise _unreadable("the Arrow data", error) from error
+
+
+def _unreadable(what: str, error: Exception) -> Poison:
+    said = str(error).partition("\n")[0]
+    return Poison("bad_format", f"{what} cannot be read: {said}; write it again")
+
+
+def _of_file(ranges: Source) -> Iterator[Any]:
+    with pa.ipc.open_file(pa.PythonFile(SourceFile(ranges), mode="r")) as reader:
+        for number in range(reader.num_record_batches):
+            yield reader.get_batch(number)
+
+
+def _of_streams(ranges: Source) -> Iterator[Any]:
+    file = SourceFile(ranges)
+    schema: Any = None
+    while schema is None or file.tell() < ranges.size:
+        begin = file.tell()
+        with pa.ipc.open_stream(pa.PythonFile(file, mode="r")) as reader:
+            if schema is not None and not reader.schema.equals(schema):
+                raise ValueError(f"the stream that begins at byte {begin} has another schema")
+            schema = reader.schema
+            yield from reader
+
+
+def _rows(ranges: Source, batches: Iterator[Any], options: RowOptions) -> Iterator[Run]:
+    table: TableReader | None = None
+    for batch in _checked(batches):
+        if table is None:
+            expansion = Expansion(options, free_bytes=TABLE_FREE_BYTES)
+            expansion.add(ranges.size, 0)
+            table = TableReader(batch.schema, options, expansion)
+        yield from table.runs(batch)
+
+
+def _checked(batches: Iterator[Any]) -> Iterator[Any]:
+    """The batches. An error in a later batch than the first says in which."""
+    read = 0
+    try:
+        for batch in batches:
+            batch.validate(full=True)
+            yield batch
+            read += 1
+    except _UNREADABLE as error:
+        if not read:
+            raise
+        raise _unreadable(f"batch {read} of the Arrow data", error) from error

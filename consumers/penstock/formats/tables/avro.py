@@ -1,0 +1,290 @@
+"""Avro object containers: each record is a row; decoded by fastavro, the extra `avro`.
+
+Rule: before the library sees anything, blocks are framed and unpacked here, within limits, and the
+schema is checked. A record is a JSON object, or the numbers of its fields. Layout: Avro 1.12,
+"Object Container Files".
+"""
+
+import base64
+import io
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from operator import itemgetter
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import orjson
+
+from penstock.core.rows.kept import Kept
+from penstock.core.rows.payload import JsonRows, Matrix
+from penstock.errors import ErrorCode, Poison, missing_extra
+from penstock.formats.base.keeping import moment_ms
+from penstock.formats.base.push import EXPANDING_STEP_BYTES
+from penstock.formats.base.rows import BadRow, join_floats, read_rows, too_long
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.csv.numbers import to_float32
+from penstock.formats.magic import no_such
+from penstock.formats.tables.avro_codecs import CODECS, MOST_UNPACKED_BYTES, UNPACKING
+from penstock.formats.tables.avro_schema import check_schema
+
+MAGIC: Final = b"Obj\x01"
+_SYNC_BYTES: Final = 16
+_HEADER: Final = {"type": "map", "values": "bytes"}
+MOST_HEADER_BYTES: Final = 4 << 20
+# Writers make blocks of 16 kB to some MB.
+MOST_BLOCK_BYTES: Final = 16 << 20
+_RUN_ROWS: Final = 4_096
+# Types of fields that are a number in every record, never null.
+_PLAIN: Final = frozenset({"int", "long", "float", "double", "boolean"})
+_AS_JSON: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z
+
+
+class _Block(NamedTuple):
+    records: int
+    start: int
+    stop: int
+
+
+def looks(head: bytes) -> bool:
+    return head.startswith(MAGIC)
+
+
+def library() -> ModuleType:
+    """fastavro. Raises `Fatal` if it is not installed."""
+    try:
+        import fastavro  # noqa: PLC0415
+    except ImportError as error:
+        raise missing_extra("the format avro", "avro", error) from None
+    module: ModuleType = fastavro
+    return module
+
+
+class AvroParser:
+    """Push parser of one container."""
+
+    step_bytes = EXPANDING_STEP_BYTES
+    damage: ErrorCode = "bad_format"
+
+    def __init__(self, options: RowOptions) -> None:
+        self._avro = library()
+        self._options = options
+        self._held = bytearray()
+        self._begun = False
+        self._unpack: Callable[[bytes], bytes] = CODECS["null"]
+        self._schema: Any = None
+        self._sync = b""
+        self._fields: list[str] = []
+        self._given: list[str] = []
+        self._blocks = self._read_records = 0
+        self._width = 0  # numbers in a row; 0 until the first good one came
+        self._get: Callable[[Any], Any] | None = None  # of a record, where all are numbers
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        self._held += data
+        if not self._begun and not self._begin():
+            return
+        while (block := self._next_block()) is not None:
+            data = bytes(self._held[block.start : block.stop])
+            if bytes(self._held[block.stop : block.stop + _SYNC_BYTES]) != self._sync:
+                raise self._damaged("does not end with the file's mark")
+            del self._held[: block.stop + _SYNC_BYTES]
+            yield from self._rows(data, block.records)
+            self._blocks += 1
+            self._read_records += block.records
+
+    def close(self) -> Iterator[Run]:
+        if not self._begun or self._held:
+            raise self._damaged("breaks off")
+        return iter(())
+
+    def _begin(self) -> bool:
+        """Read the header; False: its bytes are incomplete yet."""
+        head = bytes(self._held[:MOST_HEADER_BYTES])
+        if head[: len(MAGIC)] != MAGIC[: len(head)]:
+            raise no_such("Avro object container", None)
+        file = io.BytesIO(head[len(MAGIC) :])
+        try:
+            metadata = self._avro.schemaless_reader(file, _HEADER)
+        except (EOFError, IndexError, ValueError):
+            if len(head) < MOST_HEADER_BYTES:
+                return False
+            raise Poison("bad_format", "the Avro header has no end") from None
+        end = len(MAGIC) + file.tell() + _SYNC_BYTES
+        if len(self._held) < end:
+            return False
+        self._settle(metadata)
+        self._sync = bytes(self._held[end - _SYNC_BYTES : end])
+        del self._held[:end]
+        self._begun = True
+        return True
+
+    def _settle(self, metadata: dict[str, bytes]) -> None:
+        options = self._options
+        codec = metadata.get("avro.codec", b"null").decode(errors="replace")
+        if codec not in CODECS:
+            raise Poison("bad_format", f"Avro of the codec {codec!r} is not read")
+        self._unpack = CODECS[codec]
+        try:
+            text = metadata.get("avro.schema", b"")
+            schema = self._schema = self._avro.parse_schema(orjson.loads(text))
+            check_schema(schema)
+        except Poison:
+            raise
+        # A schema comes from strangers, and the library raises many kinds of errors for wrong ones.
+        except Exception as error:
+            raise Poison("bad_format", f"the Avro schema cannot be read: {error!r}") from None
+        kinds: dict[str, Any] = {}
+        if isinstance(schema, dict) and schema.get("type") == "record":
+            kinds = {field["name"]: field["type"] for field in schema["fields"]}
+        self._fields = list(kinds)
+        self._given = self._chosen()
+        is_plain = all(
+            isinstance(kinds[name], str) and kinds[name] in _PLAIN for name in self._given
+        )
+        if options.as_numbers and is_plain and 0 < len(self._given) <= options.max_columns:
+            self._get = itemgetter(*self._given)
+
+    def _chosen(self) -> list[str]:
+        options, fields = self._options, self._fields
+        for name in options.stays:
+            if name not in fields:
+                raise Poison("bad_format", f'no field "{name}" in the Avro schema')
+        if options.columns is None:
+            return [name for name in fields if name not in options.stays]
+        found: list[str] = []
+        for column in options.columns:
+            if isinstance(column, int) and 0 <= column < len(fields):
+                found.append(fields[column])
+            elif column in fields:
+                found.append(str(column))
+            else:
+                raise Poison("bad_format", f'no field "{column}" in the Avro schema')
+        return found
+
+    def _next_block(self) -> _Block | None:
+        """Where the next block lies in the held bytes; None: it is incomplete yet."""
+        records, at = _number(self._held, 0)
+        nbytes, at = _number(self._held, at) if at else (0, 0)
+        if not at:
+            return None
+        if records < 0 or not 0 <= nbytes <= MOST_BLOCK_BYTES:
+            raise self._damaged(f"has {records} records in {nbytes} bytes")
+        stop = at + nbytes
+        return _Block(records, at, stop) if len(self._held) >= stop + _SYNC_BYTES else None
+
+    def _rows(self, data: bytes, records: int) -> Iterator[Run]:
+        try:
+            unpacked = self._unpack(data)
+        except UNPACKING as error:
+            raise self._damaged(f"cannot be unpacked: {error}") from None
+        if len(unpacked) > MOST_UNPACKED_BYTES:
+            raise self._damaged(
+                f"inflates to more than {MOST_UNPACKED_BYTES} bytes", code="too_large"
+            )
+        if records > len(unpacked):
+            raise self._damaged(f"has {records} records in {len(unpacked)} bytes")
+        file = io.BytesIO(unpacked)
+        for start in range(0, records, _RUN_ROWS):
+            yield from self._runs(self._read(file, min(_RUN_ROWS, records - start)))
+        if file.tell() != len(unpacked):
+            raise self._damaged("has more bytes than its records")
+
+    def _damaged(self, what: str, code: ErrorCode = "bad_format") -> Poison:
+        """The error of the block that is being read."""
+        where = f"block {self._blocks} of the Avro file, from row {self._read_records} on,"
+        return Poison(code, f"{where} {what}; write the file again")
+
+    def _read(self, file: io.BytesIO, records: int) -> list[Any]:
+        try:
+            return [self._avro.schemaless_reader(file, self._schema) for _ in range(records)]
+        # On damaged data the library lets errors of Python's types through.
+        except Exception as error:
+            raise self._damaged(f"has a record that cannot be read: {error!r}") from None
+
+    def _runs(self, records: list[Any]) -> Iterator[Run]:
+        if self._get is not None and records:
+            values = np.array([self._get(record) for record in records], np.float64)
+            numbers = to_float32(values.reshape(len(records), -1))
+            runs = iter((Run(len(records), Matrix(numbers)),))
+        elif self._options.as_numbers:
+            runs = read_rows(records, self._numbers, join_floats)
+        else:
+            runs = read_rows(records, self._element, JsonRows.of)
+        if not self._options.stays:
+            yield from runs
+            return
+        at = 0
+        for run in runs:
+            stop = at + run.rows
+            yield run if run.payload is None else run._replace(kept=self._kept(records[at:stop]))
+            at = stop
+
+    def _element(self, record: Any) -> bytes:
+        if self._given != self._fields:
+            record = {name: record[name] for name in self._given}
+        try:
+            element = orjson.dumps(record, default=_json_value, option=_AS_JSON)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise BadRow(f"the record has no form in JSON: {error}") from None
+        if len(element) > self._options.row_bytes:
+            raise BadRow(too_long(self._options.row_bytes))
+        return element
+
+    def _numbers(self, record: Any) -> list[float]:
+        found: list[float] = []
+        # If the schema is not a record, the value itself is the row.
+        named = [(f'field "{name}"', record[name]) for name in self._given]
+        for what, value in named if self._fields else [("the row", record)]:
+            for one in value if isinstance(value, list) else (value,):
+                number = self._options.missing if one is None else one
+                if not isinstance(number, int | float | Decimal):
+                    raise BadRow(f"{what} holds {one!r:.40}, no number")
+                found.append(float(number))
+        if len(found) != (self._width or len(found)):
+            raise BadRow(f"row has {len(found)} numbers, expected {self._width}")
+        if not 0 < len(found) <= self._options.max_columns:
+            raise BadRow(
+                f"row has {len(found)} numbers, 1 to {self._options.max_columns} are read "
+                "(limits.columns)"
+            )
+        self._width = len(found)
+        return found
+
+    def _kept(self, records: list[Any]) -> Kept:
+        names, time = self._options.keep, self._options.time
+        return Kept.of(
+            [_columns(record, names) for record in records] if names else None,
+            [moment_ms(record[time]) for record in records] if time is not None else None,
+        )
+
+
+def _columns(record: Any, names: Sequence[str]) -> bytes:
+    """The kept columns of a row. Values without a JSON form never make the row bad."""
+    try:
+        found = {name: record[name] for name in names}
+        return orjson.dumps(found, default=_json_value, option=_AS_JSON)
+    except TypeError:  # as of arrays within arrays, 255 deep
+        return orjson.dumps(dict.fromkeys(names))
+
+
+def _json_value(value: Any) -> Any:
+    """The JSON form of a value that orjson cannot write."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Decimal):
+        return orjson.Fragment(str(value))  # all digits, which a float has not
+    raise TypeError(type(value).__name__)
+
+
+def _number(held: bytearray, at: int) -> tuple[int, int]:
+    """A zigzag number and where it ends; the end is 0 if the number is incomplete yet."""
+    value = shift = 0
+    for end in range(at, min(len(held), at + 10)):
+        value |= (held[end] & 0x7F) << shift
+        shift += 7
+        if held[end] < 0x80:
+            return (value >> 1) ^ -(value & 1), end + 1
+    if len(held) >= at + 10:
+        raise Poison("bad_format", "an Avro block begins with no number")
+    return 0, 0

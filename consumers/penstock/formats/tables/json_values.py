@@ -1,0 +1,170 @@
+"""Columns of Arrow as JSON: the rows of a table as objects.
+
+Rule: whole columns at a time; the values inside lists, maps and structs are written like a column
+of their type. Python makes an object for each value only if Arrow cannot write the text (binary,
+strings with escapes). Nulls, NaN and infinity become null. A value without a form in JSON raises
+`ValueError`. Owner: the reader of tables.
+"""
+
+import base64
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.core.rows.payload import JsonRows
+from penstock.formats.tables.times import date_text, time_text, timestamp_text
+from penstock.formats.tables.weight import by_type
+
+_ESCAPED: Final = r'["\\\x00-\x1f]'
+
+
+def objects(names: Sequence[str], columns: list[Any]) -> JsonRows:
+    """A JSON object for each row."""
+    text = pc.binary_join_element_wise(_object_text(names, columns, len(columns[0])), ",", "")
+    text = text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text
+    ends = np.frombuffer(text.buffers()[1], np.int32, len(text) + 1, 4 * text.offset)
+    body = memoryview(text.buffers()[2])[ends[0] : ends[-1] - 1]
+    return JsonRows(bytes(body), ends[1:].astype(np.int64) - 1 - int(ends[0]))
+
+
+def plain(column: Any) -> Any:
+    """One array, without dictionary, extension and runs."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if isinstance(column, pa.ExtensionArray):
+        return plain(column.storage)
+    if pa.types.is_dictionary(column.type):
+        return plain(_decoded(column))
+    if pa.types.is_run_end_encoded(column.type):
+        return plain(pc.run_end_decode(column))
+    return column
+
+
+def _decoded(column: Any) -> Any:
+    """The values of a dictionary. Arrow cannot take them from views, which polars writes."""
+    kind = column.type.value_type
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        simple = pa.string() if pa.types.is_string_view(kind) else pa.binary()
+        column = pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(simple))
+    return column.dictionary_decode()
+
+
+def _object_text(names: Sequence[str], columns: Sequence[Any], rows: int) -> Any:
+    if not names:
+        return pa.array(["{}"] * rows, pa.string())
+    parts: list[Any] = []
+    for index, (name, column) in enumerate(zip(names, columns, strict=True)):
+        key = orjson.dumps(name).decode()
+        parts += (f"{',' if index else '{'}{key}:", _json_text(column))
+    return pc.binary_join_element_wise(*parts, "}", "")
+
+
+def _json_text(column: Any) -> Any:
+    """The column's values as JSON, in an array of strings without nulls."""
+    column = plain(column)
+    text = _nested_text(column)
+    if text is None:
+        text = _flat_text(column)
+    return text.fill_null("null")
+
+
+def _flat_text(column: Any) -> Any:
+    kind, types = column.type, pa.types
+    if types.is_null(kind):
+        return pa.nulls(len(column), pa.string())
+    if types.is_floating(kind):
+        if types.is_float16(kind):
+            column = column.cast(pa.float32())
+        return pc.if_else(pc.is_finite(column), column, None).cast(pa.string())
+    if types.is_integer(kind) or types.is_boolean(kind) or types.is_decimal(kind):
+        return column.cast(pa.string())
+    if types.is_duration(kind):
+        return column.cast(pa.int64()).cast(pa.string())
+    if types.is_timestamp(kind):
+        return _quoted(timestamp_text(column))
+    if types.is_date(kind):
+        return _quoted(date_text(column))
+    if types.is_time(kind):
+        return _quoted(time_text(column))
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return _string_text(column)
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
+        return _base64_text(column)
+    if types.is_fixed_size_binary(kind):
+        return _base64_text(column)
+    raise ValueError(f"values of {kind} have no form in JSON; choose others with rows.columns")
+
+
+def _nested_text(column: Any) -> Any:
+    """The texts of a nested column; None: the column is not nested."""
+    kind, types = column.type, pa.types
+    if types.is_struct(kind):
+        names = [kind.field(index).name for index in range(kind.num_fields)]
+        if len(set(names)) < len(names):
+            raise ValueError("a struct has two fields of the same name")
+        columns = [column.field(index) for index in range(kind.num_fields)]
+        return _where_valid(column, _object_text(names, columns, len(column)))
+    if types.is_map(kind):
+        key, value = _json_text(column.keys), _json_text(column.items)
+        pairs = pc.binary_join_element_wise("[", key, ",", value, "]", "")
+        return _list_text(column, pairs)
+    if types.is_list_view(kind) or types.is_large_list_view(kind):
+        lengths = pc.list_value_length(column).cast(pa.int64()).fill_null(0).to_numpy()
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        column = pa.LargeListArray.from_arrays(
+            pa.array(offsets), column.flatten(), mask=column.is_null()
+        )
+    elif types.is_fixed_size_list(kind):
+        column = column.cast(pa.list_(kind.value_field))
+    elif types.is_union(kind):
+        return _union_text(column)
+    elif not (types.is_list(kind) or types.is_large_list(kind)):
+        return None
+    first, last = (column.offsets[end].as_py() for end in (0, -1))
+    return _list_text(column, _json_text(column.values.slice(first, last - first)), first)
+
+
+def _list_text(column: Any, values: Any, first: int = 0) -> Any:
+    """`values`: the texts of the lists' items, from place `first` on."""
+    offsets = column.offsets.to_numpy() - first
+    lists = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
+    joined = pc.binary_join(lists, ",")
+    return _where_valid(column, pc.binary_join_element_wise("[", joined, "]", ""))
+
+
+def _union_text(column: Any) -> Any:
+    """The texts of a union: each value is written by its own type."""
+    found: Any = pa.nulls(len(column), pa.string())
+    for values, places, is_one in by_type(column):
+        at = pa.array(places, pa.int64(), mask=~is_one)
+        found = pc.if_else(at.is_valid(), _json_text(values).take(at), found)
+    return found
+
+
+def _where_valid(column: Any, text: Any) -> Any:
+    return pc.if_else(column.is_valid(), text, None) if column.null_count else text
+
+
+def _quoted(text: Any) -> Any:
+    return pc.binary_join_element_wise('"', text, '"', "")
+
+
+def _string_text(column: Any) -> Any:
+    column.validate(full=True)  # Parquet's writers promise UTF-8, hostile ones break it
+    column = column.cast(pa.string())
+    if not pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py():
+        return _quoted(column)
+    values = [orjson.dumps(value).decode() for value in column.to_pylist()]
+    return pa.array(values, pa.string())
+
+
+def _base64_text(column: Any) -> Any:
+    values = column.to_pylist()
+    return pa.array(
+        [None if one is None else f'"{base64.b64encode(one).decode()}"' for one in values],
+        pa.string(),
+    )

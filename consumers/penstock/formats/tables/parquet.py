@@ -1,0 +1,187 @@
+"""Parquet: footer first, then row group by row group, only the columns that are needed.
+
+Rule: row groups without a wanted row are counted, not fetched. Small chunks are fetched together,
+large ones page by page, so memory depends on neither. The footer's claims are checked against the
+object's size and the rows that come; a wrong one is `bad_format`.
+Layout: apache/parquet-format, README.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.errors import Poison
+from penstock.formats.archives.compression import TABLE_FREE_BYTES, Expansion
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.source import Source, SourceFile, Wanted
+from penstock.formats.magic import no_such
+from penstock.formats.tables.batches import MOST_STEP_ROWS, STEP_BYTES, TableReader
+
+MAGIC: Final = b"PAR1"
+_ENCRYPTED: Final = b"PARE"
+# The library's errors for damaged data.
+_UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError)
+_END_BYTES: Final = 8  # the footer's length and the magic
+# Footers of 10,000 row groups of 100 columns have 60 MB; parsed they take several times as much.
+MOST_FOOTER_BYTES: Final = 64 << 20
+# Read at a time, for all columns together; longer chunks are read by pages.
+BUFFER_BYTES: Final = 8 << 20
+LEAST_BUFFER_BYTES: Final = 64 << 10
+# The unit for times that Spark and Impala write as INT96. They are stored in nanoseconds; read in
+# nanoseconds, those before 1677 and after 2262 would silently become other times.
+INT96_UNIT: Final = "us"
+
+# The shortest plain text: 4 bytes of length and one letter.
+_LEAST_TEXT_BYTES: Final = 5
+
+
+def looks(head: bytes) -> bool:
+    """The magic alone may be the first cell of a CSV; the bytes after it tell."""
+    return head.startswith(MAGIC) and any(byte < 9 for byte in head[len(MAGIC) : 64])
+
+
+def read_parquet(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+    """The rows of one object; unwanted rows come as runs without payload."""
+    _check_end(ranges)
+    try:
+        yield from _rows(ranges, options, wanted)
+    except _UNREADABLE as error:
+        raise _unreadable("the Parquet file", error) from error
+
+
+def _unreadable(what: str, error: Exception) -> Poison:
+    said = str(error).partition("\n")[0]
+    return Poison("bad_format", f"{what} cannot be read: {said}; write it again")
+
+
+def _check_end(ranges: Source) -> None:
+    end = ranges.read(max(0, ranges.size - _END_BYTES), ranges.size)
+    if end[-4:] == _ENCRYPTED:
+        raise Poison("bad_format", "the Parquet file is encrypted, which is not read")
+    if end[-4:] != MAGIC or ranges.size < len(MAGIC) + _END_BYTES:
+        head = ranges.read(0, len(MAGIC) + _END_BYTES)
+        if not head.startswith(MAGIC):
+            raise no_such("Parquet file", head)
+        raise Poison(
+            "bad_format", "the Parquet file breaks off: its end is missing; write it again"
+        )
+    footer_bytes = int.from_bytes(end[:4], "little")
+    if footer_bytes > ranges.size - _END_BYTES - len(MAGIC):
+        raise Poison("bad_format", f"a footer of {footer_bytes} bytes in {ranges.size}")
+    if footer_bytes > MOST_FOOTER_BYTES:
+        raise Poison(
+            "too_large",
+            f"the Parquet footer has {footer_bytes} bytes, at most {MOST_FOOTER_BYTES} are read",
+        )
+
+
+def _rows(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+    footer = _open(ranges)
+    # Nothing else of a row group is asked here: pyarrow 26 aborts the process if a damaged footer
+    # has a column chunk that is not in the schema.
+    groups = [footer.metadata.row_group(number) for number in range(footer.num_row_groups)]
+    _check_expansion(groups, ranges.size, options)
+    expansion = Expansion(options, free_bytes=TABLE_FREE_BYTES)
+    expansion.add(ranges.size, 0)
+    table = TableReader(footer.schema_arrow, options, expansion)
+    buffer_bytes = max(LEAST_BUFFER_BYTES, BUFFER_BYTES // len(table.names))
+    texts = _texts(footer.schema, table.names, is_nested=options.form != "columns")
+    first_row = 0
+    for number, group in enumerate(groups):
+        rows = group.num_rows
+        if rows < 0:
+            raise Poison("bad_format", f"row group {number} has {rows} rows")
+        if rows and not wanted(first_row, first_row + rows):
+            yield Run(rows, None)
+        elif rows:
+            open_file = partial(_open, ranges, metadata=footer.metadata, buffer_size=buffer_bytes)
+            batch_rows = _batch_rows(table, group)
+            batches = partial(_batches, open_file, number, table, batch_rows)
+            try:
+                by_dictionary = texts if _repeats(group, table, len(texts)) else []
+                yield from _of_group(batches, number, rows, table, by_dictionary)
+            except _UNREADABLE as error:
+                where = f"row group {number} of the Parquet file, from row {first_row} on,"
+                raise _unreadable(where, error) from error
+        first_row += rows
+
+
+def _texts(schema: Any, names: list[str], *, is_nested: bool) -> list[str]:
+    """The needed columns with texts or bytes of variable length."""
+    columns = [schema.column(index) for index in range(len(schema))]
+    return [
+        column.path
+        for column in columns
+        if column.physical_type == "BYTE_ARRAY"
+        and column.path.partition(".")[0] in names
+        and (is_nested or column.path in names)
+    ]
+
+
+def _repeats(group: Any, table: TableReader, texts: int) -> bool:
+    """Are there fewer bytes than so many plain texts need? Then most are stored as numbers into a
+    dictionary and are read as such, so that their decoded size is known before they are made.
+    """
+    numbers_bytes: int = group.num_rows * table.fixed_bytes
+    least_bytes: int = group.num_rows * texts * _LEAST_TEXT_BYTES
+    return texts > 0 and group.total_byte_size - numbers_bytes < least_bytes
+
+
+def _check_expansion(groups: list[Any], size: int, options: RowOptions) -> None:
+    expansion = Expansion(options)
+    expansion.add(size, sum(max(0, group.total_byte_size) for group in groups))
+    expansion.check()
+
+
+def _of_group(
+    batches: Callable[[list[str]], Iterator[Any]],
+    number: int,
+    rows: int,
+    table: TableReader,
+    by_dictionary: list[str],
+) -> Iterator[Run]:
+    found = 0
+    try:
+        for batch in batches(by_dictionary):
+            found += batch.num_rows
+            yield from table.runs(batch)
+    except _UNREADABLE:
+        # The library cannot read all encodings of texts as a dictionary: read the rest as texts.
+        # Damaged data fails again.
+        if not by_dictionary:
+            raise
+        at = 0
+        for batch in batches([]):
+            fresh = batch.slice(max(0, found - at))
+            at += batch.num_rows
+            yield from table.runs(fresh)
+        found = at
+    if found != rows:
+        raise Poison("bad_format", f"row group {number} has {found} rows, its footer says {rows}")
+
+
+def _batches(
+    open_file: Callable[..., Any],
+    number: int,
+    table: TableReader,
+    batch_rows: int,
+    by_dictionary: list[str],
+) -> Iterator[Any]:
+    found: Iterator[Any] = open_file(read_dictionary=by_dictionary).iter_batches(
+        batch_size=batch_rows, row_groups=[number], columns=table.names, use_threads=False
+    )
+    return found
+
+
+def _batch_rows(table: TableReader, group: Any) -> int:
+    """How many rows take about `STEP_BYTES` when they are decoded."""
+    stored: int = group.total_byte_size // group.num_rows
+    return max(1, min(MOST_STEP_ROWS, STEP_BYTES // max(1, table.fixed_bytes, stored)))
+
+
+def _open(ranges: Source, **more: Any) -> Any:
+    source = pa.PythonFile(SourceFile(ranges), mode="r")
+    return pq.ParquetFile(source, pre_buffer=False, coerce_int96_timestamp_unit=INT96_UNIT, **more)

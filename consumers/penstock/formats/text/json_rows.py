@@ -1,0 +1,179 @@
+"""JSON elements to rows: one reader for NDJSON's lines and a JSON array's elements.
+
+Rule: a matrix row is an array of numbers, or an object whose values are taken in the order of
+`columns`, else of the first row's keys. The first row fixes the width. JSON rows are handed on
+unchanged after a check that they are valid (NaN, Infinity and nesting above 1024 are not).
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import orjson
+
+from penstock.core.rows.payload import JsonRows, Matrix
+from penstock.formats.base.keeping import KeepRows, of_json, with_kept
+from penstock.formats.base.rows import (
+    MOST_EXACT_ROWS,
+    BadRow,
+    LinesParser,
+    join_floats,
+    parse_halving,
+    read_rows,
+    shown,
+)
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.csv.numbers import parse_table
+from penstock.formats.text.lines import RawRows, portions, rows_of, split_first
+
+_SPACE = b" \t\r\n"
+_FLAT_ARRAYS = re.compile(rb"(?:[ \t]*+\[[^\[\]\n]*+\][ \t\r]*+\n)*+")
+_BRACKETS_TO_SPACES = bytes.maketrans(b"[]", b"  ")
+_NUMBERS = {int, float}
+# So many kept values are handled before others have a turn: 1 ms.
+_MOST_KEPT = 2_048
+
+
+def open_ndjson(options: RowOptions) -> LinesParser:
+    """A line that is not JSON is one bad row; the lines after it are read."""
+    return LinesParser(options, JsonRowReader(options, broken=BadRow).read)
+
+
+class JsonRowReader:
+    """Remembers the width or the keys that the first row fixed."""
+
+    def __init__(self, options: RowOptions, *, broken: Callable[[str], Exception]) -> None:
+        """`broken` makes the error for text that is not JSON: `BadRow`, or worse."""
+        self._matrix = options.as_numbers
+        self._max_values = options.max_columns
+        self._broken = broken
+        columns = options.columns or ()
+        self._keys: Sequence[str] = [name for name in columns if isinstance(name, str)]
+        self._indexes = [index for index in columns if isinstance(index, int)]
+        self._width = 0  # values in an array row; 0 until the first one came
+        self._stays = options.stays
+        self._keep = of_json(options) if options.stays else None
+
+    def read(self, block: RawRows) -> Iterable[Run]:
+        return self._read(block) if self._keep is None else self._read_kept(block, self._keep)
+
+    def _read_kept(self, block: RawRows, keep: KeepRows) -> Iterator[Run]:
+        """Read a few rows at a time, as kept values are looked at row by row."""
+        most_rows = max(1, min(MOST_EXACT_ROWS, _MOST_KEPT // len(self._stays)))
+        for some in portions(block, most_rows):
+            yield from with_kept(self._read(some), rows_of(some), keep)
+
+    def _read(self, block: RawRows) -> Iterable[Run]:
+        if not self._matrix:
+            return read_rows(rows_of(block), self._element, JsonRows.of)
+        if not (self._width or self._keys):
+            with suppress(BadRow):  # reported in its place, below
+                self._numbers(split_first(block)[0])
+        if self._keys:
+            return self._exact(rows_of(block))
+        return parse_halving(block, self._bulk, self._exact)
+
+    def _bulk(self, block: RawRows) -> Run | None:
+        """Lines that are arrays of numbers, each as wide as the first."""
+        if not (self._width and isinstance(block, bytes) and _FLAT_ARRAYS.fullmatch(block)):
+            return None
+        values = parse_table(block.translate(_BRACKETS_TO_SPACES), self._width)
+        if values is None:
+            return None
+        if self._indexes:
+            values = np.take(values, self._indexes, axis=1)
+        return Run(len(values), Matrix(values))
+
+    def _exact(self, rows: list[bytes]) -> Iterator[Run]:
+        return read_rows(rows, self._numbers, join_floats)
+
+    def _element(self, row: bytes) -> bytes:
+        self._loads(row)
+        return row.strip(_SPACE)
+
+    def _loads(self, row: bytes) -> Any:
+        if len(row) > self._max_values and _most_values(row) > self._max_values:
+            raise BadRow(f"row has more than {self._max_values} values (limits.columns)")
+        try:
+            return orjson.loads(row)
+        except orjson.JSONDecodeError:
+            raise self._why_unread(row.strip(_SPACE)) from None
+
+    def _why_unread(self, row: bytes) -> Exception:
+        """The error of a row. A number beyond float64 or half a surrogate is JSON, but has no value
+        in Python.
+        """
+        try:
+            orjson.loads(row)  # its words count from the row's first byte
+        except orjson.JSONDecodeError as error:
+            why = str(error)
+        try:
+            is_json = _is_json(row)
+        except RecursionError:
+            return BadRow(f"row is not JSON: {why}")
+        return (
+            BadRow(f"row is JSON that cannot be read: {why}")
+            if is_json
+            else self._broken(f"row is not JSON: {why}")
+        )
+
+    def _numbers(self, row: bytes) -> list[float]:
+        value = self._loads(row)
+        if isinstance(value, list):
+            values = self._of_array(value)
+        elif isinstance(value, dict):
+            values = self._of_object(value)
+        else:
+            raise BadRow(f"row is {shown(row.strip(_SPACE))}, expected an array or an object")
+        if not _NUMBERS.issuperset(map(type, values)):
+            bad = next(value for value in values if type(value) not in _NUMBERS)
+            raise BadRow(f"value {shown(orjson.dumps(bad))} is not a number")
+        return values
+
+    def _of_array(self, row: list[Any]) -> list[Any]:
+        if self._keys:
+            raise BadRow("row is an array, expected an object")
+        if not self._width:
+            if not row:
+                raise BadRow("row is empty")
+            if self._indexes and not 0 <= min(self._indexes) <= max(self._indexes) < len(row):
+                raise BadRow(f"row has {len(row)} values, but rows.columns asks for others")
+            self._width = len(row)
+        if len(row) != self._width:
+            raise BadRow(f"row has {len(row)} values, expected {self._width}")
+        return [row[index] for index in self._indexes] if self._indexes else row
+
+    def _of_object(self, row: dict[str, Any]) -> list[Any]:
+        if self._width or self._indexes:
+            raise BadRow("row is an object, expected an array")
+        if not self._keys:
+            if not row:
+                raise BadRow("row is empty")
+            self._keys = [key for key in row if key not in self._stays]
+        try:
+            return [row[key] for key in self._keys]
+        except KeyError as missing:
+            raise BadRow(f"row has no {shown(orjson.dumps(missing.args[0]))}") from None
+
+
+def _is_json(row: bytes) -> bool:
+    """Is a bad row JSON by its grammar? Bytes that are not UTF-8 count as text."""
+    try:
+        json.loads(
+            row.decode(errors="replace"), parse_int=str, parse_float=str, parse_constant=_refuse
+        )
+    except ValueError:
+        return False
+    return True
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)  # NaN and its like
+
+
+def _most_values(row: bytes) -> int:
+    """An upper bound: every value except the outermost follows a comma or a bracket."""
+    return row.count(b",") + row.count(b"[") + row.count(b"{") + row.count(b":")

@@ -1,0 +1,82 @@
+"""One object, or one member of an archive, is one row: its bytes as they are.
+
+Rule: at most `limits.row_bytes` are held; a larger object is one bad row and is not held. An empty
+member of an archive is a bad row: its writer lost a frame. An empty object has no row, as in every
+format.
+"""
+
+from collections.abc import Callable, Iterator
+
+from penstock.core.rows.payload import BytesRows, Payload
+from penstock.errors import ErrorCode
+from penstock.formats.base.push import PLAIN_STEP_BYTES
+from penstock.formats.base.rows import BadRow, bad_row, too_long
+from penstock.formats.base.runs import RowOptions, Run
+
+# Makes the one row of these bytes. Raises `BadRow`.
+MakeRow = Callable[[bytes], Payload]
+
+
+class OneRowParser:
+    """Push parser of one object that `make` turns into its row."""
+
+    step_bytes = PLAIN_STEP_BYTES
+    damage: ErrorCode = "bad_format"
+
+    def __init__(self, options: RowOptions, make: MakeRow) -> None:
+        self._limit_bytes = options.row_bytes
+        self._make = make
+        self._parts: list[bytes] = []
+        self._nbytes = 0
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        self._nbytes += len(data)
+        if self._nbytes > self._limit_bytes:
+            self._parts.clear()
+        else:
+            self._parts.append(data)
+        return iter(())
+
+    def close(self) -> Iterator[Run]:
+        if self._nbytes > self._limit_bytes:
+            yield bad_row(too_long(self._limit_bytes))
+            return
+        if not self._nbytes:
+            yield bad_row("the file is empty")
+            return
+        try:
+            row = self._make(b"".join(self._parts))
+        except BadRow as bad:
+            yield bad_row(str(bad))
+            return
+        self._parts.clear()
+        yield Run(1, row)
+
+
+def opaque(data: bytes) -> BytesRows:
+    return BytesRows.of([data])
+
+
+class UnreadParser:
+    """A member that cannot be read: one bad row that says why. Its bytes are passed over, and the
+    other members are read.
+    """
+
+    step_bytes = PLAIN_STEP_BYTES
+    damage: ErrorCode = "bad_format"
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        return iter(())
+
+    def close(self) -> Iterator[Run]:
+        yield bad_row(self._why)
+
+
+class BytesParser(OneRowParser):
+    """The format `bytes`."""
+
+    def __init__(self, options: RowOptions) -> None:
+        super().__init__(options, opaque)

@@ -1,0 +1,73 @@
+"""Predictions as a table, for notebooks.
+
+Rule: one row a record, in order; the fields of a prediction that is an object become columns
+`prediction.NAME`. Owner: the caller.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from penstock.errors import missing_extra
+from penstock.messages.prediction import Prediction
+
+
+class Predictions(list[Prediction]):
+    """What `predict_sync` returns: a list of records."""
+
+    def to_arrow(self) -> pa.Table:
+        return to_arrow(self)
+
+    def to_pandas(self) -> Any:
+        return to_pandas(self)
+
+
+def to_arrow(results: Iterable[Prediction]) -> pa.Table:
+    """Columns `id`, `stream`, `bucket`, `key`, `member`, `row`, `event_time`, `error`, `message`,
+    and the prediction.
+    """
+    found = list(results)
+    plain = {
+        "id": pa.array([one.id for one in found], pa.string()),
+        "stream": pa.array([one.stream for one in found], pa.string()),
+        "bucket": pa.array([one.object and one.object.bucket for one in found], pa.string()),
+        "key": pa.array([one.object and one.object.key for one in found], pa.string()),
+        "member": pa.array([one.member for one in found], pa.string()),
+        "row": pa.array([one.row for one in found], pa.int64()),
+        "event_time": pa.array([one.event_time for one in found]),
+        "error": pa.array([one.error and one.error.code for one in found], pa.string()),
+        "message": pa.array([one.error and one.error.message for one in found], pa.string()),
+    }
+    return pa.table(plain | _predictions([one.prediction for one in found]))
+
+
+def _predictions(values: list[Any]) -> dict[str, pa.Array]:
+    given = [value for value in values if value is not None]
+    if not given or not all(isinstance(value, dict) for value in given):
+        return {"prediction": _column(values)}
+    names = dict.fromkeys(name for value in given for name in value)
+    return {
+        f"prediction.{name}": _column([value and value.get(name) for value in values])
+        for name in names
+    }
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """What has no one type is JSON text."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.array(
+            [None if value is None else orjson.dumps(value).decode() for value in values]
+        )
+
+
+def to_pandas(results: Iterable[Prediction]) -> Any:
+    """As `to_arrow`, a pandas DataFrame."""
+    try:
+        import pandas  # noqa: F401, PLC0415 (an extra: pyarrow asks for it)
+    except ImportError as error:
+        raise missing_extra("to_pandas", "pandas", error) from None
+    return to_arrow(results).to_pandas()

@@ -1,0 +1,251 @@
+"""Announcements of Google Cloud Storage, Azure, Cloudflare R2 and Backblaze, and CloudEvents.
+
+Rule: recognised by structure alone, as S3's are; only what says that an object is new makes a
+reference, and one that says so of another kind of event makes none. Names of objects are as they
+are, except in the addresses that Azure gives, which are percent-encoded. What a CloudEvent in
+binary mode, or a Pub/Sub message, says in Kafka's headers is put beside its data first, by
+`structured`.
+Sources: Google, "Pub/Sub notifications for Cloud Storage"; Microsoft, "Azure Blob Storage as an
+Event Grid source"; Cloudflare, "R2 event notifications"; Backblaze, "Event Notifications Reference
+Guide"; CloudEvents 1.0, "Kafka protocol binding" and "JSON event format".
+"""
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec.json import Decoder
+
+from penstock.messages.errors import SchemaError
+from penstock.messages.reference import Reference
+from penstock.messages.urls import split_url
+
+# What Google calls a new object: in Pub/Sub, in Eventarc, and in its functions of before.
+_FINALIZED: Final = frozenset(
+    {
+        "OBJECT_FINALIZE",
+        "google.cloud.storage.object.v1.finalized",
+        "google.storage.object.finalize",
+    }
+)
+_GOOGLE: Final = ("google.cloud.storage.object.", "google.storage.object.")
+_AZURE: Final = ("Microsoft.Storage.", "Microsoft.EventGrid.")
+_BLOB_CREATED: Final = "Microsoft.Storage.BlobCreated"
+_R2_CREATED: Final = frozenset({"PutObject", "CopyObject", "CompleteMultipartUpload"})
+_R2_GONE: Final = frozenset({"DeleteObject", "LifecycleDeletion"})
+_B2_CREATED: Final = ("b2:ObjectCreated:",)
+
+Headers = Sequence[tuple[str, bytes]]
+
+
+class _GoogleObject(Struct):
+    """Google's object resource; numbers are texts in it."""
+
+    bucket: str
+    name: str
+    generation: str | None = None
+    metageneration: str | None = None
+    size: str | int | None = None
+    time_created: str | None = field(default=None, name="timeCreated")
+    time_deleted: str | None = field(default=None, name="timeDeleted")
+
+
+class _Attributes(Struct, rename="camel"):
+    """Of a Pub/Sub message about an object."""
+
+    bucket_id: str
+    object_id: str
+    event_type: str
+    object_generation: str | None = None
+    event_time: str | None = None
+
+
+class _Blob(Struct, rename="camel"):
+    """Azure's `data`."""
+
+    url: str
+    e_tag: str | None = None
+    content_length: int | None = None
+
+
+class _GridEvent(Struct, rename="camel"):
+    event_type: str
+    event_time: str | None = None
+    data: Raw = Raw(b"null")
+
+
+class _R2Object(Struct):
+    key: str
+    size: int | None = None
+    etag: str | None = field(default=None, name="eTag")
+
+
+class _R2Event(Struct):
+    action: str
+    bucket: str
+    object: _R2Object
+    time: str | None = field(default=None, name="eventTime")
+
+
+class _B2Event(Struct, rename="camel"):
+    event_type: str
+    bucket_name: str | None = None
+    object_name: str | None = None
+    object_size: int | None = None
+    object_version_id: str | None = None
+    event_timestamp: int | None = None
+
+
+class CloudEvent(Struct):
+    """In structured mode. Names without underscores are the specification's."""
+
+    type: str
+    specversion: str
+    time: str | None = None
+    data: Raw | UnsetType = UNSET
+    data_base64: str | UnsetType = UNSET
+
+    @property
+    def body(self) -> bytes:
+        if self.data_base64 is not UNSET:
+            return b64decode(self.data_base64, validate=True)
+        if self.data is UNSET:
+            raise SchemaError(f"the CloudEvent {self.type[:80]!r} has no data")
+        value = bytes(self.data)
+        # JSON in a text, as senders write it that declare another content type.
+        return msgspec.json.decode(value, type=str).encode() if value.startswith(b'"') else value
+
+
+_google = Decoder(_GoogleObject)
+_attributes = Decoder(_Attributes)
+_blob = Decoder(_Blob)
+_grid = Decoder(_GridEvent)
+_r2 = Decoder(_R2Event)
+_b2 = Decoder(list[_B2Event])
+_event = Decoder(CloudEvent)
+
+
+def cloud_event(value: bytes) -> CloudEvent:
+    return _event.decode(value)
+
+
+def is_of_cloud(event: CloudEvent) -> bool:
+    """Is its data one of the clouds' own, and no message for itself?"""
+    return event.type.startswith((*_GOOGLE, *_AZURE))
+
+
+def of_cloud_event(event: CloudEvent) -> Iterator[Reference]:
+    if event.type.startswith(_GOOGLE):
+        if event.type in _FINALIZED:
+            yield _of_google(_google.decode(event.body), event.time)
+    elif event.type == _BLOB_CREATED:
+        yield _of_blob(_blob.decode(event.body), event.time)
+
+
+def of_google_object(value: bytes) -> Iterator[Reference]:
+    """The resource alone, as a Kafka connector writes it that drops the attributes: of an object
+    that is gone it says so, and of one whose metadata changed it counts the changes.
+    """
+    resource = _google.decode(value)
+    if resource.time_deleted is None and resource.metageneration in (None, "1"):
+        yield _of_google(resource, resource.time_created)
+
+
+def of_attributes(attributes: bytes) -> Iterator[Reference]:
+    """Of a Pub/Sub message, which name the object whatever its payload."""
+    named = _attributes.decode(attributes)
+    if named.event_type in _FINALIZED:
+        yield Reference(
+            store="gs",
+            bucket=named.bucket_id,
+            key=named.object_id,
+            event_time=named.event_time,
+            version_id=named.object_generation,
+        )
+
+
+def of_grid(value: bytes) -> Iterator[Reference]:
+    """In Event Grid's own schema."""
+    event = _grid.decode(value)
+    if event.event_type == _BLOB_CREATED:
+        yield _of_blob(_blob.decode(event.data), event.event_time)
+    elif not event.event_type.startswith(_AZURE):
+        raise SchemaError(f"events of type {event.event_type[:80]!r} are no announcements")
+
+
+def of_r2(value: bytes) -> Iterator[Reference]:
+    event = _r2.decode(value)
+    if event.action in _R2_CREATED:
+        yield Reference(
+            bucket=event.bucket,
+            key=event.object.key,
+            event_time=event.time,
+            etag=event.object.etag or None,
+            size=event.object.size,
+        )
+    elif event.action not in _R2_GONE:
+        raise SchemaError(f"the action {event.action[:80]!r} is unknown")
+
+
+def of_b2(events: bytes) -> Iterator[Reference]:
+    for event in _b2.decode(events):
+        if not event.event_type.startswith(_B2_CREATED):
+            continue
+        if event.bucket_name is None or event.object_name is None:
+            raise SchemaError("an event of Backblaze names no bucketName and objectName")
+        yield Reference(
+            bucket=event.bucket_name,
+            key=event.object_name,
+            event_time=event.event_timestamp,
+            version_id=event.object_version_id,
+            size=event.object_size,
+        )
+
+
+def _of_google(resource: _GoogleObject, time: str | None) -> Reference:
+    """A reference pinned by the object's generation, as a GET compares another entity tag than the
+    one given here.
+    """
+    size = resource.size
+    return Reference(
+        store="gs",
+        bucket=resource.bucket,
+        key=resource.name,
+        event_time=time,
+        version_id=resource.generation,
+        size=None if size is None else int(size),
+    )
+
+
+def _of_blob(blob: _Blob, time: str | None) -> Reference:
+    store, bucket, key = split_url(blob.url)
+    return Reference(
+        store=store,
+        bucket=bucket,
+        key=key,
+        event_time=time,
+        etag=blob.e_tag or None,
+        size=blob.content_length,
+    )
+
+
+def structured(value: bytes | None, headers: Headers) -> bytes | None:
+    """A CloudEvent in binary mode, or a Pub/Sub message whose attributes are headers, as the same
+    in one piece; anything else as it is.
+    """
+    named: dict[str, Any] = {}
+    for name, text in headers:
+        if name.startswith("ce_") or name in _PUBSUB:
+            named[name.removeprefix("ce_")] = (text or b"").decode(errors="replace")
+    if value is None or not named:
+        return value
+    if "eventType" in named and "objectId" in named:
+        return msgspec.json.encode({"message": {"attributes": named}})
+    if "type" not in named or "specversion" not in named:
+        return value
+    return msgspec.json.encode(named | {"data_base64": b64encode(value).decode()})
+
+
+_PUBSUB: Final = frozenset({"eventType", "bucketId", "objectId", "objectGeneration", "eventTime"})

@@ -1,0 +1,197 @@
+"""The input topic's values, to and from bytes.
+
+Rule: the shape is recognised by structure alone, never by a header, and `decode` raises only
+`SchemaError`. Our own forms take one typed decode; a value with none of their fields is tried as a
+notification.
+"""
+
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from penstock.messages.cloud_events import cloud_event, is_of_cloud, of_cloud_event
+from penstock.messages.errors import SchemaError
+from penstock.messages.notifications import MAX_WRAPPINGS, created_objects
+from penstock.messages.reference import EventTime, Inline, Reference, RowRange
+from penstock.messages.urls import split_url
+
+__all__ = [
+    "Ignored",
+    "Inline",
+    "References",
+    "SchemaError",
+    "decode",
+    "encode_reference",
+]
+
+
+class References(NamedTuple):
+    """The objects one message names, at least one, in the order in which they are answered.
+    `announced` by their store: then the Kafka key is the object's name, and no stream's.
+    """
+
+    items: tuple[Reference, ...]
+    announced: bool = False
+
+
+class Ignored(NamedTuple):
+    """A notification that announces no new object: answered by nothing."""
+
+
+class _Fields(Struct):
+    """A reference as it is written: by bucket and key, or by url."""
+
+    bucket: str | None = None
+    key: str | None = None
+    url: str | None = None
+    store: str | None = None
+    stream: str | None = None
+    event_time: EventTime | None = None
+    version_id: str | None = None
+    etag: str | None = None
+    size: int | str | None = None  # Google writes it as a text
+    format: str | None = None
+    compression: str | None = None
+    rows: tuple[RowRange, ...] | None = None
+    attributes: dict[str, Any] | None = None
+    model: str | None = None
+
+
+class _Message(_Fields):
+    specversion: str | UnsetType = UNSET
+    objects: tuple[_Fields, ...] | UnsetType = UNSET
+    inline: tuple[Raw, ...] | UnsetType = UNSET
+
+
+class _OtherNames(Struct):
+    """What a message with a `bucket` and no `key` is, if it is a notification."""
+
+    kind: str | UnsetType = UNSET
+    action: str | UnsetType = UNSET
+
+    @property
+    def is_any(self) -> bool:
+        return self.kind is not UNSET or self.action is not UNSET
+
+
+_decoder = msgspec.json.Decoder(_Message)
+_other_names = msgspec.json.Decoder(_OtherNames)
+_batch_decoder = msgspec.json.Decoder(list[Raw])
+_encoder = msgspec.json.Encoder()
+
+
+def decode(value: bytes | None) -> References | Inline | Ignored:
+    """The objects or rows that a value of the input topic names. Raises `SchemaError` for all other
+    values.
+    """
+    if value is None:
+        raise SchemaError("the message has no value (a tombstone)")
+    try:
+        return _decode(value)
+    except SchemaError:
+        raise
+    except RecursionError:
+        raise SchemaError("the JSON is nested too deeply") from None
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise SchemaError(str(error)) from None
+
+
+def encode_reference(reference: Reference) -> bytes:
+    """A value for the input topic; `decode` gives the same reference back."""
+    return _encoder.encode(reference)
+
+
+def _decode(value: bytes, wrappings: int = 0) -> References | Inline | Ignored:
+    if wrappings > MAX_WRAPPINGS:
+        raise SchemaError(f"messages wrapped more than {MAX_WRAPPINGS} times")
+    if value[:64].lstrip().startswith(b"["):
+        return _batch(value, wrappings)
+    message = _decoder.decode(value)
+    if message.specversion is not UNSET:
+        return _from_cloud_event(value, wrappings)
+    # Other clouds' notifications have a bucket as well, but call the key otherwise.
+    named = message.bucket is not None and _is_reference(message, value)
+    names_one = named or message.key is not None or message.url is not None
+    if names_one + (message.objects is not UNSET) + (message.inline is not UNSET) > 1:
+        raise SchemaError("one message is either a reference, or objects, or inline rows")
+    if names_one:
+        return References((_reference(message),))
+    if message.objects is not UNSET:
+        if not message.objects:
+            raise SchemaError("objects names no object")
+        return References(tuple(map(_reference, message.objects)))
+    if message.inline is not UNSET:
+        return _inline(message, message.inline, value)
+    found = tuple(created_objects(value))
+    return References(found, announced=True) if found else Ignored()
+
+
+def _is_reference(message: _Message, value: bytes) -> bool:
+    return message.key is not None or not _other_names.decode(value).is_any
+
+
+def _batch(value: bytes, wrappings: int) -> References | Ignored:
+    """Several events in one message, as Event Grid and batches of CloudEvents are written."""
+    found: list[Reference] = []
+    events = _batch_decoder.decode(value)
+    if not events:
+        raise SchemaError(
+            "an empty array announces nothing; a message is an object, or an array of events"
+        )
+    for one in events:
+        inner = _decode(bytes(one), wrappings + 1)
+        if isinstance(inner, Inline):
+            raise SchemaError("inline rows are a message of their own")
+        if isinstance(inner, References):
+            if not inner.announced:
+                raise SchemaError('several references are written {"objects": [...]}')
+            found += inner.items
+    return References(tuple(found), announced=True) if found else Ignored()
+
+
+def _from_cloud_event(value: bytes, wrappings: int) -> References | Inline | Ignored:
+    event = cloud_event(value)
+    if not is_of_cloud(event):
+        return _decode(event.body, wrappings + 1)
+    found = tuple(of_cloud_event(event))
+    return References(found, announced=True) if found else Ignored()
+
+
+def _reference(fields: _Fields) -> Reference:
+    store, bucket, key = fields.store, fields.bucket, fields.key
+    if fields.url is not None:
+        if bucket is not None or key is not None:
+            raise SchemaError("a reference has either bucket and key, or url")
+        by_url, bucket, key = split_url(fields.url)
+        store = store or by_url
+    if bucket is None or key is None:
+        raise SchemaError(f"a reference needs a {'bucket' if bucket is None else 'key'}")
+    if isinstance(fields.size, str):
+        raise SchemaError("size is a number of bytes, not a text")
+    return Reference(
+        bucket=bucket,
+        key=key,
+        store=store or None,
+        stream=fields.stream,
+        event_time=fields.event_time,
+        version_id=fields.version_id or None,  # as unversioned buckets have it
+        etag=fields.etag or None,
+        size=fields.size,
+        format=fields.format,
+        compression=fields.compression,
+        rows=fields.rows,
+        attributes=fields.attributes,
+        model=fields.model or None,
+    )
+
+
+def _inline(message: _Message, rows: tuple[Raw, ...], value: bytes) -> Inline:
+    value.decode()  # rows are passed on unread, so that their UTF-8 is not checked by decoding
+    return Inline(
+        rows=rows,
+        stream=message.stream,
+        event_time=message.event_time,
+        attributes=message.attributes,
+        model=message.model or None,
+    )

@@ -1,0 +1,110 @@
+"""The dead-letter topic's values: what could not be answered, as coordinates.
+
+Rule: `reference` can be published to the input topic as it is and asks for exactly what failed; the
+bytes of a message are kept only when there is no reference to find them by.
+"""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
+
+from penstock.messages.errors import SchemaError
+from penstock.messages.prediction import ObjectId, Source, encodable, printable
+from penstock.messages.reference import Count, EventTime, OutputTime, Reference, RowRange
+
+
+class DeadLetter(Struct, kw_only=True):
+    """Rows of one object, or a whole object or message, that were answered by an error.
+
+    `object_index` counts the objects of the message, from 0. `rows`: half-open ranges; None is all
+    that was asked for. `failed_at`: epoch milliseconds.
+    `attempts` counts all tries. `value_b64` is there only without a `reference`: in the first
+    letter about the message, if the topic takes it.
+    """
+
+    v: Annotated[int, Meta(ge=1)] = 1
+    code: str
+    stage: str
+    message: str
+    attempts: Annotated[int, Meta(ge=1)]
+    stream: str
+    source: Source
+    object_index: Count
+    object: ObjectId | None
+    member: str | None
+    rows: tuple[RowRange, ...] | None
+    event_time: OutputTime | None
+    failed_at: int
+    model: str
+    reference: Reference | None
+    value_b64: str | UnsetType | None = UNSET
+
+
+_decoder = msgspec.json.Decoder(DeadLetter)
+_encoder = msgspec.json.Encoder()
+
+
+def dead_letter(
+    *,
+    code: str,
+    stage: str,
+    message: str,
+    attempts: int,
+    stream: str,
+    source: Source,
+    object_index: int,
+    reference: Reference | None,
+    version: str | None,
+    member: str | None,
+    rows: Sequence[RowRange] | None,
+    event_time: EventTime | None,
+    failed_at: int,
+    model: str,
+    value: bytes | None,
+    again: bool = True,
+) -> bytes:
+    """A letter as a record's value. `rows` None: everything the reference asks for.
+
+    `value`, the original message, is only used when `reference` is None. The reference in the
+    letter names its stream, so that it stays in it whatever Kafka key it is published with; without
+    `again` it only says which object and rows failed, and is left out.
+    Raises `SchemaError` for rows that no reference may have.
+    """
+    about = None
+    stream = encodable(stream)
+    if reference is not None:
+        about = ObjectId(reference.bucket, reference.key, version, reference.store)
+        failed = reference.rows if rows is None else tuple(rows)
+        reference = structs.replace(reference, rows=failed, stream=stream)
+        rows = failed
+    letter = DeadLetter(
+        code=code,
+        stage=stage,
+        message=printable(message),
+        attempts=attempts,
+        stream=stream,
+        source=source,
+        object_index=object_index,
+        object=about,
+        member=None if member is None else encodable(member),
+        rows=None if rows is None else tuple(rows),
+        event_time=event_time,
+        failed_at=failed_at,
+        model=model,
+        reference=reference if again else None,
+    )
+    if letter.reference is None:
+        kept = value if reference is None else None
+        letter.value_b64 = None if kept is None else b64encode(kept).decode()
+    return _encoder.encode(letter)
+
+
+def decode_dead_letter(value: bytes) -> DeadLetter:
+    """A record of the dead-letter topic. Raises `SchemaError` if it is none."""
+    try:
+        return _decoder.decode(value)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise SchemaError(f"not a dead letter: {error}") from None

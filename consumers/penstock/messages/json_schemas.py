@@ -1,0 +1,107 @@
+"""`python -m penstock.messages.json_schemas`: writes the JSON Schemas from the types; `--print`
+shows them instead.
+
+Rule: the files are never edited by hand, a test compares them with the types. Owner: the person who
+changes a Struct of this package.
+"""
+
+import sys
+from inspect import cleandoc
+from pathlib import Path
+from typing import Any
+
+import orjson
+from msgspec.json import schema_components
+
+from penstock.messages.block import BlockHead
+from penstock.messages.dead_letter import DeadLetter
+from penstock.messages.prediction import Prediction
+from penstock.messages.reference import Inline, Reference
+from penstock.messages.replay import Replayed
+from penstock.messages.scene import Late, Scene
+from penstock.messages.shadow import Disagreement, Summary
+
+# Beside `consumers/`, where producers and readers in any language look for them.
+FOLDER = Path(__file__).parents[3] / "schemas"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def documents() -> dict[str, dict[str, Any]]:
+    """File name to JSON Schema, one for each topic, and for what a program reads of a command."""
+    return {
+        "reference.v1.schema.json": _input(),
+        "prediction.v1.schema.json": _plain(Prediction, "Prediction"),
+        "block.v1.schema.json": _plain(BlockHead, "Head of an Arrow block"),
+        "dead_letter.v1.schema.json": _plain(DeadLetter, "Dead letter"),
+        "scene.v1.schema.json": _plain(Scene, "Scene"),
+        "replay.v1.schema.json": _plain(Replayed, "Replay"),
+        "late.v1.schema.json": _plain(Late, "Late prediction"),
+        "shadow.v1.schema.json": _shadow(),
+    }
+
+
+def write(folder: Path = FOLDER) -> None:
+    """Put the files into `folder`."""
+    for name, document in documents().items():
+        (folder / name).write_bytes(text(document))
+
+
+def text(document: dict[str, Any]) -> bytes:
+    """As a file holds it."""
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def _components(*kinds: type) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
+    """A `$ref` for each, and the definitions, described by the docstrings."""
+    roots, definitions = schema_components(kinds, ref_template="#/$defs/{name}")
+    for definition in definitions.values():
+        definition["description"] = cleandoc(definition["description"])
+    return roots, definitions
+
+
+def _plain(kind: type, title: str) -> dict[str, Any]:
+    (root,), definitions = _components(kind)
+    return {"$schema": DIALECT, "title": title, **root, "$defs": definitions}
+
+
+def _shadow() -> dict[str, Any]:
+    kinds, definitions = _components(Disagreement, Summary)
+    return {
+        "$schema": DIALECT,
+        "title": "Comparison of two models",
+        "oneOf": list(kinds),
+        "$defs": definitions,
+    }
+
+
+def _input() -> dict[str, Any]:
+    """The forms of our own; notifications are described by the stores that send them."""
+    (reference, inline), definitions = _components(Reference, Inline)
+    by_name = definitions["Reference"]
+    by_name["properties"]["url"] = {
+        "type": "string",
+        "pattern": "^(?!http:)[a-zA-Z][a-zA-Z0-9+.-]*://[^/]+/.+",
+    }
+    by_name["oneOf"] = [{"required": by_name.pop("required")}, {"required": ["url"]}]
+    of_message = definitions["Inline"]
+    of_message["properties"]["inline"] = of_message["properties"].pop("rows")
+    of_message["required"] = ["inline"]
+    several = {
+        "type": "object",
+        "required": ["objects"],
+        "properties": {"objects": {"type": "array", "minItems": 1, "items": reference}},
+    }
+    return {
+        "$schema": DIALECT,
+        "title": "Reference",
+        "oneOf": [reference, several, inline],
+        "$defs": definitions,
+    }
+
+
+if __name__ == "__main__":
+    if "--print" in sys.argv[1:]:
+        for document in documents().values():
+            sys.stdout.buffer.write(text(document))
+    else:
+        write()

@@ -1,0 +1,239 @@
+"""The values of the input topic: a reference to an object, or a few rows inline.
+
+Rule: an instance is always valid; building a wrong one, from JSON or by hand, raises `SchemaError`,
+which says what to mend.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+from msgspec.structs import force_setattr
+
+from penstock.messages.errors import SchemaError
+
+# Half open, [start, stop); a stop of None means to the object's end.
+RowRange = tuple[int, int | None]
+
+EventTime = int | str
+# On every output; `output_time` makes it.
+OutputTime = (
+    Annotated[int, Meta(description="epoch milliseconds")]
+    | Annotated[str, Meta(description="as it came: it could not be read as a time")]
+)
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# The years 1 to 9999: what ISO-8601 and `datetime` can say. Microseconds given by mistake lie
+# beyond.
+EARLIEST_MS = -62_135_596_800_000
+LATEST_MS = 253_402_300_799_999
+
+# Row numbers and sizes stay within what every JSON reader of the output takes as an integer.
+MAX_INTEGER = (1 << 63) - 1
+
+Milliseconds = Annotated[int, Meta(ge=EARLIEST_MS, le=LATEST_MS)]
+Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
+Stop = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
+
+# Far beyond real attributes, and far below where an encoder or a reader runs out of stack.
+MAX_DEPTH = 32
+
+# Names and attributes stand in every record of an object, which must stay below the topic's
+# largest (1 MB). S3's own limit for a key is 1,024 bytes.
+MAX_NAME_CHARS = 4_096
+MAX_ATTRIBUTES_BYTES = 64 << 10
+
+# A dead letter repeats them twice, with up to 41 characters each: 0.17 MB, and all else that it may
+# hold is below 0.4 MB.
+MAX_RANGES = 4_096
+
+# ISO-8601 has no end of digits behind the second; with nine and a zone it has 35.
+MAX_TIME_CHARS = 64
+Iso8601 = Annotated[str, Meta(max_length=MAX_TIME_CHARS)]
+
+# S3's own limit for a version id; its entity tags are below 100.
+MAX_VERSION_CHARS = 1_024
+_VERSION_PATTERN = f"^[ -~]{{1,{MAX_VERSION_CHARS}}}$"
+_VERSION = re.compile(_VERSION_PATTERN)
+Version = Annotated[str, Meta(pattern=_VERSION_PATTERN)]
+
+Ranges = Annotated[tuple[tuple[Count, Stop | None], ...], Meta(min_length=1, max_length=MAX_RANGES)]
+
+
+class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One object to answer. Raises `SchemaError` for an empty name, a bad time, or rows out of
+    order.
+
+    `store`: the name of a configured store, or what kind of store it is by the scheme of its URL
+    (`gs`; `az@account` with the account).
+    `event_time`: epoch milliseconds or ISO-8601, which becomes epoch milliseconds. `rows`: the
+    half-open ranges wanted, ascending and disjoint; None is all of them. `size` in bytes. `etag` as
+    the sender wrote it, with or without quotes. `model`: which of several is to answer; None: as
+    its routes say.
+    """
+
+    bucket: Annotated[str, Meta(min_length=1)]
+    key: Annotated[str, Meta(min_length=1)]
+    store: str | None = None
+    stream: str | None = None
+    event_time: Milliseconds | Iso8601 | None = None
+    version_id: Version | None = None
+    etag: Version | None = None
+    size: Count | None = None
+    format: str | None = None
+    compression: str | None = None
+    rows: Ranges | None = None
+    attributes: dict[str, Any] | None = None
+    model: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.bucket or not self.key:
+            raise SchemaError(
+                f"a reference needs a {'key' if self.bucket else 'bucket'} that is not empty"
+            )
+        _check_text(self.bucket, self.key, self.store, self.stream, self.format, self.compression)
+        _check_text(self.model)
+        _check_version(self.version_id, self.etag)
+        if self.event_time is not None:
+            force_setattr(self, "event_time", _checked_time(self.event_time))
+        if self.size is not None and not 0 <= self.size <= MAX_INTEGER:
+            raise SchemaError(f"size {self.size} is not a number of bytes")
+        if self.rows is not None:
+            _check_rows(self.rows)
+        if self.attributes is not None:
+            _check_attributes(self.attributes)
+
+
+class Inline(Struct, frozen=True, kw_only=True):
+    """Rows carried by the message itself. Each of `rows` is the JSON text of one row, as it came.
+
+    Raises `SchemaError` for a bad time. `event_time`, `attributes` and `model` as in `Reference`.
+    """
+
+    rows: tuple[Raw, ...]
+    stream: str | None = None
+    event_time: Milliseconds | Iso8601 | None = None
+    attributes: dict[str, Any] | None = None
+    model: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_text(self.stream, self.model)
+        if self.event_time is not None:
+            force_setattr(self, "event_time", _checked_time(self.event_time))
+        if self.attributes is not None:
+            _check_attributes(self.attributes)
+
+    def body(self) -> bytes:
+        """The rows as one JSON array, spliced and not encoded again."""
+        return b"[%b]" % b",".join(self.rows)
+
+
+def _check_text(*texts: str | None) -> None:
+    """Refuse lone surrogates (of names that are not UTF-8): no message can carry them."""
+    for text in texts:
+        if text and len(text) > MAX_NAME_CHARS:
+            raise SchemaError(
+                f"{text[:40]!a}... has {len(text)} characters, a name may have {MAX_NAME_CHARS}"
+            )
+        if text and not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise SchemaError(f"{text[:80]!a} is no UTF-8, it cannot be sent") from None
+
+
+def _check_version(*versions: str | None) -> None:
+    """Refuse line breaks: versions become part of a request's head, where a line break would begin
+    a second request.
+    """
+    for version in versions:
+        if version is not None and not _VERSION.fullmatch(version):
+            raise SchemaError(
+                f"{version[:40]!a} is no version_id or etag: 1 to {MAX_VERSION_CHARS} printable "
+                "ASCII characters"
+            )
+
+
+def epoch_ms(event_time: object) -> int | None:
+    """A time as milliseconds since 1970; a text without a time zone is UTC. None: it is not a time
+    of the years 1 to 9999.
+    """
+    if type(event_time) is int:
+        return event_time if EARLIEST_MS <= event_time <= LATEST_MS else None
+    if isinstance(event_time, str) and len(event_time) <= MAX_TIME_CHARS:
+        try:
+            moment = datetime.fromisoformat(event_time)
+        except ValueError:
+            return None
+        moment_ms = round(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)
+        # A time zone can lead a few hours out of these years.
+        return min(max(moment_ms, EARLIEST_MS), LATEST_MS)
+    return None
+
+
+def output_time(event_time: EventTime) -> OutputTime:
+    """An event time as all outputs write it: epoch milliseconds if it can be read as a time, else
+    unchanged.
+    """
+    found = epoch_ms(event_time)
+    return event_time if found is None else found
+
+
+def day_of(event_time: EventTime) -> str:
+    """The day (UTC) in which a time lies, a record's of Kafka included, which may be any number."""
+    moment_ms = epoch_ms(event_time) if isinstance(event_time, str) else event_time
+    moment_ms = min(max(moment_ms or 0, EARLIEST_MS), LATEST_MS)
+    return (EPOCH + timedelta(milliseconds=moment_ms)).date().isoformat()
+
+
+def _checked_time(event_time: EventTime) -> OutputTime:
+    said = output_time(event_time)
+    if isinstance(said, str):
+        raise SchemaError(f"event_time {said[:40]!r} is neither epoch milliseconds nor ISO-8601")
+    if not EARLIEST_MS <= said <= LATEST_MS:
+        raise SchemaError("event_time lies beyond the years 1 to 9999; give epoch milliseconds")
+    return said
+
+
+def _check_rows(rows: tuple[RowRange, ...]) -> None:
+    if not rows:
+        raise SchemaError("rows selects nothing; leave it out to take all rows")
+    if len(rows) > MAX_RANGES:
+        raise SchemaError(
+            f"rows has {len(rows)} ranges, one message may have {MAX_RANGES}; send several"
+        )
+    last = 0
+    is_open = False
+    for start, stop in rows:
+        if is_open or start < last or (stop is not None and stop <= start):
+            raise SchemaError(
+                "rows must be half-open ranges [start, stop) of row numbers, ascending and "
+                "disjoint; a stop of null (to the end) only in the last"
+            )
+        last = start if stop is None else stop
+        is_open = stop is None
+    if last > MAX_INTEGER:
+        raise SchemaError(f"rows has a number above {MAX_INTEGER}")
+
+
+def _check_attributes(attributes: dict[str, Any]) -> None:
+    level: list[Any] = [attributes]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            break
+    else:
+        raise SchemaError(f"attributes nest deeper than {MAX_DEPTH} levels")
+    nbytes = len(msgspec.json.encode(attributes))
+    if nbytes > MAX_ATTRIBUTES_BYTES:
+        raise SchemaError(
+            f"attributes have {nbytes} bytes, at most {MAX_ATTRIBUTES_BYTES} are repeated with "
+            "every row"
+        )

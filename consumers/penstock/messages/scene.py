@@ -1,0 +1,170 @@
+"""The values of the scene topic and of its late topic: Structs for readers, and what writes them.
+
+Rule: answers are JSON text and are spliced in as they came; the same decision always gives the same
+bytes. Owner: `penstock scenes`, which writes a scene down before it publishes it.
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Raw, Struct, field
+
+from penstock.messages.errors import SchemaError
+from penstock.messages.prediction import Failure
+from penstock.messages.reference import Count, OutputTime
+
+NULL = Raw(b"null")
+
+# Of a scene whose predictions are more than its record may be, and of the letter about it.
+TOO_LARGE = "result_too_large"
+
+Status = Literal["present", "rejected", "missing", "evicted"]
+# Everybody is in it; everybody who is expected is, and others are evicted; enough are, after the
+# patience; the time was over.
+ClosedBy = Literal["complete", "members", "quorum", "deadline"]
+
+
+class Seat(Struct, kw_only=True, omit_defaults=True):
+    """A member's place in a scene. `id` is its prediction's, `model` who predicted; without an id
+    it is missing (expected, and not there in time) or evicted (silent for longer than its lease).
+    `prediction` is any JSON.
+    """
+
+    status: Status
+    id: str | None = None
+    event_time: OutputTime | None = None
+    model: str | None = None
+    prediction: Raw = field(default_factory=Raw)
+    error: Failure | None = None
+
+
+class Scene(Struct, kw_only=True, omit_defaults=True):
+    """One record of the scene topic: everybody's prediction of one instant. `id` is `site/time`,
+    `time` epoch milliseconds, `span_ms` between its earliest and its latest member. A later
+    `revision` has members that came late. `closed_by` is `complete` only if every member is in it;
+    `missing` and `evicted` count the members of these statuses. With an `error` its members have
+    their status and id, and no prediction. `inline`, `event_time` and `attributes` make the scene
+    the input of a second `penstock run`.
+    """
+
+    v: Annotated[int, Meta(ge=1)]
+    id: str
+    site: str
+    time: int
+    span_ms: Count
+    revision: Annotated[int, Meta(ge=1)]
+    closed_by: ClosedBy
+    members: dict[str, Seat]
+    missing: Count
+    evicted: Count = 0
+    error: Failure | None = None
+    inline: list[list[float | None]] | None = None
+    event_time: int | None = None
+    attributes: dict[str, Any] | None = None
+
+
+class Late(Struct, kw_only=True):
+    """One record of the late topic: a prediction that is in no scene, and why; or a scene (`id` is
+    its) that is without its predictions. `scene` is the one that it would have been in, `model` who
+    predicted. `record` is the prediction's own record, as it came; null, where the topic does not
+    take it.
+    """
+
+    v: Annotated[int, Meta(ge=1)]
+    id: str
+    reason: str
+    site: str | None
+    member: str | None
+    scene: str | None
+    record: Raw
+    model: str | None = None
+
+
+_scenes = msgspec.json.Decoder(Scene)
+_lates = msgspec.json.Decoder(Late)
+_encode = msgspec.json.Encoder().encode
+
+
+def decode_scene(value: bytes) -> Scene:
+    """A record of the scene topic. Raises `SchemaError` if it is none."""
+    try:
+        return _scenes.decode(value)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise SchemaError(f"not a scene: {error}") from None
+
+
+def decode_late(value: bytes) -> Late:
+    """A record of the late topic. Raises `SchemaError` if it is none."""
+    try:
+        return _lates.decode(value)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise SchemaError(f"not a late prediction: {error}") from None
+
+
+def seat_json(status: Status, id: str, event_time: int | None, model: str, **answer: Raw) -> Raw:
+    """The place of a member that answered; `answer` is its `prediction`, or its `error`."""
+    named = {"model": model} if model else {}
+    seat = {"status": status, "id": id, "event_time": event_time}
+    return Raw(_encode(seat | named | answer))
+
+
+def encode_scene(
+    *,
+    site: str,
+    time: int,
+    span_ms: int,
+    revision: int,
+    closed_by: ClosedBy,
+    seats: dict[str, Raw],
+    absent: dict[str, Status],
+    error: Failure | None = None,
+    inline: list[float | None] | None = None,
+) -> bytes:
+    """`seats` of those who answered, in the order of `members` by name with the `absent` ones."""
+    members: dict[str, Any] = {
+        name: seats[name] if name in seats else {"status": absent[name]}
+        for name in sorted({*seats, *absent})
+    }
+    scene: dict[str, Any] = {
+        "v": 1,
+        "id": f"{site}/{time}",
+        "site": site,
+        "time": time,
+        "span_ms": span_ms,
+        "revision": revision,
+        "closed_by": closed_by,
+        "members": members,
+        "missing": sum(status == "missing" for status in absent.values()),
+        "evicted": sum(status == "evicted" for status in absent.values()),
+    }
+    if error is not None:
+        scene["error"] = error
+    if inline is not None:
+        scene["inline"] = [inline]
+        scene["event_time"] = time
+        scene["attributes"] = {"scene": scene["id"], "revision": revision}
+    return _encode(scene)
+
+
+def encode_late(
+    *,
+    id: str,
+    reason: str,
+    site: str | None,
+    member: str | None,
+    scene: str | None,
+    model: str | None,
+    record: bytes,
+) -> bytes:
+    return _encode(
+        {
+            "v": 1,
+            "id": id,
+            "reason": reason,
+            "site": site,
+            "member": member,
+            "scene": scene,
+            "model": model,
+            "record": Raw(record),
+        }
+    )

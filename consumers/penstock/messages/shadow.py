@@ -1,0 +1,95 @@
+"""The shadow topic's values: rows on which two models disagree, and summaries of all compared rows.
+
+Rule: the counts of a comparison are those of the summaries, each of which is counted once by its
+`id`; disagreements are examples, of which some may be missing. Owner: the shadow stage.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from penstock.messages.errors import SchemaError
+from penstock.messages.prediction import ObjectId, Source, printable
+from penstock.messages.reference import Count
+
+
+class ModelId(Struct, frozen=True, omit_defaults=True):
+    """A model by the name that the configuration gives it, and its version if that is known."""
+
+    name: str
+    version: str | None = None
+
+
+class Said(Struct, frozen=True, omit_defaults=True):
+    """What a model answered; `prediction` null with `error` is a rejected row."""
+
+    model: str
+    prediction: Any
+    model_version: str | None = None
+    error: str | None = None
+
+
+class Disagreement(Struct, kw_only=True, tag_field="kind", tag="disagreement"):
+    """A row on which two models disagree. `id` is that of the record on the output topic; `at` is
+    when the answers were compared, in epoch milliseconds.
+    """
+
+    v: Annotated[int, Meta(ge=1)] = 1
+    id: str
+    stream: str
+    source: Source
+    object: ObjectId | None
+    member: str | None = None
+    row: Count
+    at: Count
+    live: Said
+    shadow: Said
+
+
+class Summary(Struct, kw_only=True, tag_field="kind", tag="summary"):
+    """What one worker compared between `since` and `until` (epoch milliseconds). The same `id` is
+    the same summary. `streams` has rows and agreed rows of each stream, of some together as
+    `(others)`; they add up to `rows` and `agreed`. Not compared: `dropped` rows, for which there
+    was no room; `unanswered` rows, which the shadow did not answer; `unsent` disagreements have no
+    record. `live_took` and `shadow_took` count calls by time: key k is up to 0.1 ms * 10^(k/20).
+    """
+
+    v: Annotated[int, Meta(ge=1)] = 1
+    id: str
+    since: Count
+    until: Count
+    live: ModelId
+    shadow: ModelId
+    tolerance: float
+    pointers: tuple[str, ...]
+    rows: Count
+    agreed: Count
+    streams: dict[str, tuple[Count, Count]]
+    dropped: Count
+    unanswered: Count
+    unsent: Count
+    live_took: dict[int, Count]
+    shadow_took: dict[int, Count]
+
+
+_decoder = msgspec.json.Decoder(Disagreement | Summary)
+_encoder = msgspec.json.Encoder()
+
+
+def said(model: str, version: str | None, prediction: bytes, error: str | None) -> Said:
+    """`prediction` is JSON text, spliced in as it is."""
+    return Said(model, Raw(prediction), version, None if error is None else printable(error))
+
+
+def encode_shadow(record: Disagreement | Summary) -> bytes:
+    return _encoder.encode(record)
+
+
+def decode_shadow(value: bytes) -> Disagreement | Summary:
+    """A record of the shadow topic. Raises `SchemaError` if it is none."""
+    try:
+        found: Disagreement | Summary = _decoder.decode(value)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise SchemaError(f"not a record of a shadow topic: {error}") from None
+    return found

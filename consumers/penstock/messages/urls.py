@@ -1,0 +1,67 @@
+"""The parts of an object's URL: the kind of store, the bucket, the key.
+
+Rule: all schemes of one kind of store are one; the text after `bucket/` is the key, taken
+literally, since keys may hold `?`, `#` and `%`. Only addresses of `https` are percent-encoded.
+"""
+
+import re
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+from penstock.messages.errors import SchemaError
+
+S3: Final = "s3"
+# Hadoop's and fsspec's names beside the clouds' own.
+_SCHEMES: Final = {
+    "s3a": S3,
+    "s3n": S3,
+    "gcs": "gs",
+    "abfs": "az",
+    "abfss": "az",
+    "adl": "az",
+    "azure": "az",
+    "wasb": "az",
+    "wasbs": "az",
+}
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+_AZURE_HOST = re.compile(r"([a-z0-9]{3,24})\.(?:blob|dfs)\.[a-z0-9.-]+")
+
+
+class ObjectUrl(NamedTuple):
+    """`store` as in a reference: a scheme, with the account where the URL names one; None: S3."""
+
+    store: str | None
+    bucket: str
+    key: str
+
+
+def split_url(url: str) -> ObjectUrl:
+    """`s3://bucket/key`, `gs://`, `az://`, `abfss://container@account.dfs.core.windows.net/key`,
+    `https://account.blob.core.windows.net/container/key`, or another store's scheme; never an
+    unencrypted one. Raises `SchemaError`.
+    """
+    scheme, account, bucket, key = split_place(url)
+    if not bucket or not key or scheme == "http":
+        raise SchemaError(
+            f"url {url[:80]!r} is not of the form s3://bucket/key, nor gs://, az:// or another "
+            "store's"
+        )
+    store = f"{scheme}@{account}" if account else scheme
+    return ObjectUrl(None if store == S3 else store, bucket, key)
+
+
+def split_place(url: str) -> tuple[str, str | None, str, str]:
+    """Scheme, account, bucket and key, each perhaps empty; for the `url` of a store's section."""
+    scheme, separator, rest = url.partition("://")
+    scheme = scheme.lower()
+    if not separator or not _SCHEME.fullmatch(scheme):
+        raise SchemaError(f"url {url[:80]!r} is not of the form s3://bucket/key")
+    bucket, _, key = rest.partition("/")
+    if scheme == "https" and (found := _AZURE_HOST.fullmatch(bucket)):
+        container, _, key = key.partition("/")
+        return "az", found[1], container, unquote(key)
+    scheme = _SCHEMES.get(scheme, scheme)
+    bucket, _, host = bucket.partition("@") if scheme == "az" else (bucket, "", "")
+    if "@" in bucket:
+        raise SchemaError("credentials in a url would stand in every record; configure a store")
+    return scheme, host.partition(".")[0] or None, bucket, key

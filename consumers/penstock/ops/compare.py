@@ -1,0 +1,166 @@
+"""`penstock compare`: how far a shadow model agrees with the live one, from the shadow topic.
+
+Rule: all counts come from summary records, each counted once. Disagreement records only give
+examples, as some may be missing. Another version of a model, or another tolerance, makes another
+comparison. Memory grows with streams and comparisons, not with rows. Owner: the command.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from penstock import config
+from penstock.adapters.kafka.reader import offsets, open_reader
+from penstock.core.comparing.agreement import Share, Tally
+from penstock.core.comparing.comparison import Comparison, Took
+from penstock.messages.errors import SchemaError
+from penstock.messages.shadow import Disagreement, ModelId, Said, Summary, decode_shadow
+
+# How many streams are counted by name, over all workers.
+MOST_STREAMS = 10_000
+
+
+class Rules(NamedTuple):
+    """Which models were compared, and how."""
+
+    live: ModelId
+    shadow: ModelId
+    tolerance: float
+    pointers: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Found:
+    """Sums of one comparison; times in epoch milliseconds."""
+
+    rules: Rules
+    since: int
+    until: int
+    sums: Comparison = field(default_factory=lambda: Comparison(Tally(MOST_STREAMS)))
+    examples: Sequence[Disagreement] = ()
+
+    @property
+    def share(self) -> Share:
+        return self.sums.tally.total
+
+    def surely(self, share: float) -> bool:
+        """True if the agreement is at least `share`, even at the low end of its interval."""
+        return self.share.interval()[0] >= share
+
+    def as_json(self, worst: int) -> dict[str, Any]:
+        rules, sums = self.rules, self.sums
+        return {
+            **rules._asdict(),
+            "since": self.since,
+            "until": self.until,
+            "rows": self.share.rows,
+            "agreed": self.share.agreed,
+            "agreement": self.share.value,
+            "interval": self.share.interval(),
+            "dropped": sums.dropped,
+            "unanswered": sums.unanswered,
+            "unsent": sums.unsent,
+            "live_ms": _quantiles(sums.live_took),
+            "shadow_ms": _quantiles(sums.shadow_took),
+            "worst": [
+                {"stream": name, "rows": share.rows, "agreed": share.agreed}
+                for name, share in sums.tally.worst(worst)
+            ],
+            "examples": self.examples,
+        }
+
+
+class Comparing:
+    """`take` each record of the topic, then `found`."""
+
+    def __init__(self, streams: Sequence[str], examples: int) -> None:
+        """`streams`: globs; if there are any, only streams that match one are counted."""
+        self._streams = streams
+        self._most = examples
+        self._found: dict[Rules, Found] = {}
+        self._examples: dict[tuple[ModelId, ModelId], deque[Disagreement]] = {}
+        # By worker the number of its last summary: a lower or equal one is a repetition.
+        self._last: dict[str, int] = {}
+        self.strange = 0
+
+    def take(self, value: bytes | None) -> None:
+        try:
+            record = decode_shadow(value or b"")
+        except SchemaError:
+            self.strange += 1
+            return
+        if isinstance(record, Disagreement):
+            self._show(record)
+        elif self._is_new(record):
+            self._sum_up(record)
+
+    def found(self) -> list[Found]:
+        """The comparisons, the latest last, each with its latest examples."""
+        for one in self._found.values():
+            one.examples = tuple(self._examples.get((one.rules.live, one.rules.shadow), ()))
+        return sorted(self._found.values(), key=lambda one: one.until)
+
+    def _is_new(self, summary: Summary) -> bool:
+        worker, _, number = summary.id.rpartition("/")
+        if int(number) <= self._last.get(worker, 0):
+            return False
+        self._last[worker] = int(number)
+        return True
+
+    def _is_meant(self, stream: str) -> bool:
+        return not self._streams or any(fnmatchcase(stream, glob) for glob in self._streams)
+
+    def _show(self, one: Disagreement) -> None:
+        if self._is_meant(one.stream):
+            pair = (_model(one.live), _model(one.shadow))
+            self._examples.setdefault(pair, deque(maxlen=self._most)).append(one)
+
+    def _sum_up(self, one: Summary) -> None:
+        rules = Rules(one.live, one.shadow, one.tolerance, one.pointers)
+        found = self._found.setdefault(rules, Found(rules, one.since, one.until))
+        found.since, found.until = min(found.since, one.since), max(found.until, one.until)
+        for stream, (rows, agreed) in one.streams.items():
+            if self._is_meant(stream):
+                found.sums.tally.add(stream, rows, agreed)
+        found.sums.dropped += one.dropped
+        found.sums.unanswered += one.unanswered
+        found.sums.unsent += one.unsent
+        found.sums.live_took.merge(one.live_took)
+        found.sums.shadow_took.merge(one.shadow_took)
+
+
+async def compare(
+    cfg: config.Config,
+    *,
+    since: int | None,
+    streams: Sequence[str],
+    examples: int,
+    progress: Callable[[int, int], None],
+) -> Comparing:
+    """Read what is on the shadow topic now, from `since` on (epoch milliseconds)."""
+    topic, comparing = cfg.output.shadow_topic, Comparing(streams, examples)
+    async with open_reader(cfg.kafka, "read_uncommitted") as reader:
+        spans = await (reader.spans(topic) if since is None else reader.spans_since(topic, since))
+        total, done = offsets(spans.values()), 0
+
+        def passed(number: int) -> None:
+            nonlocal done
+            done += number
+            progress(done, total)
+
+        await reader.read(topic, spans, lambda _p, _o, _k, value: comparing.take(value), passed)
+    return comparing
+
+
+def _model(said: Said) -> ModelId:
+    return ModelId(said.model, said.model_version)
+
+
+def _quantiles(took: Took) -> dict[str, float | None]:
+    def ms(share: float) -> float | None:
+        found_s = took.quantile_s(share)
+        return None if found_s is None else round(found_s * 1000, 2)
+
+    return {"p50": ms(0.5), "p99": ms(0.99)}

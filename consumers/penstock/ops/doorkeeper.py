@@ -1,0 +1,103 @@
+"""Refuses requests to our pages that are for another host name, or that come too slowly.
+
+Rule: by DNS rebinding, a foreign web page can make a browser send requests to our address under
+that page's own host name, and read the answers. So a request whose Host is not a name of ours is
+refused. A numeric address is accepted, since rebinding needs a name, and probes of Kubernetes and
+mapped ports of containers use numbers; but if we listen on loopback, only loopback's. A connection
+without a complete request in time is closed. Owner: the block that serves the page.
+"""
+
+import asyncio
+import fnmatch
+import ipaddress
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from penstock.adapters.http.connections import is_address
+
+# Far more than a complete request needs, even from the other side of the world.
+REQUEST_S: Final = 10.0
+
+
+def host_check(bound: str, hosts: Sequence[str]) -> Middleware:
+    """`bound`: the address that we listen on. `hosts`: globs of further names that are ours."""
+    known = ["localhost", *map(str.lower, hosts)]
+    is_local = bound == "localhost" or _is_loopback(bound)
+    if not is_local:
+        known += [socket.gethostname().lower(), bound.lower()]
+
+    def is_ours(asked: str) -> bool:
+        name = _name(asked)
+        if any(fnmatch.fnmatchcase(name, glob) for glob in known):
+            return True
+        return _is_loopback(name) or (not is_local and is_address(name))
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        asked = request.headers.get("Host")
+        # Every browser sends Host, so a request without it comes from a program and is harmless.
+        if asked is None or is_ours(asked):
+            return await handler(request)
+        text = "this is not the host that was asked for; add its name to http.hosts\n"
+        return web.Response(status=421, text=text)
+
+    return check
+
+
+def _name(asked: str) -> str:
+    """The host without its port, an IPv6 address without its brackets."""
+    try:
+        return (urlsplit(f"//{asked}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+def _is_loopback(name: str) -> bool:
+    return is_address(name) and ipaddress.ip_address(name).is_loopback
+
+
+class Patience:
+    """Closes connections that bring no complete request in time. The middleware `check` notes each
+    request; `watching` closes connections while the page is served.
+    """
+
+    def __init__(self, most_s: float) -> None:
+        self._most_s = most_s
+        self._asked: set[web.RequestHandler] = set()
+        self._since_s: dict[web.RequestHandler, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def check(self) -> Middleware:
+        @web.middleware
+        async def noted(request: web.Request, handler: Handler) -> web.StreamResponse:
+            self._asked.add(request.protocol)
+            return await handler(request)
+
+        return noted
+
+    @contextmanager
+    def watching(self, server: web.Server) -> Iterator[None]:
+        self._look(server)
+        try:
+            yield
+        finally:
+            assert self._timer is not None
+            self._timer.cancel()
+
+    def _look(self, server: web.Server) -> None:
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        open_now = server.connections
+        self._asked.intersection_update(open_now)
+        self._since_s = {one: self._since_s.get(one, now_s) for one in open_now}
+        for connection, since_s in self._since_s.items():
+            if connection not in self._asked and now_s - since_s >= self._most_s:
+                connection.force_close()
+        self._timer = loop.call_later(self._most_s / 10, self._look, server)

@@ -1,0 +1,64 @@
+"""The worker's HTTP page: `/healthz`, `/readyz`, `/metrics` and `/api/status` for machines, `/` for
+people.
+
+Rule: it changes nothing and answers at once. What it shows is collected at each request. Owner:
+the application.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from penstock import config
+from penstock.ops.listening import (
+    NO_PARTITION,
+    as_json,
+    exposition,
+    inherited_listener,
+    paths,
+    serving,
+)
+from penstock.ops.page import page
+from penstock.ops.status import Status
+from penstock.pipeline.life import Pipeline
+from penstock.ports import Model
+from penstock.telemetry.worker import Telemetry
+
+
+@asynccontextmanager
+async def serve_health(
+    settings: config.Http, pipeline: Pipeline, model: Model, telemetry: Telemetry
+) -> AsyncIterator[str]:
+    """Serve while the body runs; yields the page's URL. A worker under a supervisor uses the socket
+    that the supervisor made for it.
+    """
+
+    async def readyz(_: web.Request) -> web.Response:
+        # The model first: a member without a partition still tells whether its model answers.
+        models = (model, *pipeline.wiring.adapters.models.values())
+        if not any(await asyncio.gather(*(one.ready() for one in models))):
+            return web.Response(status=503, text="the model does not answer\n")
+        if not pipeline.wiring.lanes:
+            return web.Response(status=503, text=NO_PARTITION)
+        if all(lane.stopped for lane in pipeline.wiring.lanes.values()):
+            lines = "".join(f"line stopped: {stop}\n" for stop in pipeline.stopped)
+            return web.Response(status=503, text=lines)
+        return web.Response(text=f"ready: {pipeline!r}\n")
+
+    async def metrics(_: web.Request) -> web.Response:
+        telemetry.buffer_bytes.set(pipeline.wiring.budget.spent_bytes)
+        telemetry.lines_stopped.set(len(pipeline.stopped))
+        telemetry.lag.set(sum((await pipeline.lags()).values()))
+        return exposition(telemetry.registry)
+
+    status = Status(pipeline, model, telemetry)
+
+    async def api_status(_: web.Request) -> web.Response:
+        return as_json(await status.look())
+
+    pages = paths(page, readyz, metrics, api_status)
+    with status.sampling():
+        async with serving(settings, pages, inherited_listener()) as url:
+            yield url

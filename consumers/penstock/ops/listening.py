@@ -1,0 +1,129 @@
+"""Serves a small HTTP page: where it listens, and which requests are refused.
+
+Rule: light to import, because a supervisor imports little else. Requests for another host, and
+connections without a complete request, are refused (doorkeeper.py). If a token is configured, every
+path but `/healthz` requires it; `/` answers 401 with a form for the token, as the page itself holds
+no data. Owner of the server: the block that entered the context.
+"""
+
+import hmac
+import os
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from penstock import config
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.ops.doorkeeper import REQUEST_S, Patience, host_check
+
+# The variable with the number of an inherited, listening socket. As its name has no `__`, it is not
+# read as a configuration key.
+HTTP_FD: Final = "PENSTOCK_HTTP_FD"
+# What `/readyz` answers for a worker without a partition; a supervisor looks for this text.
+NO_PARTITION: Final = "no partition is assigned yet\n"
+
+
+def inherited_listener() -> socket.socket | None:
+    """The socket a supervisor bound for this process, if one did."""
+    number = os.environ.get(HTTP_FD)
+    return socket.socket(fileno=int(number)) if number else None
+
+
+def as_json(document: Any) -> web.Response:
+    """A JSON answer that a browser never treats as a page, whatever texts are in it."""
+    headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+    return web.Response(
+        body=orjson.dumps(document), content_type="application/json", headers=headers
+    )
+
+
+def exposition(metrics: Collector) -> web.Response:
+    """Metrics in Prometheus' text format."""
+    return web.Response(
+        body=generate_latest(metrics), headers={"Content-Type": CONTENT_TYPE_LATEST}
+    )
+
+
+async def alive(_: web.Request) -> web.Response:
+    return web.Response(text="ok\n")
+
+
+def paths(
+    page: Handler, readyz: Handler, metrics: Handler, status: Handler, healthz: Handler = alive
+) -> dict[str, Handler]:
+    """The paths of every page: for people, Kubernetes, Prometheus and programs."""
+    return {
+        "/": page,
+        "/healthz": healthz,
+        "/readyz": readyz,
+        "/metrics": metrics,
+        "/api/status": status,
+    }
+
+
+@asynccontextmanager
+async def serving(
+    settings: config.Http,
+    pages: Mapping[str, Handler],
+    listener: socket.socket | None = None,
+    *,
+    request_s: float = REQUEST_S,
+) -> AsyncIterator[str]:
+    """Serve while the body runs, on `listener` if there is one; yields the URL. Port 0 takes
+    a free one.
+    """
+    host = settings.host if listener is None else listener.getsockname()[0]
+    patience = Patience(request_s)
+    checks = (patience.check, host_check(host, settings.hosts or ()), _token_check(settings.token))
+    app = web.Application(middlewares=checks)
+    for path, page in pages.items():
+        app.router.add_get(path, page)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=request_s)
+    await runner.setup()
+    try:
+        if listener is not None:
+            await web.SockSite(runner, listener).start()
+        else:
+            await _bind(web.TCPSite(runner, host, settings.port), settings)
+        assert runner.server is not None
+        with patience.watching(runner.server):
+            yield f"http://{host}:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def _bind(site: web.TCPSite, settings: config.Http) -> None:
+    try:
+        await site.start()
+    except OSError as error:
+        raise Fatal(
+            f"http.host:port {settings.host}:{settings.port} cannot be used: "
+            f"{error.strerror or error}. Set http.port to a free one, or to 0.",
+            exit_code=EXIT_USAGE,
+        ) from error
+
+
+def _token_check(token: str | None) -> Middleware:
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if (
+            token
+            and request.path != "/healthz"
+            and not hmac.compare_digest(given.encode(), token.encode())
+        ):
+            if request.path != "/":
+                return web.Response(status=401, text="give the token: Authorization: Bearer ...\n")
+            answer = await handler(request)
+            answer.set_status(web.HTTPUnauthorized.status_code)
+            return answer
+        return await handler(request)
+
+    return check

@@ -1,0 +1,137 @@
+"""One page for several workers: joins what their own pages answer.
+
+Rule: every request is passed to the members' own pages; nothing is kept. Ready means that all
+members run and reach the model, and that at least one has partitions. If there are more members
+than partitions, those without are in reserve. Owner: the supervisor.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple, Protocol
+
+import aiohttp
+import orjson
+from aiohttp import web
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.parser import text_string_to_metric_families
+
+from penstock import config
+from penstock.ops.listening import NO_PARTITION, as_json, exposition, paths, serving
+from penstock.ops.page import page
+
+# A member waits up to 5 s for its model before it says that it is not ready.
+ANSWER_S: Final = 7.0
+
+
+class Member(Protocol):
+    """What the page needs to know about a worker."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def restarts(self) -> int: ...
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def running(self) -> bool: ...
+
+
+class Answer(NamedTuple):
+    """A member's answer; if none came, `text` says why."""
+
+    member: Member
+    good: bool
+    text: str
+
+
+@asynccontextmanager
+async def serve_members(settings: config.Http, members: Sequence[Member]) -> AsyncIterator[str]:
+    """Serve while the body runs; yields the page's URL."""
+    async with aiohttp.ClientSession(
+        # No kept connections: those to a member that ended are dead after its restart.
+        connector=aiohttp.TCPConnector(force_close=True),
+        headers={"Authorization": f"Bearer {settings.token}"} if settings.token else None,
+        timeout=aiohttp.ClientTimeout(total=ANSWER_S),
+    ) as session:
+
+        async def ask_all(path: str) -> Sequence[Answer]:
+            return await asyncio.gather(*(_ask(session, member, path) for member in members))
+
+        async def healthz(_: web.Request) -> web.Response:
+            answers = await ask_all("/healthz")
+            bad = [answer for answer in answers if not answer.good]
+            return _unavailable(bad) if bad else web.Response(text="ok\n")
+
+        async def readyz(_: web.Request) -> web.Response:
+            answers = await ask_all("/readyz")
+            idle = [answer for answer in answers if answer.text == NO_PARTITION]
+            bad = [answer for answer in answers if not answer.good and answer not in idle]
+            if bad or len(idle) == len(members):
+                return _unavailable(bad or idle)
+            return web.Response(text="".join(map(_line, answers)))
+
+        async def metrics(_: web.Request) -> web.Response:
+            return exposition(_Merged(await ask_all("/metrics")))
+
+        async def api_status(_: web.Request) -> web.Response:
+            return as_json({"v": 1, "processes": list(map(_status, await ask_all("/api/status")))})
+
+        async with serving(settings, paths(page, readyz, metrics, api_status, healthz)) as url:
+            yield url
+
+
+async def _ask(session: aiohttp.ClientSession, member: Member, path: str) -> Answer:
+    if not member.running:
+        return Answer(member, False, "it does not run\n")
+    try:
+        async with session.get(member.url + path) as response:
+            return Answer(member, response.status == web.HTTPOk.status_code, await response.text())
+    except (aiohttp.ClientError, TimeoutError) as error:
+        return Answer(member, False, f"its page does not answer: {error!r}\n")
+
+
+def _line(answer: Answer) -> str:
+    return f"process {answer.member.number}: {answer.text}"
+
+
+def _status(answer: Answer) -> dict[str, Any]:
+    member = {"process": answer.member.number, "restarts": answer.member.restarts}
+    status = orjson.loads(answer.text) if answer.good else {"error": answer.text.strip()}
+    return {**member, "up": answer.good, **status}
+
+
+def _unavailable(answers: Iterable[Answer]) -> web.Response:
+    return web.Response(status=503, text="".join(map(_line, answers)))
+
+
+class _Merged:
+    """The members' metrics, each sample with the label `process`; implements `Collector`."""
+
+    def __init__(self, answers: Sequence[Answer]) -> None:
+        self._answers = answers
+
+    def collect(self) -> Iterable[Metric]:
+        up = GaugeMetricFamily("penstock_process_up", "Does its page answer", labels=["process"])
+        restarts = CounterMetricFamily(
+            "penstock_process_restarts", "Starts after the first", labels=["process"]
+        )
+        families: dict[str, Metric] = {}
+        for member, good, text in self._answers:
+            process = str(member.number)
+            up.add_metric([process], good)
+            restarts.add_metric([process], member.restarts)
+            # The samples of all members must stand under one HELP and TYPE per metric.
+            for found in text_string_to_metric_families(text) if good else ():
+                family = families.setdefault(
+                    found.name, Metric(found.name, found.documentation, found.type)
+                )
+                family.samples += [
+                    sample._replace(labels={**sample.labels, "process": process})
+                    for sample in found.samples
+                ]
+        return [up, restarts, *families.values()]

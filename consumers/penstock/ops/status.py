@@ -1,0 +1,270 @@
+"""What a worker is doing, as JSON: `/api/status`.
+
+Rule: it changes nothing. Kafka is asked for the lag and the model whether it answers, each for at
+most a second; without an answer the field is null, so that the page works even if they do not.
+Texts from outside stay JSON strings. Owner: the health page.
+"""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from penstock.calls.outage import KAFKA
+from penstock.errors import PenstockError
+from penstock.lane.lane import Lane
+from penstock.pipeline.life import Pipeline
+from penstock.ports import Model
+from penstock.telemetry.worker import Telemetry
+
+# Short, as an open page asks every two seconds.
+ASK_S = 1.0
+# The least time between two questions to the model, each of which is a request for it.
+MODEL_EVERY_S = 5.0
+# How many of the streams that agree least with a shadow are shown.
+WORST = 5
+# Rates are over this time: long enough to be steady, short enough to be current.
+RATES_OVER_S = 10.0
+SAMPLE_S = 2.0
+
+# A counter's name in the status, and the metric whose samples it sums.
+COUNTERS = {
+    "records": "penstock_records_total",
+    "objects": "penstock_objects_total",
+    "rows": "penstock_rows_delivered_total",
+    "rejected": "penstock_rejected_total",
+    "retries": "penstock_retries_total",
+    "batches": "penstock_batches_total",
+    "commits": "penstock_commits_total",
+}
+
+
+class Status:
+    """One per worker. Rates need `sampling` all the time, also while no page is open."""
+
+    def __init__(self, pipeline: Pipeline, model: Model, telemetry: Telemetry) -> None:
+        self._pipeline = pipeline
+        self._model = model
+        self._telemetry = telemetry
+        self._began_s = self._now_s()
+        self._answers: dict[str, bool] = {}
+        self._asked_s = -MODEL_EVERY_S
+        self._kafka_away_since_s: float | None = None
+        self._seen: deque[tuple[float, Mapping[str, float]]] = deque(
+            [(self._began_s, self._totals())]
+        )
+
+    @contextmanager
+    def sampling(self) -> Iterator[None]:
+        """Note the counters every `SAMPLE_S` while the body runs."""
+        self._timer = asyncio.get_running_loop().call_later(SAMPLE_S, self._sample)
+        try:
+            yield
+        finally:
+            self._timer.cancel()
+
+    def _sample(self) -> None:
+        now_s = self._now_s()
+        self._seen.append((now_s, self._totals()))
+        while len(self._seen) > 1 and self._seen[1][0] <= now_s - RATES_OVER_S:
+            self._seen.popleft()
+        self._timer = asyncio.get_running_loop().call_later(SAMPLE_S, self._sample)
+
+    async def look(self) -> dict[str, Any]:
+        pipeline = self._pipeline
+        lags, _ = await asyncio.gather(self._lags(), self._ask_models())
+        totals = self._totals()
+        return {
+            "v": 1,
+            "uptime_s": round(self._now_s() - self._began_s, 1),
+            "input_topic": pipeline.wiring.settings.labels.input_topic,
+            "output_topic": pipeline.wiring.settings.labels.output_topic,
+            "assignments": [
+                _assignment(lane, lags.get(number))
+                for number, lane in sorted(pipeline.wiring.lanes.items())
+            ],
+            "window": pipeline.waiting._asdict(),
+            "budget": {
+                "spent_bytes": pipeline.wiring.budget.spent_bytes,
+                "limit_bytes": pipeline.wiring.budget.limit_bytes,
+                "peak_bytes": pipeline.wiring.budget.peak_bytes,
+            },
+            "model": {
+                "name": pipeline.wiring.settings.labels.model,
+                "version": pipeline.wiring.settings.labels.model_version,
+                "answers": self._answers.get(pipeline.wiring.main.name),
+                "breaker_open": pipeline.wiring.main.calls.is_open,
+                "calls_allowed": pipeline.wiring.main.calls.allowed,
+            },
+            **self._models(),
+            **self._region(),
+            **self._shadow(),
+            "outages": self._outages(),
+            "counters": totals,
+            "rejected": self._rejected(),
+            "rates": self._rates(totals),
+        }
+
+    def _models(self) -> dict[str, Any]:
+        """Each of several models; empty if there is one."""
+        wiring = self._pipeline.wiring
+        if not wiring.settings.models:
+            return {}
+        labels = wiring.settings.labels
+        calls = self._of_each("penstock_models_requests_total", "outcome")
+        rows = self._of_each("penstock_models_rows_total")
+        return {
+            "models": [
+                {
+                    "name": track.name,
+                    "version": labels.versions.get(model) if model else labels.model_version,
+                    "answers": self._answers.get(track.name),
+                    "breaker_open": track.calls.is_open,
+                    "calls_allowed": track.calls.allowed,
+                    "calls": calls[track.name],
+                    "rows": rows[track.name][""],
+                    "window": track.microbatch.waiting._asdict(),
+                }
+                for model, track in wiring.tracks.items()
+            ]
+        }
+
+    def _of_each(self, metric: str, label: str = "") -> Mapping[str, Mapping[str, float]]:
+        """The values of a metric by model and by one further label."""
+        found: dict[str, dict[str, float]] = defaultdict(dict)
+        for family in self._telemetry.registry.collect():
+            for sample in family.samples:
+                if sample.name == metric:
+                    found[sample.labels["model"]][sample.labels.get(label, "")] = sample.value
+        return found
+
+    def _region(self) -> dict[str, Any]:
+        """If the worker is in a region: bytes by region, and which regions it helps."""
+        region, assist = self._telemetry.region, self._pipeline.wiring.assist
+        if region is None:
+            return {}
+        standings = assist.standings if assist is not None else {}
+        helped = assist.helped if assist is not None else []
+        return {
+            "region": {
+                "name": region.name,
+                "local_share": round(region.local_share(), 4),
+                "bytes": region.bytes_by_region(),
+                "failovers": self._telemetry.replicas.failovers(),
+                "others": {
+                    other: {
+                        "lag": standing.lag if standing is not None else None,
+                        "workers": standing.workers if standing is not None else None,
+                        "helped": other in helped,
+                    }
+                    for other, standing in standings.items()
+                },
+            }
+        }
+
+    def _shadow(self) -> dict[str, Any]:
+        """If there is a shadow: the comparison since the start of this worker."""
+        shadow = self._pipeline.wiring.shadow
+        if shadow is None:
+            return {}
+        total = shadow.tally.total
+        return {
+            "shadow": {
+                "model": shadow.plan.terms.shadow,
+                "percent": shadow.plan.percent,
+                "is_over": shadow.is_over,
+                "away_s": None if shadow.away_s is None else round(shadow.away_s, 1),
+                "waiting_rows": shadow.waiting_rows,
+                "rows": total.rows,
+                "agreed": total.agreed,
+                "interval": [round(bound, 6) for bound in total.interval()],
+                "worst": [
+                    {"stream": name, "rows": share.rows, "agreed": share.agreed}
+                    for name, share in shadow.tally.worst(WORST)
+                ],
+            }
+        }
+
+    async def _lags(self) -> Mapping[int, int]:
+        try:
+            async with asyncio.timeout(ASK_S):
+                lags = await self._pipeline.lags()
+        except (PenstockError, TimeoutError):
+            if self._kafka_away_since_s is None:
+                self._kafka_away_since_s = self._now_s()
+            return {}
+        self._kafka_away_since_s = None
+        return lags
+
+    def _outages(self) -> list[dict[str, Any]]:
+        """Services that do not answer. For Kafka the question for the lag counts as well as the
+        last commit: a worker with nothing to commit would not notice an outage.
+        """
+        away = {outage.service: outage.away_s for outage in self._pipeline.wiring.outages}
+        if away.get(KAFKA) is None and self._kafka_away_since_s is not None:
+            away[KAFKA] = self._now_s() - self._kafka_away_since_s
+        return [
+            {"service": service, "away_s": round(away_s, 1)}
+            for service, away_s in away.items()
+            if away_s is not None
+        ]
+
+    async def _ask_models(self) -> None:
+        now_s = self._now_s()
+        if now_s - self._asked_s < MODEL_EVERY_S:
+            return
+        self._asked_s = now_s
+        wiring = self._pipeline.wiring
+        models = {wiring.main.name: self._model, **wiring.adapters.models}
+        answers = await asyncio.gather(*map(_answers, models.values()))
+        self._answers = dict(zip(models, answers, strict=True))
+
+    def _totals(self) -> dict[str, float]:
+        names = {metric: name for name, metric in COUNTERS.items()}
+        totals = dict.fromkeys(COUNTERS, 0.0)
+        for family in self._telemetry.registry.collect():
+            for sample in family.samples:
+                if name := names.get(sample.name):
+                    totals[name] += sample.value
+        return totals
+
+    def _rejected(self) -> dict[str, float]:
+        return {
+            sample.labels["code"]: sample.value
+            for family in self._telemetry.registry.collect()
+            for sample in family.samples
+            if sample.name == COUNTERS["rejected"]
+        }
+
+    def _rates(self, totals: Mapping[str, float]) -> dict[str, float]:
+        """Counts per second over the last `RATES_OVER_S`."""
+        since_s, before = self._seen[0]
+        over_s = max(self._now_s() - since_s, 1e-3)
+        rates = {f"{name}_per_s": (totals[name] - before[name]) / over_s for name in totals}
+        return {name: round(rate, 3) for name, rate in rates.items()} | {"over_s": round(over_s, 1)}
+
+    @staticmethod
+    def _now_s() -> float:
+        return asyncio.get_running_loop().time()
+
+
+async def _answers(model: Model) -> bool:
+    try:
+        async with asyncio.timeout(ASK_S):
+            return await model.ready()
+    except TimeoutError:
+        return False
+
+
+def _assignment(lane: Lane, lag: int | None) -> dict[str, Any]:
+    return {
+        "topic": lane.topic,
+        "partition": lane.partition,
+        "generation": lane.generation,
+        "next_offset": lane.ledger.next_offset,
+        "committed": lane.committed.next_offset,
+        "lag": lag,
+        "owed": lane.ledger.owed,
+        "stopped": [stop._asdict() for stop in lane.stops],
+    }

@@ -1,0 +1,303 @@
+"""The stages of a pipeline, made and joined in flow order.
+
+Rule: every stage is made here, once, from plain values, and is given the stages that it may call.
+No task runs yet. Owner: the pipeline, which runs and ends them.
+
+    consume → download → expand → microbatch → predict → publish → settle
+"""
+
+import random
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from penstock.calls.outage import KAFKA, Outage
+from penstock.calls.unforeseen import Guards
+from penstock.core.health.helping import HelpTerms
+from penstock.core.order.jobs import Share
+from penstock.core.order.line_stop import LineStop
+from penstock.core.records.records import Labels
+from penstock.core.routing.places import DEFAULT
+from penstock.core.routing.routes import Routes
+from penstock.core.window.bulk import Neighbour
+from penstock.decoders.task import Decoders
+from penstock.lane.budget import Budget
+from penstock.lane.dedupe import Dedupe
+from penstock.lane.lane import Lane, LaneLimits
+from penstock.pipeline.track import ModelTerms, Shared, Track
+from penstock.pipeline.watchdog import Watchdog
+from penstock.ports import Adapters, Clock, Commit, Model
+from penstock.stages.admission import Seats
+from penstock.stages.assist import Assist
+from penstock.stages.consume import Consume, Intake, IntakeTerms
+from penstock.stages.download_object import ObjectTerms
+from penstock.stages.letters import LetterTerms, Reject
+from penstock.stages.microbatch import Waiting
+from penstock.stages.publish import Publish, PublishTerms
+from penstock.stages.results import (
+    ObjectResults,
+    Offload,
+    ResultPlan,
+    call_in_thread,
+)
+from penstock.stages.settle import Settle
+from penstock.stages.shadow.asking import Shadow, ShadowPlan
+from penstock.telemetry.region import RegionTelemetry
+from penstock.telemetry.worker import Telemetry
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimits:
+    """The limits of time, in seconds. None: no limit."""
+
+    commit_interval_s: float
+    drain_s: float
+    broker_patience_s: float
+    patience_s: float | None  # with stores and model servers that are away
+    stall_s: float | None  # until the watchdog ends a worker that gets no further
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The pipeline's settings, as plain values: one for each stage, which alone looks into it.
+    `settings.py` makes them from the configuration. `models`: those beside the default one.
+    `routes`: which models answer which objects; None: the default model answers all.
+    """
+
+    labels: Labels
+    main: ModelTerms
+    intake: IntakeTerms
+    lane: LaneLimits
+    objects: ObjectTerms
+    publish: PublishTerms
+    letters: LetterTerms
+    times: TimeLimits
+    buffer_bytes: int
+    input_partitions: int
+    output_partitions: int | None = None  # None: streams are spread over all partitions
+    dedupe: bool = False
+    results: ResultPlan | None = None  # None: answers are records alone
+    helping: Mapping[str, HelpTerms] = field(default_factory=dict)  # regions that may need us
+    models: Mapping[str, ModelTerms] = field(default_factory=dict)
+    routes: Routes | None = None
+    shadow: ShadowPlan | None = None
+
+    @property
+    def terms(self) -> Mapping[str | None, ModelTerms]:
+        """The terms of the default model (None) and of all others."""
+        terms: dict[str | None, ModelTerms] = {None: self.main}
+        terms.update(self.models)
+        return terms
+
+
+class Wiring:
+    """One per pipeline. `lane` opens a partition's way through the stages; `lanes`: those that the
+    pipeline has open. `jitter` is drawn before every retry, from [0, 1); `draw` decides which
+    batches a shadow gets. `raises`: unforeseen exceptions end the run, as tests want it.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        adapters: Adapters,
+        telemetry: Telemetry,
+        *,
+        decoders: Decoders,
+        offload: Offload = call_in_thread,
+        jitter: Callable[[], float] = random.random,
+        draw: Callable[[], float] = random.random,
+        raises: bool = False,
+    ) -> None:
+        source, clock = adapters.source, adapters.clock
+        self.settings, self.adapters = settings, adapters
+        self.telemetry, self.jitter = telemetry, jitter
+        self.lanes: dict[int, Lane] = {}
+        self.budget = Budget(settings.buffer_bytes)
+        self.outages: list[Outage] = []
+        self._neighbour: Neighbour = "quiet"
+        dedupe = Dedupe(is_on=settings.dedupe)
+        self._guards = guards = Guards(telemetry, clock, raises=raises)
+
+        self.intake = Intake(
+            settings.intake,
+            settings.routes or Routes([settings.labels.model], ()),
+            clock,
+            telemetry,
+            guards,
+        )
+        self.consume = Consume(source, self.lanes, clock)
+        self.shadow = self._shadow(draw)
+        self.tracks = self._tracks(decoders, dedupe)
+        self._fetchers = {model: track.download for model, track in self.tracks.items()}
+        self.publish = Publish(
+            adapters.sink,
+            self._reject(adapters),
+            settings.labels,
+            settings.publish,
+            {model: track.pace for model, track in self.tracks.items() if track.pace is not None},
+            dedupe,
+            clock,
+            telemetry,
+            guards,
+            self._results(adapters, offload, telemetry),
+        )
+        self.assist = self._assist(adapters, telemetry.region)
+        self.settle = self._settle(adapters, telemetry)
+        self.watchdogs = (
+            [Watchdog(self.lanes, clock, telemetry, limit_s=settings.times.stall_s)]
+            if settings.times.stall_s is not None
+            else []
+        )
+
+    def lane(
+        self,
+        partition: int,
+        generation: int,
+        start: Commit,
+        on_stopped: Callable[[Lane, LineStop], None],
+        passing: Collection[tuple[str, int]],
+    ) -> Lane:
+        lane = self.settings.lane
+        return Lane(
+            partition,
+            self.adapters.source.where(partition),
+            generation,
+            start,
+            budget=self.budget,
+            decode=self.intake,
+            fetchers=self._fetchers,
+            on_stopped=on_stopped,
+            limits=lane,
+            passing=passing,
+            stream_share=Share.of(self.settings.objects.fetchers, lane.max_objects)
+            if lane.order_by_stream
+            else None,
+        )
+
+    @property
+    def main(self) -> Track:
+        """The track of the default model."""
+        return self.tracks[None]
+
+    @property
+    def waiting(self) -> Waiting:
+        """The rows that wait for a model call."""
+        found = [track.microbatch.waiting for track in self.tracks.values()]
+        return found[0]._replace(
+            rows=sum(one.rows for one in found),
+            streams=sum(one.streams for one in found),
+            calls=sum(one.calls for one in found),
+            most_calls=sum(one.most_calls for one in found),
+        )
+
+    def drain(self) -> None:
+        for track in self.tracks.values():
+            track.microbatch.drain()
+
+    def resume(self) -> None:
+        for track in self.tracks.values():
+            track.microbatch.resume()
+
+    def discard_dead(self) -> None:
+        for track in self.tracks.values():
+            track.microbatch.discard_dead()
+
+    def give_way(self, neighbour: Neighbour) -> None:
+        """Bulk gives way to the live group, which is now in this state. The watchdog is told, as
+        rows that wait on purpose do not hang.
+        """
+        self.telemetry.waited(is_on_purpose=neighbour == "behind")
+        if neighbour != self._neighbour:
+            self._neighbour = neighbour
+            for track in self.tracks.values():
+                track.microbatch.give_way(neighbour)
+
+    def _tracks(self, decoders: Decoders, dedupe: Dedupe) -> dict[str | None, Track]:
+        """The tracks of the default model (None) and of all others."""
+        settings, adapters = self.settings, self.adapters
+        patience_s, clock = settings.times.patience_s, adapters.clock
+        names = [settings.labels.model, *settings.models]
+        per_model = self.telemetry.of_models(names) if settings.models else {}
+        servers: dict[str | None, Model] = {None: adapters.model}
+        servers.update(adapters.models)
+        shared = Shared(
+            adapters,
+            self.budget,
+            self.telemetry,
+            dedupe,
+            {
+                store: self._outage(_service(store), clock, patience_s)
+                for store in settings.objects.stores
+            },
+            decoders,
+            Seats(settings.objects.stores),
+            self.jitter,
+            self._guards,
+            is_alone=not settings.models,
+            terms=settings.objects,
+            results=settings.results,
+        )
+        return {
+            model: shared.track(
+                model,
+                name,
+                servers[model],
+                terms,
+                per_model.get(name, self.telemetry),
+                self._outage(
+                    f"model server of {name}" if per_model else "model server", clock, patience_s
+                ),
+                self.shadow if model is None else None,
+            )
+            for name, (model, terms) in zip(names, settings.terms.items(), strict=True)
+        }
+
+    def _shadow(self, draw: Callable[[], float]) -> Shadow | None:
+        plan, guest, clock = self.settings.shadow, self.adapters.shadow, self.adapters.clock
+        if plan is None or guest is None:
+            return None
+        away = self._outage(f"shadow model {plan.terms.shadow}", clock, None)
+        return Shadow(plan, guest, clock, self.telemetry.of_shadow(), away, draw)
+
+    def _reject(self, adapters: Adapters) -> Reject:
+        settings = self.settings
+        return Reject(
+            adapters.sink,
+            settings.labels,
+            adapters.clock,
+            self._guards,
+            settings.letters,
+        )
+
+    def _results(
+        self, adapters: Adapters, offload: Offload, telemetry: Telemetry
+    ) -> ObjectResults | None:
+        plan = self.settings.results
+        if plan is None or adapters.results is None:
+            return None
+        return ObjectResults(adapters.results, plan, offload, telemetry, self._guards)
+
+    def _assist(self, adapters: Adapters, telemetry: RegionTelemetry | None) -> Assist | None:
+        if adapters.neighbours is None or telemetry is None:
+            return None
+        helping = self.settings.helping
+        return Assist(adapters.neighbours, helping, self.lanes, adapters.clock, telemetry)
+
+    def _settle(self, adapters: Adapters, telemetry: Telemetry) -> Settle:
+        settings, clock = self.settings, adapters.clock
+        return Settle(
+            adapters.source,
+            self.lanes,
+            telemetry,
+            self._outage(KAFKA, clock, settings.times.broker_patience_s),
+            clock,
+            interval_s=settings.times.commit_interval_s,
+        )
+
+    def _outage(self, service: str, clock: Clock, patience_s: float | None) -> Outage:
+        outage = Outage(service, clock, patience_s)
+        self.outages.append(outage)
+        return outage
+
+
+def _service(store: str) -> str:
+    return "object store" if store == DEFAULT else f"object store {store}"

@@ -1,0 +1,38 @@
+"""What users' packages add: objects behind the entry points of a group.
+
+Rule: a package that cannot be loaded ends the start with its name and the reason; nothing of it is
+passed over in silence. Loaded once for each process.
+"""
+
+from functools import cache
+from importlib.metadata import entry_points
+from typing import TypeVar
+
+from penstock.errors import EXIT_USAGE, Fatal
+
+T = TypeVar("T")
+
+
+@cache
+def plugins(group: str, kind: type[T]) -> tuple[T, ...]:
+    """The objects of all entry points of `group`, each a `kind`. Raises `Fatal`."""
+    found: list[T] = []
+    for entry in sorted(entry_points(group=group), key=lambda entry: entry.name):
+        try:
+            loaded = entry.load()
+        # A user's module may raise anything while it is imported.
+        except Exception as error:
+            raise _broken(group, entry.name, entry.value, repr(error)) from error
+        if not isinstance(loaded, kind):
+            wanted = f"{kind.__module__}.{kind.__qualname__}"
+            raise _broken(group, entry.name, entry.value, f"it is {loaded!r}, no {wanted}")
+        found.append(loaded)
+    return tuple(found)
+
+
+def _broken(group: str, name: str, value: str, reason: str) -> Fatal:
+    return Fatal(
+        f"the entry point {name} = {value} of {group} cannot be used: {reason}; correct or "
+        "uninstall its package",
+        exit_code=EXIT_USAGE,
+    )

@@ -1,0 +1,83 @@
+"""The output topics, by a producer or in transactions.
+
+Rule: what is accepted is delivered in order, and its delivery is an awaitable. Owner: the
+publish stage.
+"""
+
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.ports.source import Commit
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """Records for one output partition, in order, and the position they complete."""
+
+    topic: str
+    partition: int
+    keys: list[bytes | None]
+    values: list[bytes]
+
+
+class Sink(Protocol):
+    """The output topics. One task per output partition, so that order is the order of the calls."""
+
+    async def start(self) -> None: ...
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions; 0 when there is no such topic. From then on no batch is larger than
+        the topic takes. Raises `Unreachable`.
+        """
+        ...
+
+    async def send(self, outgoing: Outgoing) -> Awaitable[None]:
+        """Hand over; returns when accepted, with an awaitable that is done when the broker has it
+        all.
+
+        Blocks while earlier records of that partition are still being handed over: that
+        is the brake.
+        """
+        ...
+
+    def fits(self, topic: str, key: bytes | None, value_bytes: int) -> bool:
+        """Would the topic take a record with a value of so many bytes?"""
+        ...
+
+    async def forget(self) -> None:
+        """Nothing of what was accepted and is not delivered is sent from now on, except what is on
+        the wire already. Nobody waits for its deliveries any more.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Deliver what was accepted, within the adapter's deadline; then close."""
+        ...
+
+
+class Outlet(Protocol):
+    """The way out of one partition of the input, exactly once. One task at a time."""
+
+    async def publish(self, outgoing: Sequence[Outgoing], position: Commit) -> None:
+        """The records and the partition's new position become visible together, or neither.
+
+        After a failure or a cancellation the outlet is spent: which of the two it was is said by
+        the committed position, once the next outlet is open. Raises `Fenced`, `Transient`, `Fatal`.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Take back what is not committed, within the adapter's deadline. Safe to call twice."""
+        ...
+
+
+class Outlets(Protocol):
+    """Transactions, an outlet per partition of the input topic. Any number of tasks."""
+
+    async def open(self, partition: int) -> Outlet:
+        """When this returns, earlier outlets of the partition are fenced, those of other
+        workers too, and what they had begun is decided: its committed position stays. Raises
+        `Transient` or `Fatal`.
+        """
+        ...

@@ -1,0 +1,138 @@
+"""Child processes that never outlive us.
+
+Rule: each child has a session of its own, so that a terminal's signals reach us alone and we end
+the children in our order. Owner: the block that started it.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
+from typing import IO
+
+from penstock.errors import Fatal
+
+# Several times the 5 s that two interpreters may take to import at once on two busy cores.
+START_S = 30.0
+# Time for a worker's drain and its last commit.
+STOP_S = 20.0
+# A line may be a whole answer: a reader of the bench writes all ticks of a trial in one.
+LINE_BYTES = 256 << 20
+
+
+class Child:
+    """A running `python -m`; made by `start`."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+        self.name = name
+        self.pid = process.pid
+        self._process = process
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, or the negative number of the signal that ended it; None: it runs."""
+        return self._process.returncode
+
+    async def line(self) -> bytes:
+        """The next line that it prints; empty after the last."""
+        assert self._process.stdout is not None
+        return await self._process.stdout.readline()
+
+    async def wait(self) -> int:
+        return await self._process.wait()
+
+    def say(self, text: bytes) -> None:
+        """Write its whole standard input and close that."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(text)
+        self._process.stdin.close()
+
+    def ask_to_end(self) -> None:
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
+
+    async def ended(self) -> int:
+        """Wait for its end and return the exit code; kill it after `STOP_S`."""
+        try:
+            async with asyncio.timeout(STOP_S):
+                return await self.wait()
+        except TimeoutError:
+            await self.kill()
+            return await self.wait()
+
+    async def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        await self.wait()
+
+
+async def start(
+    name: str,
+    *arguments: str,
+    environ: Mapping[str, str],
+    stdin: int = asyncio.subprocess.PIPE,
+    stderr: IO[bytes] | None = None,
+) -> Child:
+    """Start `python -m` with these arguments; the caller must end it."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        *arguments,
+        stdin=stdin,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=stderr,
+        env=dict(environ),
+        limit=LINE_BYTES,
+        start_new_session=True,
+    )
+    return Child(name, process)
+
+
+@asynccontextmanager
+async def running(
+    name: str, module: str, log: Path, *, arguments: Sequence[str] = (), environ: Mapping[str, str]
+) -> AsyncIterator[Child]:
+    """Run a service while the body runs, then kill it. If we die, it ends by itself because its
+    standard input closes. Its standard error goes to the file `log`.
+    """
+    with log.open("ab") as stderr:
+        child = await start(name, module, *arguments, environ=environ, stderr=stderr)
+    try:
+        yield child
+    finally:
+        await child.kill()
+
+
+async def address(child: Child, log: Path) -> str:
+    """The first line that a service prints once it is up. Raises `Fatal` if it ends before or is
+    silent for `START_S`.
+    """
+    try:
+        async with asyncio.timeout(START_S):
+            line = await child.line()
+    except TimeoutError:
+        raise Fatal(f"{child.name} did not start within {START_S:.0f} s") from None
+    if not line:
+        raise Fatal(f"{child.name} did not start: {last_words(log)}")
+    return line.decode().strip()
+
+
+def free_port() -> int:
+    """A port of the loopback interface that is free now."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def last_words(log: Path) -> str:
+    """Why a process ended, for a person: its own message, else the last line of its log."""
+    lines = log.read_text(errors="replace").splitlines() or ["it left no message"]
+    messages = [number for number, line in enumerate(lines) if line.startswith("penstock: ")]
+    if messages:
+        return os.linesep.join(lines[messages[-1] :]).removeprefix("penstock: ")
+    return lines[-1].removeprefix("penstock.errors.Fatal: ")

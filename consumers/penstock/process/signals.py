@@ -1,0 +1,42 @@
+"""SIGTERM and SIGINT, once a loop runs: the end of a service, or the drain of a worker.
+
+Rule: a signal ends what is under way in its own time, and the process in any case. Before there is
+a loop, `leaving` handles them. Owner: the command that goes on until it is asked to end.
+"""
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+from penstock.process.deadline import end_within
+
+
+def on_stop(call: Callable[[], object]) -> None:
+    """SIGTERM and SIGINT call this, in the loop that runs."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, call)
+
+
+class StopSignal:
+    """Handles SIGTERM and SIGINT from the first moment on: ends the start, or drains the worker."""
+
+    def __init__(self, within_s: float) -> None:
+        self.asked = False
+        self._within_s = within_s
+        self._task = asyncio.current_task()
+        self._stop: Callable[[], None] | None = None
+        on_stop(self._ask)
+
+    def then(self, stop: Callable[[], None] | None) -> None:
+        """From now on a signal calls this instead of cancelling the task; None: cancels again."""
+        self._stop = stop
+
+    def _ask(self) -> None:
+        if not self.asked:
+            end_within(self._within_s)
+        self.asked = True
+        if self._stop is not None:
+            self._stop()
+        elif self._task is not None:
+            self._task.cancel()

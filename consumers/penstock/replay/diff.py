@@ -1,0 +1,274 @@
+"""Compares a replay's answers with the former ones.
+
+Rule: both are read from their topics when the replay is done, and paired by the row's place in the
+input. One partition is read after the other, so that memory holds only the rows by which one topic
+is ahead of the other. Former answers count if their source is in the range; if the output's order
+allows it, reading stops at the end of the range. New answers count if they were written since this
+replay began, as an earlier one may have written to the same topic. Owner: the command.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Raw, Struct
+
+from penstock.adapters.kafka.reader import Reader, open_reader
+from penstock.adapters.kafka.reader import Spans as TopicSpans
+from penstock.core.comparing.agreement import Agreement, Tally
+from penstock.core.comparing.pairs import Pairs, Place
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.messages.prediction import Failure
+from penstock.messages.replay import Difference, Example, ReplayedStream
+from penstock.replay.span import Decided, Spans
+from penstock.replay.worker_settings import Plan
+from penstock.settings.routes import routes_of
+from penstock.verify.records import each
+
+# How far the clocks of the producers, which set the records' times, may differ from ours.
+CLOCKS_MS = 60_000
+# The most bytes of rows that one topic may be ahead of the other.
+AHEAD_BYTES = 64 << 20
+WORST = 10
+EXAMPLES = 10
+# Longer predictions are vectors, which are of no use as an example.
+EXAMPLE_BYTES = 2_000
+
+THEN, NOW = 0, 1
+
+
+class _Record(Struct, gc=False):
+    id: str
+    stream: str
+    model: str
+    row: int | None
+    prediction: Raw
+    error: Failure | None = None
+
+
+class _Answer(NamedTuple):
+    """The parts of an answer that are compared. `error`: its code, or empty."""
+
+    id: str
+    stream: str
+    text: bytes
+    error: str
+
+
+_decode = msgspec.json.Decoder(_Record).decode
+NOT_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+class Compares(NamedTuple):
+    """How to compare. `progress` gets the number of offsets read and the number of all."""
+
+    tolerance: float
+    pointers: Sequence[str]
+    progress: Callable[[int, int], None]
+
+
+async def difference(plan: Plan, decided: Decided, how: Compares) -> Difference:
+    exactly_once = plan.cfg.delivery.guarantee == "exactly_once"
+    isolation = "read_committed" if exactly_once else "read_uncommitted"
+    live, ours = plan.live.output.topic, plan.cfg.output.topic
+    async with open_reader(plan.live.kafka, isolation) as reader:
+        then = await reader.spans_since(live, plan.options.since_ms - CLOCKS_MS)
+        now = await reader.spans_since(ours, decided.begun_ms - CLOCKS_MS)
+        seen = _Progress(how.progress, [then, now])
+        agreement = Agreement(how.tolerance, how.pointers)
+        pairing = Pairing(plan, decided.spans, agreement)
+        for part in _parts(then, now):
+            topics = ((live, _only(then, part)), (ours, _only(now, part)))
+            pairing.begin(part)
+            await _side_by_side(reader, topics, pairing, seen)
+            pairing.end()
+        seen.all()
+    return pairing.report()
+
+
+def check(plan: Plan) -> None:
+    """Raises `Fatal` (exit 2), before anything is replayed, if a comparison is impossible."""
+    live = plan.live
+    if live.output.objects is not None and live.output.records == "objects":
+        raise Fatal(
+            '--diff: the former answers are in objects (output.records = "objects"), not on '
+            f"{live.output.topic}",
+            exit_code=EXIT_USAGE,
+        )
+    options = plan.options
+    if options.model is not None and options.against is None and routes_of(live).fans_out:
+        raise Fatal(
+            "--diff: several models answer a row by [[routes]]; name by --against the model whose "
+            f"former answers {options.model} is compared with",
+            exit_code=EXIT_USAGE,
+        )
+
+
+def _parts(then: TopicSpans, now: TopicSpans) -> Sequence[frozenset[int]]:
+    """The partitions to compare together: each alone if both topics have the same number, because
+    a row then has the same partition on both; else all at once.
+    """
+    if then.keys() == now.keys():
+        return [frozenset([number]) for number in sorted(then)]
+    return [frozenset([*then, *now])]
+
+
+def _only(spans: TopicSpans, numbers: frozenset[int]) -> TopicSpans:
+    return {number: span for number, span in spans.items() if number in numbers}
+
+
+class _Progress:
+    def __init__(self, progress: Callable[[int, int], None], topics: Sequence[TopicSpans]) -> None:
+        self._progress = progress
+        self._total = sum(end - begin for spans in topics for begin, end in spans.values())
+        self._done = 0
+
+    def passed(self, offsets: int) -> None:
+        self._done += offsets
+        self._progress(self._done, self._total)
+
+    def all(self) -> None:
+        self.passed(self._total - self._done)
+
+
+async def _side_by_side(
+    reader: Reader,
+    topics: tuple[tuple[str, TopicSpans], tuple[str, TopicSpans]],
+    pairing: "Pairing",
+    seen: _Progress,
+) -> None:
+    """Read both topics, always the one with fewer unpaired rows next, so that neither gets far
+    ahead.
+    """
+    async with (
+        aclosing(reader.runs(*topics[THEN], seen.passed)) as then,
+        aclosing(reader.runs(*topics[NOW], seen.passed)) as now,
+    ):
+        open_sides: dict[int, AsyncGenerator[tuple[int, Sequence[Any]]]] = {THEN: then, NOW: now}
+        while open_sides:
+            side = min(open_sides, key=lambda one: pairing.waiting[one])
+            run = await anext(open_sides[side], None)
+            if run is not None:
+                pairing.take(side, run[1])
+            if run is None or (side == THEN and pairing.is_behind_the_range):
+                del open_sides[side]
+
+
+class Pairing:
+    """`take` records of either topic; then `report`."""
+
+    def __init__(self, plan: Plan, spans: Spans, agreement: Agreement) -> None:
+        self._spans: Mapping[tuple[str, int], tuple[int, int]] = {
+            (part.topic, part.partition): span for part, span in spans.items()
+        }
+        self._plan = plan
+        # Without --model each model's answers are compared with its own former ones.
+        self._by_model = plan.options.model is None
+        self._agreement = agreement
+        self._pairs: Pairs[_Answer] = Pairs(AHEAD_BYTES)
+        self._tally = Tally()
+        self._equal = 0
+        self._examples: list[Example] = []
+        self._readers = [each(self._reader(side)) for side in (THEN, NOW)]
+
+        output = plan.live.output
+        self._is_ordered = output.partitioning == "same" and output.order == "partition"
+        self._left: set[tuple[str, int]] = set()
+
+    def begin(self, numbers: frozenset[int]) -> None:
+        """Begin with these partitions of both topics."""
+        self._left = {
+            part for part, (begin, end) in self._spans.items() if part[1] in numbers and begin < end
+        }
+
+    def end(self) -> None:
+        self._pairs.end()
+
+    @property
+    def is_behind_the_range(self) -> bool:
+        """True if the former answers have passed the end of the range in all its partitions."""
+        return self._is_ordered and not self._left
+
+    @property
+    def waiting(self) -> Sequence[int]:
+        return self._pairs.waiting
+
+    def take(self, side: int, records: Sequence[Any]) -> None:
+        take = self._readers[side]
+        for record in records:
+            take(record.partition, record.offset, record.key, record.value)
+
+    def _reader(self, side: int) -> Callable[[int, int, bytes | None, bytes | None], None]:
+        by_model, spans, put = self._by_model, self._spans, self._pairs.put
+        takes = self._plan.takes_of_then if side == THEN else _takes_all
+
+        def take(partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
+            try:
+                record = _decode(value or b"")
+                topic, number, at, index, _ = record.id.split("/")
+                part, place = (topic, int(number)), Place(int(at), int(index), _row(record))
+            except NOT_JSON:
+                return  # not a record of a worker
+            begin, end = spans.get(part, (0, 0))
+            if side == THEN and place.offset >= end:
+                self._left.discard(part)
+            if not begin <= place.offset < end or not takes(record.stream, record.model):
+                return
+            if record.row is None and record.error is None:
+                return  # a marker has no row
+            error = record.error.code if record.error is not None else ""
+            answer = _Answer(record.id, record.stream, bytes(record.prediction), error)
+            sequence = (part, record.stream, record.model if by_model else "")
+            other = put(side, sequence, place, answer, len(answer.text))
+            if other is not None:
+                self._compare(*((other, answer) if side == NOW else (answer, other)))
+
+        return take
+
+    def _compare(self, then: _Answer, now: _Answer) -> None:
+        is_equal = then.text == now.text and then.error == now.error
+        self._equal += is_equal
+        agrees = is_equal or (
+            not then.error and not now.error and self._agreement.same(then.text, now.text)
+        )
+        self._tally.add(then.stream, 1, int(agrees))
+        if not agrees and len(self._examples) < EXAMPLES:
+            self._examples.append(Example(then.id, then.stream, _shown(then), _shown(now)))
+
+    def report(self) -> Difference:
+        total, pairs = self._tally.total, self._pairs
+        low, high = total.interval()
+        return Difference(
+            rows=total.rows,
+            agreed=total.agreed,
+            equal=self._equal,
+            agreement=total.value,
+            low=low,
+            high=high,
+            only_then=pairs.only[THEN],
+            only_now=pairs.only[NOW],
+            repeated=pairs.repeated,
+            unseen=pairs.unseen,
+            worst=[
+                ReplayedStream(stream, share.rows, share.agreed)
+                for stream, share in self._tally.worst(WORST)
+            ],
+            examples=self._examples,
+        )
+
+
+def _takes_all(_stream: str, _model: str) -> bool:
+    return True
+
+
+def _row(record: _Record) -> int:
+    return -1 if record.row is None else record.row
+
+
+def _shown(answer: _Answer) -> Any:
+    if answer.error:
+        return {"error": answer.error}
+    if len(answer.text) > EXAMPLE_BYTES:
+        return f"{len(answer.text):,} bytes"
+    return msgspec.json.decode(answer.text)

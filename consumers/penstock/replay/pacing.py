@@ -1,0 +1,151 @@
+"""Looks at the positions of the live group and of the replay's own, every second.
+
+Rule: it asks the broker, not the worker. So a replay by several processes ends when all are done,
+and one that was started again knows its progress. If the broker does not answer, nothing changes:
+the worker itself decides how long it waits for Kafka. Owner: the replay, which runs it beside the
+pipeline.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from penstock.adapters.inputs.bounded import BoundedSource
+from penstock.adapters.kafka.groups import Groups
+from penstock.core.health.keeping_up import KeepingUp, Seen
+from penstock.core.progress.cursor import without_stop
+from penstock.errors import Fatal, Transient
+from penstock.pipeline.life import Pipeline
+from penstock.ports import Clock, Commit, Where
+from penstock.replay.span import Spans
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+# How often the progress is logged.
+SAY_S = 30.0
+
+
+@dataclass(slots=True)
+class Look:
+    """How far the replay has come (`done` of `total` messages), and how the live group stands.
+    `idle_s`: how long the replay has waited for the live group.
+    """
+
+    total: int
+    done: int = 0
+    live: Seen = field(default_factory=lambda: Seen("quiet", 0))
+    idle_s: float = 0.0
+
+    @property
+    def sentence(self) -> str:
+        said = f"{self.done:,} of {self.total:,} messages"
+        if self.live.neighbour == "behind":
+            said += f"; waits, as the live group is {self.live.lag:,} messages behind"
+        return said
+
+
+class Watch:
+    """`run` returns when all is done; it calls `on_look` after each look."""
+
+    def __init__(
+        self,
+        spans: Spans,
+        groups: Groups,
+        clock: Clock,
+        *,
+        live_group: str,
+        group: str,
+        within_s: float | None,
+        on_look: Callable[[Look], None],
+    ) -> None:
+        """`within_s`: how long the live group may leave a message uncommitted; None: it is not
+        looked at.
+        """
+        self.look = Look(sum(span.end - span.begin for span in spans.values()))
+        self._spans = spans
+        self._groups = groups
+        self._clock = clock
+        self._live_group, self._group = live_group, group
+        self._keeping_up = None if within_s is None else KeepingUp[Where](within_s)
+        self._on_look = on_look
+        self.reached: dict[Where, int] = {}
+
+    @property
+    def is_done(self) -> bool:
+        return self.look.done >= self.look.total
+
+    async def ask(self) -> None:
+        """Ask how far the replay has come, with its earlier starts. Raises `Transient`."""
+        self._took(await self._groups.positions(self._group, list(self._spans)))
+
+    async def run(self, pipeline: Pipeline, source: BoundedSource) -> None:
+        """Look until all is done. Raises `Fatal` if only stopped lines are left."""
+        said_s = looked_s = self._clock.now()
+        while True:
+            before = self.look.live.neighbour
+            try:
+                await self._look()
+            except Transient as error:
+                log.debug("asked again in %g s: %s", LOOK_S, error)
+            else:
+                if self.is_done:
+                    return
+                _check_lines(self._unfinished, pipeline, self._spans)
+                source.is_held = self.look.live.neighbour == "behind"
+            now_s, neighbour = self._clock.now(), self.look.live.neighbour
+            if before == "behind":
+                self.look.idle_s += now_s - looked_s
+            looked_s = now_s
+            pipeline.wiring.give_way(neighbour)
+            self._on_look(self.look)
+            is_news = (before == "behind") != (neighbour == "behind")
+            if is_news or now_s - said_s >= SAY_S:
+                said_s = now_s
+                log.info("replay: %s", self.look.sentence)
+            await asyncio.sleep(LOOK_S)
+
+    async def _look(self) -> None:
+        await self.ask()
+        if self._keeping_up is None:
+            return
+        parts = list(self._spans)
+        live = await self._groups.positions(self._live_group, parts)
+        ends = await self._groups.ends(parts)
+        # Partitions with a stopped line do not count as behind: waiting would not help them.
+        committed = {
+            part: commit.next_offset
+            for part, commit in live.items()
+            if without_stop(commit.metadata)[1] is None
+        }
+        self.look.live = self._keeping_up.look(self._clock.now(), ends, committed)
+
+    def _took(self, ours: Mapping[Where, Commit]) -> None:
+        self.reached = {part: commit.next_offset for part, commit in ours.items()}
+        self.look.done = sum(
+            self._spans[part].done(offset) for part, offset in self.reached.items()
+        )
+
+    @property
+    def _unfinished(self) -> set[Where]:
+        return {
+            part
+            for part, span in self._spans.items()
+            if self.reached.get(part, span.begin) < span.end
+        }
+
+
+def _check_lines(unfinished: set[Where], pipeline: Pipeline, spans: Spans) -> None:
+    """Raises `Fatal` if all unfinished partitions have stopped lines: nothing more would come."""
+    stopped = {
+        Where(lane.topic, lane.partition): lane.stops
+        for lane in pipeline.wiring.lanes.values()
+        if lane.stops and lane.stands_at(spans[Where(lane.topic, lane.partition)].end)
+    }
+    if unfinished and unfinished <= stopped.keys():
+        at = "\n".join(str(stop) for part in sorted(unfinished) for stop in stopped[part])
+        raise Fatal(
+            f"every line that is not at its end is stopped, by dead letters:\n{at}\nMend the "
+            "cause, then start the same replay again: it goes on there."
+        )

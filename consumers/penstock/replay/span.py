@@ -1,0 +1,127 @@
+"""Decides which offsets are replayed, and writes that down at the first start.
+
+Rule: a range is decided once. It is kept as the commits of a group that never has members,
+`<group>.range`: for each partition its end, and as metadata its beginning and the options. So a
+later start needs no file and reads the same records, and it is refused if its options differ.
+Owner: the command, before the worker.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from penstock.adapters.kafka.groups import Groups
+from penstock.adapters.kafka.reader import Reader
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.ports import Commit, Where
+from penstock.replay.worker_settings import Options, Plan
+
+log = logging.getLogger(__name__)
+
+# Below the broker's limit for the metadata of a commit, 4,096.
+MAX_BYTES = 4_000
+
+
+class Span(NamedTuple):
+    """Offsets from `begin` up to, but without, `end`."""
+
+    begin: int
+    end: int
+
+    def done(self, next_offset: int) -> int:
+        return min(max(next_offset, self.begin), self.end) - self.begin
+
+
+Spans = Mapping[Where, Span]
+
+
+class Decided(NamedTuple):
+    """The range of each partition, and when the replay began."""
+
+    spans: Spans
+    begun_ms: int
+
+
+class _Written(Struct, forbid_unknown_fields=True):
+    """The metadata of a partition's end."""
+
+    v: int
+    begin: int
+    begun_ms: int
+    asked: dict[str, str]
+
+
+async def decide(plan: Plan, groups: Groups, reader: Reader, now_ms: int) -> Decided:
+    """The range of this replay: the one written down, else a new one, which is then written down.
+    Also gives each partition a first position in the replay's group. Partitions that were added
+    later have no range.
+    """
+    topics = await reader.inputs()
+    parts = [Where(topic, number) for topic in topics for number in await reader.spans(topic)]
+    ledger = f"{plan.group}.range"
+    if not (written := await groups.positions(ledger, parts)):
+        fresh = await _as_of_now(plan.options, reader, topics)
+        await groups.begin(ledger, _commits(fresh, plan.options, now_ms))
+        written = await groups.positions(ledger, parts)
+    found = {part: _read(commit, plan) for part, commit in written.items()}
+    spans = {part: Span(one.begin, written[part].next_offset) for part, one in found.items()}
+    known = await groups.positions(plan.group, list(spans))
+    begins = {part: Commit(span.begin) for part, span in spans.items() if part not in known}
+    await groups.begin(plan.group, begins)
+    return Decided(spans, min(one.begun_ms for one in found.values()))
+
+
+async def _as_of_now(options: Options, reader: Reader, topics: list[str]) -> Spans:
+    spans: dict[Where, Span] = {}
+    for topic in topics:
+        there = await reader.spans(topic)
+        found = await reader.spans_since(topic, options.since_ms, options.until_ms)
+        for number, (begin, end) in found.items():
+            spans[Where(topic, number)] = Span(begin, end)
+            if begin == there[number][0] > 0:
+                log.warning(
+                    "%s/%d: the records before offset %d are gone; the range may have begun "
+                    "earlier",
+                    *(topic, number, begin),
+                )
+    return spans
+
+
+def _commits(spans: Spans, options: Options, now_ms: int) -> dict[Where, Commit]:
+    found = {}
+    for part, span in spans.items():
+        metadata = msgspec.json.encode(_Written(1, span.begin, now_ms, options.identity)).decode()
+        if len(metadata.encode()) > MAX_BYTES:
+            raise Fatal(
+                "--streams: these globs are too long to be written down with the range; "
+                "use fewer, or a shorter one that covers them",
+                exit_code=EXIT_USAGE,
+            )
+        found[part] = Commit(span.end, metadata)
+    return found
+
+
+def _read(commit: Commit, plan: Plan) -> _Written:
+    """Raises `Fatal` (exit 2) if the replay was begun with other options."""
+    options = plan.options
+    another = f"or give this one another --name than {options.named}"
+    try:
+        written = msgspec.json.decode(commit.metadata, type=_Written)
+    except (msgspec.MsgspecError, ValueError):
+        raise Fatal(
+            f"group {plan.group}.range holds no range of a replay ({commit.metadata:.80}); delete "
+            f"that group, {another}",
+            exit_code=EXIT_USAGE,
+        ) from None
+    for option, now in options.identity.items():
+        before = written.asked.get(option, "")
+        if before != now:
+            raise Fatal(
+                f"replay {options.named} was begun with {option} {before or '(not given)'}, not "
+                f"{now or 'without it'}: go on with that, {another}",
+                exit_code=EXIT_USAGE,
+            )
+    return written

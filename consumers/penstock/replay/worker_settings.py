@@ -1,0 +1,216 @@
+"""The configuration of the worker that replays, made from the live worker's.
+
+Rule: all settings that decide an answer stay (formats, rows, request, batches). Others change:
+where answers go, which model answers, and how much is taken at a time. A topic that the live
+worker, its dead letters or its scenes use is refused. Owner: the command.
+"""
+
+import fnmatch
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from msgspec import structs
+
+from penstock import config
+from penstock.core.routing.routes import Routes
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.library.predicting import with_model
+from penstock.pipeline.track import ModelTerms
+from penstock.pipeline.wiring import Settings
+
+# A replay uses a fraction of what a worker takes of store and model. Each of these bounds the work
+# that is still under way when the live group falls behind.
+FETCHERS = 4
+IN_FLIGHT_OBJECTS = 16
+BUFFER_BYTES = 64 * config.MIB
+# A replay has time: five fetches a second, instead of up to fifty.
+FETCH_WAIT_MS = 200
+# The characters that Kafka allows in a topic's name. A group's name may have others, but people
+# type it.
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+T = TypeVar("T", config.Objects, config.Store)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command's options. `since` and `until`: as they were written, and as epoch milliseconds.
+    `against`: which of several models' former answers are compared.
+    """
+
+    to: str
+    since: str
+    since_ms: int
+    until: str | None = None
+    until_ms: int | None = None
+    model: str | None = None
+    streams: tuple[str, ...] = ()
+    name: str | None = None
+    against: str | None = None
+
+    @property
+    def named(self) -> str:
+        return self.name or self.to
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """The options that must be the same when a replay is started again."""
+        return {
+            "--since": self.since,
+            "--until": self.until or "",
+            "--to": self.to,
+            "--model": self.model or "",
+            "--streams": " ".join(sorted(self.streams)),
+        }
+
+
+@dataclass(slots=True)
+class Plan:
+    """`cfg`: of the worker that replays. `live`: of the live worker."""
+
+    cfg: config.Config
+    live: config.Config
+    options: Options
+    model: str
+    _streams: list[re.Pattern[str]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._streams = [re.compile(fnmatch.translate(glob)) for glob in self.options.streams]
+
+    def takes_of_then(self, stream: str, model: str) -> bool:
+        """True if this model's former answers to this stream are compared."""
+        against = self.options.against
+        if against is not None and model != against:
+            return False
+        return not self._streams or any(glob.match(stream) for glob in self._streams)
+
+    @property
+    def group(self) -> str:
+        return self.cfg.kafka.group
+
+    def settings(self, settings: Settings) -> Settings:
+        """The settings of the worker that replays: all rows count as bulk, and only the chosen
+        streams are read.
+        """
+        only = self.options.model is not None
+        return replace(
+            settings,
+            labels=replace(settings.labels, model=self.model),
+            main=_all_bulk(settings.main),
+            models={name: _all_bulk(terms) for name, terms in settings.models.items()},
+            routes=Routes([self.model], (), overrule=True) if only else settings.routes,
+            intake=replace(settings.intake, streams=self.options.streams or None),
+        )
+
+
+def plan(live: config.Config, options: Options) -> Plan:
+    """Raises `Fatal` (exit 2) for a topic that is in use, and for an invalid range or name."""
+    if not _NAME.fullmatch(options.named):
+        raise _usage(f"--name {options.named!r}: letters, digits, dots, dashes and underscores")
+    if options.until_ms is not None and options.until_ms <= options.since_ms:
+        raise _usage(f"--until {options.until} is not after --since {options.since}")
+    cfg, model = _answering(live, options.model)
+    output = structs.replace(
+        cfg.output, topic=options.to, dlq_topic=None, objects=None, records="rows"
+    )
+    _check_topics(live, output)
+    cfg = structs.replace(
+        cfg,
+        output=output,
+        kafka=structs.replace(
+            cfg.kafka,
+            group=f"{cfg.kafka.group}.replay.{options.named}",
+            fetch_wait_ms=max(cfg.kafka.fetch_wait_ms or 0, FETCH_WAIT_MS),
+        ),
+    )
+    return Plan(_modest(cfg), live, options, model)
+
+
+def _answering(live: config.Config, name: str | None) -> tuple[config.Config, str]:
+    """The configuration with the models that answer, without shadows, and the default one's name.
+    `name` None: all configured models. Else one: by its configured name, by its URL, or by the name
+    that the server of `[model]` has for it.
+    """
+    of_models, live = live.with_each_model(), live.without_shadow()
+    if name is None:
+        return live, live.model.name
+    alone = structs.replace(live, models=[], routes=[])
+    if "://" in name:
+        cfg = with_model(alone, name, None)
+        return cfg, cfg.model.name
+    if name == live.model.name:
+        return alone, name
+    if name in of_models:
+        return structs.replace(of_models[name], models=[], routes=[]), name
+    return structs.replace(alone, model=structs.replace(live.model, name=name, version=None)), name
+
+
+def _check_topics(live: config.Config, output: config.Output) -> None:
+    """Refuse topics that the live configuration uses."""
+    scenes = live.scenes
+    used: Mapping[str, str] = {
+        **dict.fromkeys(live.kafka.inputs, "an input topic"),
+        scenes.input_topic: "what scenes are made of",
+        scenes.topic: "the topic of scenes",
+        scenes.late_topic: "the topic of late predictions",
+        live.output.shadow_topic: "the topic of the shadow's answers",
+        live.output.topic: "the live output topic",
+        live.output.dead_letter_topic: "the live dead-letter topic",
+    }
+    for topic in (output.topic, output.dead_letter_topic):
+        pattern = live.kafka.input_pattern
+        what = used.get(topic)
+        if what is None and pattern is not None and re.match(pattern, topic):
+            what = f"an input topic by kafka.input_pattern ({pattern})"
+        if what is not None:
+            raise _usage(f"--to {output.topic}: {topic} is {what}; name a topic of its own")
+
+
+def _modest(cfg: config.Config) -> config.Config:
+    """Take less at a time. Batches keep their size, so that answers stay the same."""
+    limits = cfg.limits
+    return structs.replace(
+        cfg,
+        objects=_fewer(cfg.objects),
+        stores={name: _fewer(store) for name, store in cfg.stores.items()},
+        window=_fair(cfg.window),
+        model=structs.replace(cfg.model, max_in_flight=_half(cfg.model.max_in_flight)),
+        models=[
+            structs.replace(
+                one,
+                max_in_flight=_half(one.max_in_flight),
+                window=_fair(one.window) if one.window is not None else None,
+            )
+            for one in cfg.models
+        ],
+        limits=structs.replace(
+            limits,
+            buffer_bytes=min(limits.buffer_bytes, BUFFER_BYTES),
+            in_flight_objects=min(limits.in_flight_objects, IN_FLIGHT_OBJECTS),
+        ),
+    )
+
+
+def _fewer(store: T) -> T:
+    return structs.replace(store, concurrency=min(store.concurrency, FETCHERS))
+
+
+def _fair(window: config.Window) -> config.Window:
+    """`fair`, because only then rows can count as bulk. No latency target, because the calls wait
+    on purpose and would teach a wrong pace.
+    """
+    return structs.replace(window, fair=True, eager=False, target_p99_ms=0)
+
+
+def _half(calls: int) -> int:
+    return max(1, calls // 2)
+
+
+def _all_bulk(terms: ModelTerms) -> ModelTerms:
+    return replace(terms, window=replace(terms.window, bulk_rows=0))
+
+
+def _usage(message: str) -> Fatal:
+    return Fatal(message, exit_code=EXIT_USAGE)

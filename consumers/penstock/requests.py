@@ -1,0 +1,204 @@
+"""Turns a batch into a request to a model: one body, and the headers that describe it.
+
+Rule: rows are joined in bulk, never touched one by one. The form of rows that a request takes is
+declared here and checked at the start. A new request is one line in `_OURS`, or an entry point
+`penstock.requests` of a user's package. Pure. Owner: the adapters of models.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Final, NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.core.rows.payload import BytesRows, Columns, Form, JsonRows, Matrix, Payload
+from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.plugins import plugins
+
+GROUP: Final = "penstock.requests"
+# The form of a header; and the headers that only the connection may set, as they say where a body
+# ends and which server is asked.
+_FIELD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t -~]*")
+_FRAMING: Final = re.compile(
+    r"content-length|transfer-encoding|connection|host|authorization", re.IGNORECASE
+)
+
+
+class Body(NamedTuple):
+    """The bytes to post and the headers that describe them."""
+
+    data: bytes
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestForm:
+    """A way to write a batch. `takes`: the form in which rows are read for it. `encode` gets
+    payloads of one shape, or none when only the server's health is asked. `single`: one row a call,
+    and the whole answer is of that row.
+    """
+
+    name: str
+    takes: Form
+    encode: Callable[[Sequence[Payload]], Body]
+    single: bool = False
+
+
+@cache
+def known() -> Mapping[str, RequestForm]:
+    """All requests by name, users' after ours."""
+    found = {request.name: request for request in _OURS}
+    for request in plugins(GROUP, RequestForm):
+        if request.name in found:
+            raise Fatal(
+                f"two requests are named {request.name!r}; rename the entry point's",
+                exit_code=EXIT_USAGE,
+            )
+        found[request.name] = replace(request, encode=_checked(request))
+    return found
+
+
+def _checked(request: RequestForm) -> Callable[[Sequence[Payload]], Body]:
+    """A user's `encode` with a check of the result, which the connection relies on. An exception of
+    it costs the rows that it was given (`calls/unforeseen.py`).
+    """
+
+    def encode(payloads: Sequence[Payload]) -> Body:
+        given: Any = request.encode(payloads)
+        if not isinstance(given, Body) or not isinstance(given.data, bytes):
+            found = type(given.data if isinstance(given, Body) else given).__name__
+            raise _wrong(request.name, f"{found}; it must be a Body of bytes and headers")
+        for name, value in given.headers.items():
+            if _FRAMING.fullmatch(name) or not _FIELD.fullmatch(f"{name}: {value}"):
+                raise _wrong(request.name, f"the header {name!r}: {value!r}, which cannot be sent")
+        return given
+
+    return encode
+
+
+def _wrong(name: str, what: str) -> Poison:
+    return Poison("model_mismatch", f"model.request = {name!r} gave {what}; mend its package")
+
+
+def find(name: str) -> RequestForm:
+    """Raises `Fatal` for a name that neither we nor a package have."""
+    request = known().get(name)
+    if request is None:
+        raise Fatal(
+            f"model.request = {name!r} is unknown; choose one of {', '.join(known())}",
+            exit_code=EXIT_USAGE,
+        )
+    return request
+
+
+_JSON: Final = {"Content-Type": "application/json"}
+JSON_LINES: Final = "application/jsonlines"
+_ON_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
+_OPAQUE: Final = "application/octet-stream"
+# Content types: by how a body begins, as some servers look at the type.
+_TYPES: Final = (
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"GIF8", "image/gif"),
+    (b"II*\0", "image/tiff"),
+    (b"MM\0*", "image/tiff"),
+    (b"OggS", "audio/ogg"),
+    (b"fLaC", "audio/flac"),
+)
+_RIFF: Final = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
+
+
+def _json(payloads: Sequence[Payload]) -> Body:
+    return Body(b"[%b]" % _elements(payloads), _JSON)
+
+
+def _instances(payloads: Sequence[Payload]) -> Body:
+    return Body(b'{"instances":[%b]}' % _elements(payloads), _JSON)
+
+
+def _inputs(payloads: Sequence[Payload]) -> Body:
+    return Body(b'{"inputs":[%b]}' % _elements(payloads), _JSON)
+
+
+def _ndjson(payloads: Sequence[Payload]) -> Body:
+    lines = [_lines(payload) for payload in cast("Sequence[JsonRows]", payloads)]
+    return Body(b"\n".join(lines), {"Content-Type": JSON_LINES})
+
+
+def _lines(payload: JsonRows) -> bytes:
+    """A line for each row, as it came. A line feed inside a row lies between two JSON tokens, so it
+    may become a space.
+    """
+    lines = bytearray(bytes(payload.body).translate(_ON_ONE_LINE))
+    np.frombuffer(lines, np.uint8)[payload.ends[:-1]] = ord("\n")
+    return bytes(lines)
+
+
+def _elements(payloads: Sequence[Payload]) -> bytes:
+    return b",".join([payload.body for payload in cast("Sequence[JsonRows]", payloads)])
+
+
+def _float32(payloads: Sequence[Payload]) -> Body:
+    matrices = [payload.values.data for payload in cast("Sequence[Matrix]", payloads)]
+    return Body(b"".join(matrices), {"Content-Type": _OPAQUE, "X-Rows": str(_rows(payloads))})
+
+
+def _bytes(payloads: Sequence[Payload]) -> Body:
+    bodies = [payload.body for payload in cast("Sequence[BytesRows]", payloads)]
+    headers = {"Content-Type": "application/x-bytes-tensor", "X-Rows": str(_rows(payloads))}
+    return Body(b"".join(bodies), headers)
+
+
+def _raw(payloads: Sequence[Payload]) -> Body:
+    if not payloads:
+        return Body(b"", {"Content-Type": _OPAQUE})
+    (payload,) = cast("Sequence[BytesRows]", payloads)
+    body = bytes(payload.row(0))
+    return Body(body, {"Content-Type": _type_of(body)})
+
+
+def _type_of(body: bytes) -> str:
+    if body.startswith(b"RIFF"):
+        return _RIFF.get(body[8:12], _OPAQUE)
+    return next((name for magic, name in _TYPES if body.startswith(magic)), _OPAQUE)
+
+
+def _arrow(payloads: Sequence[Payload]) -> Body:
+    """Rows of numbers have no names: their columns are named by their place."""
+    batches = [_batch(payload) for payload in payloads]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema if batches else pa.schema([])) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+    headers = {
+        "Content-Type": "application/vnd.apache.arrow.stream",
+        "X-Rows": str(_rows(payloads)),
+    }
+    return Body(sink.getvalue().to_pybytes(), headers)
+
+
+def _batch(payload: Payload) -> pa.RecordBatch:
+    if isinstance(payload, Columns):
+        return payload.batch
+    values = cast("Matrix", payload).values
+    columns = [pa.array(np.ascontiguousarray(column)) for column in values.T]
+    return pa.record_batch(columns, names=[str(index) for index in range(len(columns))])
+
+
+def _rows(payloads: Sequence[Payload]) -> int:
+    return sum(payload.rows for payload in payloads)
+
+
+_OURS: Final = (
+    RequestForm("json", "json", _json),
+    RequestForm("instances", "json", _instances),
+    RequestForm("inputs", "json", _inputs),
+    RequestForm("ndjson", "json", _ndjson),
+    RequestForm("float32", "matrix", _float32),
+    RequestForm("bytes", "bytes", _bytes),
+    RequestForm("raw", "bytes", _raw, single=True),
+    RequestForm("arrow", "columns", _arrow),
+)

@@ -1,0 +1,1 @@
+"""What decides about scenes: no clock, no client library."""

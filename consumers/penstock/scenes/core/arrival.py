@@ -1,0 +1,123 @@
+"""A record of the prediction topic, as far as a scene needs it.
+
+Rule: the answer is kept as text; a record that no worker can have written is not a prediction.
+Owner: the site that gets it.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from penstock.messages.errors import SchemaError
+from penstock.messages.prediction import Source
+from penstock.messages.reference import MAX_INTEGER, MAX_NAME_CHARS, Count, epoch_ms
+from penstock.messages.scene import NULL
+
+# The place of an object's marker among its rows: it comes after all of them.
+MARKER_ROW = 1 << 62
+# A topic's name has 249 characters at the most, and four numbers follow it.
+MAX_ID_CHARS = 512
+Position = tuple[int, int, int]
+
+
+class _Record(Struct):
+    id: str
+    stream: str
+    source: Source
+    row: Count | None
+    prediction: Raw
+    model: str = ""
+    event_time: Raw = NULL
+    error: Raw = NULL  # msgspec takes `Raw | None` for null only
+
+
+class Answer(NamedTuple):
+    """What a scene shows of a prediction, as JSON text; `error` None: it is no rejection."""
+
+    prediction: Raw
+    error: Raw | None
+
+
+class Arrival(Struct, array_like=True):
+    """`position` (offset, object, row) rises within a `feed`, a stream's records of one partition
+    of the input topic, for each model; a position that does not rise is a repeat. `time` is epoch
+    milliseconds, or None if the record has none. `recorded_ms` is when Kafka got it. `is_empty`:
+    the marker of an object without rows, `is_error`: a rejection. `value` is the whole record, or
+    empty where it was too large to be kept.
+    """
+
+    id: str
+    stream: str
+    feed: str
+    position: Position
+    time: int | None
+    recorded_ms: int
+    is_empty: bool
+    value: bytes
+    model: str = ""
+    is_error: bool = False
+
+
+_decoder = msgspec.json.Decoder(_Record)
+
+
+def read_arrival(value: bytes, recorded_ms: int) -> Arrival:
+    """Raises `SchemaError` if the value is not a prediction."""
+    try:
+        record = _decoder.decode(value)
+        if not value.isascii():
+            value.decode()  # of what is passed on unread, nothing is checked above
+        event_time = msgspec.json.decode(record.event_time)
+        source = record.source
+        position = (source.offset, _object_index(record.id), _row(record.row))
+    except (msgspec.MsgspecError, ValueError, RecursionError) as failure:
+        raise SchemaError(f"not a prediction: {failure}") from None
+    if (
+        len(record.id) > MAX_ID_CHARS
+        or len(record.stream) > MAX_NAME_CHARS
+        or len(record.model) > MAX_NAME_CHARS
+        or len(source.topic) > MAX_NAME_CHARS
+    ):
+        raise SchemaError("not a prediction: its id or a name in it is too long")
+    return Arrival(
+        id=record.id,
+        stream=record.stream,
+        feed=f"{source.topic}/{source.partition}/{record.stream}",
+        position=position,
+        time=epoch_ms(event_time),
+        recorded_ms=recorded_ms,
+        is_empty=record.row is None and record.error == NULL,
+        value=value,
+        model=record.model,
+        is_error=record.error != NULL,
+    )
+
+
+def read_answer(value: bytes) -> Answer:
+    """The answer in a value that `read_arrival` has read."""
+    record = _decoder.decode(value)
+    return Answer(record.prediction, None if record.error == NULL else record.error)
+
+
+def without_answer(arrival: Arrival) -> Arrival:
+    """The arrival without its answer, which is too large to be kept."""
+    if not arrival.value:
+        return arrival
+    return replace(arrival, value=b"", is_error=read_answer(arrival.value).error is not None)
+
+
+def _object_index(id: str) -> int:
+    """An id ends in object-index/row. Raises `ValueError` for a number that is too large."""
+    index = id.rsplit("/", 2)[-2:-1]
+    if not index or not index[0].isdecimal():
+        return 0
+    found = int(index[0])
+    if found > MAX_INTEGER:
+        raise ValueError(f"an object index of {len(index[0])} digits")
+    return found
+
+
+def _row(row: int | None) -> int:
+    return MARKER_ROW if row is None else row

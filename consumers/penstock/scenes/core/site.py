@@ -1,0 +1,335 @@
+"""One site: takes predictions and the time, gives decided scenes and refused predictions.
+
+Rule: each prediction is given out once, in a scene or refused; scenes come out in order of their
+time, and a scene that came out is never contradicted, only amended. No clock, no I/O. Owner: the
+partition that the site is keyed to; one at a time.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from penstock.messages.scene import ClosedBy, Status
+from penstock.scenes.core import slots
+from penstock.scenes.core.arrival import Arrival, without_answer
+from penstock.scenes.core.marks import Marks
+from penstock.scenes.core.members import Members
+from penstock.scenes.core.rules import BEHIND_MS, Rules
+from penstock.scenes.core.state import Decided, Open, Reason, Refused, SiteState
+
+
+class Decisions(NamedTuple):
+    scenes: list[Decided]
+    refused: list[Refused]
+
+
+# A site that was taken over does not end before so many leases: when it was heard last is said by
+# another machine's clock.
+GRACE_LEASES = 10
+
+
+class Site:
+    """`now` is in milliseconds, of any clock; it is not believed when it goes back."""
+
+    def __init__(self, name: str, rules: Rules, state: SiteState | None = None) -> None:
+        self.name = name
+        self.state = SiteState() if state is None else state
+        self._rules = rules
+        self._members = Members(name, rules, self.state)
+        self._marks = Marks(rules, self.state)
+        # Off a grid, what is this near to a scene belongs to it.
+        self._gap = 0 if rules.is_grid else rules.tolerance_ms
+        self._scenes: list[Decided] = []
+        self._refused: list[Refused] = []
+        self._heard = self._looked_at = self.state.now
+        self._may_be_sooner = True
+        self._ends_first = 0
+
+    def resume(self, now: int) -> None:
+        """After a restart: time in which no worker listened counts for no lease, nor for patience.
+        Nor does a difference of clocks: all times of the state are moved to the clock of `now`.
+        """
+        state, rules = self.state, self._rules
+        passed = now - state.now
+        for scene in state.open:
+            scene.start += passed
+        self._marks.resume(passed)
+        state.changed += passed
+        self._heard = min(self._heard, now)
+        self._ends_first = now + min(rules.forget_ms, GRACE_LEASES * rules.lease_ms)
+        state.now = now
+        self._may_be_sooner = True
+        self._members.resume(passed)
+
+    def arrive(self, arrival: Arrival, member: str, now: int) -> None:
+        """A prediction of one of the site's streams."""
+        self._heard = self.state.now = max(self.state.now, now)
+        self._count("arrived")
+        if self._rules.model not in (None, arrival.model):
+            if not arrival.is_empty:
+                self._refuse(arrival, member, "other_model", None)
+            return
+        if self._marks.is_repeat(arrival):
+            self._count("duplicate")
+            return
+        time = arrival.time
+        if time is not None:
+            time += self._rules.offsets_ms.get(member, 0)
+        self._members.expire()
+        why = self._members.admit(member, time)
+        if arrival.is_empty:
+            self._count("empty")
+        elif why is not None:
+            self._refuse(arrival, member, why, None)
+        elif time is None:
+            self._refuse(arrival, member, "no_time", None)
+        elif time > arrival.recorded_ms + self._rules.ahead_ms:
+            # Alone in the future, it would close a scene there, and everybody else would be late.
+            self._refuse(arrival, member, "ahead", None)
+        else:
+            self._place(arrival, member, time)
+        self._may_be_sooner |= self.state.changed == self.state.now
+        self._close()
+
+    def tick(self, now: int) -> None:
+        """Time has passed."""
+        self.state.now = max(self.state.now, now)
+        self._may_be_sooner = True
+        self._members.expire()
+        self._close()
+
+    def take(self) -> Decisions:
+        """What was decided since the last call."""
+        taken = Decisions(self._scenes, self._refused)
+        self._scenes, self._refused = [], []
+        return taken
+
+    @property
+    def has_decided(self) -> bool:
+        """Whether `take` will give something."""
+        return bool(self._scenes or self._refused)
+
+    @property
+    def is_over(self) -> bool:
+        """Nobody has spoken for so long that it may be forgotten."""
+        return not self.state.open and self.state.now >= self._ends_at
+
+    def next_look(self) -> int | None:
+        """When `tick` will change something, if nobody speaks before, or sooner; None: not sooner
+        than was said last.
+        """
+        if not self._may_be_sooner:
+            return None
+        self._may_be_sooner = False
+        state, rules = self.state, self._rules
+        moments = self._members.leases_end()
+        if state.open:
+            moments += (state.open[0].start + rules.patience_ms, state.changed + rules.deadline_ms)
+            moments += (scene.start + rules.deadline_ms for scene in state.open)
+        else:
+            moments.append(self._ends_at)
+        return min((each for each in moments if each > self._looked_at), default=state.now)
+
+    @property
+    def _ends_at(self) -> int:
+        return max(self._heard + self._rules.forget_ms, self._ends_first)
+
+    def lighten(self) -> bool:
+        """Without the answers of the heaviest scene that it holds: with them it is more than a
+        record. False: there are none.
+        """
+        held = [scene.taken for scene in self.state.open]
+        held += [scene.taken for scene in self.state.decided]
+        heaviest = max(held, key=_weight, default={})
+        is_lighter = _weight(heaviest) > 0
+        heaviest.update((name, without_answer(each)) for name, each in heaviest.items())
+        return is_lighter
+
+    def shed(self) -> bool:
+        """Even without answers it is nearly a record: the earlier half of what is undecided is
+        given out, and nothing is amended any more. False: there is nothing to shed.
+        """
+        scenes = self.state.open
+        for scene in [scenes.pop(0) for _ in range((len(scenes) + 1) // 2)]:
+            if self._is_led(scene):
+                self._dissolve(scene)
+            else:
+                self._count("forced")
+                self._emit(scene, "deadline")
+        self.state.decided = []
+        return self.has_decided
+
+    def _is_beyond(self, member: str, arrival: Arrival, time: int, since: int) -> bool:
+        """Of the past, where Kafka's clock says nothing, and so far ahead of all others that they
+        will not have come there by the deadline, if they go on at the pace of time.
+        """
+        if not _is_past(time, arrival.recorded_ms):
+            return False
+        pace = self._members.pace(member, since - self._rules.deadline_ms)
+        return pace is not None and time - since > pace + self._rules.deadline_ms
+
+    def _is_led(self, scene: Open) -> bool:
+        """One member is alone in it, beyond the others: its clock is wrong, or the others come yet;
+        at the deadline it is known. Published, it would make everybody else late.
+        """
+        if len(scene.taken) > 1:
+            return False
+        ((member, arrival),) = scene.taken.items()
+        return self._is_beyond(member, arrival, scene.times[member], scene.start)
+
+    def _is_awaited(self, scene: Open) -> bool:
+        """Of the past, and members that speak are on their way to it. Nobody waits for what is new
+        there, so the deadline bounds it, patience does not.
+        """
+        member, arrival = next(iter(scene.taken.items()))
+        if not _is_past(scene.times[member], arrival.recorded_ms):
+            return False
+        return self._members.are_coming(scene.taken, scene.time)
+
+    def _place(self, arrival: Arrival, member: str, time: int) -> None:
+        rules, scenes = self._rules, self.state.open
+        slot = slots.grid_time(time, rules) if rules.is_grid else time
+        if slot is None:
+            self._refuse(arrival, member, "off_grid", None)
+            return
+        if rules.is_grid:
+            scene = slots.find(scenes, slot)
+        else:
+            scene = slots.near(scenes, member, time, rules)
+        if scene is None:
+            scene = self._opened(arrival, member, slot, time)
+        elif member in scene.taken:
+            self._refuse(arrival, member, "surplus", scene.time)
+            return
+        if scene is not None:
+            scene.taken[member] = arrival
+            scene.times[member] = time
+            if member == rules.leader:
+                slots.lead(scenes, scene, time, self.state.emitted)
+
+    def _opened(self, arrival: Arrival, member: str, slot: int, time: int) -> Open | None:
+        """A new scene for it; None: it is refused, or amends one that was decided."""
+        floor = self._floor()
+        if floor is not None and slot <= floor:
+            self._late(arrival, member, slot, time)
+            return None
+        if len(self.state.open) >= self._rules.max_open:
+            why = self._make_room(arrival, member, slot, time)
+            if why is not None:
+                self._refuse(arrival, member, why, slot if why == "overload" else None)
+                return None
+        # What is from the future waits until its time has come.
+        scene = Open(slot, self.state.now + max(0, time - arrival.recorded_ms))
+        slots.insert(self.state.open, scene)
+        self._may_be_sooner = True
+        return scene
+
+    def _make_room(self, arrival: Arrival, member: str, slot: int, time: int) -> Reason | None:
+        """A scene less; or why the new one gives way."""
+        scenes = self.state.open
+        if self._is_beyond(member, arrival, time, self.state.now):
+            return "ahead"
+        if self._is_led(scenes[-1]):
+            self._dissolve(scenes.pop())
+        elif slot < scenes[0].time:
+            return "overload"
+        else:
+            self._count("forced")
+            self._emit(scenes.pop(0), "deadline")
+        return None
+
+    def _floor(self) -> int | None:
+        """No scene opens at or before this time: one was published there, or could be. Otherwise
+        a clock of 1970 would open scenes before the others' for ever, and these would wait.
+        """
+        emitted = self.state.emitted
+        floors = [] if emitted is None else [emitted + self._gap]
+        for scene in reversed(self.state.open):
+            if self._closed_by(scene) is not None:
+                floors.append(scene.time)
+                break
+        return max(floors, default=None)
+
+    def _late(self, arrival: Arrival, member: str, slot: int, time: int) -> None:
+        for decided in self.state.decided if self._rules.late == "amend" else ():
+            if abs(decided.time - slot) <= self._gap and member not in decided.taken:
+                decided.revision += 1
+                decided.taken[member] = arrival
+                decided.times[member] = time
+                decided.absent.pop(member, None)
+                self._count("amended")
+                self._give_out(decided)
+                return
+        self._refuse(arrival, member, "late", slot)
+
+    def _close(self) -> None:
+        """Publish from the front as long as there is a reason to."""
+        self._looked_at = self.state.now
+        scenes, over = self.state.open, self.state.now - self._rules.deadline_ms
+        for scene in [each for each in scenes if each.start <= over and self._is_led(each)]:
+            scenes.remove(scene)
+            self._dissolve(scene)
+        while scenes and (why := self._closed_by(scenes[0])) is not None:
+            self._emit(scenes.pop(0), why)
+
+    def _dissolve(self, scene: Open) -> None:
+        """Its only member was alone in it, ahead of all others."""
+        ((member, arrival),) = scene.taken.items()
+        self._may_be_sooner = True
+        self._refuse(arrival, member, "ahead", None)
+
+    def _closed_by(self, scene: Open) -> ClosedBy | None:
+        rules, waited = self._rules, self.state.now - scene.start
+        if self._members.is_settled and (all_in := self._members.all_in(scene.taken)):
+            return all_in
+        if self._is_led(scene):
+            return None
+        if not self._is_awaited(scene):
+            if waited >= rules.patience_ms and len(scene.taken) >= max(1, rules.quorum):
+                return "quorum"
+            event_time = self._members.event_time()
+            if event_time is not None and event_time >= scene.time + rules.deadline_ms:
+                return "deadline"
+        return "deadline" if waited >= rules.deadline_ms else None
+
+    def _emit(self, scene: Open, why: ClosedBy) -> None:
+        absent: dict[str, Status] = {
+            name: "evicted" if member.is_evicted else "missing"
+            for name, member in self.state.members.items()
+            if name not in scene.taken
+        }
+        decided = Decided(scene.time, 1, why, scene.taken, scene.times, absent)
+        self.state.emitted = scene.time
+        self._may_be_sooner = True
+        self._count(why)
+        self._give_out(decided)
+        if self._rules.late == "amend":
+            self.state.decided = [*self.state.decided, decided][-self._rules.max_open :]
+
+    def _give_out(self, decided: Decided) -> None:
+        """A copy: an amendment may change it before it is taken."""
+        self._scenes.append(
+            Decided(
+                decided.time,
+                decided.revision,
+                decided.closed_by,
+                dict(decided.taken),
+                dict(decided.times),
+                dict(decided.absent),
+            )
+        )
+
+    def _refuse(self, arrival: Arrival, member: str, why: Reason, scene: int | None) -> None:
+        self._count(why)
+        self._refused.append(Refused(arrival, member, why, scene))
+
+    def _count(self, what: str) -> None:
+        self.state.counts[what] = self.state.counts.get(what, 0) + 1
+
+
+def _weight(taken: Mapping[str, Arrival]) -> int:
+    return sum(len(each.value) for each in taken.values())
+
+
+def _is_past(time: int, recorded_ms: int) -> bool:
+    """Long before Kafka got it: a recording, or the worker that predicts is behind."""
+    return time < recorded_ms - BEHIND_MS

@@ -1,0 +1,198 @@
+"""The Faust engine: two agents, and the way out.
+
+Rule: Faust acknowledges what an agent has passed, also when the agent failed or was cancelled. So
+the agents here acknowledge nothing by themselves: a batch is acknowledged when it is safe, and any
+failure ends the process before that. Faust's own tables cannot tell whose turn it is to write, so
+the ledger reads its changelog itself. Owner: `penstock scenes` with `scenes.engine = "faust"`.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, NoReturn, cast
+
+from faust.types import TP
+
+from penstock import config
+from penstock.errors import EXIT_DONE, EXIT_FATAL, Fatal
+from penstock.process.clock import SystemClock
+from penstock.process.signals import on_stop
+from penstock.scenes.backlog import Backlog
+from penstock.scenes.boundary import Fits, Out
+from penstock.scenes.faust.settings import app_settings
+from penstock.scenes.faust.transport import App
+from penstock.scenes.ledger import Keyed
+from penstock.scenes.settings import isolation_of
+from penstock.scenes.shared_parts import parts_of
+
+log = logging.getLogger(__name__)
+
+# Records of one batch; as many wait while it is under way, the rest stays in Faust's own queue.
+BATCH = 512
+# How often deadlines are looked at.
+TICK_S = 0.01
+LEAVE_S = 5.0
+
+
+class FaustEngine:
+    """One worker of the group."""
+
+    def __init__(self, cfg: config.Config, fits: Fits) -> None:
+        self._clock = SystemClock()
+        self._app = App(cfg.scenes.group, **app_settings(cfg))
+        self._app.isolation = isolation_of(cfg)
+        self._backlog: Backlog[TP] = Backlog()
+        parts = parts_of(cfg, self._send, fits, self._clock, self._is_behind)
+        self._names, self._rekeying, self.ledger = parts
+        self._wire()
+
+    def _wire(self) -> None:
+        for topic, work in (
+            (self._names.input, self._rekey),
+            (self._names.by_site, self._decide),
+        ):
+            channel = self._app.topic(
+                topic,
+                key_type=bytes,
+                value_type=bytes,
+                key_serializer="raw",
+                value_serializer="raw",
+            )
+            self._app.agent(channel, name=work.__name__)(partial(self._batches, work))
+        self._app.task()(self._tick)
+        self._app.on_partitions_revoked.connect(self._revoked, weak=False)
+        self._app.on_partitions_assigned.connect(self._assigned, weak=False)
+
+    async def _batches(self, work: Callable[[list[Any]], Awaitable[None]], stream: Any) -> None:
+        """Read on while a batch is under way: the next one is what came meanwhile."""
+        waiting: asyncio.Queue[Any] = asyncio.Queue(BATCH)
+        # `noack()` makes another stream, and leaves this one to acknowledge what it has passed.
+        stream.enable_acks = False
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._work_off(work, stream, waiting))
+            async for event in stream.events():
+                await waiting.put(event)
+
+    async def _work_off(
+        self, work: Callable[[list[Any]], Awaitable[None]], stream: Any, waiting: asyncio.Queue[Any]
+    ) -> None:
+        while True:
+            events = [await waiting.get()]
+            while not waiting.empty() and len(events) < BATCH:
+                events.append(waiting.get_nowait())
+            try:
+                await work(events)
+                for event in events:
+                    if self._is_current(event):
+                        await stream.ack(event)
+                self._note(events)
+            except Exception:
+                log.critical("a batch of scenes failed; the process ends", exc_info=True)
+                end_now(EXIT_FATAL)
+
+    def _is_current(self, event: Any) -> bool:
+        """Of an assignment that is over, records are read again."""
+        return bool(event.message.generation_id == self._app.consumer_generation_id)
+
+    def _note(self, events: list[Any]) -> None:
+        now = self._clock.wall_ms()
+        for message in (event.message for event in events):
+            came = round(message.timestamp * 1000)
+            self._backlog.handled(message.tp, message.offset, came, now)
+
+    def _is_behind(self) -> bool:
+        consumer = self._app.consumer
+        ends = {tp: consumer.highwater(tp) or 0 for tp in consumer.assignment()}
+        return self._backlog.is_behind(ends, self._clock.wall_ms())
+
+    async def _rekey(self, events: list[Any]) -> None:
+        """To the topic that has one site on one partition; delivered when it returns."""
+        outs: list[Out] = []
+        for each in (event.message for event in events):
+            where = f"{self._names.input}/{each.partition}/{each.offset}"
+            outs += self._rekeying.out(each.value, where, round(each.timestamp * 1000))
+        await (await self._send(outs))
+
+    async def _decide(self, events: list[Any]) -> None:
+        await self.ledger.handle(
+            Keyed(
+                event.message.partition,
+                event.message.key.decode(),
+                event.message.value,
+                round(event.message.timestamp * 1000),
+                event.message.offset,
+            )
+            for event in events
+            if self._is_current(event)
+        )
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                await self.ledger.tick()
+            except Exception:
+                log.critical("scenes could not be closed; the process ends", exc_info=True)
+                end_now(EXIT_FATAL)
+
+    async def _send(self, records: Sequence[Out]) -> Awaitable[Sequence[int]]:
+        producer = await self._app.maybe_start_producer()
+        sent = [
+            await producer.send(
+                each.topic,
+                each.key,
+                each.value,
+                each.partition,
+                None if each.at_ms is None else each.at_ms / 1000,
+                None,
+            )
+            for each in records
+        ]
+        return _delivered(sent)
+
+    async def _revoked(self, *_: object, **__: object) -> None:
+        self._backlog.forget()
+        await self.ledger.give_up()
+
+    async def _assigned(self, *said: Any, **_: object) -> None:
+        assigned: set[TP] = said[1]
+        ours = {tp.partition for tp in assigned if tp.topic == self._names.by_site}
+        try:
+            await self.ledger.take_over(ours)
+        except Exception:
+            log.critical("the sites could not be taken over; the process ends", exc_info=True)
+            end_now(EXIT_FATAL)
+
+    async def run(self) -> None:
+        """Until SIGTERM or Ctrl-C, or until it fails."""
+        async with asyncio.TaskGroup() as tasks:
+            on_stop(lambda: tasks.create_task(self._stop()))
+            await self._app.start()
+            await self._app.wait_until_stopped()
+        raise Fatal("Faust stopped; its log says why")
+
+    async def _stop(self) -> None:
+        """Finish the batch under way, commit, leave the group. Nothing of Faust is stopped, nor the
+        consumer below it, of whose end Faust dies: it would acknowledge and commit what is not
+        done.
+        """
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self.ledger.give_up()
+                await self._app.consumer.commit()
+                thread = cast("Any", self._app.consumer)._thread
+                await thread.call_thread(thread._consumer._coordinator._maybe_leave_group)
+        except Exception:
+            log.warning("left without goodbye; the group notices in seconds", exc_info=True)
+        end_now(EXIT_DONE)
+
+
+async def _delivered(sent: Sequence[Awaitable[Any]]) -> Sequence[int]:
+    return [(await each).offset for each in sent]
+
+
+def end_now(code: int) -> NoReturn:
+    logging.shutdown()
+    os._exit(code)

@@ -1,0 +1,51 @@
+"""How Faust is set up: everything that it would decide by itself is decided here.
+
+Rule: it creates no topic, opens no port, keeps no file. Owner: the Faust application.
+"""
+
+from typing import Any
+
+from faust.auth import SASLCredentials, SSLCredentials
+
+from penstock import config
+from penstock.adapters.kafka.client import connection
+
+
+def app_settings(cfg: config.Config) -> dict[str, Any]:
+    servers = cfg.kafka.bootstrap_servers.split(",")
+    return {
+        "broker": ";".join(f"kafka://{server.strip()}" for server in servers),
+        "broker_credentials": _credentials(cfg.kafka),
+        "broker_client_id": "penstock-scenes",
+        # A dead worker's sites go on elsewhere after this.
+        "broker_session_timeout": 10.0,
+        "broker_heartbeat_interval": 2.0,
+        # What a crash repeats at the most; repeats are known by their ids.
+        "broker_commit_interval": 0.5,
+        "consumer_auto_offset_reset": "earliest",
+        "processing_guarantee": "at_least_once",
+        "producer_linger": 0,
+        # A site's state is larger than Faust's 16 KiB while there is a backlog.
+        "producer_max_batch_size": 1 << 20,
+        "store": "memory://",
+        "table_standby_replicas": 0,
+        "stream_recovery_delay": 0.0,
+        "stream_wait_empty": False,
+        "topic_allow_declare": False,
+        "topic_disable_leader": True,
+        "web_enabled": False,
+        "loghandlers": [],
+    }
+
+
+def _credentials(kafka: config.Kafka) -> Any:
+    arguments = connection(kafka)
+    context = arguments.get("ssl_context")
+    if kafka.security_protocol.startswith("SASL"):
+        return SASLCredentials(
+            username=kafka.sasl_username,
+            password=kafka.sasl_password,
+            mechanism=arguments["sasl_mechanism"],
+            ssl_context=context,
+        )
+    return None if context is None else SSLCredentials(context)

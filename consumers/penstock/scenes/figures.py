@@ -1,0 +1,156 @@
+"""What people want to see of sites: the last scenes, each member's skew, completeness over time.
+
+Rule: it looks at decisions and decides nothing; bounded, and forgotten with the site. Once a scene,
+never a prediction. The log says whose lease ran out while others spoke, and who is back. Owner: the
+ledger.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from penstock.messages.scene import Status
+from penstock.scenes.core.site import Site
+from penstock.scenes.core.state import Decided
+
+log = logging.getLogger(__name__)
+
+LAST = 20
+# Completeness is kept for ten minutes, in steps of ten seconds.
+STEP_MS = 10_000
+STEPS = 60
+# How much a new scene changes the skew that is shown: that of about the last twenty.
+SKEW_WEIGHT = 0.05
+
+
+class Step:
+    """Scenes of ten seconds, and how many places of members were taken in them."""
+
+    def __init__(self, since_ms: int) -> None:
+        self.since_ms = since_ms
+        self.scenes = 0
+        self.complete = 0
+        self.places = 0
+        self.taken = 0
+
+
+class View:
+    """Of one site."""
+
+    def __init__(self) -> None:
+        self.last: deque[dict[str, Any]] = deque(maxlen=LAST)
+        self.absent: Mapping[str, Status] = {}
+        self.skews: dict[str, float] = {}
+        self.steps: deque[Step] = deque(maxlen=STEPS)
+
+    def add(self, site: str, scene: Decided, now_ms: int) -> None:
+        self.last.append(_scene(scene))
+        if scene.revision == 1 and scene.absent != self.absent:
+            _tell(site, _evicted(self.absent), _evicted(scene.absent))
+            self.absent = dict(scene.absent)
+        for member, time in scene.times.items():
+            skew = time - scene.time
+            before = self.skews.get(member, skew)
+            self.skews[member] = before + SKEW_WEIGHT * (skew - before)
+        for member in self.skews.keys() - scene.times.keys() - scene.absent.keys():
+            del self.skews[member]  # forgotten by the site
+        if scene.revision == 1:
+            self._count(scene, now_ms)
+
+    def _count(self, scene: Decided, now_ms: int) -> None:
+        since_ms = now_ms // STEP_MS * STEP_MS
+        if not self.steps or self.steps[-1].since_ms != since_ms:
+            self.steps.append(Step(since_ms))
+        step = self.steps[-1]
+        step.scenes += 1
+        step.complete += scene.closed_by == "complete"
+        step.taken += len(scene.taken)
+        step.places += len(scene.taken) + len(scene.absent)
+
+
+class Watch:
+    """What is known of each site whose partition is ours."""
+
+    def __init__(self, wall_ms: Callable[[], int]) -> None:
+        self._wall_ms = wall_ms
+        self._views: dict[str, View] = {}
+
+    def decided(self, site: str, scenes: Sequence[Decided]) -> None:
+        if not scenes:
+            return
+        view = self._views.get(site)
+        if view is None:
+            view = self._views[site] = View()
+        now_ms = self._wall_ms()
+        for scene in scenes:
+            view.add(site, scene, now_ms)
+
+    def forget(self, site: str) -> None:
+        self._views.pop(site, None)
+
+    def clear(self) -> None:
+        self._views.clear()
+
+    def look(self, site: Site) -> dict[str, Any]:
+        """For a reader of JSON; times in epoch milliseconds."""
+        view, state = self._views.get(site.name) or View(), site.state
+        return {
+            "site": site.name,
+            "partition": state.partition,
+            "members": [
+                {
+                    "member": name,
+                    "state": _state(member.is_evicted, name in view.absent),
+                    "heard": member.heard,
+                    "skew_ms": _rounded(view.skews.get(name)),
+                }
+                for name, member in sorted(state.members.items())
+            ],
+            "open": len(state.open),
+            "emitted": state.emitted,
+            "counts": state.counts,
+            "last": list(reversed(view.last)),
+            "completeness": [
+                {
+                    "since": step.since_ms,
+                    "scenes": step.scenes,
+                    "complete": step.complete,
+                    "present": round(step.taken / max(1, step.places), 4),
+                }
+                for step in view.steps
+            ],
+        }
+
+
+def _evicted(absent: Mapping[str, Status]) -> set[str]:
+    return {name for name, status in absent.items() if status == "evicted"}
+
+
+def _tell(site: str, before: set[str], now: set[str]) -> None:
+    if now - before:
+        said = "evicted, as silent for longer than scenes.lease_ms while others spoke"
+        log.warning("site %s: %s: %s", site, ", ".join(sorted(now - before)), said)
+    if before - now:
+        log.info("site %s: no longer evicted: %s", site, ", ".join(sorted(before - now)))
+
+
+def _state(is_evicted: bool, is_absent: bool) -> str:
+    """`late`: the member had no place in the last scene, and its lease still runs."""
+    return "gone" if is_evicted else "late" if is_absent else "present"
+
+
+def _rounded(skew: float | None) -> float | None:
+    return None if skew is None else round(skew, 1)
+
+
+def _scene(scene: Decided) -> dict[str, Any]:
+    return {
+        "time": scene.time,
+        "revision": scene.revision,
+        "closed_by": scene.closed_by,
+        "present": len(scene.taken),
+        "members": len(scene.taken) + len(scene.absent),
+        "span_ms": scene.span_ms,
+        "absent": sorted(scene.absent),
+    }

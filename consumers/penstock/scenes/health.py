@@ -1,0 +1,112 @@
+"""The page of a scenes worker: `/healthz`, `/readyz`, `/metrics` and `/api/status` for machines,
+`/` for people.
+
+Rule: it only looks, and what it shows is collected when it is asked for: the counters of a site are
+those of its state, and go with it to the next worker.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Final, get_args
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from penstock import config
+from penstock.errors import Fatal
+from penstock.messages.scene import ClosedBy
+from penstock.ops.listening import NO_PARTITION, as_json, exposition, paths, serving
+from penstock.ops.page import page_of, shell_of
+from penstock.scenes.ledger import Ledger
+
+log = logging.getLogger(__name__)
+
+SHELL: Final = shell_of("penstock.scenes", "penstock scenes")
+# Site names may be made up: so many are shown by name.
+MOST_SITES = 1_000
+STATES = ("present", "late", "gone")
+CLOSED = get_args(ClosedBy)
+
+
+class SiteMetrics(Collector):
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def collect(self) -> Iterator[Metric]:
+        scenes = CounterMetricFamily(
+            "penstock_scenes", "Scenes by why they closed", labels=["site", "closed_by"]
+        )
+        events = CounterMetricFamily(
+            "penstock_scenes_predictions",
+            "Predictions that arrived, and what became of those that are in no scene",
+            labels=["site", "what"],
+        )
+        members = GaugeMetricFamily(
+            "penstock_scenes_members", "Members by state", labels=["site", "state"]
+        )
+        waiting = GaugeMetricFamily(
+            "penstock_scenes_open", "Scenes that are not decided", labels=["site"]
+        )
+        skews = GaugeMetricFamily(
+            "penstock_scenes_skew_milliseconds",
+            "A member's time less its scene's, averaged",
+            labels=["site", "member"],
+        )
+        for look in self._ledger.looks(MOST_SITES):
+            site = look["site"]
+            for what, count in look["counts"].items():
+                (scenes if what in CLOSED else events).add_metric([site, what], count)
+            for state in STATES:
+                found = sum(each["state"] == state for each in look["members"])
+                members.add_metric([site, state], found)
+            waiting.add_metric([site], look["open"])
+            for each in look["members"]:
+                if each["skew_ms"] is not None:
+                    skews.add_metric([site, each["member"]], each["skew_ms"])
+        yield from (scenes, events, members, waiting, skews)
+
+
+@asynccontextmanager
+async def serve_scenes(cfg: config.Config, ledger: Ledger) -> AsyncIterator[str]:
+    """Serve while the body runs; yields the URL. Where `http.port` is another worker's it takes a
+    free port: `penstock run` and `penstock scenes` read one configuration.
+    """
+    registry = CollectorRegistry()
+    registry.register(SiteMetrics(ledger))
+
+    async def readyz(_: web.Request) -> web.Response:
+        if not ledger.partitions:
+            return web.Response(status=503, text=NO_PARTITION)
+        return web.Response(text=f"ready: {len(ledger.partitions)} partitions\n")
+
+    async def metrics(_: web.Request) -> web.Response:
+        return exposition(registry)
+
+    async def status(_: web.Request) -> web.Response:
+        scenes = cfg.scenes
+        return as_json(
+            {
+                "v": 1,
+                "input_topic": scenes.input_topic,
+                "output_topic": scenes.topic,
+                "partitions": sorted(ledger.partitions),
+                "sites": list(ledger.looks(MOST_SITES)),
+            }
+        )
+
+    pages = paths(page_of(SHELL), readyz, metrics, status)
+    try:
+        server = serving(cfg.http, pages)
+        url = await server.__aenter__()
+    except Fatal as error:
+        log.warning("%s; a free port is taken", error)
+        server = serving(msgspec.structs.replace(cfg.http, port=0), pages)
+        url = await server.__aenter__()
+    try:
+        yield url
+    finally:
+        await server.__aexit__(None, None, None)

@@ -1,0 +1,217 @@
+"""Judges scenes from the topics alone: is every prediction in one place, are scenes in order, does
+none come twice with other content, and is each as complete as it says?
+
+Rule: repeats with the same bytes are allowed and counted. The time that a scene took is measured
+but not judged, since a worker may have been down. Owner: `penstock verify --scenes`.
+"""
+
+from collections import Counter
+
+import msgspec
+from msgspec import Struct
+
+from penstock.messages.errors import SchemaError
+from penstock.messages.scene import TOO_LARGE, Scene, decode_late, decode_scene
+from penstock.scenes.core.arrival import read_arrival
+from penstock.scenes.core.rules import Streams
+
+EXAMPLES = 5
+
+
+class Report(Struct):
+    """`models`: predictions by who made them. `without_predictions`: scenes that had no room for
+    them. `wait_ms` is from the last member's record to the scene's: half of them, 99 in 100, all.
+    """
+
+    predictions: int
+    repeats: int
+    models: dict[str, int]
+    scenes: int
+    repeated_scenes: int
+    amended: int
+    without_predictions: int
+    in_scenes: int
+    late: int
+    dropped: int
+    closed_by: dict[str, int]
+    wait_ms: dict[str, int]
+    violations: dict[str, int]
+    examples: list[str]
+
+    @property
+    def ok(self) -> bool:
+        return not self.violations
+
+    def as_json(self) -> str:
+        return msgspec.json.format(msgspec.json.encode(self)).decode()
+
+
+class Judge:
+    """Give it all predictions first, then the scenes, then the late ones; each in offset order.
+    `model`: whose predictions scenes are made of; None: of any.
+    """
+
+    def __init__(self, streams: Streams, *, drops: bool, model: str | None = None) -> None:
+        self._streams = streams
+        self._drops = drops
+        self._model = model
+        self._recorded: dict[str, int] = {}
+        self._first_model: dict[str, str] = {}
+        self._repeats = 0
+        self._scenes: dict[tuple[str, int], int] = {}
+        self._revisions: dict[str, int] = {}
+        self._last: dict[str, int] = {}
+        self._places: dict[str, str] = {}
+        self._late: dict[str, int] = {}
+        # Scenes without predictions, and letters about such.
+        self._bare: set[str] = set()
+        self._letters: set[str] = set()
+        self._by_ours: set[str] = set()
+        self._counts: Counter[str] = Counter()
+        self._models: Counter[str] = Counter()
+        self._closed: Counter[str] = Counter()
+        self._waits: list[int] = []
+        self._violations: Counter[str] = Counter()
+        self._examples: list[str] = []
+
+    def prediction(self, where: str, value: bytes | None, recorded_ms: int) -> None:
+        id, model = where, ""
+        try:
+            arrival = read_arrival(value or b"", recorded_ms)
+        except SchemaError:
+            pass
+        else:
+            id, model = arrival.id, arrival.model
+            if arrival.is_empty and self._streams.place(arrival.stream) is not None:
+                return
+        self._first_model.setdefault(id, model)
+        key = self._key(id, model)
+        if key in self._recorded:
+            self._repeats += 1
+        else:
+            self._recorded[key] = recorded_ms
+            self._models[model] += 1
+
+    def scene(self, value: bytes | None, recorded_ms: int) -> None:
+        try:
+            scene = decode_scene(value or b"")
+        except SchemaError as error:
+            return self._broken("no scene", str(error))
+        key, content = (scene.id, scene.revision), hash(value)
+        if key in self._scenes:
+            self._counts["repeated"] += 1
+            if self._scenes[key] != content:
+                self._broken("scene twice with other content", f"{scene.id} {scene.revision}")
+            return None
+        self._scenes[key] = content
+        self._in_order(scene.id, scene.site, scene.time, scene.revision)
+        self._in_itself(scene)
+        self._by_model(scene)
+        keys = self._place(scene)
+        if scene.revision == 1:
+            self._closed[scene.closed_by] += 1
+            came = [self._recorded[each] for each in keys if each in self._recorded]
+            self._waits += [recorded_ms - max(came)] if came else []
+        return None
+
+    def late(self, value: bytes | None) -> None:
+        try:
+            late = decode_late(value or b"")
+        except SchemaError as error:
+            return self._broken("no late prediction", str(error))
+        if late.reason == TOO_LARGE and late.member is None:
+            self._letters.add(late.id)
+            return None
+        content, key = hash(value), self._key(late.id, late.model)
+        if self._late.setdefault(key, content) != content:
+            self._broken("late twice with other content", key)
+        if key in self._places:
+            self._broken("in two places", f"{key}: {self._places[key]} and late")
+        if key not in self._recorded:
+            self._broken("late, but never predicted", key)
+        return None
+
+    def report(self) -> Report:
+        lost = [key for key in self._recorded if key not in self._places and key not in self._late]
+        if not self._drops:
+            for key in lost:
+                self._broken("in no place", key)
+            for scene in self._bare ^ self._letters:
+                self._broken("without predictions and without a letter, or the reverse", scene)
+        return Report(
+            predictions=len(self._recorded),
+            repeats=self._repeats,
+            models=dict(self._models),
+            scenes=len(self._revisions),
+            repeated_scenes=self._counts["repeated"],
+            amended=self._counts["amended"],
+            without_predictions=len(self._bare),
+            in_scenes=len(self._places),
+            late=len(self._late),
+            dropped=len(lost) if self._drops else 0,
+            closed_by=dict(self._closed),
+            wait_ms=_tails(self._waits),
+            violations=dict(self._violations),
+            examples=self._examples,
+        )
+
+    def _key(self, id: str, model: str | None) -> str:
+        """A row is answered by each model of its route, under one id."""
+        is_first = model in (None, self._first_model.get(id, model))
+        return id if is_first else f"{id} by {model}"
+
+    def _in_order(self, id: str, site: str, time: int, revision: int) -> None:
+        before = self._revisions.get(id, 0)
+        self._revisions[id] = max(before, revision)
+        if revision != before + 1:
+            self._broken("revision out of order", f"{id} {revision} after {before}")
+        if revision > 1:
+            self._counts["amended"] += 1
+            return
+        if site in self._last and time <= self._last[site]:
+            self._broken("scene out of order", f"{id} after {self._last[site]}")
+        self._last[site] = time
+
+    def _in_itself(self, scene: Scene) -> None:
+        """What it says of its members, against its members."""
+        count = Counter(seat.status for seat in scene.members.values())
+        if (scene.missing, scene.evicted) != (count["missing"], count["evicted"]):
+            self._broken("wrong count of the absent", scene.id)
+        if scene.closed_by == "complete" and count["missing"] + count["evicted"]:
+            self._broken("complete without all members", scene.id)
+        if scene.error is not None:
+            self._bare.add(scene.id)
+
+    def _place(self, scene: Scene) -> list[str]:
+        """The predictions in it; an amended scene has its members again."""
+        keys = []
+        for seat in scene.members.values():
+            if seat.id is None:
+                continue
+            keys.append(key := self._key(seat.id, seat.model))
+            if self._places.setdefault(key, scene.id) != scene.id:
+                self._broken("in two places", f"{key}: {self._places[key]} and {scene.id}")
+            if key not in self._recorded:
+                self._broken("in a scene, but never predicted", key)
+        return keys
+
+    def _by_model(self, scene: Scene) -> None:
+        """Before the first scene by `scenes.model` it may have been another one."""
+        models = {seat.model for seat in scene.members.values() if seat.id is not None}
+        if scene.site in self._by_ours and models != {self._model}:
+            self._broken("by another model than scenes.model", scene.id)
+        if self._model is not None and self._model in models:
+            self._by_ours.add(scene.site)
+
+    def _broken(self, rule: str, example: str) -> None:
+        self._violations[rule] += 1
+        if len(self._examples) < EXAMPLES:
+            self._examples.append(f"{rule}: {example}")
+
+
+def _tails(waits: list[int]) -> dict[str, int]:
+    ordered = sorted(waits)
+    if not ordered:
+        return {}
+    at = {"p50": 50, "p99": 99, "max": 100}
+    return {name: ordered[min(len(ordered) - 1, len(ordered) * p // 100)] for name, p in at.items()}

@@ -1,0 +1,62 @@
+"""Predictions that are in no scene, and scenes that are without their predictions, as the late
+topic has them.
+
+Rule: a record is kept as it came where the topic takes it, else left out: its id says where it is.
+With `scenes.late = "drop"` there are none. Owner: who refuses it, the re-keying or the ledger.
+"""
+
+from functools import partial
+
+from penstock.messages.scene import TOO_LARGE, encode_late
+from penstock.scenes.boundary import Fits, Out
+from penstock.scenes.core.state import Decided, Refused
+
+
+class Late:
+    """`fits`: does the topic take it?"""
+
+    def __init__(self, topic: str, fits: Fits, *, is_dropped: bool) -> None:
+        self._topic = topic
+        self._fits = fits
+        self._is_dropped = is_dropped
+
+    def refused(self, site: str, refused: Refused, *, is_bare: bool = False) -> list[Out]:
+        arrival, scene = refused.arrival, refused.scene
+        return self.out(
+            site,
+            arrival.id,
+            refused.reason,
+            b"" if is_bare else arrival.value,
+            site=site,
+            member=refused.member,
+            scene=None if scene is None else f"{site}/{scene}",
+            model=arrival.model or None,
+        )
+
+    def bare(self, site: str, decided: Decided) -> list[Out]:
+        """The letter about a scene that had to leave out its predictions."""
+        scene = f"{site}/{decided.time}"
+        return self.out(site, scene, TOO_LARGE, b"", site=site, scene=scene)
+
+    def out(
+        self,
+        key: str,
+        id: str,
+        reason: str,
+        record: bytes,
+        *,
+        site: str | None = None,
+        member: str | None = None,
+        scene: str | None = None,
+        model: str | None = None,
+    ) -> list[Out]:
+        """One, or none. An empty record is left out."""
+        if self._is_dropped:
+            return []
+        encode = partial(
+            encode_late, id=id, reason=reason, site=site, member=member, scene=scene, model=model
+        )
+        value = encode(record=record or b"null")
+        if not self._fits(self._topic, key.encode(), len(value)):
+            value = encode(record=b"null")
+        return [Out(self._topic, key.encode(), value)]

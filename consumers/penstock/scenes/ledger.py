@@ -1,0 +1,254 @@
+"""The sites of a worker's partitions: decide, write down, publish, in this order.
+
+Rule: a decision is on the changelog before it is on a topic, and events are acknowledged after
+both, so a crash at any point repeats the same bytes. Decisions for a partition that another worker
+has taken over are not published: the changelog shows it (`Book`). One batch at a time: before one
+is written down, all earlier ones are published. Owner: the engine, which gives it batches, the time
+and the producers.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from penstock.errors import Fatal
+from penstock.scenes.boundary import Changelog, Out, Send
+from penstock.scenes.changelog import ENDED, Book, Replay, State
+from penstock.scenes.core.due import Due
+from penstock.scenes.core.rules import Rules
+from penstock.scenes.core.site import Site
+from penstock.scenes.core.state import OtherForm, SiteState, dump, load
+from penstock.scenes.figures import Watch
+from penstock.scenes.packing import Packing
+from penstock.scenes.rekey import Rekey
+from penstock.scenes.settings import Names
+
+log = logging.getLogger(__name__)
+
+# Of predictions in a step: a batch of large ones is written down and published in several.
+STEP_BYTES = 256 << 10
+
+
+class Keyed(NamedTuple):
+    """A prediction as the repartition topic has it: keyed by its site."""
+
+    partition: int
+    site: str
+    value: bytes
+    recorded_ms: int
+    offset: int
+
+
+class WaitingClock:
+    """A clock that stands still while there is a backlog: members whose predictions lie in Kafka
+    are not late, this worker is. `now_ms` never jumps, as the system's time may.
+    """
+
+    def __init__(self, now_ms: Callable[[], int], is_behind: Callable[[], bool]) -> None:
+        self._now_ms = now_ms
+        self._is_behind = is_behind
+        self._stood_still = 0
+        self._last = now_ms()
+
+    def now(self) -> int:
+        now = self._now_ms()
+        if self._is_behind():
+            self._stood_still += max(0, now - self._last)
+        self._last = now
+        return now - self._stood_still
+
+
+class Ledger:
+    """`is_behind`: records lie in Kafka that are not handled."""
+
+    def __init__(
+        self,
+        *,
+        rules: Rules,
+        rekey: Rekey,
+        packing: Packing,
+        names: Names,
+        send: Send,
+        changelog: Changelog,
+        watch: Watch,
+        now_ms: Callable[[], int],
+        is_behind: Callable[[], bool],
+    ) -> None:
+        self._rules = rules
+        self._rekey = rekey
+        self._packing = packing
+        self._names = names
+        self._send = send
+        self._book = Book(send, changelog, names.changelog)
+        self._watch = watch
+        self._clock = WaitingClock(now_ms, is_behind)
+        self._lock = asyncio.Lock()
+        self._ready = asyncio.Event()
+        self._due = Due()
+        self._batch = 0
+        self.sites: dict[str, Site] = {}
+
+    async def give_up(self) -> None:
+        """Wait for the batch under way, then hand the partitions over to another worker."""
+        self._ready.clear()
+        async with self._lock:
+            self._clear()
+            self._book.close()
+            self._watch.clear()
+
+    async def take_over(self, partitions: Collection[int]) -> None:
+        """Claim the partitions and continue from the changelog; the last decisions are published
+        again. From the claim on no other worker's decisions count.
+        """
+        async with self._lock:
+            self._clear()
+            replays = await self._book.claim(partitions)
+            for partition, replay in replays.items():
+                await self._publish(self._restored(partition, replay))
+            void = {site: number for number, each in replays.items() for site in each.shadowed}
+            await self._write_again(void)
+            for name in self.sites:
+                self._due.put(name, self._clock.now())
+        log.info("%d sites of partitions %s", len(self.sites), sorted(partitions) or "none")
+        self._ready.set()
+
+    async def handle(self, batch: Iterable[Keyed]) -> None:
+        """Handle a batch of the repartition topic. When this returns, all of it is safe."""
+        await self._ready.wait()
+        async with self._lock:
+            now, touched, nbytes = self._clock.now(), dict[str, Site](), 0
+            ours = self._book.partitions
+            for keyed in batch:
+                if keyed.partition not in ours:
+                    continue  # read before a rebalance; its new owner reads it again
+                found = self._rekey.placed(keyed.value, keyed.recorded_ms)
+                if found is None or found[1].site != keyed.site:
+                    await self._key_again(keyed)
+                    continue
+                arrival, place = found
+                site = touched[keyed.site] = self._site(keyed)
+                site.arrive(arrival, place.member, now)
+                nbytes += len(keyed.value)
+                if nbytes > STEP_BYTES:
+                    await self._settle(touched.values())
+                    touched, nbytes = {}, 0
+            await self._settle(touched.values())
+
+    async def _key_again(self, keyed: Keyed) -> None:
+        """By another `scenes.site` than now, or by a version that took what is no prediction."""
+        where = f"{self._names.by_site}/{keyed.partition}/{keyed.offset}"
+        await (await self._send(self._rekey.out(keyed.value, where, keyed.recorded_ms)))
+
+    async def tick(self) -> None:
+        """Close what has waited long enough, and forget who has been silent for so long."""
+        if not self._ready.is_set() or self._lock.locked():
+            return
+        due = self._due.take(now := self._clock.now())
+        if not due:
+            return
+        async with self._lock:
+            sites = [self.sites[name] for name in due if name in self.sites]
+            for site in sites:
+                site.tick(now)
+            await self._settle([site for site in sites if site.has_decided])
+            await self._end([site for site in sites if site.is_over])
+            self._look_again(sites)
+
+    @property
+    def partitions(self) -> Collection[int]:
+        """Of which it decides."""
+        return self._book.partitions if self._ready.is_set() else ()
+
+    def looks(self, most: int) -> Iterator[dict[str, Any]]:
+        """What is to be seen of its sites, of so many at the most."""
+        for name in sorted(self.sites)[:most]:
+            yield self._watch.look(self.sites[name])
+
+    def _clear(self) -> None:
+        self.sites.clear()
+        self._due.clear()
+
+    def _site(self, keyed: Keyed) -> Site:
+        site = self.sites.get(keyed.site)
+        if site is None:
+            state = SiteState(partition=keyed.partition)
+            site = self.sites[keyed.site] = Site(keyed.site, self._rules, state)
+        return site
+
+    def _restored(self, partition: int, replay: Replay) -> list[Site]:
+        """The sites that were written in the last batch: what the others decided was published
+        before that.
+        """
+        now, by_batch = self._clock.now(), dict[tuple[int, int], list[Site]]()
+        for name, (claim, packed) in replay.states.items():
+            site = self.sites[name] = Site(name, self._rules, _loaded(name, packed))
+            by_batch.setdefault((claim, site.state.batch), []).append(site)
+            site.state.partition, site.state.batch = partition, 0  # none of this owner's
+            site.resume(now)
+        last = by_batch.pop(max(by_batch), []) if by_batch else []
+        for sites in by_batch.values():
+            for site in sites:
+                site.state.outbox = []
+        return last
+
+    async def _settle(self, sites: Collection[Site]) -> None:
+        while sites:
+            self._batch += 1
+            states, heavy = [], []
+            for site in sites:
+                decisions, site.state.batch = site.take(), self._batch
+                packed, is_half_full = self._packing.pack(site, decisions)
+                states.append(State(site.state.partition, site.name, packed))
+                self._watch.decided(site.name, decisions.scenes)
+                if is_half_full:
+                    heavy.append(site)
+            await self._write_again(await self._book.append(states))
+            await self._publish(sites)
+            self._look_again(sites)
+            sites = [site for site in heavy if site.shed()]
+
+    def _look_again(self, sites: Iterable[Site]) -> None:
+        for site in sites:
+            if (at := site.next_look()) is not None:
+                self._due.put(site.name, at)
+
+    async def _write_again(self, names: dict[str, int]) -> None:
+        """A worker that was frozen wrote what it took for its sites: ours stand behind it then."""
+        while names:
+            ours = self.sites
+            names = await self._book.append(
+                [
+                    State(partition, name, dump(ours[name].state) if name in ours else None)
+                    for name, partition in names.items()
+                ]
+            )
+
+    async def _end(self, sites: Collection[Site]) -> None:
+        for site in sites:
+            del self.sites[site.name]
+            self._watch.forget(site.name)
+        for packed in (ENDED, None):
+            states = [State(site.state.partition, site.name, packed) for site in sites]
+            await self._write_again(await self._book.append(states))
+
+    async def _publish(self, sites: Iterable[Site]) -> None:
+        outbox = [
+            Out(topic, site.name.encode(), value)
+            for site in sites
+            for topic, value in site.state.outbox
+        ]
+        if outbox:
+            await (await self._send(outbox))
+        for site in sites:
+            site.state.outbox = []
+
+
+def _loaded(site: str, value: bytes) -> SiteState:
+    try:
+        return load(value)
+    except OtherForm as error:
+        raise Fatal(
+            f"the changelog's state of site {site} is of another version of penstock: {error}. Run "
+            "the one that wrote it, or begin anew: docs/scenes.md says how, at the changelog"
+        ) from error

@@ -1,0 +1,127 @@
+"""A topic that is read, worked on and committed: each record once its work is safe.
+
+Rule: batches are handed over in order and committed in order. Records that were read for an
+assignment that is over are dropped; the next assignment reads them again. Owner: the engine.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+from penstock.errors import Transient
+from penstock.ports import Commit, Rebalance, Record
+from penstock.scenes.merge import Merge
+
+log = logging.getLogger(__name__)
+
+POLL_MS = 200
+# What a crash repeats at the most; repeats are known by their ids.
+COMMIT_S = 0.5
+# Batches that are handed over and not safe yet: one is being delivered while the next are read.
+UNDER_WAY = 8
+
+Work = Callable[[Sequence[Record]], Awaitable[Awaitable[object]]]
+Change = Callable[[Collection[int]], Awaitable[None]]
+
+
+class Source(Protocol):
+    """A topic that a line reads: of `ports.Source`, what it asks of it, and one thing more."""
+
+    async def start(self, rebalance: Rebalance) -> None: ...
+
+    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]: ...
+
+    async def commit(self, commits: Mapping[int, Commit]) -> None: ...
+
+    def reached(self) -> Mapping[int, int]: ...
+
+    def known_ends(self) -> Mapping[int, int]:
+        """Behind the last record of each partition, by what the last reads said."""
+        ...
+
+    async def stop(self) -> None: ...
+
+
+class Line:
+    """`work` hands a batch over; what it returns ends when the batch is safe. The line calls
+    `taken` with partitions that come, before their first record, and `given` with those that go,
+    after their last.
+    """
+
+    def __init__(self, source: Source, work: Work, taken: Change, given: Change) -> None:
+        self._source = source
+        self._work = work
+        self._taken = taken
+        self._given = given
+        self._ours: frozenset[int] = frozenset()
+        self._life = 0
+        self._busy = asyncio.Lock()
+        self._under_way: asyncio.Queue[tuple[Mapping[int, Commit], Awaitable[object]]]
+        self._under_way = asyncio.Queue(UNDER_WAY)
+        self._safe: dict[int, Commit] = {}
+        self._merge = Merge()
+
+    async def assigned(self, starts: Mapping[int, Commit]) -> None:
+        self._ours = frozenset(starts)  # records may come before the next line is done
+        await self._taken(starts)
+
+    async def revoked(self, partitions: Collection[int]) -> None:
+        self._ours = frozenset()
+        self._life += 1
+        self._merge.clear()
+        async with self._busy:
+            await self._under_way.join()
+        await self._given(partitions)
+        await self._commit()
+        self._safe.clear()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`; then what is under way is finished and committed, and the group left."""
+        await self._source.start(self)
+        async with asyncio.TaskGroup() as tasks:
+            beside = [tasks.create_task(self._settle()), tasks.create_task(self._commit_often())]
+            while not stop.is_set():
+                read = await self._source.poll(self._merge.room(self._ours), POLL_MS)
+                # A rebalance may have passed meanwhile: these are of the assignment of now, and
+                # will not be read again.
+                life = self._life
+                ours = [record for record in read if record.partition in self._ours]
+                async with self._busy:
+                    if life == self._life:
+                        await self._pass_on(ours)
+            await self.revoked(self._ours)
+            for task in beside:
+                task.cancel()
+        await self._source.stop()
+
+    async def _pass_on(self, read: Sequence[Record]) -> None:
+        self._merge.add(read)
+        now_s = asyncio.get_running_loop().time()
+        records = self._merge.take(self._source.reached(), self._source.known_ends(), now_s)
+        if not records:
+            return
+        ends = {record.partition: Commit(record.offset + 1) for record in records}
+        await self._under_way.put((ends, await self._work(records)))
+
+    async def _settle(self) -> None:
+        while True:
+            ends, safe = await self._under_way.get()
+            await safe
+            self._safe.update(ends)
+            self._under_way.task_done()
+
+    async def _commit_often(self) -> None:
+        while True:
+            await asyncio.sleep(COMMIT_S)
+            await self._commit()
+
+    async def _commit(self) -> None:
+        commits, self._safe = self._safe, {}
+        if not commits:
+            return
+        try:
+            await self._source.commit(commits)
+        except Transient as error:
+            log.warning("committed again later: %s", error)
+            self._safe = commits | self._safe

@@ -1,0 +1,60 @@
+"""A site's state and what it decided, as records that their topics take.
+
+Rule: what is too large leaves out answers, the heaviest first, and says so; members, ids and what
+was decided are never left out. Owner: the ledger.
+"""
+
+from penstock.scenes.boundary import Fits, Out
+from penstock.scenes.changelog import CLAIM_BYTES
+from penstock.scenes.core.picture import Pictures
+from penstock.scenes.core.site import Decisions, Site
+from penstock.scenes.core.state import Decided, dump, without_answers
+from penstock.scenes.late import Late
+from penstock.scenes.settings import Names
+
+
+class Packing:
+    def __init__(self, pictures: Pictures, late: Late, names: Names, fits: Fits) -> None:
+        self._pictures = pictures
+        self._late = late
+        self._names = names
+        self._fits = fits
+
+    def pack(self, site: Site, decisions: Decisions) -> tuple[bytes, bool]:
+        """The state with its outbox, which are these decisions: without answers that it holds, and
+        then without those that go out, if the changelog takes it in no other way. Is it half full
+        even without what may be left out, so that after a batch more it could not be written?
+        """
+        site.state.outbox = self._outbox(site.name, decisions) if any(decisions) else []
+        packed = dump(site.state)
+        if self._is_writable(site.name, 2 * len(packed)):
+            return packed, False
+        while not self._is_writable(site.name, len(packed)) and site.lighten():
+            packed = dump(site.state)
+        if not self._is_writable(site.name, len(packed)):
+            site.state.outbox = self._outbox(site.name, decisions, is_bare=True)
+            packed = dump(site.state)
+        least = dump(without_answers(site.state))
+        return packed, not self._is_writable(site.name, 2 * len(least))
+
+    def _is_writable(self, site: str, nbytes: int) -> bool:
+        return self._fits(self._names.changelog, site.encode(), CLAIM_BYTES + nbytes)
+
+    def _outbox(
+        self, site: str, decisions: Decisions, *, is_bare: bool = False
+    ) -> list[tuple[str, bytes]]:
+        outs = list[Out]()
+        for scene in decisions.scenes:
+            outs += self._scene(site, scene, is_bare=is_bare)
+        for refused in decisions.refused:
+            outs += self._late.refused(site, refused, is_bare=is_bare)
+        return [(out.topic, out.value or b"") for out in outs]
+
+    def _scene(self, site: str, scene: Decided, *, is_bare: bool) -> list[Out]:
+        """Without its predictions, and with a letter, if it is too large."""
+        key, is_bare = site.encode(), is_bare or scene.is_bare
+        value = self._pictures.scene(site, scene, is_bare=is_bare)
+        if not is_bare and not self._fits(self._names.scenes, key, len(value)):
+            is_bare, value = True, self._pictures.scene(site, scene, is_bare=True)
+        letter = self._late.bare(site, scene) if is_bare else []
+        return [Out(self._names.scenes, key, value), *letter]

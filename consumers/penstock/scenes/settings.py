@@ -1,0 +1,97 @@
+"""From the configuration to what the parts of scenes need.
+
+Rule: the one place that reads `[scenes]`; names are given here once. Owner: the command.
+"""
+
+import re
+from typing import NamedTuple
+
+from penstock import config
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.scenes.core.rules import Rules
+
+LEADER = "leader:"
+
+
+class Names(NamedTuple):
+    """The topics; `by_site` and `changelog` are ours alone."""
+
+    input: str
+    scenes: str
+    late: str
+    by_site: str
+    changelog: str
+
+
+def names(scenes: config.Scenes) -> Names:
+    return Names(
+        input=scenes.input_topic,
+        scenes=scenes.topic,
+        late=scenes.late_topic,
+        by_site=f"{scenes.group}-by-site",
+        changelog=f"{scenes.group}-sites-changelog",
+    )
+
+
+def isolation_of(cfg: config.Config) -> str:
+    """How predictions are read: what a worker's transaction took back was never said."""
+    is_once = cfg.delivery.guarantee == "exactly_once"
+    return "read_committed" if is_once else "read_uncommitted"
+
+
+def rules_of(scenes: config.Scenes) -> Rules:
+    """Raises `Fatal` (exit 2) for what cannot be meant."""
+    check(scenes)
+    leader = scenes.anchor.removeprefix(LEADER) if scenes.anchor.startswith(LEADER) else None
+    return Rules(
+        period_ms=scenes.period_ms,
+        tolerance_ms=scenes.tolerance_ms,
+        offsets_ms=scenes.offsets_ms,
+        is_grid=scenes.anchor == "grid",
+        leader=leader,
+        patience_ms=scenes.patience_ms,
+        quorum=scenes.quorum,
+        deadline_ms=scenes.deadline_ms,
+        ahead_ms=scenes.ahead_ms,
+        lease_ms=scenes.lease_ms,
+        late=scenes.late,
+        listed={} if scenes.members == "learned" else scenes.members,
+        max_open=scenes.max_open,
+        max_members=scenes.max_members,
+        model=scenes.model,
+        forget_ms=scenes.forget_ms,
+    )
+
+
+def check(scenes: config.Scenes) -> None:
+    try:
+        groups = re.compile(scenes.site).groupindex
+    except re.error as error:
+        raise _wrong(
+            "site",
+            f"= {scenes.site!r} is no regular expression ({error}); write one with the groups "
+            "(?P<site>...) and (?P<member>...)",
+        ) from None
+    if not {"site", "member"} <= groups.keys():
+        raise _wrong(
+            "site", f"= {scenes.site!r} needs the groups (?P<site>...) and (?P<member>...)"
+        )
+    is_leader = scenes.anchor.startswith(LEADER) and len(scenes.anchor) > len(LEADER)
+    if scenes.anchor not in ("grid", "smallest") and not is_leader:
+        raise _wrong(
+            "anchor", f"= {scenes.anchor!r} is none; it is grid, smallest or leader:MEMBER"
+        )
+    if scenes.inline is not None and scenes.inline and not scenes.inline.startswith("/"):
+        raise _wrong(
+            "inline",
+            f'= {scenes.inline!r} is no JSON pointer; write one, as "/score", or "" for the whole',
+        )
+    if scenes.input_topic in (scenes.topic, scenes.late_topic):
+        raise _wrong(
+            "input_topic",
+            f"= {scenes.input_topic!r} is read; scenes.topic and scenes.late_topic must be others",
+        )
+
+
+def _wrong(key: str, what: str) -> Fatal:
+    return Fatal(f"scenes.{key} {what}", exit_code=EXIT_USAGE)

@@ -1,0 +1,105 @@
+"""`penstock scenes`: its engine, and its topics, which are checked before it starts.
+
+Rule: topics that do not fit are an error that says how to mend it. Owner: the command.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from penstock import config
+from penstock.adapters.kafka.topics import (
+    TopicShape,
+    create_topics,
+    partition_counts,
+    record_bytes,
+)
+from penstock.errors import EXIT_USAGE, Fatal, missing_extra
+from penstock.scenes.boundary import Fits
+from penstock.scenes.engine import Engine
+from penstock.scenes.health import serve_scenes
+from penstock.scenes.ledger import Ledger
+from penstock.scenes.settings import Names, names, rules_of
+
+log = logging.getLogger(__name__)
+
+# Of the changelog only the last record of each site is needed. Kafka removes the others soon, as
+# a worker that takes over reads the whole topic; but for a minute it keeps what a worker wrote
+# after another one had taken over from it.
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "60000",
+    "min.compaction.lag.ms": "60000",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+
+
+async def run_scenes(cfg: config.Config) -> None:
+    """Until SIGTERM or Ctrl-C."""
+    rules_of(cfg.scenes)
+    make: Callable[[config.Config, Fits], _Engine]
+    make = _faust() if cfg.scenes.engine == "faust" else Engine
+    await check_topics(cfg)
+    engine = make(cfg, fitting(await record_bytes(cfg.kafka, names(cfg.scenes))))
+    async with serve_scenes(cfg, engine.ledger) as url:
+        log.info("scenes of %s to %s as group %s; %s", *_said(cfg.scenes), url)
+        await engine.run()
+
+
+class _Engine(Protocol):
+    ledger: Ledger
+
+    async def run(self) -> None: ...
+
+
+def fitting(most_bytes: Mapping[str, int]) -> Fits:
+    """By what a record of each topic may have."""
+    return lambda topic, key, value_bytes: len(key) + value_bytes < most_bytes[topic]
+
+
+def _faust() -> Callable[[config.Config, Fits], _Engine]:
+    try:
+        from penstock.scenes.faust.app import FaustEngine  # noqa: PLC0415 (an extra)
+    except ImportError as error:
+        raise missing_extra('scenes.engine = "faust"', "scenes", error) from error
+    return FaustEngine
+
+
+def _said(scenes: config.Scenes) -> tuple[str, str, str]:
+    return scenes.input_topic, scenes.topic, scenes.group
+
+
+async def check_topics(cfg: config.Config) -> int:
+    """The number of partitions that sites are spread over. Raises `Fatal` for what is missing or
+    does not fit.
+    """
+    ours = names(cfg.scenes)
+    counts = await partition_counts(cfg.kafka, ours)
+    missing = [topic for topic in ours if topic not in counts]
+    if missing:
+        raise Fatal(
+            f"missing topics: {', '.join(missing)}; make them with: "
+            "penstock topics create --scenes",
+            exit_code=EXIT_USAGE,
+        )
+    spread = counts[ours.by_site]
+    if counts[ours.changelog] != spread:
+        raise Fatal(
+            f"{ours.by_site} has {spread} partitions and {ours.changelog} has "
+            f"{counts[ours.changelog]}; they must have as many: stop the workers of group "
+            f"{cfg.scenes.group}, and take another scenes.group, or make both topics anew",
+            exit_code=EXIT_USAGE,
+        )
+    return spread
+
+
+async def create_scenes_topics(
+    cfg: config.Config, partitions: int, replication: int
+) -> list[tuple[str, str]]:
+    """All of them but what is there. What is ours alone is as many partitions as each other."""
+    ours: Names = names(cfg.scenes)
+    plain = [ours.input, ours.by_site, ours.scenes, ours.late]
+    made = await create_topics(cfg.kafka, plain, TopicShape(partitions, replication))
+    counts = await partition_counts(cfg.kafka, [ours.by_site])
+    shape = TopicShape(counts.get(ours.by_site, partitions), replication, COMPACTED)
+    return made + await create_topics(cfg.kafka, [ours.changelog], shape)

@@ -1,0 +1,36 @@
+"""Reads predictions, scenes and late predictions, and has them judged.
+
+Rule: no worker is asked; the ends of the topics are looked up in the order of the flow, reversed:
+what a scene holds then was predicted before. Owner: `penstock verify --scenes`.
+"""
+
+from penstock import config
+from penstock.adapters.kafka.reader import open_reader
+from penstock.scenes.core.rules import Streams
+from penstock.scenes.judge import Judge, Report
+from penstock.scenes.settings import isolation_of, names, rules_of
+
+
+async def verify_scenes(cfg: config.Config) -> Report:
+    rules_of(cfg.scenes)
+    ours = names(cfg.scenes)
+    scenes = cfg.scenes
+    judge = Judge(Streams(scenes.site), drops=scenes.late == "drop", model=scenes.model)
+    async with open_reader(cfg.kafka, isolation_of(cfg)) as reader:
+        late, published = await reader.spans(ours.late), await reader.spans(ours.scenes)
+        asked = await reader.spans(ours.input)
+        async for partition, records in reader.runs(ours.input, asked, _quietly):
+            for record in records:
+                where = f"{ours.input}/{partition}/{record.offset}"
+                judge.prediction(where, record.value, record.timestamp)
+        async for _, records in reader.runs(ours.scenes, published, _quietly):
+            for record in records:
+                judge.scene(record.value, record.timestamp)
+        async for _, records in reader.runs(ours.late, late, _quietly):
+            for record in records:
+                judge.late(record.value)
+    return judge.report()
+
+
+def _quietly(_: int) -> None:
+    """Nobody looks on."""

@@ -1,0 +1,88 @@
+"""Translates `[kafka]`, `[stores]` and `[regions]`: what is read, and from where.
+
+Rule: what the keys mean together is decided here, and combinations that cannot work are refused
+here. Owner: `settings`, for a worker.
+"""
+
+import re
+
+from penstock import config
+from penstock.adapters.stores.choice import places_of
+from penstock.core.health.helping import HelpTerms
+from penstock.core.routing.places import Places
+from penstock.errors import EXIT_USAGE, Fatal
+
+
+def check_inputs(cfg: config.Config) -> None:
+    kafka = cfg.kafka
+    if cfg.regions and cfg.region is None:
+        raise Fatal(
+            f"there are [regions.NAME], and a worker is in one of them: set region, one of "
+            f"{', '.join(cfg.regions)}",
+            exit_code=EXIT_USAGE,
+        )
+    if kafka.input_topics and kafka.input_pattern:
+        raise Fatal(
+            "kafka.input_topics and kafka.input_pattern: set one of them", exit_code=EXIT_USAGE
+        )
+    try:
+        re.compile(kafka.input_pattern or "")
+    except re.error as error:
+        raise _no_expression("kafka.input_pattern", kafka.input_pattern, error) from None
+    if kafka.client == "confluent" and len(kafka.inputs) != 1:
+        raise Fatal(
+            'kafka.client = "confluent" reads one topic; several are read by "aiokafka"',
+            exit_code=EXIT_USAGE,
+        )
+
+
+def stream_from(pattern: str | None) -> str | None:
+    """The pattern of stream names. A wrong one raises `Fatal` here, at the start, not at the first
+    object.
+    """
+    try:
+        is_good = pattern is None or "stream" in re.compile(pattern).groupindex
+    except re.error as error:
+        raise _no_expression("kafka.stream_from", pattern, error) from None
+    if not is_good:
+        said = f"kafka.stream_from = {pattern!r} needs the group (?P<stream>...)"
+        raise Fatal(said, exit_code=EXIT_USAGE)
+    return pattern
+
+
+def _no_expression(key: str, pattern: str | None, error: re.error) -> Fatal:
+    return Fatal(
+        f"{key} = {pattern!r} is no regular expression ({error}); correct it as Python's `re` "
+        "takes it",
+        exit_code=EXIT_USAGE,
+    )
+
+
+def places_near(cfg: config.Config, region: str | None) -> Places:
+    """The stores, with those near to this region first; None: no region, so all are equal."""
+    near = cfg.regions[region].stores if region is not None else None
+    return Places(places_of(cfg), near)
+
+
+def near_of_topics(cfg: config.Config) -> dict[str, Places]:
+    """Places by topic, for the regions that may be helped: their objects are near to them."""
+    return {
+        topic: places_near(cfg, name)
+        for name in cfg.helped
+        for topic in cfg.regions[name].topics or ()
+    }
+
+
+def helping(cfg: config.Config) -> dict[str, HelpTerms]:
+    """The regions that may be helped. Each region's own section says when it is to be."""
+    if cfg.helped and cfg.kafka.client == "confluent":
+        raise Fatal(
+            'kafka.client = "confluent" reads one topic, and regions are helped with theirs: '
+            'leave regions.fallback out, or use "aiokafka"',
+            exit_code=EXIT_USAGE,
+        )
+    found = {name: cfg.regions[name] for name in cfg.helped}
+    return {
+        name: HelpTerms(region.help_lag, region.help_after_ms / 1000)
+        for name, region in found.items()
+    }

@@ -1,0 +1,69 @@
+"""Translates `[output]`: how answers are written, as result objects and as records of many rows.
+
+Rule: a template that could give two results one name is refused at the start. Owner: `settings`,
+for a worker; the library call, for the results that its caller asks for.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from glob import has_magic
+
+from penstock import config
+from penstock.core.records.bundles import Blocks
+from penstock.core.records.result_names import ResultNames, Scope
+from penstock.encodings import registry as encodings
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.stages.results import ResultPlan
+
+
+def results_for_call(
+    template: str, model: str, *, is_one_bucket: bool, is_one_object: bool
+) -> ResultPlan:
+    """Results with one record for each object. Raises `Fatal`."""
+    scope = Scope(is_one_bucket=is_one_bucket, is_one_object=is_one_object)
+    names = partial(ResultNames, template, model, scope)
+    return _plan(names, "--output", "objects")
+
+
+def results_for_worker(cfg: config.Config) -> ResultPlan | None:
+    """A wrong template raises `Fatal` here, at the start, not at the first result."""
+    output = cfg.output
+    if output.objects is None:
+        if output.records == "rows":
+            return None
+        raise Fatal(
+            f'output.records = "{output.records}" needs output.objects: where they are written',
+            exit_code=EXIT_USAGE,
+        )
+    scope = Scope(
+        is_one_bucket=_is_one_bucket(cfg.objects.allow),
+        is_one_input=len(cfg.all_inputs) == 1,
+        # All models count, not those that the routes use today: routes change without a restart.
+        are_several_models=bool(cfg.with_each_live_model()),
+    )
+    names = partial(ResultNames, output.objects, cfg.model.name, scope)
+    return _plan(names, "output.objects", output.records)
+
+
+def _is_one_bucket(allow: list[str] | None) -> bool:
+    buckets = {glob.partition("/")[0] for glob in allow or ()}
+    return len(buckets) == 1 and not any(map(has_magic, buckets))
+
+
+def blocks(output: config.Output) -> Blocks | None:
+    if output.granularity == "row":
+        return None
+    return Blocks(output.block_rows, output.block_form)
+
+
+def _plan(make: Callable[[], ResultNames], key: str, records: str) -> ResultPlan:
+    try:
+        names = make()
+    except ValueError as error:
+        raise Fatal(f"{key}: {error}", exit_code=EXIT_USAGE) from None
+    return ResultPlan(
+        names,
+        encodings.find(names.format),
+        of_rows=records != "objects",
+        of_objects=records != "rows",
+    )

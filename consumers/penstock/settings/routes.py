@@ -1,0 +1,70 @@
+"""Translates `[[models]]` and `[[routes]]`: which model answers which objects.
+
+Rule: a route to a model that is not configured is refused at the start. Owner: the worker and the
+judge, which both need it.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from penstock import config
+from penstock.config.variables import nearest
+from penstock.core.records.pointers import is_pointer
+from penstock.core.routing.routes import Route, Routes, place_of
+from penstock.errors import EXIT_USAGE, Fatal
+
+
+def routes_of(cfg: config.Config) -> Routes:
+    """Raises `Fatal` for a route to a model that is not configured."""
+    names = [cfg.model.name, *cfg.with_each_live_model()]
+    routes = []
+    for number, one in enumerate(cfg.routes, 1):
+        models = one.models
+        if wrong := _wrong_in(models, one.split, names):
+            raise Fatal(f"[[routes]] number {number}: {wrong}", exit_code=EXIT_USAGE)
+        if len({place_of(0, model) for model in models}) < len(models):
+            raise Fatal(
+                f"[[routes]] number {number}: two of these models have names that are kept by one "
+                "number; rename one, and say what its server calls it by served_as",
+                exit_code=EXIT_USAGE,
+            )
+        routes.append(Route(models, one.stream, one.bucket, one.key, one.split))
+    return Routes(names, routes)
+
+
+def shadow_of(cfg: config.Config) -> tuple[config.Shadow, config.Config] | None:
+    """The shadow's section, and the configuration with the shadow as the model. Raises `Fatal`."""
+    shadow, others = cfg.model.shadow, cfg.with_each_model()
+    for one in cfg.models:
+        if one.shadow is not None:
+            raise Fatal(
+                f"[[models]] {one.name!r} has a shadow: only [model] may have one",
+                exit_code=EXIT_USAGE,
+            )
+    if shadow is None:
+        return None
+    what = ""
+    if shadow.model == cfg.model.name:
+        what = f"model = {shadow.model!r} is the model itself; name another one of [[models]]"
+    elif shadow.model not in others:
+        near = nearest(shadow.model, others)
+        what = f"there is no model {shadow.model!r} in [[models]]{near}"
+    for pointer in shadow.pointers:
+        if not is_pointer(pointer):
+            what = f'{pointer!r} is no JSON pointer; write "/{pointer}", or "" for the whole'
+    if what:
+        raise Fatal(f"[model.shadow]: {what}", exit_code=EXIT_USAGE)
+    return shadow, others[shadow.model]
+
+
+def _wrong_in(models: Sequence[str], split: Mapping[str, float], names: Sequence[str]) -> str:
+    """The fault of a route, for people; empty: none."""
+    for name in (*models, *split):
+        if name not in names:
+            return f"neither [model] nor [[models]] has {name!r}{nearest(name, names)}"
+    if not models or len(set(models)) < len(models):
+        return "model names one, or several different ones"
+    if split and len(models) > 1:
+        return "a split takes streams from one model; this route names several"
+    if sum(split.values()) > 100:
+        return f"a split of {sum(split.values()):g} percent: there are 100"
+    return ""

@@ -1,0 +1,215 @@
+"""The one translator from the configuration to the values that each part needs.
+
+Rule: lane, stages, services and formats get plain values in seconds and never see the
+configuration; what one setting means together with another is decided here. Owner: the worker or
+the library call, which start a pipeline.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from penstock import config, requests
+from penstock.adapters.kafka.partitioner import hashed
+from penstock.adapters.stores.choice import places_of_caller
+from penstock.calls.probe import canary_of
+from penstock.core.comparing.agreement import Agreement
+from penstock.core.health.download_retry import GIVE_UP_S
+from penstock.core.order.line_stop import NO_LIMITS, LineLimits
+from penstock.core.records.output_partition import by_stream, same_partition
+from penstock.core.records.records import Labels
+from penstock.core.routing.places import DEFAULT, Places
+from penstock.core.window.window import WindowLimits
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.lane.lane import LaneLimits
+from penstock.messages.shadow import ModelId
+from penstock.pipeline.track import ModelTerms
+from penstock.pipeline.wiring import Settings, TimeLimits
+from penstock.settings.inputs import check_inputs, helping, near_of_topics, places_near, stream_from
+from penstock.settings.results import blocks, results_for_worker
+from penstock.settings.routes import routes_of, shadow_of
+from penstock.settings.rows import row_options
+from penstock.stages.consume import IntakeTerms
+from penstock.stages.download_object import ObjectTerms
+from penstock.stages.letters import LetterTerms
+from penstock.stages.publish import PublishTerms
+from penstock.stages.results import ResultPlan
+from penstock.stages.shadow.asking import ShadowPlan
+from penstock.stages.shadow.topic import Terms
+
+# Of a call without Kafka: its end is noticed so soon after the last answer.
+CALL_INTERVAL_S = 0.02
+# A call holds no partition, so it does not wait for ever: a service that is away so long ends it.
+CALL_PATIENCE_S = 60.0
+
+
+def for_worker(
+    cfg: config.Config,
+    model_version: str | None,
+    versions: Mapping[str, str | None] | None = None,
+    *,
+    input_partitions: int,
+    output_partitions: int,
+    dead_letter_partitions: int,
+) -> Settings:
+    """Settings of a group member. `versions`: of the models beside the default one."""
+    check_inputs(cfg)
+    is_same = cfg.output.partitioning == "same"
+    labels = Labels(
+        cfg.kafka.input_name,
+        cfg.output.topic,
+        cfg.model.name,
+        model_version,
+        cfg.output.markers,
+        versions or {},
+    )
+    return replace(
+        _settings(cfg, labels),
+        intake=IntakeTerms(
+            stream_from=stream_from(cfg.kafka.stream_from),
+            allow=_allow(cfg),
+            places=places_near(cfg, cfg.region),
+            near=near_of_topics(cfg),
+        ),
+        lane=_lane(cfg, LineLimits(cfg.limits.dlq_ratio, cfg.limits.dlq_consecutive)),
+        publish=PublishTerms(
+            same_partition if is_same else by_stream(hashed(output_partitions)), blocks(cfg.output)
+        ),
+        letters=LetterTerms(cfg.output.dead_letter_topic, dead_letter_partitions),
+        times=TimeLimits(
+            commit_interval_s=cfg.delivery.commit_interval_ms / 1000,
+            drain_s=cfg.delivery.drain_ms / 1000,
+            broker_patience_s=cfg.kafka.timeout_ms / 1000,
+            patience_s=None,
+            stall_s=_stall_s(cfg),
+        ),
+        input_partitions=input_partitions,
+        output_partitions=output_partitions if is_same else None,
+        results=results_for_worker(cfg),
+        helping=helping(cfg),
+        models={name: _terms(one) for name, one in cfg.with_each_live_model().items()},
+        routes=routes_of(cfg),
+        shadow=_shadow(cfg, model_version),
+    )
+
+
+def _allow(cfg: config.Config) -> list[str] | None:
+    """`objects.allow`. Raises `Fatal` if it names a store that is not configured."""
+    for glob in cfg.objects.allow or ():
+        store, is_named, _ = glob.rpartition("://")
+        if is_named and store != DEFAULT and store not in cfg.stores:
+            known = ", ".join([DEFAULT, *cfg.stores])
+            raise Fatal(
+                f"objects.allow: {glob!r} names the store {store!r}, which is not configured; "
+                f"write bucket/prefix/ for any store, or one of {known} before ://",
+                exit_code=EXIT_USAGE,
+            )
+    return cfg.objects.allow
+
+
+def for_call(
+    cfg: config.Config, model: str, model_version: str | None, *, results: ResultPlan | None
+) -> Settings:
+    """Settings of a call, which reads the objects that the caller names, without Kafka. `model`:
+    its name in records. `results`: written only if the caller asks for them, whatever the
+    configuration says for a worker.
+    """
+    labels = Labels("predict", cfg.output.topic, model, model_version, cfg.output.markers)
+    return replace(
+        _settings(cfg, labels),
+        intake=IntakeTerms(
+            stream_from=stream_from(cfg.kafka.stream_from), places=Places(places_of_caller(cfg))
+        ),
+        results=results,
+    )
+
+
+def _settings(cfg: config.Config, labels: Labels) -> Settings:
+    """The settings that a worker and a call have in common. All others are as a call needs them:
+    one partition, no letters, no regions, and one model that answers all objects.
+    """
+    return Settings(
+        labels=labels,
+        main=_terms(cfg),
+        intake=IntakeTerms(),
+        lane=_lane(cfg, NO_LIMITS),
+        objects=ObjectTerms(
+            fetchers=cfg.objects.concurrency,
+            object_bytes=cfg.limits.object_bytes,
+            inline_bytes=cfg.limits.inline_bytes,
+            pin=cfg.objects.pin,
+            wait_for_object_s=cfg.objects.wait_for_object_ms / 1000,
+            more_fetchers={name: store.concurrency for name, store in cfg.stores.items()},
+        ),
+        publish=PublishTerms(same_partition),
+        letters=LetterTerms(cfg.output.dead_letter_topic, partitions=1),
+        times=TimeLimits(
+            commit_interval_s=CALL_INTERVAL_S,
+            drain_s=cfg.delivery.drain_ms / 1000,
+            broker_patience_s=cfg.kafka.timeout_ms / 1000,
+            patience_s=CALL_PATIENCE_S,
+            stall_s=None,
+        ),
+        buffer_bytes=cfg.limits.buffer_bytes,
+        input_partitions=1,
+        dedupe=cfg.kafka.dedupe,
+    )
+
+
+def _lane(cfg: config.Config, line: LineLimits) -> LaneLimits:
+    return LaneLimits(cfg.limits.in_flight_objects, line, cfg.output.order == "stream")
+
+
+def _shadow(cfg: config.Config, model_version: str | None) -> ShadowPlan | None:
+    """Raises `Fatal` if the shadow takes rows in another form than the live model."""
+    found = shadow_of(cfg)
+    if found is None:
+        return None
+    shadow, other = found
+    ours, theirs = (requests.find(one.model.request).takes for one in (cfg, other))
+    if ours != theirs:
+        raise Fatal(
+            f"[model.shadow]: {shadow.model} takes other rows than {cfg.model.name}: model.request "
+            f"is {other.model.request!r} there, {cfg.model.request!r} here",
+            exit_code=EXIT_USAGE,
+        )
+    terms = _terms(other)
+    pointers = tuple(shadow.pointers)
+    live = ModelId(cfg.model.name, model_version)
+    return ShadowPlan(
+        Terms(cfg.output.shadow_topic, live, shadow.model, shadow.tolerance, pointers),
+        shadow.percent,
+        Agreement(shadow.tolerance, pointers),
+        rows=shadow.buffer_rows,
+        nbytes=shadow.buffer_bytes,
+        call_rows=terms.window.max_rows,
+        callers=terms.callers,
+    )
+
+
+def _terms(cfg: config.Config) -> ModelTerms:
+    """The terms of the model in `cfg.model`."""
+    form = requests.find(cfg.model.request)
+    target_ms = cfg.window.target_p99_ms
+    return ModelTerms(
+        rows=row_options(cfg),
+        window=_window(cfg.window, is_single=form.single),
+        target_p99_s=target_ms / 1000 or None,
+        callers=cfg.model.max_in_flight,
+        canary=canary_of(cfg.model.canary, form.takes),
+    )
+
+
+def _window(settings: config.Window, *, is_single: bool) -> WindowLimits:
+    return WindowLimits(
+        max_rows=1 if is_single else settings.max_rows,
+        max_bytes=settings.max_bytes,
+        max_wait_s=settings.max_wait_ms / 1000,
+        eager=settings.eager,
+        fair=settings.fair,
+    )
+
+
+def _stall_s(cfg: config.Config) -> float:
+    """The watchdog's limit: longer than the longest wait that is configured on purpose."""
+    meant_ms = max(cfg.model.timeout_ms, cfg.objects.wait_for_object_ms)
+    return cfg.limits.stall_ms / 1000 + max(meant_ms / 1000, GIVE_UP_S)

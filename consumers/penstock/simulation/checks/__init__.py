@@ -1,0 +1,1 @@
+"""What must hold in a simulated world, and what is true of it."""

@@ -1,0 +1,146 @@
+"""The records that reach the topics, by a producer or in a transaction, and the life of each.
+
+Rule: each record is checked by the life that published it, and by the outcome, which ignores lives.
+Owner: one simulation.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import orjson
+
+from penstock.adapters.memory.results import MemoryResults
+from penstock.ports import Commit, Outgoing
+from penstock.simulation.checks.eras import Era
+from penstock.simulation.checks.history import History
+from penstock.simulation.checks.life import Life, Reached
+from penstock.simulation.checks.log import Log
+from penstock.simulation.checks.outcome import Outcome, letters
+from penstock.simulation.kafka.group import Group
+from penstock.simulation.kafka.sink import Accepted
+from penstock.simulation.kafka.source import SimulatedSource
+from penstock.simulation.results import as_rows
+from penstock.simulation.scenario import OUTPUT
+
+
+class Arrivals:
+    """`accept` what a producer is handed, `land` what a transaction brings. No topic takes a
+    record above `most_bytes`.
+    """
+
+    def __init__(
+        self,
+        logs: Sequence[Log],
+        outcome: Outcome,
+        group: Group,
+        results: MemoryResults,
+        history: History,
+        most_bytes: int | None,
+    ) -> None:
+        self._logs = logs
+        self._outcome = outcome
+        self._group = group
+        self._results = results
+        self._history = history
+        self._most_bytes = most_bytes
+        self._kept: WeakKeyDictionary[Life, set[tuple[int, str]]] = WeakKeyDictionary()
+
+    def accept(self, source: SimulatedSource[Life], era: Era, outgoing: Outgoing) -> Accepted:
+        """Records are handed over: they belong to the life that the partition has now."""
+        self._check_sizes(source, outgoing)
+        if outgoing.topic != OUTPUT:
+            self._check_kept(source, outgoing)
+            return Accepted(lambda: None, lambda out: lambda: self._letters_delivered(out))
+        life = self._life(source, outgoing.partition)
+
+        def append(out: Outgoing) -> Callable[[], None]:
+            reached = self._published(life, era, out)
+            return lambda: life.acknowledged(reached)
+
+        return Accepted(life.sending, append)
+
+    def _check_sizes(self, source: SimulatedSource[Life], outgoing: Outgoing) -> None:
+        """No record may be too large: the broker would refuse its batch, at every start."""
+        largest = max(map(len, outgoing.values))
+        if self._most_bytes is not None and largest > self._most_bytes:
+            raise self._history.broken(
+                f"{source.name} sends a record of {largest} bytes to {outgoing.topic}, which "
+                f"takes {self._most_bytes}"
+            )
+
+    def _check_kept(self, source: SimulatedSource[Life], outgoing: Outgoing) -> None:
+        """A message that is kept in its letters is kept in one of them, by each life: in one of
+        those of each model.
+        """
+        for value in outgoing.values:
+            if b'"value_b64":"' not in value:
+                continue
+            letter = orjson.loads(value)
+            at, model = letter["source"], letter["model"]
+            life = self._life(source, at["partition"])
+            kept = self._kept.setdefault(life, set())
+            if (at["offset"], model) in kept:
+                raise self._history.broken(f"{life.name} keeps {at} in several letters")
+            kept.add((at["offset"], model))
+
+    def _life(self, source: SimulatedSource[Life], partition: int) -> Life:
+        life = source.lives.get(partition)
+        if life is None:
+            raise self._history.broken(
+                f"{source.name} publishes on partition {partition}, which is not its own"
+            )
+        return life
+
+    def _published(self, life: Life, era: Era, outgoing: Outgoing) -> Sequence[Reached]:
+        found: list[dict[str, Any]] = [orjson.loads(value) for value in outgoing.values]
+        self._history.note("append", f"{life.name} {found[0]['id']} +{len(found)}")
+        of_rows = not era.terms.from_first_row
+        records = list(as_rows(found, self._results, self._history, of_rows=of_rows))
+        self._check_models(life, era, records)
+        reached = life.published(records)
+        self._outcome.add(records, era.terms.truths, once=era.terms.exactly_once)
+        return reached
+
+    def _check_models(self, life: Life, era: Era, records: Sequence[Mapping[str, Any]]) -> None:
+        """Each stream is answered by the models that its route names."""
+        routes = era.settings.routes
+        if routes is None:
+            return
+        self._history.counts["several models"] += 1
+        for record in records:
+            models = routes.of(record["stream"], None, None)
+            self._history.counts["fan-out"] += len(models) > 1
+            if record["row"] is not None and record["model"] not in models:
+                raise self._history.broken(
+                    f"{life.name}: {record['id']} is answered by {record['model']}, not by {models}"
+                )
+
+    def land(
+        self,
+        source: SimulatedSource[Life],
+        era: Era,
+        partition: int,
+        outgoing: Sequence[Outgoing],
+        at: Commit,
+    ) -> None:
+        """A transaction: readers of committed records see all of it, and nothing a second time."""
+        life = self._life(source, partition)
+        for out in outgoing:
+            self._check_sizes(source, out)
+            if out.topic == OUTPUT:
+                life.acknowledged(self._published(life, era, out))
+            else:
+                self._check_kept(source, out)
+                self._letters_delivered(out)
+        if self._outcome.repeated_once:
+            raise self._history.broken(f"{life.name} publishes again what was published")
+        life.committing(at)
+        self._history.note("transaction", f"{life.name} {partition} {at}")
+        self._group.put(partition, at)
+
+    def _letters_delivered(self, outgoing: Outgoing) -> None:
+        for value in outgoing.values:
+            found = orjson.loads(value)
+            self._history.note("letter", found["code"])
+            self._logs[found["source"]["partition"]].letters.update(letters(found))

@@ -1,0 +1,80 @@
+"""Checks between any two turns of the loop that a worker holds no more than its limits.
+
+Rule: the limits are the worker's own settings. Owner: one simulation.
+"""
+
+from collections.abc import Sequence
+
+from penstock.pipeline.life import Pipeline
+from penstock.simulation import load
+from penstock.simulation.checks.eras import Era
+from penstock.simulation.checks.history import History
+from penstock.simulation.checks.log import Log
+from penstock.simulation.worker import Worker
+
+# Far more than any world takes: so many turns without passing time mean tasks that wake each other.
+MOST_TURNS = 300_000
+# A decoded row is counted with 136 bytes at least; refused alone it is a block of its own with an
+# error, about 900.
+GROWTH = 8
+
+
+class Bounds:
+    """`turn` once per turn of the loop, `check` each worker that is alive."""
+
+    def __init__(self, logs: Sequence[Log], history: History) -> None:
+        self._logs = logs
+        self._history = history
+        self._turns = 0
+
+    def turn(self) -> None:
+        self._turns += 1
+        if self._turns > MOST_TURNS:
+            self._history.broken("time stands still: tasks wake each other without end")
+
+    def check(self, worker: Worker, era: Era) -> None:
+        settings, pipeline = era.settings, worker.pipeline
+        budget = pipeline.wiring.budget
+        of_objects = budget.spent_bytes - budget.messages_bytes
+        self._hold(worker, "bytes", of_objects, self._most_bytes(pipeline, era))
+        for lane in pipeline.wiring.lanes.values():
+            # A record with several objects is let in whole while there is room for one.
+            most = settings.lane.max_objects - 1 + load.MOST_OBJECTS * _answers(era)
+            of_models = (
+                [jobs.in_work for jobs in lane.jobs.values()]
+                if settings.lane.order_by_stream
+                else [lane.ledger.owed]
+            )
+            for in_work in of_models:
+                self._hold(worker, "objects", in_work, most)
+        for model, terms in zip(worker.models, settings.terms.values(), strict=True):
+            self._hold(worker, "calls", model.in_flight, terms.callers)
+        shadow = pipeline.wiring.shadow
+        if shadow is not None:
+            self._hold(worker, "rows of the shadow", shadow.waiting_rows, shadow.plan.rows)
+        # Besides the fetchers of each model, the seats for what needs a decoder.
+        most_open = settings.objects.fetchers * (len(worker.models) + 1)
+        self._hold(worker, "transfers", worker.objects.reading, most_open)
+
+    def _most_bytes(self, pipeline: Pipeline, era: Era) -> int:
+        """The budget, and the steps that may exceed it: one that began while a byte was left, and
+        two for each head (the next step, and the one it keeps until it knows whether it is the
+        last). If heads do not wait for each other's deliveries, as much again is being delivered. A
+        refused row takes more than a decoded one.
+        """
+        heads = (
+            sum(4 * len(self._logs[number].streams) for number in pipeline.wiring.lanes)
+            if era.settings.lane.order_by_stream
+            else 2 * len(pipeline.wiring.lanes)
+        )
+        return GROWTH * (era.settings.buffer_bytes + (heads + 1) * era.terms.truths.step_bytes)
+
+    def _hold(self, worker: Worker, what: str, found: int, most: int) -> None:
+        if found > most:
+            self._history.broken(f"{worker.name} has {found} {what} in flight, the limit is {most}")
+
+
+def _answers(era: Era) -> int:
+    """Of an object, at most."""
+    routes = era.settings.routes
+    return max((len(route.models) for route in routes.routes), default=1) if routes else 1

@@ -1,0 +1,167 @@
+"""From one deployment to the next: other settings, and what its workers promise.
+
+Rule: what was committed under one era is read under the next; what that allows is what
+guarantees.md says. The first era of a seed is drawn like that of a world in which nothing changes.
+Owner: one simulation.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from penstock.core.order.line_stop import LineLimits
+from penstock.formats.base.runs import RowOptions
+from penstock.formats.csv.dialect import CsvOptions
+from penstock.pipeline.wiring import Settings
+from penstock.ports import Record
+from penstock.simulation.checks.inherited import Terms
+from penstock.simulation.checks.truth import Asked, Truths
+from penstock.simulation.scenario import Scenario, drawn_settings, with_fan_out
+from penstock.stages.results import ResultPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Troubles:
+    """What happens to a world besides the weather, each in a part of the seeds."""
+
+    settings: bool = False
+    objects: bool = False
+    partitions: bool = False
+    poison: bool = False
+    broker: bool = False
+    lines: bool = False
+    silent: bool = False
+    small_records: bool = False
+    positions: bool = False
+
+
+NONE = Troubles()
+
+
+def drawn_troubles(random: Random) -> Troubles:
+    """Half of the worlds have none; the others a mix."""
+    if random.random() < 0.5:
+        return NONE
+    return Troubles(*(random.random() < 0.4 for _ in Troubles.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class Era:
+    """What a worker is hired with."""
+
+    settings: Settings
+    terms: Terms
+
+
+class Eras:
+    """`now` is what the next worker is hired with; `change` goes on to another one."""
+
+    def __init__(
+        self,
+        random: Random,
+        scenario: Scenario,
+        troubles: Troubles,
+        *,
+        exactly_once: bool,
+        chunk_bytes: int,
+        most_bytes: int | None,
+        results: ResultPlan | None,
+        fans_out: bool,
+    ) -> None:
+        self._fans_out = fans_out
+        self._results = results
+        self._random = random
+        self._scenario = scenario
+        self._troubles = troubles
+        self._chunk_bytes = chunk_bytes
+        self._most_bytes = most_bytes
+        self._all: list[Truths] = []
+        self._put: list[tuple[str, str, bytes]] = []
+        self._announced: list[tuple[Record, Sequence[Asked]]] = []
+        settings = drawn_settings(random, scenario)
+        self.now = self._era(self._troubled(settings), exactly_once=exactly_once)
+
+    def put(self, name: str, version: str, data: bytes) -> None:
+        self._put.append((name, version, data))
+        for truths in self._all:
+            truths.put(name, version, data)
+
+    def announced(self, record: Record, asked: Sequence[Asked]) -> None:
+        self._announced.append((record, asked))
+        for truths in self._all:
+            truths.announced(record, asked)
+
+    def change(self, partitions: int) -> None:
+        """Everything may be different, or most of it the same."""
+        random, before = self._random, self.now
+        drawn = drawn_settings(random, self._scenario)
+        if random.random() < 0.5:
+            drawn = _with_rows(before.settings, drawn.main.rows)
+        settings = replace(self._troubled(drawn), input_partitions=partitions)
+        self.now = self._era(settings, exactly_once=random.random() < 0.4)
+
+    def mend_lines(self) -> None:
+        """An operator lets pass what stopped a line."""
+        settings = _with_line(self.now.settings, LineLimits(0.0, 0))
+        self.now = Era(settings, self.now.terms)
+
+    def grow(self, partitions: int) -> None:
+        """Workers that start from now on find so many."""
+        settings = replace(self.now.settings, input_partitions=partitions)
+        self.now = Era(settings, self.now.terms)
+
+    def _troubled(self, settings: Settings) -> Settings:
+        random, troubles = self._random, self._troubles
+        if troubles.settings and self._scenario.rows is None:
+            options = replace(
+                settings.main.rows,
+                own=(CsvOptions(random.choice(("auto", "auto", "yes", "no"))),),
+                member=random.choice((None, None, "m[01].csv", "m1.csv")),
+                fail_on_bad_row=random.random() < 0.2,
+            )
+            settings = _with_rows(settings, options)
+        if troubles.objects:
+            objects = replace(settings.objects, pin=random.random() < 0.5)
+            settings = replace(settings, objects=objects)
+        if troubles.silent and random.random() < 0.7:
+            labels = replace(settings.labels, markers=False)
+            settings = replace(settings, labels=labels, dedupe=False)
+        if troubles.lines and random.random() < 0.7:
+            settings = _with_line(settings, LineLimits(0.0, random.choice((1, 1, 2))))
+        return settings
+
+    def _era(self, settings: Settings, *, exactly_once: bool) -> Era:
+        if self._fans_out:
+            settings = with_fan_out(settings)
+        settings = replace(_with_rows(settings, settings.main.rows), results=self._results)
+        terms = Terms(
+            self._truths(settings.main.rows),
+            by_stream=settings.lane.order_by_stream,
+            exactly_once=exactly_once,
+            dedupe=settings.dedupe,
+            markers=settings.labels.markers,
+            from_first_row=self._results is not None and not self._results.of_rows,
+        )
+        return Era(settings, terms)
+
+    def _truths(self, options: RowOptions) -> Truths:
+        for truths in self._all:
+            if truths.options == options:
+                return truths
+        made = Truths(options, self._scenario.answer, self._chunk_bytes, self._most_bytes)
+        for put in self._put:
+            made.put(*put)
+        for announced in self._announced:
+            made.announced(*announced)
+        self._all.append(made)
+        return made
+
+
+def _with_line(settings: Settings, line: LineLimits) -> Settings:
+    return replace(settings, lane=replace(settings.lane, line=line))
+
+
+def _with_rows(settings: Settings, rows: RowOptions) -> Settings:
+    """The same for all models."""
+    models = {name: replace(terms, rows=rows) for name, terms in settings.models.items()}
+    return replace(settings, main=replace(settings.main, rows=rows), models=models)

@@ -1,0 +1,244 @@
+"""What every reference must be answered by, found out the plain way.
+
+Rule: no batches, no retries, no order: the whole object is decoded at once and the model is asked
+about it directly. Only the decoder and the model are shared with the pipeline. Owner: the
+simulation, one for each row options that its workers had.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, NamedTuple
+
+import orjson
+
+from penstock.core.routing.routes import Routes, place_of
+from penstock.core.rows.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
+from penstock.core.rows.payload import Payload
+from penstock.errors import Poison, Unforeseen
+from penstock.formats.all_rows import decoded
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.messages.codec import Ignored, Inline, SchemaError, decode
+from penstock.messages.reference import Reference
+from penstock.ports import Answers, Record
+
+Answer = Callable[[Payload], Answers]
+MakeObject = Callable[[Random], tuple[str, bytes]]
+
+
+class Row(NamedTuple):
+    """One row's answer: what the model predicts, or the code of the error in its place."""
+
+    prediction: Any
+    code: str | None
+    member: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """Of one version of one object: the rows that are asked for, in order; how many it has at all;
+    the code of what ends it too early.
+    """
+
+    numbers: Sequence[int]
+    answers: Sequence[Row]
+    rows: int
+    failure: str | None
+
+    def next(self, row: int) -> int | None:
+        """The index of the first row asked for at or after this one."""
+        index = bisect_left(self.numbers, row)
+        return index if index < len(self.numbers) else None
+
+    def below(self, row: int) -> Sequence[tuple[int, Row]]:
+        """The rows asked for before this one, with their answers."""
+        return list(zip(self.numbers, self.answers, strict=True))[: bisect_left(self.numbers, row)]
+
+
+class Asked(NamedTuple):
+    """One object of one record. Neither reference nor inline rows: the record is no reference.
+    `object_index`: its number among the record's objects; `model`, where a route may name several:
+    the one that answers it here; `place` is then its number in a commit.
+    """
+
+    reference: Reference | None
+    inline: Inline | None
+    stream: str
+    object_index: int = 0
+    model: str | None = None
+    place: int = 0
+
+    @property
+    def queue(self) -> str:
+        """What keeps its order with `output.order = "stream"`."""
+        return queue_of(self.stream, self.model)
+
+    @property
+    def key(self) -> str | None:
+        return self.reference.key if self.reference else None
+
+    @property
+    def name(self) -> str:
+        return _name(self.reference) if self.reference else "inline"
+
+
+def queue_of(stream: str, model: str | None) -> str:
+    return stream if model is None else f"{stream}/{model}"
+
+
+def asked_by(record: Record, fan: Routes | None = None) -> Sequence[Asked]:
+    """The objects a record names, none if it needs no answer; with `fan` each once for each model
+    that its route names.
+    """
+    named = [
+        one._replace(object_index=index, place=index) for index, one in enumerate(_named_by(record))
+    ]
+    return named if fan is None else [each for one in named for each in _of_models(one, fan)]
+
+
+def _of_models(asked: Asked, fan: Routes) -> Sequence[Asked]:
+    if asked.reference is None and asked.inline is None:
+        return [asked._replace(model=fan.default)]
+    bucket = asked.reference.bucket if asked.reference else None
+    models = fan.of(asked.stream, bucket, asked.key)
+    if len(models) == 1:
+        return [asked._replace(model=models[0])]
+    return [
+        asked._replace(model=model, place=place_of(asked.object_index, model)) for model in models
+    ]
+
+
+def _named_by(record: Record) -> Sequence[Asked]:
+    try:
+        message = decode(record.value)
+    except SchemaError:
+        return [Asked(None, None, _stream(record, ""))]
+    if isinstance(message, Ignored):
+        return []
+    if isinstance(message, Inline):
+        return [Asked(None, message, message.stream or _stream(record, ""))]
+    return [
+        Asked(reference, None, reference.stream or _stream(record, _name(reference)))
+        for reference in message.items
+    ]
+
+
+class Truths:
+    """`put` every version of every object, `announced` every record; ask for the truth `of` any
+    that was read. A prediction above `most_bytes` is too large for the topic.
+    """
+
+    def __init__(
+        self,
+        options: RowOptions,
+        answer: Answer,
+        chunk_bytes: int,
+        most_bytes: int | None = None,
+    ) -> None:
+        self.options = options
+        self.step_bytes = 0
+        self._answer = answer
+        self._chunk_bytes = chunk_bytes
+        self._most_bytes = most_bytes
+        self._decoded: dict[tuple[str, str | None], tuple[list[Row], str | None]] = {}
+        self._versions: dict[str, list[str]] = defaultdict(list)
+        self._known: dict[tuple[str, str | None, object], Truth] = {}
+
+    def announced(self, record: Record, asked: Sequence[Asked]) -> None:
+        for one in asked:
+            if one.inline is not None:
+                self._decode(_inline(record), one.inline.body(), key="", format="json")
+
+    def put(self, name: str, version: str, data: bytes) -> None:
+        self._decode((name, version), data, key=name, format=self.options.format)
+        self._versions[name].append(version)
+
+    def versions(self, name: str) -> Sequence[str]:
+        """All that were there, whenever."""
+        return self._versions[name]
+
+    def of(self, asked: Asked, record: Record, version: str | None) -> Truth | None:
+        """None: this version was never there."""
+        where = _inline(record) if asked.inline else (asked.name, version)
+        selected = asked.reference.rows if asked.reference else None
+        key = (*where, selected)
+        if key not in self._known:
+            if where not in self._decoded:
+                return None
+            rows, failure = self._decoded[where]
+            numbers = [row for row in range(len(rows)) if _wants(selected, row)]
+            answers = [rows[row] for row in numbers]
+            self._known[key] = Truth(numbers, answers, len(rows), failure)
+        return self._known[key]
+
+    def _decode(self, where: tuple[str, str | None], data: bytes, *, key: str, format: str) -> None:
+        if where in self._decoded:
+            return
+        compression = "none" if format == "json" and not key else None
+        rows: list[Row] = []
+        failure = None
+        try:
+            # Inline rows are fed in one piece, and closed without asking for room again.
+            chunk_bytes = self._chunk_bytes if key else max(1, len(data))
+            for runs in decoded(
+                self.options, data, chunk_bytes, key=key, format=format, compression=compression
+            ):
+                cost_bytes = 0
+                for run in runs:
+                    rows += self._predicted(run)
+                    cost_bytes += BLOCK_COST_BYTES + len(run.error or "") * 2
+                    if run.payload is not None:
+                        cost_bytes += run.payload.nbytes + run.rows * ROW_COST_BYTES
+                self.step_bytes = max(self.step_bytes, cost_bytes)
+        except Unforeseen:
+            raise
+        except Poison as error:
+            failure = error.code
+        self._decoded[where] = (rows, failure)
+
+    def _predicted(self, run: Run) -> list[Row]:
+        if run.payload is None:
+            return [Row(None, "bad_row", run.member)] * run.rows
+        try:
+            answers = self._answer(run.payload)
+        except Poison as error:
+            if run.rows == 1:
+                return [Row(None, error.code, run.member)]
+            parts = (run.payload.cut(row, row + 1) for row in range(run.rows))
+            return [
+                row for part in parts for row in self._predicted(run._replace(rows=1, payload=part))
+            ]
+        return [
+            Row(None, "model_rejected", run.member)
+            if index in answers.errors
+            else self._row(value, run.member)
+            for index, value in enumerate(answers.values)
+        ]
+
+    def _row(self, value: bytes, member: str | None) -> Row:
+        if self._most_bytes is not None and len(value) > self._most_bytes:
+            return Row(None, "result_too_large", member)
+        return Row(orjson.loads(value), None, member)
+
+
+def _name(reference: Reference) -> str:
+    return f"{reference.bucket}/{reference.key}"
+
+
+def _stream(record: Record, name: str) -> str:
+    """Where the message does not say it: the Kafka key, else the object's folder."""
+    if record.key:
+        return record.key.decode()
+    return name[: name.rindex("/") + 1] if name else f"partition-{record.partition}"
+
+
+def _inline(record: Record) -> tuple[str, str]:
+    return (f"inline/{record.partition}", str(record.offset))
+
+
+def _wants(selected: Sequence[tuple[int, int | None]] | None, row: int) -> bool:
+    return selected is None or any(
+        first <= row and (stop is None or row < stop) for first, stop in selected
+    )

@@ -1,0 +1,120 @@
+"""The workers of a world: hired, killed, frozen, stopped; and how each of them ends.
+
+Rule: a worker may end by itself only because the broker was away, or because all its lines stopped;
+then another one takes its place. No message ends a worker. A stop has an end, whatever fails in it.
+Owner: one simulation.
+"""
+
+import asyncio
+from random import Random
+
+from penstock.core.progress.cursor import without_stop
+from penstock.errors import EXIT_UNREACHABLE, Fatal
+from penstock.simulation.checks.history import Violation
+from penstock.simulation.kafka.group import SESSION_S
+from penstock.simulation.kafka.source import STOP_S
+from penstock.simulation.worker import Worker
+from penstock.simulation.world import World
+
+MOST_WORKERS = 3
+LOOK_S = 0.5
+
+
+class Crew:
+    """`hire` one more; `kill`, `freeze` or `stop` any of those that run."""
+
+    def __init__(self, world: World, random: Random, tasks: asyncio.TaskGroup) -> None:
+        self._world = world
+        self._random = random
+        self._tasks = tasks
+        self._employed: dict[Worker, asyncio.Task[None]] = {}
+
+    def running(self) -> list[Worker]:
+        return [worker for worker in self._world.workers if worker.process.alive]
+
+    def hire(self) -> None:
+        if len(self.running()) < MOST_WORKERS:
+            worker = self._world.hire()
+            self._world.history.note("hire", worker.name)
+            self._employed[worker] = self._tasks.create_task(self._employ(worker))
+
+    async def ended(self) -> None:
+        """Returns when no worker runs any more. A dead process ends none of its tasks by itself."""
+        if running := [self._employed[worker] for worker in self.running()]:
+            await asyncio.wait(running)
+
+    def kill(self) -> None:
+        if running := self.running():
+            worker = self._random.choice(running)
+            self._world.history.note("kill", worker.name)
+            worker.kill(is_cut=self._random.random() < 0.5)
+
+    def stop(self) -> None:
+        if running := self.running():
+            self.end(self._random.choice(running))
+
+    def end(self, worker: Worker) -> None:
+        """As SIGTERM. Ends within the budget of the drain and a little more."""
+        self._world.history.note("stop", worker.name)
+        worker.stop()
+        self._tasks.create_task(self._ends(worker))
+
+    def freeze(self) -> None:
+        """Half of them longer than their session: zombies when they go on."""
+        if running := self.running():
+            worker = self._random.choice(running)
+            self._world.history.note("freeze", worker.name)
+            worker.pause()
+            frozen_s = SESSION_S * self._random.uniform(0.0, 2.0)
+            asyncio.get_running_loop().call_later(frozen_s, worker.go_on)
+
+    async def _ends(self, worker: Worker) -> None:
+        left_s = self._world.era(worker).settings.times.drain_s + STOP_S
+        while worker.process.alive and left_s > 0:
+            await asyncio.sleep(LOOK_S)
+            left_s -= LOOK_S if worker.process.going.is_set() else 0.0
+        if worker.process.alive:
+            self._world.history.broken(f"{worker.name} does not end when stopped")
+
+    async def _employ(self, worker: Worker) -> None:
+        """Run it; a failure of the broker ends it, and another one takes its place."""
+        try:
+            await worker.run()
+        except* asyncio.CancelledError:
+            pass
+        except* Exception as group:
+            self._died(worker, group)
+        if worker.process.alive:
+            worker.process.die(is_cut=False)
+        # In a task of its own: nothing live waits for a shadow.
+        self._tasks.create_task(worker.pipeline.end())
+
+    def _died(self, worker: Worker, group: BaseExceptionGroup[Exception]) -> None:
+        world = self._world
+        reason: BaseException = group
+        while isinstance(reason, BaseExceptionGroup):
+            reason = reason.exceptions[0]
+        if isinstance(reason, Violation):
+            return
+        if not self._may_end(worker, reason):
+            world.history.broken(f"{worker.name} failed: {reason!r}").__cause__ = reason
+            return
+        world.history.note("failed", f"{worker.name} {reason}")
+        world.group.leave(worker.source)
+        self.hire()
+
+    def _may_end(self, worker: Worker, reason: BaseException) -> bool:
+        world = self._world
+        if reason is worker.sink.failure:
+            return True
+        if world.troubles.lines and isinstance(reason, Fatal) and "line is stopped" in str(reason):
+            world.history.counts["every line stopped"] += 1
+            world.eras.mend_lines()
+            # A worker that the group went on without left no mark; the next owner stops by itself.
+            return all(
+                without_stop(world.group.start(number).metadata)[1] is not None
+                for number in range(world.partitions)
+                if world.group.owned(worker.source, number)
+            )
+        is_unreachable = isinstance(reason, Fatal) and reason.exit_code == EXIT_UNREACHABLE
+        return is_unreachable and not world.weather.is_calm

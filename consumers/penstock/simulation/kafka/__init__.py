@@ -1,0 +1,1 @@
+"""Kafka in memory: one group with members that die, sources, sinks, transactions."""

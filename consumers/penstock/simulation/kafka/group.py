@@ -1,0 +1,195 @@
+"""The input topic and its consumer group in memory: several members, generations, silent deaths.
+
+Rule: as Kafka's coordinator does it. A rebalance waits for every member to hand back, within a
+deadline; a member that is silent or late is expelled and finds out later; a commit of another
+generation is refused. Owner: the simulation.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Protocol
+
+from penstock.ports import Commit, Record, Where
+from penstock.simulation.checks.history import History
+
+SESSION_S = 8.0
+# Members that come at once are dealt with at once.
+GATHERING_S = 0.05
+
+
+def _of_one_topic(number: int) -> Where:
+    return Where("refs", number)
+
+
+class Topic:
+    """The input topic, or several: `where` says of which one a partition is. Offsets may leave
+    gaps, also behind the last record.
+    """
+
+    def __init__(self, partitions: int, where: Callable[[int], Where] = _of_one_topic) -> None:
+        self.where = where
+        self.records: list[list[Record]] = [[] for _ in range(partitions)]
+        self._ends = [0] * partitions
+        self.readers: list[asyncio.Event] = []
+
+    def append(self, partition: int, key: bytes | None, value: bytes | None, gap: int) -> Record:
+        log = self.records[partition]
+        offset = gap + self._ends[partition]
+        self._ends[partition] = offset + 1
+        record = Record(partition, offset, key, value, 0)
+        log.append(record)
+        for reader in self.readers:
+            reader.set()
+        return record
+
+    def grow(self) -> None:
+        """One more partition."""
+        self.records.append([])
+        self._ends.append(0)
+
+    def leave_gap(self, partition: int) -> None:
+        """An offset that is no record, as a producer's transaction leaves at its end."""
+        self._ends[partition] += 1
+
+    def end(self, partition: int) -> int:
+        return self._ends[partition]
+
+
+class Member(Protocol):
+    """What the coordinator knows of a worker."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def patience_s(self) -> float:
+        """How long it may take to hand back."""
+        ...
+
+    def hand_back(self) -> asyncio.Future[None]:
+        """Done when nothing of the old generation will be committed any more."""
+        ...
+
+    def take_over(self, generation: int, partitions: Sequence[int]) -> None: ...
+
+
+class Group:
+    """`coordinate` is its one task. It reads the whole topic, or these partitions alone."""
+
+    def __init__(
+        self, topic: Topic, random: Random, history: History, only: Sequence[int] = ()
+    ) -> None:
+        self._only = only
+        self.committed: dict[int, Commit] = {}
+        self.generation = 0
+        # By partition, what the operator says of lines that stand still.
+        self.said: dict[int, str] = {}
+        self._moved: dict[int, Commit] = {}
+        # Up to where everything was worked off: positions that were moved beyond are not.
+        self._reached: dict[int, int] = {}
+        self._written: dict[int, Commit] = {}
+        self._topic = topic
+        self._random = random
+        self._history = history
+        self._members: dict[Member, None] = {}
+        self._owners: dict[int, Member] = {}
+        # Members whose last commit was refused.
+        self._fenced: set[Member] = set()
+        self._wanted = asyncio.Event()
+        self._handing: dict[Member, asyncio.Future[None]] = {}
+
+    def __contains__(self, member: Member) -> bool:
+        return member in self._members
+
+    @property
+    def partitions(self) -> Sequence[int]:
+        return self._only or range(len(self._topic.records))
+
+    def join(self, member: Member) -> None:
+        if member not in self._members:
+            self._history.note("join", member.name)
+            self._members[member] = None
+        self._wanted.set()
+
+    def leave(self, member: Member) -> None:
+        """By its own word, or because its session is over."""
+        if self._members.pop(member, member) is None:
+            self._history.note("leave", member.name)
+            self._wanted.set()
+            if member in self._handing and not self._handing[member].done():
+                self._handing[member].set_result(None)
+
+    def rebalance(self) -> None:
+        self._wanted.set()
+
+    def start(self, partition: int) -> Commit:
+        return self.committed.get(partition, Commit(0))
+
+    def move(self, partition: int, offset: int) -> None:
+        """As an operator does, or a topic that was made again: the metadata stays."""
+        before = self.start(partition)
+        self._reached[partition] = min(offset, self.reached(partition))
+        moved = Commit(offset, before.metadata)
+        if moved != before:
+            self.committed[partition] = self._moved[partition] = moved
+        self._history.note("move", f"{partition} {moved}")
+
+    def reached(self, partition: int) -> int:
+        return self._reached.get(partition, 0)
+
+    def worth(self, partition: int, start: Commit) -> Commit:
+        """What a worker may take from a position: of one that was moved, the offset alone, unless
+        it was moved away and back to where a worker had left it.
+        """
+        is_moved = self._moved.get(partition) == start and self._written.get(partition) != start
+        return Commit(start.next_offset) if is_moved else start
+
+    def commit(self, member: Member, generation: int, commits: Mapping[int, Commit]) -> bool:
+        """False: the group went on without this member."""
+        if generation != self.generation or member not in self._members:
+            self._history.note("fenced", member.name)
+            self._fenced.add(member)
+            return False
+        self._fenced.discard(member)
+        for partition, commit in commits.items():
+            assert self._owners[partition] is member
+            self._history.note("commit", f"{member.name} {partition} {commit}")
+            self.put(partition, commit)
+        return True
+
+    def owned(self, member: Member, partition: int) -> bool:
+        """What the partition's position says is this member's word, also after it left."""
+        return member not in self._fenced and self._owners.get(partition) is member
+
+    def put(self, partition: int, commit: Commit) -> None:
+        """It is written, by a commit or with a transaction."""
+        self.committed[partition] = self._written[partition] = commit
+        if commit.next_offset <= self._topic.end(partition):
+            self._reached[partition] = commit.next_offset
+
+    async def coordinate(self) -> None:
+        while True:
+            await self._wanted.wait()
+            await asyncio.sleep(self._random.uniform(0.0, GATHERING_S))
+            self._wanted.clear()
+            if self._members:
+                await self._rebalance()
+
+    async def _rebalance(self) -> None:
+        self._handing = {member: member.hand_back() for member in self._members}
+        patience_s = max(member.patience_s for member in self._handing)
+        await asyncio.wait(self._handing.values(), timeout=patience_s)
+        for member, handed in self._handing.items():
+            if not handed.done():
+                self.leave(member)
+        self.generation += 1
+        # A member that came meanwhile takes part in the next one.
+        members = [one for one in self._handing if one in self._members]
+        if not members:
+            return
+        self._owners = {number: self._random.choice(members) for number in self.partitions}
+        self._history.note("generation", f"{self.generation} {len(members)} members")
+        for member in members:
+            numbers = [number for number, owner in self._owners.items() if owner is member]
+            member.take_over(self.generation, numbers)

@@ -1,0 +1,127 @@
+"""The output topics as one worker's producer reaches them, in memory, slow and unreliable.
+
+Rule: what is on the wire may still arrive after the worker is dead; what is only accepted leaves
+when the process runs, if it is not forgotten before. Owner: the simulation, one per worker.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from penstock.errors import Fatal
+from penstock.ports import Outgoing
+from penstock.simulation.faults import Weather
+from penstock.simulation.services import Process
+
+
+class Accepted(NamedTuple):
+    """What to call when the batch goes on the wire; what appends it, and returns what to call when
+    its report has reached the worker.
+    """
+
+    leave: Callable[[], None]
+    append: Callable[[Outgoing], Callable[[], None]]
+
+
+# Keeps two things of one connection in their order on the loop's heap.
+IN_ORDER_S = 1e-6
+# How often a batch looks whether its process goes on.
+LOOK_S = 0.5
+
+
+class SimulatedSink:
+    """This worker's producer. `accept` says what becomes of records that reach the broker. A slow
+    one keeps them for a while.
+    """
+
+    def __init__(
+        self,
+        partitions: Callable[[], int],
+        accept: Callable[[Outgoing], Accepted],
+        most_bytes: int | None,
+        process: Process,
+        weather: Weather,
+        *,
+        is_slow: bool,
+    ) -> None:
+        self.failure: Fatal | None = None
+        self._partitions = partitions
+        self._accept = accept
+        self._most_bytes = most_bytes
+        self._process = process
+        self._weather = weather
+        self._is_slow = is_slow
+        self._accepted: dict[object, None] = {}
+        self._busy_until_s: dict[tuple[str, int, str], float] = {}
+
+    async def start(self) -> None:
+        return
+
+    async def partitions(self, topic: str) -> int:
+        return self._partitions()
+
+    async def send(self, outgoing: Outgoing) -> Awaitable[None]:
+        await self._process.gate()
+        accepted = self._accept(outgoing)
+        await self._weather.pass_by()
+        await self._process.gate()
+        loop = asyncio.get_running_loop()
+        report: asyncio.Future[None] = loop.create_future()
+        report.add_done_callback(lambda done: done.cancelled() or done.exception())
+        fails = self._weather.happens(self._weather.faults.delivery_fails)
+        is_lost = self.failure is not None or (fails and self._weather.happens(0.5))
+        if fails and self.failure is None:
+            self.failure = Fatal("the broker did not take a batch")
+        failure = self.failure
+        self._accepted[report] = None
+
+        def leave() -> None:
+            if report not in self._accepted or not self._process.alive:
+                return
+            if not self._process.going.is_set():
+                loop.call_later(LOOK_S, leave)
+                return
+            del self._accepted[report]
+            accepted.leave()
+            loop.call_at(self._next_s(outgoing, "records"), reach_broker)
+
+        def reach_broker() -> None:
+            is_there = not is_lost and not self._process.is_cut
+            acknowledge = accepted.append(outgoing) if is_there else None
+            loop.call_at(self._next_s(outgoing, "report"), reach_worker, acknowledge)
+
+        def reach_worker(acknowledge: Callable[[], None] | None) -> None:
+            if report.done() or not self._process.alive:
+                return
+            if failure is not None or acknowledge is None:
+                report.set_exception(failure or Fatal("the broker did not take a batch"))
+            else:
+                acknowledge()
+                report.set_result(None)
+
+        if self._is_slow:
+            loop.call_at(self._next_s(outgoing, "leave"), leave)
+        else:
+            leave()
+        return report
+
+    def fits(self, topic: str, key: bytes | None, value_bytes: int) -> bool:
+        return self._most_bytes is None or len(key or b"") + value_bytes <= self._most_bytes
+
+    async def forget(self) -> None:
+        if self._process.alive:  # else it is cancelled already, and would wait for good
+            await self._process.gate()
+        self._accepted.clear()
+
+    async def stop(self) -> None:
+        return
+
+    def _next_s(self, outgoing: Outgoing, what: str) -> float:
+        """When the next thing of this kind happens, never before the one before it."""
+        where = (outgoing.topic, outgoing.partition, what)
+        now_s = asyncio.get_running_loop().time()
+        arrives_s = max(
+            now_s + self._weather.delay_s(), self._busy_until_s.get(where, 0.0) + IN_ORDER_S
+        )
+        self._busy_until_s[where] = arrives_s
+        return arrives_s

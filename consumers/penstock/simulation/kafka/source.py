@@ -1,0 +1,277 @@
+"""A worker's membership of the group: what it is assigned, reads and commits.
+
+Rule: `revoked` and `assigned` are called one after the other, as a consumer's listener is; from the
+moment a worker is killed nothing of it is called any more. Owner: the simulation.
+"""
+
+import asyncio
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from penstock.adapters.memory.inbox import Inbox, behind
+from penstock.errors import Transient
+from penstock.ports import Commit, Rebalance, Record, Where
+from penstock.simulation.checks.history import History
+from penstock.simulation.faults import Weather
+from penstock.simulation.kafka.group import Group, Topic
+from penstock.simulation.kafka.sink import IN_ORDER_S
+from penstock.simulation.services import Process
+
+# Beyond the budget of time for a drain: commits that fail, outlets that close slowly, and a look
+# every ten seconds at those that do not.
+STOP_S = 30.0
+ASK_AGAIN_S = 0.2
+MOST_QUESTIONS = 20
+
+
+class Watched(Protocol):
+    """What checks a life: from an assignment of a partition to its end."""
+
+    over: bool
+
+    def committing(self, commit: Commit) -> None: ...
+
+
+W = TypeVar("W", bound=Watched)
+
+
+class SimulatedSource(Generic[W]):
+    """A member of the group. Tells the checks when a life begins, commits, and is over. `watch`
+    makes the checks of a life, from its name, its partition and what its start is worth.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        topic: Topic,
+        group: Group,
+        watch: Callable[[str, int, Commit], W],
+        process: Process,
+        weather: Weather,
+        history: History,
+        *,
+        drain_s: float,
+        margin_s: float,
+        exactly_once: bool = False,
+        is_in_trouble: bool = False,
+    ) -> None:
+        self.name = name
+        self._is_in_trouble = is_in_trouble
+        self.patience_s = drain_s + margin_s
+        self._hand_back_s = drain_s + STOP_S
+        self.lives: dict[int, W] = {}
+        self._topic = topic
+        self._group = group
+        self._watch = watch
+        self._exactly_once = exactly_once
+        self._process = process
+        self._weather = weather
+        self._history = history
+        self._rebalance: Rebalance | None = None
+        self._generation = 0
+        self._ours: set[int] = set()
+        self._inbox = Inbox(self._read)
+        self._orders: deque[tuple[int, Sequence[int]] | asyncio.Future[None]] = deque()
+        self._ordered = asyncio.Event()
+        self._arrives_s = 0.0
+        topic.readers.append(self._inbox.arrived)
+
+    async def start(self, rebalance: Rebalance) -> None:
+        await self._process.gate()
+        self._rebalance = rebalance
+        self._group.join(self)
+
+    def owns(self, partition: int) -> bool:
+        return partition in self._ours
+
+    def hand_back(self) -> asyncio.Future[None]:
+        handed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._orders.append(handed)
+        self._ordered.set()
+        return handed
+
+    def take_over(self, generation: int, partitions: Sequence[int]) -> None:
+        self._orders.append((generation, partitions))
+        self._ordered.set()
+
+    async def listen(self) -> None:
+        """Does what the coordinator says, in its order."""
+        while True:
+            await self._ordered.wait()
+            self._ordered.clear()
+            while self._orders:
+                order = self._orders.popleft()
+                await self._process.gate()
+                await self._weather.pass_by()
+                if self._rebalance is None:
+                    return  # it has left
+                if isinstance(order, asyncio.Future):
+                    await self._hand_back()
+                    if not order.done():
+                        order.set_result(None)
+                else:
+                    await self._take_over(*order)
+
+    def heartbeat(self) -> None:
+        """After a silence: a member that was expelled hands back and joins again."""
+        if self not in self._group and self._rebalance is not None:
+            self.hand_back()
+            self._group.join(self)
+
+    async def _hand_back(self) -> None:
+        assert self._rebalance is not None
+        self._inbox.positions.clear()
+        began_s = self._running_s()
+        await self._rebalance.revoked(sorted(self._ours))
+        if self._running_s() - began_s > self._hand_back_s:
+            raise self._history.broken(f"{self.name} takes too long to hand back {self._ours}")
+        self._ours.clear()
+        self._end_lives()
+        if self not in self._group and self._rebalance is not None:
+            self._group.join(self)
+
+    def _running_s(self) -> float:
+        """Time in which the process is stopped does not pass for it."""
+        return asyncio.get_running_loop().time() - self._process.paused_s
+
+    def _end_lives(self) -> None:
+        for number in list(self.lives):
+            self._end_life(number)
+
+    def _end_life(self, number: int) -> None:
+        if life := self.lives.pop(number, None):
+            life.over = True
+
+    async def _take_over(self, generation: int, partitions: Sequence[int]) -> None:
+        assert self._rebalance is not None
+        self._generation = generation
+        self._ours = set(partitions)
+        for _ in range(MOST_QUESTIONS):
+            if not (
+                self._is_in_trouble and self._weather.happens(self._weather.faults.commit_fails)
+            ):
+                break
+            await asyncio.sleep(ASK_AGAIN_S)  # the coordinator loads its log
+        starts = {number: self._group.start(number) for number in partitions}
+        await self._weather.pass_by()
+        if self._rebalance is not None:  # it may have left
+            await self._assigned(starts)
+
+    async def _assigned(self, starts: Mapping[int, Commit]) -> None:
+        assert self._rebalance is not None
+        generation = self._generation
+        if not self._exactly_once:
+            self._begin(starts)
+        await self._rebalance.assigned(starts)
+        if not self._exactly_once and generation == self._generation:
+            self._inbox.go_to({number: starts[number] for number in starts if number in self._ours})
+
+    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        """A life begins here: where what was before it left off."""
+        await self._process.gate()
+        await self._weather.pass_by()
+        if self._weather.happens(self._weather.faults.commit_fails):
+            raise Transient("the committed positions were not answered")
+        starts = {number: self._group.start(number) for number in partitions}
+        await self._weather.pass_by()
+        await self._process.gate()
+        ours = {number: start for number, start in starts.items() if number in self._ours}
+        self._begin(ours)
+        self._inbox.go_to(ours)
+        return ours
+
+    def _begin(self, starts: Mapping[int, Commit]) -> None:
+        for number, start in starts.items():
+            name = f"{self.name} generation {self._generation}"
+            self._history.note("life", f"{name} {number} {start}")
+            if start.metadata:
+                self._history.counts["resumed inside a record"] += 1
+            if number in self.lives:
+                self.lives[number].over = True
+            self.lives[number] = self._watch(name, number, self._group.worth(number, start))
+
+    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+        await self._process.gate()
+        for number in partitions:
+            if self._inbox.positions.get(number, 0) > self._topic.end(number):
+                await self._begin_again(number)
+        return await self._inbox.poll(partitions, wait_ms)
+
+    async def _begin_again(self, number: int) -> None:
+        """The group is where no record is, nor is to come: as if the partition had been handed back
+        and assigned anew, at its beginning; unless that happens meanwhile.
+        """
+        assert self._rebalance is not None
+        generation = self._generation
+        self._inbox.positions.pop(number)
+        await self._rebalance.revoked([number])
+        self._end_life(number)
+        await self._weather.pass_by()
+        await self._process.gate()
+        start = {number: Commit(0)}
+        is_ours = generation == self._generation and number in self._ours
+        if is_ours and self._group.commit(self, generation, start):
+            self._history.note("begin again", f"{self.name} {number}")
+            await self._assigned(start)
+
+    def _read(self, partition: int, position: int) -> tuple[Sequence[Record], int]:
+        """Also past the gap behind the last record."""
+        log = self._topic.records[partition]
+        index = bisect_left(log, position, key=lambda record: record.offset)
+        fresh = log[index : index + 8]
+        return fresh, behind(fresh, max(position, self._topic.end(partition)))
+
+    async def commit(self, commits: Mapping[int, Commit]) -> None:
+        """On the wire at once, applied in the order of the calls, answered later."""
+        await self._process.gate()
+        ours = {number: commit for number, commit in commits.items() if number in self.lives}
+        for number, commit in ours.items():
+            self.lives[number].committing(commit)
+        fails = self._weather.happens(self._weather.faults.commit_fails)
+        is_lost = fails and self._weather.happens(0.5)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[None] = loop.create_future()
+        generation = self._generation
+
+        def arrive() -> None:
+            if not (is_lost or self._process.is_cut):
+                self._group.commit(self, generation, ours)
+            if not answer.done():
+                answer.set_result(None)
+
+        self._arrives_s = max(loop.time() + self._weather.delay_s(), self._arrives_s + IN_ORDER_S)
+        loop.call_at(self._arrives_s, arrive)
+        await answer
+        await self._process.gate()
+        if fails:
+            raise Transient("the commit was not answered")
+
+    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+        await self._process.gate()
+        await self._weather.pass_by()
+        if self._weather.happens(self._weather.faults.commit_fails):
+            raise Transient("what is said of lines was not answered")
+        return {number: self._group.said.get(number, "") for number in partitions}
+
+    def pause(self, partition: int) -> None:
+        self._inbox.positions.pop(partition, None)
+
+    def where(self, partition: int) -> Where:
+        return self._topic.where(partition)
+
+    def reached(self) -> Mapping[int, int]:
+        return self._inbox.positions
+
+    def partitions(self) -> int:
+        return len(self._group.partitions)
+
+    async def end_offsets(self) -> Mapping[int, int]:
+        return {number: self._topic.end(number) for number in self._inbox.positions}
+
+    async def stop(self) -> None:
+        if self._process.alive:
+            self._group.leave(self)
+            self._rebalance = None
+            self._end_lives()

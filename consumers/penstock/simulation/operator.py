@@ -1,0 +1,45 @@
+"""Who lets lines go on that stand still: by words, which the workers hear without a restart.
+
+Rule: one word at a time about each stop; the first may be to try again, which is in vain as long as
+nothing is mended. Owner: one simulation.
+"""
+
+import asyncio
+from collections import Counter
+
+from penstock.core.order.line_stop import LineStop
+from penstock.core.order.resumptions import Verb, Word, decode, digest, encode
+from penstock.simulation.crew import Crew
+from penstock.simulation.world import World
+
+# Longer than a worker takes to hear a word and to stop again.
+PATIENCE_S = 10.0
+
+
+class Operator:
+    def __init__(self, world: World, crew: Crew) -> None:
+        self._world = world
+        self._crew = crew
+        self._said: Counter[tuple[int, int, str]] = Counter()
+        self._spoke_s = -PATIENCE_S
+
+    def speak(self) -> None:
+        """Of all that stands still; not again before that could be heard."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._spoke_s < PATIENCE_S:
+            return
+        for worker in self._crew.running():
+            for number, lane in worker.pipeline.wiring.lanes.items():
+                for stop in lane.stops:
+                    self._spoke_s = now_s
+                    self._say(number, stop)
+
+    def _say(self, number: int, stop: LineStop) -> None:
+        world, about = self._world, (number, stop.offset, stop.stream)
+        is_in_vain = not self._said[about] and world.random.random() < 0.5
+        self._said[about] += 1
+        verb: Verb = "resume" if is_in_vain else "skip"
+        word = Word(verb, stop.offset, digest(stop.stream), self._said[about])
+        world.history.counts[f"line told to {verb}"] += 1
+        said = world.group.said.get(number, "")
+        world.group.said[number] = encode([*decode(said), word])

@@ -1,0 +1,1 @@
+"""Several regions, one of which is cut off."""

@@ -1,0 +1,92 @@
+"""Regions in memory: the topics of all, and of each its consumer group, its store and its model.
+
+Rule: partitions have numbers of the whole world, as members of several regions are in one worker.
+Owner: the simulation of regions.
+"""
+
+import asyncio
+from random import Random
+
+from penstock.adapters.memory.model import MemoryModel
+from penstock.adapters.memory.objects import MemoryObjects
+from penstock.core.health.helping import Standing
+from penstock.errors import Unreachable
+from penstock.ports import Commit, Where
+from penstock.simulation.checks.history import History
+from penstock.simulation.kafka.group import Group, Topic
+from penstock.simulation.kafka.source import SimulatedSource
+
+NAMES = ("eu", "us", "ap")
+PARTITIONS = 2
+TOPIC = "refs."
+# As long as a client waits for an answer.
+SILENT_S = 30.0
+
+
+class Unwatched:
+    """Of a life here nothing is checked: what it published is judged at the end."""
+
+    over = False
+
+    def __init__(self, name: str, partition: int, start: Commit) -> None:
+        pass
+
+    def committing(self, commit: Commit) -> None:
+        pass
+
+
+Member = SimulatedSource[Unwatched]
+
+
+def topics() -> Topic:
+    """The partitions of a region come after those of the regions before it."""
+    return Topic(PARTITIONS * len(NAMES), _where)
+
+
+def _where(number: int) -> Where:
+    region, partition = divmod(number, PARTITIONS)
+    return Where(f"{TOPIC}{NAMES[region]}", partition)
+
+
+class Region:
+    """`members` are its own workers', `helpers` those of other regions' workers."""
+
+    def __init__(self, name: str, topic: Topic, random: Random, history: History) -> None:
+        first = NAMES.index(name) * PARTITIONS
+        self.name = name
+        self.partitions = range(first, first + PARTITIONS)
+        self.topic = topic
+        self.group = Group(topic, random, history, only=self.partitions)
+        self.objects = MemoryObjects()
+        self.model = MemoryModel()
+        self.members: list[Member] = []
+        self.helpers: list[Member] = []
+
+    @property
+    def lag(self) -> int:
+        return sum(
+            max(0, self.topic.end(number) - self.group.start(number).next_offset)
+            for number in self.partitions
+        )
+
+    @property
+    def is_helped(self) -> bool:
+        return any(one in self.group for one in self.helpers)
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(self.lag, sum(one in self.group for one in self.members))
+
+    def cut_off(self, *, is_silent: bool) -> None:
+        """Its store and its model: they refuse connections, or do not answer."""
+
+        async def away(_: object) -> None:
+            if is_silent:
+                await asyncio.sleep(SILENT_S)
+            raise Unreachable(f"{self.name} is cut off")
+
+        self.objects.on_open = away
+        self.model.script = away
+
+    def come_back(self) -> None:
+        self.objects.on_open = self.model.script = None

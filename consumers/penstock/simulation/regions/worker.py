@@ -1,0 +1,198 @@
+"""A worker of one of several simulated regions, and what it can reach.
+
+Rule: it is the real pipeline, with the real choice among stores, model servers and groups; only the
+services are in memory. Owner: the simulation of regions.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import NamedTuple
+
+from penstock.adapters.inputs.regions import RegionalSource
+from penstock.adapters.memory.kafka import MemorySink
+from penstock.adapters.model_servers.replicas import Endpoint, ReplicatedModel
+from penstock.adapters.stores.choice import Stores
+from penstock.adapters.stores.replicas import PATIENCE_S
+from penstock.core.health.helping import HelpTerms, Standing
+from penstock.core.order.line_stop import NO_LIMITS
+from penstock.core.records.output_partition import same_partition
+from penstock.core.records.records import Labels
+from penstock.core.routing.places import Place, Places
+from penstock.core.window.window import WindowLimits
+from penstock.decoders.in_process import DecodersAtHand
+from penstock.errors import Unreachable
+from penstock.formats.base.runs import RowOptions
+from penstock.lane.lane import LaneLimits
+from penstock.pipeline.life import Pipeline
+from penstock.pipeline.track import ModelTerms
+from penstock.pipeline.wiring import Settings, TimeLimits, Wiring
+from penstock.ports import Adapters, Objects
+from penstock.simulation.checks.history import History
+from penstock.simulation.faults import Faults, Weather
+from penstock.simulation.kafka.group import SESSION_S, Group
+from penstock.simulation.regions.group import NAMES, PARTITIONS, TOPIC, Member, Region, Unwatched
+from penstock.simulation.services import Process
+from penstock.simulation.virtual_time import VirtualClock, inline
+from penstock.stages.consume import IntakeTerms
+from penstock.stages.download_object import ObjectTerms
+from penstock.stages.letters import LetterTerms
+from penstock.stages.publish import PublishTerms
+from penstock.telemetry.replicas import ReplicasTelemetry
+from penstock.telemetry.worker import Telemetry
+
+TERMS = HelpTerms(lag=6, after_s=3.0)
+OUTPUT = "predictions"
+DRAIN_S = 5.0
+# What a group waits for its members beyond a drain.
+MARGIN_S = 55.0
+# Of the broker; one in twenty of its answers takes ten times that.
+DELAY_S = 0.02
+
+
+class RegionsWorld(NamedTuple):
+    """What all workers share."""
+
+    regions: Mapping[str, Region]
+    sink: MemorySink
+    clock: VirtualClock
+    random: Random
+    history: History
+    tasks: asyncio.TaskGroup
+
+
+class RegionWorker:
+    """A real pipeline of one region, with all that it reaches."""
+
+    def __init__(self, name: str, home: Region, world: RegionsWorld) -> None:
+        self.name, self.home = name, home
+        self._process = Process()
+        self._members: list[tuple[Group, Member]] = []
+        self._listening: list[asyncio.Task[None]] = []
+        self._world = world
+        telemetry = Telemetry()
+        self.region = telemetry.in_region(home.name, {one: one for one in NAMES})
+        others = [one for one in world.regions.values() if one is not home]
+        source = RegionalSource(
+            self._member(home.name),
+            self._member,
+            {f"{TOPIC}{one.name}": one.name for one in others},
+            self._look,
+        )
+        endpoints = [Endpoint(one.name, one.model) for one in (home, *others)]
+        adapters = Adapters(
+            source,
+            _stores(world, telemetry.replicas),
+            ReplicatedModel(endpoints, PATIENCE_S, telemetry.replicas),
+            world.sink,
+            world.clock,
+            neighbours=source,
+        )
+        settings = _settings(home.name, [one.name for one in others])
+        wiring = Wiring(
+            settings,
+            adapters,
+            telemetry,
+            decoders=DecodersAtHand(),
+            offload=inline,
+            jitter=world.random.random,
+            raises=True,
+        )
+        self.pipeline = Pipeline(wiring)
+        self.task = world.tasks.create_task(self.pipeline.run())
+
+    def _member(self, region: str) -> Member:
+        world, there = self._world, self._world.regions[region]
+        member = Member(
+            f"{self.name} in {region}",
+            there.topic,
+            there.group,
+            Unwatched,
+            self._process,
+            Weather(Faults(delay_s=DELAY_S), world.random),
+            world.history,
+            drain_s=DRAIN_S,
+            margin_s=MARGIN_S,
+        )
+        self._members.append((there.group, member))
+        self._listening.append(world.tasks.create_task(member.listen()))
+        if there is self.home:
+            there.members.append(member)
+        else:
+            there.helpers.append(member)
+            world.history.note("help", f"{self.name} {region}")
+        return member
+
+    def end(self) -> None:
+        """A dead process ends none of its tasks by itself."""
+        for task in (self.task, *self._listening):
+            task.cancel()
+
+    async def _look(self, region: str | None) -> Standing:
+        await asyncio.sleep(0.01)
+        if self._world.random.random() < 0.05:
+            raise Unreachable("nobody answered")
+        return self._world.regions[region or self.home.name].standing
+
+    @property
+    def is_helping(self) -> bool:
+        assist = self.pipeline.wiring.assist
+        return assist is not None and bool(assist.helped)
+
+    def kill(self) -> None:
+        self._world.history.note("killed", self.name)
+        self._process.die(is_cut=False)
+        for group, member in self._members:
+            asyncio.get_running_loop().call_later(SESSION_S, group.leave, member)
+        self.task.cancel()
+
+
+def _stores(world: RegionsWorld, telemetry: ReplicasTelemetry) -> Stores:
+    """Each region's, with the others as its replicas."""
+
+    def of(name: str) -> Callable[[], Objects]:
+        return lambda: world.regions[name].objects
+
+    return Stores(
+        {name: of(name) for name in NAMES},
+        {name: [other for other in NAMES if other != name] for name in NAMES},
+        telemetry,
+    )
+
+
+def _settings(home: str, others: list[str]) -> Settings:
+    places = [Place(name, "s3") for name in NAMES]
+    return Settings(
+        labels=Labels(f"{TOPIC}{home}", OUTPUT, "rows", None, markers=True),
+        main=ModelTerms(
+            RowOptions(),
+            WindowLimits(max_rows=16, max_bytes=1 << 20, max_wait_s=0.01),
+            target_p99_s=None,
+            callers=2,
+        ),
+        intake=IntakeTerms(
+            places=Places(places, [home]),
+            near={f"{TOPIC}{name}": Places(places, [name]) for name in others},
+        ),
+        lane=LaneLimits(16, NO_LIMITS),
+        objects=ObjectTerms(
+            fetchers=1,
+            object_bytes=None,
+            inline_bytes=500,
+            pin=True,
+            wait_for_object_s=0.0,
+            more_fetchers=dict.fromkeys(NAMES, 4),
+        ),
+        publish=PublishTerms(same_partition),
+        letters=LetterTerms(f"{OUTPUT}.dlq", PARTITIONS),
+        times=TimeLimits(
+            commit_interval_s=0.2,
+            drain_s=DRAIN_S,
+            broker_patience_s=120.0,
+            patience_s=None,
+            stall_s=None,
+        ),
+        buffer_bytes=1 << 20,
+        input_partitions=PARTITIONS,
+        helping=dict.fromkeys(others, TERMS),
+    )

@@ -1,0 +1,122 @@
+"""What a world is given: the scenario of the test, and settings drawn from the seed.
+
+Rule: sizes are small and limits tight, so that every one of them is met within a few seconds.
+Owner: one simulation.
+"""
+
+from dataclasses import dataclass, replace
+from random import Random
+
+from penstock.core.order.line_stop import NO_LIMITS
+from penstock.core.records.output_partition import same_partition
+from penstock.core.records.records import Labels
+from penstock.core.routing.routes import Route, Routes
+from penstock.core.window.window import WindowLimits
+from penstock.formats.base.runs import RowOptions
+from penstock.lane.lane import LaneLimits
+from penstock.pipeline.track import ModelTerms
+from penstock.pipeline.wiring import Settings, TimeLimits
+from penstock.simulation import load
+from penstock.simulation.checks.truth import Answer, MakeObject
+from penstock.stages.consume import IntakeTerms
+from penstock.stages.download_object import ObjectTerms
+from penstock.stages.letters import LetterTerms
+from penstock.stages.publish import PublishTerms
+
+# The model beside the default one, in some of the worlds.
+OTHER = "other"
+INPUT, OUTPUT, DEAD_LETTERS = "refs", "predictions", "predictions.dlq"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is simulated: your model, your objects, your formats; each default is the full zoo.
+
+    `answer` is the model, asked with one payload at a time; a row's answer must not depend on its
+    neighbours. `make_object` returns a file's suffix and its bytes. With `shadow` each worker has
+    one, which does what it likes.
+    """
+
+    answer: Answer = load.echo
+    make_object: MakeObject | None = None
+    rows: RowOptions | None = None
+    shadow: bool = False
+
+
+# Numbers, JSON, and opaque rows: there every object is lines of text.
+_ROWS = (
+    *[RowOptions(), RowOptions(form="json")] * 2,
+    RowOptions(form="bytes", format="text"),
+)
+
+
+def drawn_settings(random: Random, scenario: Scenario) -> Settings:
+    pick = random.choice
+    partitions = pick((1, 2, 3))
+    by_stream = pick((False, True))
+    rows = scenario.rows or pick(_ROWS)
+    window = WindowLimits(
+        max_rows=pick((1, 4, 16, 64)),
+        max_bytes=pick((64, 1 << 20)),
+        max_wait_s=pick((0.0, 0.01)),
+        eager=pick((False, False, True)),
+        fair=pick((True, True, False)),
+    )
+    target_p99_s = pick((None, None, 0.05))
+    fetchers, callers = pick((1, 3, 8)), pick((1, 2, 4))
+    made = Settings(
+        labels=Labels(INPUT, OUTPUT, "rows", None, markers=True),
+        main=ModelTerms(rows, window, target_p99_s, callers),
+        objects=ObjectTerms(
+            fetchers,
+            object_bytes=None,
+            inline_bytes=500,
+            pin=True,
+            wait_for_object_s=0.0,
+        ),
+        buffer_bytes=pick((1, 4_000, 30_000, 1 << 20)),
+        # A line that stops is not answered, which is what this world asks for.
+        lane=LaneLimits(pick((1, 3, 16)), NO_LIMITS, order_by_stream=by_stream),
+        times=TimeLimits(
+            commit_interval_s=pick((0.02, 0.2)),
+            drain_s=pick((0.0, 0.1, 5.0)),
+            broker_patience_s=120.0,
+            patience_s=None,
+            stall_s=300.0,
+        ),
+        intake=IntakeTerms(),
+        publish=PublishTerms(same_partition),
+        letters=LetterTerms(DEAD_LETTERS, partitions),
+        input_partitions=partitions,
+        # By stream a pointer may leave before what it points to, if that is of another stream.
+        dedupe=not by_stream and pick((False, True, True)),
+    )
+    return _with_another_model(made, random) if random.random() < 0.3 else made
+
+
+# Of all workers of a world: what one of them did of an object says nothing to another whose routes
+# name other models. Some streams have one model, others the other, two of them both.
+FAN_OUT = Routes(
+    ["rows", OTHER],
+    [Route(("rows", OTHER), stream="s[12]"), Route(("rows",), split={OTHER: 50.0})],
+)
+
+
+def with_fan_out(settings: Settings) -> Settings:
+    """Some rows are answered by two models."""
+    return replace(settings, models=settings.models or {OTHER: settings.main}, routes=FAN_OUT)
+
+
+def _with_another_model(settings: Settings, random: Random) -> Settings:
+    """Half of the streams go to it."""
+    pick = random.choice
+    main = settings.main
+    window = replace(main.window, max_rows=pick((1, 4, 64)), max_wait_s=pick((0.0, 0.02)))
+    target_p99_s = pick((None, 0.05))
+    return replace(
+        settings,
+        models={OTHER: ModelTerms(main.rows, window, target_p99_s, callers=pick((1, 3)))},
+        routes=Routes(
+            [settings.labels.model, OTHER], [Route((settings.labels.model,), split={OTHER: 50.0})]
+        ),
+    )

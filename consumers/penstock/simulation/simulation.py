@@ -1,0 +1,157 @@
+"""A whole world from one seed: workers run, die, freeze and come back; five promises are checked.
+
+    not ahead   a worker commits nothing before its delivery was acknowledged to that worker
+    in order    each assignment publishes row after row, from where it was committed to begin
+    answered    when the storm is over, everything that was asked is on the output topic
+    in bounds   bytes, objects and calls in flight never exceed their limits
+    progress    once all is well, each partition moves; no message ends worker after worker; a stop
+                and a hand-back end in time, whatever fails in them
+
+Order per stream and exactly once are promised in some of the worlds, and then checked as such. In
+half of them settings, partitions and objects change from life to life, or messages are poison.
+
+Rule: one seed, one history, on every machine. Owner: the test that calls `simulate`.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from penstock.simulation.calm import Calm
+from penstock.simulation.checks.eras import NONE
+from penstock.simulation.checks.history import Violation
+from penstock.simulation.crew import Crew
+from penstock.simulation.operator import Operator
+from penstock.simulation.scenario import Scenario
+from penstock.simulation.virtual_time import VirtualTimeLoop
+from penstock.simulation.world import World
+
+__all__ = ["Report", "Scenario", "Violation", "simulate"]
+
+# A world of 30 ms on average: 2,000 seeds are a minute and a half of CPU.
+MOST_DISTURBANCES = 16
+MOST_PARTITIONS = 4
+
+
+class Report(NamedTuple):
+    """What a simulation went through. `digest` is equal for equal histories, `instants` also where
+    what happened at one instant has another order.
+    """
+
+    seed: int
+    rows: int
+    repeated: int
+    counts: Mapping[str, int]
+    digest: str
+    instants: str
+
+
+def simulate(seed: int, scenario: Scenario | None = None) -> Report:
+    """Raises `Violation` with the seed and the history when a promise is broken."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(_Storm(World(seed, scenario or Scenario())).blow())
+
+
+class _Storm:
+    """Does to a world what the seed says."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = world.random
+        self._tasks = asyncio.TaskGroup()
+        self._crew = Crew(world, self._random, self._tasks)
+        self._operator = Operator(world, self._crew)
+
+    async def blow(self) -> Report:
+        world = self._world
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        loop.each_turn(world.look)
+        try:
+            async with self._tasks:
+                coordinating = self._tasks.create_task(world.group.coordinate())
+                living = self._tasks.create_task(self._live())
+                failing = self._tasks.create_task(world.history.failed.wait())
+                await asyncio.wait([living, failing], return_when=asyncio.FIRST_COMPLETED)
+                for task in (coordinating, living, failing):
+                    task.cancel()
+                for worker in world.workers:
+                    worker.kill(is_cut=True)
+        finally:
+            loop.each_turn(None)
+        if world.history.failure is not None:
+            raise world.history.failure
+        outcome, history = world.outcome, world.history
+        return Report(
+            history.seed,
+            outcome.rows,
+            outcome.repeated,
+            history.counts,
+            history.digest(),
+            history.instants(),
+        )
+
+    async def _live(self) -> None:
+        """Something happens, again and again; then calm, and an end."""
+        world, random = self._world, self._random
+        self._crew.hire()
+        for _ in range(random.randint(1, 6)):
+            world.announce()
+        for _ in range(random.randint(0, MOST_DISTURBANCES)):
+            await self._wait()
+            await self._disturb()
+        await self._wait()
+        await Calm(world, self._crew).come()
+
+    async def _wait(self) -> None:
+        """By turns of the loop as often as by time: races are between two turns."""
+        if self._random.random() < 0.5:
+            await asyncio.sleep(self._random.choice((0.01, 0.3, 3.0)) * self._random.random())
+        else:
+            for _ in range(self._random.randint(1, 200)):
+                await asyncio.sleep(0)
+
+    async def _disturb(self) -> None:
+        world, crew, random = self._world, self._crew, self._random
+        actions: list[Callable[[], None]] = [
+            world.announce, world.bucket.overwrite, crew.hire, crew.kill, crew.stop, crew.freeze,
+            world.group.rebalance,
+        ]  # fmt: skip
+        weights = [8, 1, 3, 3, 1, 4, 2]
+        if world.troubles != NONE:
+            more = self._between_lives()
+            actions += more
+            weights += [3] * len(more)
+        (action,) = random.choices(actions, weights=weights)
+        action()
+
+    def _between_lives(self) -> list[Callable[[], None]]:
+        world, troubles = self._world, self._world.troubles
+        more: list[Callable[[], None]] = []
+        if troubles.settings or troubles.silent or troubles.lines:
+            more.append(self._deploy)
+        if troubles.lines:
+            more.append(self._operator.speak)
+        if troubles.objects:
+            more += [world.bucket.delete, world.bucket.overwrite, world.bucket.switch_versions]
+        if troubles.partitions and world.partitions < MOST_PARTITIONS:
+            more.append(world.grow)
+        if troubles.positions:
+            more += [world.leave_gap, self._move]
+        return more
+
+    def _move(self) -> None:
+        for worker in self._crew.running():
+            worker.kill(is_cut=True)
+        self._world.move()
+        self._crew.hire()
+
+    def _deploy(self) -> None:
+        """Other settings for all: each worker is stopped, or killed, and a new one hired."""
+        self._world.change()
+        for worker in self._crew.running():
+            if worker.stopping or self._random.random() < 0.5:
+                worker.kill(is_cut=self._random.random() < 0.5)
+            else:
+                self._crew.end(worker)
+        self._crew.hire()

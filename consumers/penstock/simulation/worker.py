@@ -1,0 +1,73 @@
+"""One simulated worker: the real pipeline, and how it dies.
+
+Rule: from the moment a worker is killed nothing of it is called any more. Owner: the simulation.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from penstock.pipeline.life import Pipeline
+from penstock.simulation.checks.life import Life
+from penstock.simulation.kafka.group import SESSION_S, Group
+from penstock.simulation.kafka.sink import SimulatedSink
+from penstock.simulation.kafka.source import SimulatedSource
+from penstock.simulation.services import Process, SimulatedModel, SimulatedObjects
+
+
+class Worker:
+    """`run` it as a task; `kill`, `pause` or `stop` it."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        source: SimulatedSource[Life],
+        objects: SimulatedObjects,
+        models: Sequence[SimulatedModel],
+        sink: SimulatedSink,
+        process: Process,
+        group: Group,
+    ) -> None:
+        self.name = source.name
+        self.pipeline = pipeline
+        self.source = source
+        self.objects = objects
+        self.models = models
+        self.sink = sink
+        self.process = process
+        self.stopping = False
+        self._group = group
+        self._listening: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Ends when the pipeline does, or by `kill`; raises what the pipeline raises."""
+        self._task = asyncio.current_task()
+        async with asyncio.TaskGroup() as tasks:
+            self._listening = tasks.create_task(self.source.listen())
+            await self.pipeline.run()
+            self._listening.cancel()
+
+    def kill(self, *, is_cut: bool) -> None:
+        """As `kill -9`: the group hears nothing and finds out when the session is over."""
+        self.process.die(is_cut=is_cut)
+        asyncio.get_running_loop().call_later(SESSION_S, self._group.leave, self.source)
+        if self._task is not None:
+            self._task.cancel()
+
+    def pause(self) -> None:
+        """As SIGSTOP. Longer than its session makes it a zombie when it goes on."""
+        self.process.pause()
+        asyncio.get_running_loop().call_later(SESSION_S, self._expire)
+
+    def _expire(self) -> None:
+        if not self.process.going.is_set():
+            self._group.leave(self.source)
+
+    def go_on(self) -> None:
+        self.process.go_on()
+        if self.process.alive:
+            self.source.heartbeat()
+
+    def stop(self) -> None:
+        self.stopping = True
+        self.pipeline.stop()

@@ -1,0 +1,278 @@
+"""What lasts longer than a worker: topics, group, bucket, model, weather, and the bounds to hold.
+
+Rule: everything a worker touches is made here and tells the checks what reaches it.
+Owner: one simulation.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.memory.results import MemoryResults
+from penstock.core.rows.payload import Payload
+from penstock.decoders.in_process import DecodersAtHand
+from penstock.pipeline.life import Pipeline
+from penstock.pipeline.wiring import Settings, Wiring
+from penstock.ports import Adapters, Answers, Guest, Record, Transactions
+from penstock.simulation import faults
+from penstock.simulation.bucket import Bucket, Draws
+from penstock.simulation.checks.arrivals import Arrivals
+from penstock.simulation.checks.bounds import Bounds
+from penstock.simulation.checks.eras import Era, Eras, drawn_troubles
+from penstock.simulation.checks.history import History
+from penstock.simulation.checks.life import Life
+from penstock.simulation.checks.log import Log
+from penstock.simulation.checks.outcome import Outcome
+from penstock.simulation.kafka.group import Group, Topic
+from penstock.simulation.kafka.outlets import SimulatedOutlets
+from penstock.simulation.kafka.sink import SimulatedSink
+from penstock.simulation.kafka.source import SimulatedSource
+from penstock.simulation.results import SimulatedResults, drawn_plan
+from penstock.simulation.scenario import FAN_OUT, Scenario
+from penstock.simulation.services import Process, SimulatedModel, SimulatedObjects
+from penstock.simulation.shadow import ShadowSink, SimulatedShadow, drawn_shadow
+from penstock.simulation.virtual_time import VirtualClock, inline
+from penstock.simulation.worker import Worker
+from penstock.telemetry.worker import Telemetry
+
+# Where topics take small records only; a letter that names 300 ranges of rows is larger.
+MOST_RECORD_BYTES = 6_000
+# Where objects are replaced, transfers break often, so that the next try finds another object.
+OFTEN = 0.2
+# Two models cost twice the time.
+FANNED_OUT = 0.15
+# Beyond a partition's end, so that the end does not get there.
+FAR = 1_000
+
+
+class World:
+    """`announce`, `hire` workers; `look` checks the bounds after every turn of the loop."""
+
+    def __init__(self, seed: int, scenario: Scenario) -> None:
+        def source(part: str) -> Random:
+            """Each part draws from its own, so that a change in one does not shift the others."""
+            return Random(f"{seed}/{part}")
+
+        self.random = source("storm")
+        self.history = History(seed)
+        self.troubles = drawn_troubles(source("kind"))
+        self.workers: list[Worker] = []
+        objects = MemoryObjects(chunk_bytes=self.random.choice((64, 256, 1024, 8192)))
+        objects.versioned = self.random.random() < 0.3
+        self._most_bytes = MOST_RECORD_BYTES if self.troubles.small_records else None
+        self.results = MemoryResults()
+        # What a row in a result may have, a record of it may not.
+        self._fan = FAN_OUT if source("fan-out").random() < FANNED_OUT else None
+        plan = None if self.troubles.small_records else drawn_plan(source("results"))
+        self.eras = Eras(
+            source("settings"),
+            scenario,
+            self.troubles,
+            exactly_once=self.random.random() < 0.3,
+            chunk_bytes=objects.chunk_bytes,
+            most_bytes=self._most_bytes,
+            results=plan,
+            fans_out=self._fan is not None,
+        )
+        self.topic = Topic(self.eras.now.settings.input_partitions)
+        self._unsteady: dict[str, set[str]] = defaultdict(set)
+        self.logs = [self._log(records) for records in self.topic.records]
+        self.outcome = Outcome(self.logs)
+        self._epochs: Counter[int] = Counter()
+        drawn = faults.drawn(self.random)
+        if self.troubles.objects:
+            drawn = replace(drawn, body_breaks=OFTEN)
+        self.weather = faults.Weather(drawn, source("weather"))
+        self.weather_of_others = self._weather_of_others(drawn, source("other models"))
+        self._margin_s = self.random.choice((0.1, 10.0))
+        self.group = Group(self.topic, source("group"), self.history)
+        self._arrivals = Arrivals(
+            self.logs, self.outcome, self.group, self.results, self.history, self._most_bytes
+        )
+        self.bucket = Bucket(
+            objects,
+            scenario,
+            self.troubles,
+            self.eras,
+            self.history,
+            self._unsteady,
+            draws=Draws(self.random, source("load"), source("poison"), source("spoil")),
+        )
+        self._answer = scenario.answer
+        self._has_shadows, self._of_shadows = scenario.shadow, source("shadows")
+        self._jitter = source("jitter").random
+        self._telemetry = Telemetry()
+        self._clock = VirtualClock()
+        self._bounds = Bounds(self.logs, self.history)
+        self._eras_of: dict[Worker, Era] = {}
+
+    @staticmethod
+    def _weather_of_others(drawn: faults.Faults, random: Random) -> faults.Weather:
+        """What a model beside the default one goes through: it may be away all the time."""
+        is_away = random.random() < 0.5
+        return faults.Weather(replace(drawn, model_away=0.97) if is_away else drawn, random)
+
+    def calm(self) -> None:
+        """From now on nothing fails."""
+        self.weather.calm()
+        self.weather_of_others.calm()
+
+    @property
+    def partitions(self) -> int:
+        return len(self.topic.records)
+
+    def era(self, worker: Worker) -> Era:
+        return self._eras_of[worker]
+
+    def _log(self, records: Sequence[Record]) -> Log:
+        log = Log(records, self._fan)
+        log.unsteady = self._unsteady
+        return log
+
+    def announce(self) -> None:
+        """The next message, on any partition."""
+        value = self.bucket.message()
+        gap = self.random.choice((0, 0, 0, 1, 5))
+        key = self.random.choice((None, b"k"))
+        record = self.topic.append(self.random.randrange(self.partitions), key, value, gap)
+        log = self.logs[record.partition]
+        self.eras.announced(record, log.objects(len(log.records) - 1))
+        self.history.note("announce", f"{record.partition}/{record.offset} {value!r:.70}")
+
+    def grow(self) -> None:
+        """A partition is added to all topics."""
+        self.topic.grow()
+        self.logs.append(self._log(self.topic.records[-1]))
+        self.eras.grow(self.partitions)
+        self.history.note("partition", str(self.partitions))
+        self.group.rebalance()
+
+    def leave_gap(self) -> None:
+        """A producer's transaction ends: an offset that is no record."""
+        number = self.random.randrange(self.partitions)
+        self.topic.leave_gap(number)
+        self.logs[number].gap_end = self.topic.end(number)
+
+    def move(self) -> None:
+        """The group of a topic that nobody reads is moved back, or beyond what there is."""
+        number = self.random.randrange(self.partitions)
+        before = self.group.reached(number)
+        beyond = self.topic.end(number) + FAR
+        self.group.move(number, self.random.choice((beyond, self.random.randint(0, before))))
+        self.outcome.again(number)
+
+    def change(self) -> None:
+        """Workers that are hired from now on have other settings."""
+        self.eras.change(self.partitions)
+        terms = self.eras.now.terms
+        terms_on = [
+            name for name in ("by_stream", "exactly_once", "markers") if getattr(terms, name)
+        ]
+        self.history.note("change", f"{terms.truths.options.rules} {terms_on}")
+
+    def hire(self) -> Worker:
+        """A new worker, not yet running."""
+        name, process, weather = f"w{len(self.workers)}", Process(), self.weather
+        era, bucket = self.eras.now, self.bucket
+        source = SimulatedSource(
+            name,
+            self.topic,
+            self.group,
+            lambda name, number, start: Life(
+                self.logs[number], name, number, start, era.terms, self.history
+            ),
+            process,
+            weather,
+            self.history,
+            drain_s=era.settings.times.drain_s,
+            margin_s=self._margin_s,
+            exactly_once=era.terms.exactly_once,
+            is_in_trouble=self.troubles.broker,
+        )
+        objects = SimulatedObjects(
+            bucket.objects, bucket.cursed, bucket.cut, bucket.broke, process, weather
+        )
+        models = {
+            model: SimulatedModel(
+                self._ask, process, weather if model is None else self.weather_of_others
+            )
+            for model in era.settings.terms
+        }
+        others = {name: model for name, model in models.items() if name is not None}
+        sink = SimulatedSink(
+            lambda: self.partitions,
+            lambda out: self._arrivals.accept(source, era, out),
+            self._most_bytes,
+            process,
+            weather,
+            is_slow=self.troubles.broker,
+        )
+        settings, guest = self._shaded(era.settings, process)
+        wiring = Wiring(
+            settings,
+            Adapters(
+                source,
+                objects,
+                models[None],
+                sink,
+                self._clock,
+                self._transactions(source, era, process),
+                results=SimulatedResults(self.results, process, weather),
+                models=others,
+                shadow=guest,
+            ),
+            self._telemetry,
+            decoders=DecodersAtHand(most=2),
+            offload=inline,
+            jitter=self._jitter,
+            draw=self._of_shadows.random,
+            raises=True,
+        )
+        pipeline = Pipeline(wiring)
+        worker = Worker(pipeline, source, objects, [*models.values()], sink, process, self.group)
+        self.workers.append(worker)
+        self._eras_of[worker] = era
+        return worker
+
+    def _shaded(self, settings: Settings, process: Process) -> tuple[Settings, Guest | None]:
+        if not self._has_shadows:
+            return settings, None
+        random = self._of_shadows
+        shadow = SimulatedShadow(self._ask, process, random, self.history.counts)
+        plan = drawn_shadow(random)
+        return replace(settings, shadow=plan), Guest(shadow, ShadowSink(process, random))
+
+    def _transactions(
+        self, source: SimulatedSource[Life], era: Era, process: Process
+    ) -> Transactions | None:
+        if not era.terms.exactly_once:
+            return None
+        outlets = SimulatedOutlets(
+            self._epochs,
+            source.owns,
+            lambda *landed: self._arrivals.land(source, era, *landed),
+            process,
+            self.weather,
+            self.history,
+            is_slow=self.troubles.broker,
+        )
+        return Transactions(outlets, source)
+
+    def _ask(self, payloads: Sequence[Payload]) -> Answers:
+        """One call: the answers of all payloads, as if they were one."""
+        values: list[bytes] = []
+        errors: dict[int, str] = {}
+        for payload in payloads:
+            answers = self._answer(payload)
+            errors |= {len(values) + index: text for index, text in answers.errors.items()}
+            values += answers.values
+        return Answers(values, errors)
+
+    def look(self) -> None:
+        """Between two turns of the loop: nothing in flight is above its limit."""
+        self._bounds.turn()
+        for worker in self.workers:
+            if worker.process.alive:
+                self._bounds.check(worker, self._eras_of[worker])

@@ -1,0 +1,248 @@
+"""Reads records and opens a ticket for every object that they name.
+
+Rule: a record that cannot be decoded takes its place in the order as a ticket that is already
+closed, with the reason. No record is skipped, and decoding waits for no service. Partitions without
+room are not polled, so the rest of their backlog stays in Kafka. Owner: the pipeline runs `run`.
+"""
+
+import asyncio
+import fnmatch
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from penstock.calls.unforeseen import Guards
+from penstock.core.routing.naming import Naming, fallback, key_text
+from penstock.core.routing.places import Places, is_whole
+from penstock.core.routing.routes import Routes, place_of
+from penstock.core.rows.blocks import Rejection, Ticket
+from penstock.core.window.gather import Gather
+from penstock.errors import Poison, Unforeseen
+from penstock.lane.lane import Lane
+from penstock.messages.codec import Ignored, Inline, SchemaError, decode
+from penstock.messages.prediction import printable
+from penstock.messages.reference import Reference
+from penstock.ports import Clock, Record, Source
+from penstock.telemetry.worker import Telemetry
+
+# A partition that has room again waits at most so long for the poll of the others to end.
+POLL_WAIT_MS = 50
+
+
+class Consume:
+    """The one task that polls; `stop` ends it between two polls."""
+
+    def __init__(self, source: Source, lanes: Mapping[int, Lane], clock: Clock) -> None:
+        self._source = source
+        self._lanes = lanes
+        self._clock = clock
+        self._gather = Gather()
+        self._stopping = False
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    async def run(self) -> None:
+        while not self._stopping:
+            # Partitions are chosen poll by poll: to pause one in the client would drop what it has
+            # fetched.
+            wanted = [lane.number for lane in self._lanes.values() if lane.wants_records]
+            records = await self._source.poll(wanted, POLL_WAIT_MS)
+            for record in records:
+                lane = self._lanes.get(record.partition)
+                # The partition may have been taken away during the poll.
+                if lane is not None:
+                    lane.receive(record)
+            if not records:
+                self._pass_over()
+            if wait_s := self._gather.wait_s(len(records), self._clock.now()):
+                await asyncio.sleep(wait_s)
+
+    def _pass_over(self) -> None:
+        """Let lanes pass over the end of a partition that has offsets but no records (of
+        transactions, for example); otherwise its backlog would never count as read.
+        """
+        for partition, offset in self._source.reached().items():
+            lane = self._lanes.get(partition)
+            if lane is not None:
+                lane.pass_over(offset)
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeTerms:
+    """`allow`: globs of `bucket/key` that may be read; with a store's name and `://` in front, of
+    that store only. None allows all. `streams`: globs of the streams that are answered (None: all);
+    objects of others are `skipped`. `near`: places by input topic, for topics that have their own.
+    """
+
+    stream_from: str | None = None
+    allow: Sequence[str] | None = None
+    streams: Sequence[str] | None = None
+    places: Places = field(default_factory=Places.one)
+    near: Mapping[str, Places] = field(default_factory=dict)
+
+
+class Intake:
+    """Turns the value of a record into tickets. `routes` may be replaced at any time."""
+
+    def __init__(
+        self,
+        terms: IntakeTerms,
+        routes: Routes,
+        clock: Clock,
+        telemetry: Telemetry,
+        guards: Guards,
+    ) -> None:
+        self._near = terms.near
+        self._guard = guards.at("message")
+        self.routes = routes
+        self._clock = clock
+        self._naming = Naming(terms.stream_from)
+        self._allow = list(map(_allowed_by, terms.allow or ()))
+        self._allow_all = terms.allow is None
+        self._streams = [re.compile(fnmatch.translate(glob)) for glob in terms.streams or ()]
+        self._takes_all = terms.streams is None
+        self.skipped = 0
+        self._places = terms.places
+        self._telemetry = telemetry
+
+    def tickets(self, lane: Lane, record: Record) -> list[Ticket]:
+        """One ticket per object that the record names, in its order."""
+        tickets = self._guarded(lane, record)
+        if not self._takes_all:
+            tickets = self._chosen(tickets)
+        received_s = self._clock.now()
+        for ticket in tickets:
+            ticket.times.received_s = received_s
+        return tickets
+
+    def _guarded(self, lane: Lane, record: Record) -> list[Ticket]:
+        # An unforeseen exception gets a second try; after that it costs this record alone.
+        for tries in (1, 2):
+            try:
+                with self._guard:
+                    return self._tickets(lane, record)
+            except Unforeseen as error:
+                why = Rejection(error.code, str(error), "consume", tries)
+        return [self._refused(lane, record, why)]
+
+    def _chosen(self, tickets: list[Ticket]) -> list[Ticket]:
+        """The tickets of streams that are answered."""
+        chosen = [
+            ticket for ticket in tickets if any(glob.match(ticket.stream) for glob in self._streams)
+        ]
+        self.skipped += len(tickets) - len(chosen)
+        return chosen
+
+    def _tickets(self, lane: Lane, record: Record) -> list[Ticket]:
+        try:
+            message = decode(record.value)
+        except SchemaError as error:
+            self._telemetry.record_read(ignored=False)
+            why = Rejection("bad_reference", str(error), "consume")
+            return [self._refused(lane, record, why)]
+        self._telemetry.record_read(ignored=isinstance(message, Ignored))
+        if isinstance(message, Ignored):
+            return []
+        if isinstance(message, Inline):
+            stream = message.stream or fallback(record.key, lane.partition)
+            return self._routed(lane, record, 0, stream, None, message)
+        key = "" if message.announced else key_text(record.key)
+        return [
+            ticket
+            for index, reference in enumerate(message.items)
+            for ticket in self._routed(
+                lane, record, index, self._naming.of(reference, key), reference, None
+            )
+        ]
+
+    def _routed(
+        self,
+        lane: Lane,
+        record: Record,
+        index: int,
+        stream: str,
+        reference: Reference | None,
+        inline: Inline | None,
+    ) -> list[Ticket]:
+        """One ticket for each model that is to answer the object."""
+        ticket = Ticket(lane, record, index, stream, reference, inline)
+        if reference is not None:
+            self._place(ticket, reference, self._near.get(lane.topic, self._places))
+        if not self._knows_model(ticket) or not self.routes.is_needed:
+            return [self._of_default(ticket)]
+        models = self._models_of(ticket)
+        others = [Ticket(lane, record, index, stream, reference, inline) for _ in models[1:]]
+        for one, model in zip([ticket, *others], models, strict=True):
+            one.model = model if model != self.routes.default else None
+            if self.routes.fans_out:
+                one.queue = f"{stream}\0{model}"
+            if others:
+                # The ledger accounts for each model's answers separately.
+                one.index = place_of(index, model)
+                one.store = ticket.store
+                if ticket.failure is not None and one is not ticket:
+                    one.close(ticket.failure)
+        return [ticket, *others]
+
+    def _place(self, ticket: Ticket, reference: Reference, places: Places) -> None:
+        """Set the ticket's store, or close the ticket if no store may be asked for the object."""
+        try:
+            ticket.store = places.of(reference.store, reference.bucket, reference.key)
+        except Poison as error:
+            ticket.close(Rejection(error.code, str(error), "consume"))
+            return
+        if not self._allowed(reference, ticket.store):
+            name = f"{reference.bucket}/{reference.key}"
+            message = f"{name} is outside objects.allow"
+            ticket.close(Rejection("not_allowed", message, "consume"))
+
+    def _models_of(self, ticket: Ticket) -> tuple[str, ...]:
+        reference, origin = ticket.reference, ticket.reference or ticket.inline
+        if origin is not None and origin.model is not None:
+            return (origin.model,)
+        bucket, key = (reference.bucket, reference.key) if reference else (None, None)
+        return self.routes.of(ticket.stream, bucket, key)
+
+    def _knows_model(self, ticket: Ticket) -> bool:
+        """Is the model configured that the message names? If not, closes the ticket."""
+        origin = ticket.reference or ticket.inline
+        model = origin.model if origin else None
+        if model is None or self.routes.overrule or model in self.routes.models:
+            return True
+        known = ", ".join(self.routes.models)
+        message = f"there is no model {printable(model)}; there is {known}: see [[models]]"
+        if not ticket.closed:
+            ticket.close(Rejection("bad_reference", message, "consume"))
+        return False
+
+    def _refused(self, lane: Lane, record: Record, why: Rejection) -> Ticket:
+        """A closed ticket for a message whose objects could not be read from it."""
+        ticket = Ticket(lane, record, 0, fallback(record.key, lane.partition), None)
+        ticket.close(why)
+        return self._of_default(ticket)
+
+    def _of_default(self, ticket: Ticket) -> Ticket:
+        """Put a ticket that no model is asked about in one queue with the default model's answers:
+        its record names the default model, so their order must hold.
+        """
+        if self.routes.fans_out:
+            ticket.queue = f"{ticket.stream}\0{self.routes.default}"
+        return ticket
+
+    def _allowed(self, reference: Reference, store: str) -> bool:
+        name = f"{reference.bucket}/{reference.key}"
+        return self._allow_all or any(
+            of in (None, store) and glob.match(name) for of, glob in self._allow
+        )
+
+
+def _allowed_by(glob: str) -> tuple[str | None, re.Pattern[str]]:
+    """The store that the glob is about (None: any), and the pattern of names."""
+    store, is_named, names = glob.rpartition("://")
+    return store if is_named else None, re.compile(fnmatch.translate(_whole(names)))
+
+
+def _whole(glob: str) -> str:
+    """`bucket` and `bucket/prefix/` allow everything below them."""
+    return f"{glob.rstrip('/')}/*" if is_whole(glob) else glob

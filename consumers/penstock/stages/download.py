@@ -1,0 +1,195 @@
+"""Fetches objects: a fixed number of fetchers a model, lanes in turn, objects of a lane in order.
+
+Rule: one fetcher reads an object from the first try to the last. `core.health.download_retry`
+decides what is tried again and for how long; download_object.py makes one try. A fetcher whose
+object needs a decoder reads it to the end, and a new fetcher takes the next object meanwhile. Each
+store has its own fetchers, so that a store that is away delays no other. Owner: the pipeline runs
+`fetch_forever` for each store, with as many fetchers as its `concurrency` says.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from penstock.calls.outage import Outage
+from penstock.calls.unforeseen import Guards
+from penstock.core.health.download_retry import Tries
+from penstock.core.rows.blocks import Rejection, Ticket
+from penstock.errors import Poison, Transient, Unforeseen
+from penstock.lane.dedupe import Dedupe
+from penstock.lane.lane import Lane
+from penstock.ports import Clock
+from penstock.stages.download_object import ObjectReader, ObjectTerms
+from penstock.stages.microbatch import Microbatch
+from penstock.telemetry.worker import Telemetry
+
+# A record's message has 1,000 characters and a key may have 1,024: the reason needs room as well.
+SHOWN_KEY_CHARS = 200
+
+
+class _Pool:
+    """The idle fetchers of one store, and the lanes that have jobs for it, each lane once."""
+
+    def __init__(self) -> None:
+        self.lanes: deque[Lane] = deque()
+        self.offered: set[Lane] = set()
+        self.idle: deque[asyncio.Future[None]] = deque()
+
+    def wake_one(self) -> bool:
+        while self.idle:
+            idle = self.idle.popleft()
+            if not idle.done():
+                idle.set_result(None)
+                return True
+        return False
+
+
+class Download:
+    """`offer` lanes that have jobs for `model`; fetchers take one object at a time."""
+
+    def __init__(
+        self,
+        model: str | None,
+        reader: ObjectReader,
+        microbatch: Microbatch,
+        clock: Clock,
+        telemetry: Telemetry,
+        outages: Mapping[str, Outage],
+        dedupe: Dedupe,
+        jitter: Callable[[], float],
+        guards: Guards,
+        terms: ObjectTerms,
+    ) -> None:
+        self._model = model
+        self._reader = reader
+        self._microbatch = microbatch
+        self._clock = clock
+        self._telemetry = telemetry
+        self._outages = outages
+        self._dedupe = dedupe
+        self._jitter = jitter
+        self._guard = guards.at("store")
+        self._wait_for_object_s = terms.wait_for_object_s
+        self._pools = {store: _Pool() for store in outages}
+
+    def offer(self, lane: Lane) -> None:
+        """This lane has jobs. Calling it again while the lane waits in turn changes nothing."""
+        jobs = lane.jobs[self._model]
+        for store in jobs.stores:
+            pool, waiting = self._pools[store], jobs.waiting(store)
+            # A lane without a job must not count as offered, or its next job would wake no fetcher.
+            if not waiting or lane in pool.offered:
+                continue
+            pool.offered.add(lane)
+            pool.lanes.append(lane)
+            for _ in range(waiting):
+                if not pool.wake_one():
+                    break
+
+    async def fetch_forever(self, store: str, fetchers: int) -> None:
+        async with asyncio.TaskGroup() as tasks:
+
+            def begin() -> None:
+                tasks.create_task(self._fetch_on(store, begin))
+
+            for _ in range(fetchers):
+                begin()
+
+    async def _fetch_on(self, store: str, begin_another: Callable[[], object]) -> None:
+        """Until an object needs a decoder: that is the last one, and another fetcher begins."""
+        pool = self._pools[store]
+        is_last = False
+
+        def leave() -> None:
+            nonlocal is_last
+            if not is_last:
+                is_last = True
+                begin_another()
+
+        while not is_last:
+            ticket = await self._next(pool, store)
+            ticket.started = True
+            ticket.times.fetching_s = self._clock.now()
+            async with self._dedupe.turn(ticket):
+                await self._fetch(ticket, leave)
+            ticket.owner.fetched(ticket)
+
+    async def _next(self, pool: _Pool, store: str) -> Ticket:
+        while True:
+            while pool.lanes:
+                lane = pool.lanes.popleft()
+                pool.offered.discard(lane)
+                jobs = lane.jobs[self._model]
+                if jobs.waiting(store):
+                    ticket = jobs.take(store)
+                    if jobs.waiting(store):
+                        pool.offered.add(lane)
+                        pool.lanes.append(lane)
+                        # Jobs may have come since `offer`, and this object may take long: another
+                        # fetcher takes them.
+                        pool.wake_one()
+                    return ticket
+            idle = asyncio.get_running_loop().create_future()
+            pool.idle.append(idle)
+            await idle
+
+    async def _fetch(self, ticket: Ticket, leave: Callable[[], object]) -> None:
+        """Read the ticket's object to its end, or close the ticket with the reason why not."""
+        tries = Tries(self._clock.now())
+        while ticket.owner.alive:
+            tries.begin()
+            rows_before = ticket.next_row
+            try:
+                with self._guard:
+                    await self._reader.read(ticket, tries, leave)
+            except Poison as error:
+                delay_s = tries.refused(error, self._clock.now(), self._wait_for_object_s)
+                if delay_s is None:
+                    stage = error.stage or "download"
+                    said = str(error) if stage == "download" else f"{_name(ticket)}{error}"
+                    ticket.close(Rejection(error.code, said, stage, tries.count))
+                    return
+                await asyncio.sleep(delay_s)
+            except Transient as error:
+                is_away = not tries.is_open and await self._is_away(ticket, error)
+                has_new = ticket.next_row > rows_before
+                delay_s = self._after(ticket, error, tries, is_away=is_away, has_new=has_new)
+                if delay_s is None:
+                    ticket.close(Rejection("unavailable", str(error), "download", tries.count))
+                    return
+                await asyncio.sleep(delay_s)
+            else:
+                ticket.close()
+                self._microbatch.read(ticket)
+                return
+
+    async def _is_away(self, ticket: Ticket, error: Transient) -> bool:
+        try:
+            with self._guard:
+                return await self._reader.is_away(ticket, error)
+        except Unforeseen:
+            return False
+
+    def _after(
+        self, ticket: Ticket, error: Transient, tries: Tries, *, is_away: bool, has_new: bool
+    ) -> float | None:
+        """Seconds before the next try, or None: give up. Only for a store that is away the watchdog
+        is told, as only these tries go on without end.
+        """
+        self._telemetry.retried("download", is_away=is_away)
+        if is_away:
+            self._outages[ticket.store].unreachable(error)
+        return tries.failed(
+            self._clock.now(), self._jitter(), error.retry_after_s, is_away=is_away, has_new=has_new
+        )
+
+
+def _name(ticket: Ticket) -> str:
+    """The object's name, put before the message of a reader, which does not know it."""
+    reference = ticket.reference
+    if reference is None:
+        return ""
+    slash = "" if reference.bucket.endswith("/") else "/"  # a local file has `file://` for a bucket
+    key = reference.key
+    shown = key if len(key) <= SHOWN_KEY_CHARS else "…" + key[-SHOWN_KEY_CHARS:]
+    return f"{reference.bucket}{slash}{shown}: "

@@ -1,0 +1,271 @@
+"""Turns bytes into blocks of rows, on their ticket's chain and in the window.
+
+Rule: this is the last place that may look at rows one by one, and only at bad ones. Small objects
+of plain text are decoded here, in turns of a few milliseconds. All others are decoded by a decoder,
+a process that holds no partition and no credential, so that it may crash. Rows that a former try or
+assignment has are skipped, never predicted again. Owner: the reader of objects.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.calls.unforeseen import Guard, Guards
+from penstock.core.progress.ranges import selected
+from penstock.core.rows.blocks import Block, Rejection, Ticket
+from penstock.core.rows.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
+from penstock.core.rows.kept import Kept
+from penstock.core.rows.payload import Payload
+from penstock.core.rows.reasons import ReasonsBuilder
+from penstock.decoders.task import NEXT, TAIL, Decoder, Task, tail_of
+from penstock.formats.base.inline import open_inline
+from penstock.formats.base.reading import way_in
+from penstock.formats.base.runs import Decoder as FormatDecoder
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.messages.reference import LATEST_MS, epoch_ms
+from penstock.stages.admission import Permit
+from penstock.stages.microbatch import Microbatch
+
+# The slowest text, bad rows, is read at 10 MB/s: one turn takes 3 ms of the event loop.
+TURN_BYTES = 32 * 1024
+
+_BAD_ROW = Rejection("bad_row", "", "expand")
+
+
+class Supply(Protocol):
+    """The bytes of one object, during one try."""
+
+    @property
+    def size(self) -> int:
+        """In bytes; -1: not known yet."""
+        ...
+
+    async def chunk(self) -> bytes:
+        """The next chunk of the stream; empty: the end."""
+        ...
+
+    async def tail(self) -> tuple[int, bytes]:
+        """The object's size, and its last bytes. From then on the object is read by ranges."""
+        ...
+
+    async def part(self, start: int, stop: int) -> bytes: ...
+
+
+class _Asked(NamedTuple):
+    """How an object is to be read."""
+
+    key: str
+    format: str
+    compression: str | None
+
+
+class Expand:
+    """One reading per try: in this process (`begin_inline`) or by a decoder (`begin`)."""
+
+    def __init__(
+        self,
+        options: RowOptions,
+        microbatch: Microbatch,
+        guards: Guards,
+        inline_bytes: int,
+    ) -> None:
+        self._options = options
+        # An unforeseen exception at decoding is answered as a decoding error of its object.
+        self._guard = guards.at("decode", stage="expand")
+        self._microbatch = microbatch
+        self.inline_bytes = inline_bytes
+
+    @property
+    def rules(self) -> str:
+        """The settings on which the row numbers of an object depend."""
+        return self._options.rules
+
+    def is_streamed(self, ticket: Ticket) -> bool:
+        """Is an object of this name read as a stream, from its first byte on?"""
+        if ticket.reference is None:
+            return True
+        with self._guard:
+            return way_in(self._options, **self._asked(ticket)._asdict()) == "stream"
+
+    def is_large(self, ticket: Ticket) -> bool:
+        """Does its reference say that it needs a decoder for its size?"""
+        reference = ticket.reference
+        return reference is not None and (reference.size or 0) > self.inline_bytes
+
+    def begin_inline(self, ticket: Ticket, data: bytes) -> "Reading | None":
+        """A reading of a whole object in this process. None: it needs a decoder."""
+        asked = self._asked(ticket)
+        most_bytes = self.inline_bytes if ticket.reference is not None else len(data)
+        with self._guard:
+            found = open_inline(self._options, data, most_bytes, **asked._asdict())
+        if found is None:
+            return None
+        return Reading(*found, _Rows(ticket, self._microbatch), self._guard)
+
+    def begin(self, ticket: Ticket, size: int) -> "DecoderReading":
+        task = Task(
+            self._options,
+            *self._asked(ticket),
+            size=size,
+            next_row=ticket.next_row,
+            rows=ticket.reference.rows if ticket.reference is not None else None,
+        )
+        return DecoderReading(task, _Rows(ticket, self._microbatch), self._guard)
+
+    def _asked(self, ticket: Ticket) -> _Asked:
+        reference = ticket.reference
+        if reference is None:
+            return _Asked("", "json", "none")
+        format = reference.format or self._options.format
+        return _Asked(reference.key, format, reference.compression)
+
+
+class DecoderReading:
+    """One try at one object, by a decoder."""
+
+    def __init__(self, task: Task, rows: "_Rows", guard: Guard) -> None:
+        self._task = task
+        self._rows = rows
+        self._guard = guard
+
+    async def read(self, decoder: Decoder, supply: Supply, permit: Permit) -> None:
+        """Read to the end, or until the lane is over. Each turn needs a permit. Raises `Died`."""
+        answer: Task | bytes = self._task
+        while self._rows.alive:
+            with self._guard:
+                said = await decoder.turn(answer)
+            if said is None:
+                return
+            if isinstance(said, list):
+                self._rows.emit(said)
+                answer = b""
+            elif said == NEXT:
+                answer = await supply.chunk()
+            elif said == TAIL:
+                answer = tail_of(*await supply.tail())
+            else:
+                answer = await supply.part(*said)
+            await permit.next_step()
+
+
+class Reading:
+    """One try at a whole object of plain text, in this process."""
+
+    def __init__(self, decoder: FormatDecoder, data: bytes, rows: "_Rows", guard: Guard) -> None:
+        self._decoder = decoder
+        self._data = data
+        self._rows = rows
+        self._guard = guard
+
+    async def read(self, permit: Permit) -> None:
+        """Read in turns, each of which needs a permit; a small object takes one turn."""
+        data, decoder = self._data, self._decoder
+        if len(data) <= TURN_BYTES:
+            await self._step(decoder.whole, data, permit)
+        else:
+            for start in range(0, len(data), TURN_BYTES):
+                await self._step(decoder.feed, data[start : start + TURN_BYTES], permit)
+                await asyncio.sleep(0)
+        # If the lane is over, nobody needs the rest.
+        while self._rows.alive:
+            with self._guard:
+                runs = decoder.close()
+            if not runs:
+                return
+            self._rows.emit(runs)
+
+    async def _step(self, take: Callable[[bytes], list[Run]], data: bytes, permit: Permit) -> None:
+        """Take one turn's bytes; if they make too many rows for one turn, go on in further ones."""
+        is_first = True
+        while self._rows.alive and (is_first or self._decoder.pending):
+            if not is_first:
+                await asyncio.sleep(0)
+            await permit.next_step()
+            with self._guard:
+                runs = take(data) if is_first else self._decoder.feed(b"")
+            self._rows.emit(runs)
+            is_first = False
+
+
+class _Bad(NamedTuple):
+    """Consecutive bad rows that are not a block yet."""
+
+    first_row: int
+    member: str | None
+    reasons: ReasonsBuilder
+
+
+class _Rows:
+    """Turns runs into blocks. Rows below `ticket.next_row` are skipped."""
+
+    def __init__(self, ticket: Ticket, microbatch: Microbatch) -> None:
+        self._ticket = ticket
+        self._microbatch = microbatch
+        self._row = 0
+        self._bad: _Bad | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._ticket.owner.alive
+
+    def emit(self, runs: Sequence[Run]) -> None:
+        ticket = self._ticket
+        if not ticket.owner.alive:
+            return
+        wanted = ticket.reference.rows if ticket.reference else None
+        for run in runs:
+            start, self._row = self._row, self._row + run.rows
+            fresh = max(start, ticket.next_row)
+            if fresh < self._row:
+                for first, stop in selected(wanted, fresh, self._row):
+                    if run.payload is None:
+                        self._add_bad(run, first, stop - first)
+                    else:
+                        self._add_good(run, run.payload, start, first, stop)
+                ticket.next_row = self._row
+        self._end_bad()
+        if ticket.has_answers:
+            ticket.owner.wake()
+
+    def _add_good(self, run: Run, payload: Payload, start: int, first: int, stop: int) -> None:
+        self._end_bad()
+        rows = stop - first
+        if rows < run.rows:
+            payload = payload.cut(first - start, stop - start).owned()
+        block = Block(self._ticket, first, rows, payload, run.member)
+        block.charge(BLOCK_COST_BYTES + payload.nbytes + rows * ROW_COST_BYTES)
+        kept = run.kept if run.since_ms is None else self._timed(run.since_ms)
+        if kept is not None:
+            whole = rows == run.rows
+            block.kept = kept if whole else kept.cut(first - start, stop - start)
+            block.charge(block.kept.nbytes)
+        self._ticket.add(block)
+        self._microbatch.add(block)
+
+    def _timed(self, since_ms: npt.NDArray[np.int64]) -> Kept | None:
+        """The times of the rows; None if the reference does not say when the object began."""
+        origin = self._ticket.reference or self._ticket.inline
+        begin_ms = epoch_ms(origin.event_time) if origin is not None else None
+        return None if begin_ms is None else Kept(None, (since_ms + begin_ms).clip(max=LATEST_MS))
+
+    def _add_bad(self, run: Run, first: int, rows: int) -> None:
+        """Bad rows next to each other become one block, also with different reasons."""
+        bad = self._bad
+        if bad is None or (bad.first_row + bad.reasons.rows, bad.member) != (first, run.member):
+            self._end_bad()
+            bad = self._bad = _Bad(first, run.member, ReasonsBuilder())
+        assert run.error is not None, "rows that are wanted were not read"
+        bad.reasons.add(rows, run.error)
+
+    def _end_bad(self) -> None:
+        if self._bad is None:
+            return
+        first, member, builder = self._bad
+        self._bad = None
+        reasons = builder.build()
+        block = Block(self._ticket, first, reasons.rows, None, member, _BAD_ROW, reasons)
+        block.charge(BLOCK_COST_BYTES + reasons.nbytes)
+        self._ticket.add(block)

@@ -1,0 +1,237 @@
+"""Hands batches to the callers of the model as they become free.
+
+Rule: the window decides, this stage only waits: with one timer for the oldest row, and one look at
+the window per turn of the event loop, however many blocks arrived in it. A batch is closed only
+when a caller is there to take it, so rows that wait for a caller fill the next batch. Owner: the
+track of its model.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import replace
+from typing import NamedTuple
+
+from penstock.core.rows.blocks import Block, Ticket
+from penstock.core.window.batch import Batch
+from penstock.core.window.bulk import BulkPace, Neighbour
+from penstock.core.window.pace import BatchPlan, Pace
+from penstock.core.window.window import Window
+from penstock.lane.budget import ModelShare
+from penstock.ports import Clock
+from penstock.telemetry.worker import Telemetry
+
+# So many batches of one stream's rows may wait. At 200,000 rows/s, the most that was measured, 16
+# batches of 512 rows last 40 ms, several times as long as decoding the next object takes.
+AHEAD_BATCHES = 16
+# With small batches still so many rows, enough for a handful of objects.
+AHEAD_ROWS = 8_192
+
+
+class Waiting(NamedTuple):
+    """The rows in the window, and its limits, for metrics and the status page."""
+
+    rows: int
+    streams: int
+    max_rows: int
+    max_wait_ms: float
+    calls: int
+    most_calls: int
+
+
+class Microbatch:
+    """Blocks in by `add`, batches out by `take`; callers are served in order of arrival."""
+
+    def __init__(
+        self,
+        window: Window,
+        pace: Pace | None,
+        clock: Clock,
+        telemetry: Telemetry,
+        *,
+        calls: int,
+        share: ModelShare | None = None,
+    ) -> None:
+        """`share` of the byte budget, where there are several models."""
+        self._pace = pace
+        self._window = window
+        self._share = share
+        self._called_bytes = 0
+        self._bulk = BulkPace()
+        self._calls = calls
+        self._busy = 0
+        self._clock = clock
+        self._telemetry = telemetry
+        self._callers: deque[asyncio.Future[Batch]] = deque()
+        self._crowd: list[tuple[str, asyncio.Future[None]]] = []
+        self._failure: BaseException | None = None
+        self._look: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"{self._window!r}, {len(self._callers)} callers free"
+
+    @property
+    def waiting(self) -> Waiting:
+        limits = self._window.limits
+        return Waiting(
+            rows=self._window.rows,
+            streams=self._window.streams,
+            max_rows=limits.max_rows,
+            max_wait_ms=limits.max_wait_s * 1000,
+            calls=self._busy,
+            most_calls=self._calls,
+        )
+
+    def add(self, block: Block) -> None:
+        self._window.add(block, self._clock.now())
+        self._look_soon()
+
+    async def room(self, stream: str) -> None:
+        """Wait while the stream has so many rows in the window that more would only take memory.
+
+        The wait ends, as callers take rows even while answers are held back for order. Each stream
+        waits for itself alone, so a huge object does not keep small ones from the window.
+        """
+        while self.is_crowded(stream):
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._crowd.append((stream, waiting))
+            await waiting
+
+    def is_crowded(self, stream: str) -> bool:
+        if self._share is None and self._window.rows <= AHEAD_ROWS:
+            return False  # all streams together have less than one may have: no need to look it up
+        ahead = max(AHEAD_ROWS, AHEAD_BATCHES * self._window.limits.max_rows)
+        if self._window.rows_of(stream) > ahead:
+            return True
+        if self._share is None or not (self._window.rows or self._called_bytes):
+            return False
+        # This wait ends, too, when a caller takes rows.
+        return self._share.is_spent(self._window.cost_bytes + self._called_bytes)
+
+    def _let_in(self) -> None:
+        still: list[tuple[str, asyncio.Future[None]]] = []
+        for stream, waiting in self._crowd:
+            if self.is_crowded(stream):
+                still.append((stream, waiting))
+            elif not waiting.done():
+                waiting.set_result(None)
+        self._crowd = still
+
+    def pace(self, plan: BatchPlan) -> None:
+        """Keep these limits from now on."""
+        limits = self._window.limits
+        # Called after every answer; most plans change nothing and cost only this comparison.
+        if plan != BatchPlan(limits.max_rows, limits.max_wait_s, self._calls):
+            self._calls = plan.calls
+            self._window.limits = replace(
+                limits, max_rows=plan.max_rows, max_wait_s=plan.max_wait_s
+            )
+
+    def read(self, ticket: Ticket) -> None:
+        """This object was read to its end. If it was small and fresh, bulk gives way to it."""
+        age_s = (self._clock.wall_ms() - ticket.record.timestamp_ms) / 1000
+        self._bulk.read(ticket.rows, age_s, self._clock.now())
+
+    def give_way(self, neighbour: Neighbour) -> None:
+        """The live group, which goes before this replay, is now in this state."""
+        self._window.bulk_from_s = self._bulk.beside(neighbour)
+        self._look_soon()
+
+    def done(self, batch: Batch) -> None:
+        """A caller is done with its batch."""
+        self._busy -= 1
+        if self._share is not None:
+            self._called_bytes -= batch.cost_bytes
+            self._look_soon()
+        if batch.has_bulk:
+            now_s = self._clock.now()
+            self._window.bulk_from_s = self._bulk.answered(now_s - batch.taken_s, now_s)
+            self._look_soon()
+
+    async def take(self) -> Batch:
+        """Wait for the next batch that is due. Call `done` when it is answered."""
+        if self._failure is not None:
+            raise self._failure
+        caller: asyncio.Future[Batch] = asyncio.get_running_loop().create_future()
+        self._callers.append(caller)
+        self._look_soon()
+        return await caller
+
+    def drain(self) -> None:
+        """From now on, until `resume`, rows do not wait for company."""
+        self._window.draining = True
+        self._look_soon()
+
+    def resume(self) -> None:
+        """Rows wait for company again."""
+        self._window.draining = False
+
+    def discard_dead(self) -> None:
+        """Forget the rows of lanes that are closed."""
+        self._window.discard(lambda block: not block.ticket.owner.alive)
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        # Not at once: the blocks that arrive in this turn of the event loop go into one batch.
+        if self._look is None:
+            self._look = asyncio.get_running_loop().call_soon(self._serve)
+
+    def _serve(self) -> None:
+        """The event loop calls this, and would only log an exception. So the exception is given to
+        the callers: it ends the worker, from which no row would leave any more.
+        """
+        try:
+            self._hand_out()
+        except BaseException as error:
+            self._failure = error
+            for caller in self._callers:
+                if not caller.done():
+                    caller.set_exception(error)
+            raise
+
+    def _hand_out(self) -> None:
+        self._look = None
+        now_s = self._clock.now()
+        while self._callers and self._busy < self._calls:
+            # A caller that was cancelled is still in the queue; a batch given to it would be lost.
+            if self._callers[0].done():
+                self._callers.popleft()
+                continue
+            batch = self._window.take(now_s)
+            if batch is None:
+                break
+            self._telemetry.batch_closed(
+                batch.reason, batch.rows, now_s - batch.blocks[0].arrived_s
+            )
+            self._busy += 1
+            if self._share is not None:
+                batch.cost_bytes = sum(block.cost_bytes for block in batch.blocks)
+                self._called_bytes += batch.cost_bytes
+            if batch.has_bulk:
+                self._window.bulk_from_s = self._bulk.taken(now_s)
+            self._callers.popleft().set_result(batch)
+        self._set_timer()
+        if self._crowd:
+            self._let_in()
+
+    def _set_timer(self) -> None:
+        # Without a free caller no timer: the look when a caller comes back closes what is due.
+        is_free = self._callers and self._busy < self._calls
+        deadline_s = self._window.deadline_s() if is_free else None
+        if self._timer is not None:
+            # A timer that rings too early only looks again, which is cheaper than a new timer for
+            # every batch.
+            if deadline_s is not None and self._timer.when() <= deadline_s:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline_s is not None:
+            self._timer = asyncio.get_running_loop().call_at(deadline_s, self._ring)
+
+    def _ring(self) -> None:
+        if self._pace is not None and self._timer is not None:
+            self._pace.rang(asyncio.get_running_loop().time() - self._timer.when())
+        self._timer = None
+        # A look that is already due in this turn of the event loop serves this deadline, too.
+        if self._look is None:
+            self._serve()

@@ -1,0 +1,335 @@
+"""Calls the model with batches, a bounded number at a time.
+
+Rule: every row of a batch is answered in the end. While the server fails, it is waited for and no
+row is blamed. If the model refuses a batch, a search finds the bad row, and only a row that a
+healthy server refused alone is rejected. A search does not keep the caller from the next batch, and
+rows of a suspected object go to that object's own search, so that no other object's rows wait for
+them. Owner: the pipeline runs `run`; all searches end with it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from penstock.calls.gate import Rank
+from penstock.calls.model_calls import PROBE_ROWS, ModelCalls
+from penstock.core.bad_rows.bisect import Search
+from penstock.core.bad_rows.deaths import KILL_PERIOD_S
+from penstock.core.bad_rows.suspects import Suspicions
+from penstock.core.rows.blocks import Block, Rejection, Ticket
+from penstock.core.window.pace import BatchPlan, Pace
+from penstock.errors import HungUp, NoAnswer, Overloaded, Poison, Transient, Unforeseen, WorkerDied
+from penstock.ports import Answers, Clock
+from penstock.stages.microbatch import Microbatch
+from penstock.stages.shadow.asking import Shadow
+
+log = logging.getLogger(__name__)
+
+# The log names at most one object with many rejected rows a minute.
+QUIET_S: Final = 60.0
+
+
+class Predict:
+    """Takes batches from the window and gives every block its answers. `fixed`: the configured
+    limits; `pace`: the limits that are learned within them.
+    """
+
+    def __init__(
+        self,
+        calls: ModelCalls,
+        microbatch: Microbatch,
+        fixed: BatchPlan,
+        pace: Pace | None,
+        clock: Clock,
+        *,
+        most_bytes: int,
+        shadow: Shadow | None = None,
+    ) -> None:
+        self._calls = calls
+        self._shadow = shadow
+        self._microbatch = microbatch
+        self._fixed = fixed
+        self._pace = pace
+        self._clock = clock
+        self._most_bytes = most_bytes
+        self._followed: tuple[int, int | None] = (fixed.calls, None)
+        # By object, while it is suspected: the search that all its rows go to.
+        self._searches: dict[Ticket, Search] = {}
+        self._begun = 0
+        self._suspicions = Suspicions()
+        self._quiet_until_s = 0.0
+        # Only one search at a time may send rows that kill the server: with two, rows of one would
+        # be blamed for deaths by the other's.
+        self._dissection = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Runs until it is cancelled."""
+        self._follow()
+        async with asyncio.TaskGroup() as self._tasks:
+            for _ in range(self._fixed.calls):
+                self._tasks.create_task(self._call_forever())
+
+    async def _call_forever(self) -> None:
+        while True:
+            batch = await self._microbatch.take()
+            try:
+                # Every batch is a search: if nothing is refused, it is one request and ends here.
+                if blocks := self._without_suspects(batch.blocks):
+                    await self._answer(self._search_of(blocks))
+            finally:
+                # In any case, or the window would believe that the call slot is still taken.
+                self._microbatch.done(batch)
+
+    def _search_of(self, blocks: list[Block]) -> Search:
+        return Search(blocks, self._fixed.max_rows, self._most_bytes, self._suspicions)
+
+    def _without_suspects(self, blocks: list[Block]) -> list[Block]:
+        """The blocks of objects without suspicion; the others go to the search of their object."""
+        held = self._suspicions.suspects(blocks)
+        if not held:
+            return blocks
+        tickets = dict.fromkeys(block.ticket for block in held)
+        for ticket in tickets:
+            theirs = [block for block in held if block.ticket is ticket]
+            if (search := self._searches.get(ticket)) is not None:
+                search.add(theirs)
+            else:
+                self._begin(self._search_of(theirs))
+        return [block for block in blocks if block.ticket not in tickets]
+
+    async def _answer(self, search: Search) -> None:
+        # Short work is done here, in the caller's turn; a long search runs beside the batches.
+        while (search.is_easy or search.clears_small) and not search.is_settled:
+            await self._ask(search)
+        if not search.is_settled:
+            self._begin(search)
+
+    def _begin(self, search: Search) -> None:
+        """Continue the search beside the batches, as part of its object's own search if there is
+        one.
+        """
+        # Two searches of one object would each learn only half of what is known about it.
+        ticket = search.sole_ticket
+        if ticket is not None:
+            if (other := self._searches.get(ticket)) is not None:
+                other.add(search.give_up())
+                return
+            self._searches[ticket] = search
+        self._begun += 1
+        self._tasks.create_task(self._search(search, ticket, self._begun))
+
+    async def _search(self, search: Search, ticket: Ticket | None, number: int) -> None:
+        """Run a search to its end. By `number` the oldest search asks first, so that the head of
+        each partition is reached soon; before them come searches with rows of several objects.
+        """
+        while not search.is_settled:
+            if search.deaths.is_deadly:
+                async with self._dissection:
+                    while not search.is_settled:
+                        await self._step(search, number)
+            else:
+                await self._step(search, number)
+        if ticket is not None:
+            del self._searches[ticket]
+
+    async def _step(self, search: Search, number: int) -> None:
+        while blocks := search.passed_over(self._calls.jitter()):
+            self._wake(blocks)
+        if not search.is_settled:
+            await self._ask(search, (0 if search.sole_ticket is None else 1, number))
+
+    async def _ask(self, search: Search, rank: Rank | None = None) -> None:
+        """Send one request with the next rows of the search. While the server fails, waiting rows
+        are its probe.
+        """
+        call = await self._calls.enter(rank)
+        # Asked after the wait for a call: meanwhile limits may have changed and lanes closed.
+        limits = [self._calls.most_rows, PROBE_ROWS if call.is_small else None]
+        part = search.ask(min((one for one in limits if one is not None), default=None))
+        if not part:
+            self._calls.leave(call)
+            return
+        began_s = self._clock.now()
+        try:
+            answers = await self._calls.send(call, part)
+        except Transient as error:
+            self._follow()
+            if isinstance(error, WorkerDied | NoAnswer):
+                await self._lost(search, error, self._clock.now() - began_s, rank)
+            else:
+                if isinstance(error, Overloaded):
+                    search.overloaded()
+                else:
+                    search.again()
+                await self._calls.pause(search.failures)
+        except Poison as error:
+            self._follow()
+            await self._refused(search, error, rank)
+        else:
+            search.answered()
+            # All rows were answered, so the hang-ups during this search were chance: they tell how
+            # often connections break without a bad row.
+            if search.hang_ups and not search.has_suspects:
+                self._calls.mishaps.happened(search.hang_ups, self._calls.heard)
+                search.hang_ups = 0
+            # Before the answers are given out: with its answer a block lets go of its rows.
+            copied = None if self._shadow is None else self._shadow.wants(part)
+            _distribute(part, answers)
+            if self._pace is not None:
+                now_s = self._clock.now()
+                self._pace.answered(search.rows, now_s - began_s, now_s)
+            self._follow()
+            # The lanes first: copying for the shadow must not delay the live answers.
+            if copied is not None and self._shadow is not None:
+                self._wake(part)
+                self._shadow.offer(copied, part, answers)
+                return
+        self._wake(part)
+
+    async def _lost(
+        self, search: Search, error: WorkerDied | NoAnswer, after_s: float, rank: Rank | None
+    ) -> None:
+        """The server's worker process died or no answer came, perhaps because of these rows."""
+        calls = self._calls
+        # A single row above the usual size of a request is treated apart: servers cut the
+        # connection for that, without an answer.
+        if isinstance(error, NoAnswer) and error.is_oversize and search.rows == 1:
+            if not search.broke(error, was_well=await calls.is_healthy(rank)):
+                await calls.pause(search.failures)
+            return
+        if isinstance(error, HungUp) and (search.rows > 1 or calls.has_witness):
+            await self._broken(search, error, after_s, rank)
+            return
+        if isinstance(error, WorkerDied):
+            rejected = search.died(error, after_s)
+        else:
+            # Only the time counts that the slowest answer took: after that a healthy server would
+            # have answered, however long the timeout is.
+            usual_s = min(after_s, calls.slowest_s or after_s)
+            rejected = search.unanswered(error, calls.heard, usual_s)
+        if rejected:
+            return
+        if search.rows == 1:
+            await self._until_trial(rank)
+        elif search.deaths.is_deadly or isinstance(error, NoAnswer):
+            await calls.until_healthy(rank)
+            self._follow()
+        else:
+            await calls.pause(search.failures)
+
+    async def _broken(
+        self, search: Search, error: HungUp, after_s: float, rank: Rank | None
+    ) -> None:
+        """The server hung up, because of these rows or by chance. It counts against them if other
+        requests are answered, or if the server was gone afterwards.
+        """
+        calls = self._calls
+        was_gone = False
+        if calls.is_silent and not await calls.is_healthy(rank):
+            was_gone = await calls.until_healthy(rank)
+            if not was_gone:
+                search.again()
+                return
+        chance = calls.mishaps.chance(calls.heard)
+        if search.hung_up(error, chance, gone_after_s=after_s if was_gone else None):
+            return
+        if search.rows == 1 and was_gone:
+            await self._until_trial(rank)
+        elif search.rows == 1:
+            await self._between_trials(search, after_s, rank)
+
+    async def _between_trials(self, search: Search, after_s: float, rank: Rank | None) -> None:
+        """After a hang-up ask a row that is known to be good. If it is not answered either, the
+        hang-ups do not count against the suspected row. Asked twice after the first hang-up, then
+        once, so that a server that breaks every second or third connection is not in step with us.
+        A server that is gone right away counts as taken down by the row, and is waited for.
+        """
+        for probe in range(2 if search.deaths.count == 1 else 1):
+            if await self._calls.is_healthy(rank):
+                continue
+            if not probe and await self._calls.until_healthy(rank):
+                search.deaths.fell(after_s)
+                await self._until_trial(rank)
+            else:
+                search.deaths.forgive()
+            return
+
+    async def _until_trial(self, rank: Rank | None) -> None:
+        """Wait until the row may be tried again. A loss counts against it only if the server was
+        well just before. The trial begins at a random moment, so that it is not in step with
+        another cause of death or with the server's return.
+        """
+        while True:
+            await self._calls.until_healthy(rank)
+            await asyncio.sleep(self._calls.jitter() * KILL_PERIOD_S)
+            if await self._calls.is_healthy(rank):
+                break
+        self._follow()
+
+    async def _refused(self, search: Search, error: Poison, rank: Rank | None) -> None:
+        if search.rows > 1:
+            self._calls.parted()
+            if error.code == "too_large":
+                search.smaller()
+                return
+        elif self._calls.has_canary and not await self._calls.is_healthy(rank):
+            # It also refuses rows that it took before: the fault is the server's, not the row's.
+            self._follow()
+            search.again()
+            await self._calls.pause(search.failures)
+            return
+        elif isinstance(error, Unforeseen) and not search.was_refused:
+            # An unforeseen exception may be chance: the row gets a second try.
+            search.asked_again()
+            return
+        search.refused(Rejection(error.code, str(error), "predict"))
+
+    def _wake(self, blocks: Sequence[Block]) -> None:
+        """Wake the lanes of these blocks, whose rows may be released. An object with many rejected
+        rows is named in the log.
+        """
+        # A dictionary keeps the order of the rows, so that a simulation can be repeated exactly.
+        for lane in dict.fromkeys(block.ticket.owner for block in blocks):
+            lane.wake()
+        while self._suspicions.loud:
+            ticket, why = self._suspicions.loud.pop(0)
+            if self._clock.now() >= self._quiet_until_s:
+                self._quiet_until_s = self._clock.now() + QUIET_S
+                log.warning("the model refuses row after row of %s: %s", _name(ticket), why.message)
+
+    def _follow(self) -> None:
+        """Apply the limits learned so far. Calls in flight: the smaller of pace and breaker. Rows a
+        batch: the smaller of pace and the server's own limit.
+        """
+        allowed, most_rows = self._calls.allowed, self._calls.most_rows
+        if self._pace is None and (allowed, most_rows) == self._followed:
+            return
+        self._followed = (allowed, most_rows)
+        plan = self._pace.plan() if self._pace is not None else self._fixed
+        if allowed < plan.calls:
+            plan = replace(plan, calls=allowed)
+        if most_rows is not None and most_rows < plan.max_rows:
+            plan = replace(plan, max_rows=most_rows)
+        self._microbatch.pace(plan)
+
+
+def _distribute(blocks: Sequence[Block], answers: Answers) -> None:
+    assert answers.nbytes is not None
+    start = 0
+    for block in blocks:
+        stop = start + block.rows
+        errors = {
+            row - start: Rejection("model_rejected", message, "predict")
+            for row, message in answers.errors.items()
+            if start <= row < stop
+        }
+        block.answer(answers.values[start:stop], errors, answers.nbytes)
+        start = stop
+
+
+def _name(ticket: Ticket) -> str:
+    where = f"partition {ticket.owner.partition}, offset {ticket.record.offset}"
+    reference = ticket.reference
+    return where if reference is None else f"{reference.bucket}/{reference.key} ({where})"

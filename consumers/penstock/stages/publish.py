@@ -1,0 +1,324 @@
+"""Publishes a lane's answers in order and reports what the broker has.
+
+Rule: a lane has one release with the broker at a time. Answers that become ready meanwhile leave
+together in the next, so releases grow with the load, and without load no answer waits for others.
+Rows count as delivered when every record of their release (dead letters included) was acknowledged;
+in transactions, when the records and the position after them were committed as one. A release whose
+letters the line refuses stays, and so does everything behind it. Owner: the pipeline runs one loop
+for each lane.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from penstock.calls.unforeseen import Guards
+from penstock.core.order.line_stop import LineStop
+from penstock.core.order.order import Release, Room
+from penstock.core.records.bundles import FRAME_BYTES, Blocks, bundled
+from penstock.core.records.records import Encoded, Failed, Labels, Records
+from penstock.core.rows.blocks import Rejection, Ticket
+from penstock.core.window.pace import Pace
+from penstock.encodings.arrow_records import ArrowRecords
+from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
+from penstock.lane.dedupe import Dedupe
+from penstock.lane.lane import Lane
+from penstock.messages.prediction import Result
+from penstock.ports import Clock, Outgoing, Outlet, Sink
+from penstock.stages.encode import encoded
+from penstock.stages.letters import Reject
+from penstock.stages.results import LaneResults, ObjectResults
+from penstock.telemetry.worker import Telemetry, TimeSpent
+
+# About 1 MB of records, the size of a Kafka batch, and a few ms of the event loop.
+RELEASE_ROWS = 2_500
+# For long records (large answers, many attributes): two Kafka batches, which are in memory twice
+# while they leave.
+RELEASE_BYTES = 2 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PublishTerms:
+    """`partition_of`: the partition of the output topic for a ticket's answers."""
+
+    partition_of: Callable[[Ticket], int]
+    blocks: Blocks | None = None  # None: a Kafka record for each row
+
+
+class _Leaving(NamedTuple):
+    """A release with its records and dead letters."""
+
+    release: Release
+    encoded: Encoded
+    letters: list[bytes]
+
+
+class _Refused(NamedTuple):
+    """The releases of a line that stay, and why."""
+
+    stop: LineStop
+    releases: list[Release]
+
+
+class _Step(NamedTuple):
+    """The releases that leave together, and the refused ones."""
+
+    releases: Sequence[Release]
+    outgoing: list[Outgoing]
+    refused: Sequence[_Refused]
+    released_s: float
+
+
+class Publish:
+    """One per pipeline; `lane_forever` or `lane_in_transactions` runs once for each lane."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        reject: Reject,
+        labels: Labels,
+        terms: PublishTerms,
+        paces: Mapping[str | None, Pace],
+        dedupe: Dedupe,
+        clock: Clock,
+        telemetry: Telemetry,
+        guards: Guards,
+        results: ObjectResults | None = None,
+    ) -> None:
+        """With `results` answers are written as objects before any record of them is published."""
+        self._results = results
+        self._guard = guards.at("record")
+        self._sink = sink
+        self._paces = paces
+        self._dedupe = dedupe
+        self._reject = reject
+        self._output_topic = labels.output_topic
+        # Without result objects the records of rows are the only answers, so they cannot be off.
+        of_rows = results is None or results.of_rows
+        of_objects = results is not None and results.of_objects
+        blocks = terms.blocks
+        self._array_rows: int | None = None
+        if blocks is not None and blocks.form == "arrow":
+            self._records: Records = ArrowRecords(
+                labels, self._fits, blocks.rows, of_rows=of_rows, of_objects=of_objects
+            )
+        else:
+            self._array_rows = blocks.rows if blocks is not None else None
+            self._records = Records(labels, self._fits, of_rows=of_rows, of_objects=of_objects)
+        self._partition_of = terms.partition_of
+        self._clock = clock
+        self._telemetry = telemetry
+
+    async def lane_forever(self, lane: Lane) -> None:
+        async with self._results_of_lane() as results:
+            while found := await lane.release(self._room):
+                try:
+                    step = await self._step(lane, found, results)
+                except Transient as error:
+                    # The answers were dropped with the upload, and an open lane cannot ask for them
+                    # again; the next assignment can.
+                    raise Fatal(
+                        f"results cannot be written; they will be repeated: {error}",
+                        exit_code=EXIT_UNREACHABLE,
+                    ) from error
+                # All are handed over before the first is waited for, so they leave in one request.
+                for delivery in [await self._sink.send(out) for out in step.outgoing]:
+                    await delivery
+                lane.delivered(step.releases)
+                self._end(lane, step)
+
+    async def lane_in_transactions(self, lane: Lane, outlet: Outlet, idle_s: float) -> None:
+        """As `lane_forever`, in transactions. After `idle_s` without a release it commits the
+        position alone, which records without objects may have moved.
+        """
+        async with self._results_of_lane() as results:
+            await self._in_transactions(lane, outlet, idle_s, results)
+
+    def _results_of_lane(self) -> AbstractAsyncContextManager[LaneResults | None]:
+        return nullcontext() if self._results is None else self._results.lane()
+
+    async def _in_transactions(
+        self, lane: Lane, outlet: Outlet, idle_s: float, results: LaneResults | None
+    ) -> None:
+        while (found := await self._within(lane, idle_s)) is not None:
+            if not found and lane.due is None:
+                continue
+            step = await self._step(lane, found, results)
+            # The transaction carries the position, so the releases are accounted for before they
+            # are delivered. If it fails, the lane ends, and with it this account.
+            lane.account(step.releases, [one.stop for one in step.refused])
+            position = lane.progress
+            await outlet.publish(step.outgoing, position)
+            lane.committed_up_to(position)
+            self._telemetry.committed()
+            if found:
+                lane.confirm(step.releases)
+            self._end(lane, step)
+
+    async def _step(
+        self, lane: Lane, found: Sequence[Release], results: LaneResults | None
+    ) -> _Step:
+        released_s = self._clock.now()
+        # Encoded before results are written: a refused release must not leave a result behind.
+        leaving, refused = self._encode_all(lane, found)
+        releases = [one.release for one in leaving]
+        if results is not None:
+            self._add_results(leaving, await results.write(releases))
+        return _Step(releases, self._outgoing(leaving), refused, released_s)
+
+    def _add_results(
+        self, leaving: Sequence[_Leaving], results: Sequence[Result | Rejection | None]
+    ) -> None:
+        """For every object whose last rows are in these releases, append its object record after
+        its row records.
+        """
+        for one, result in zip(leaving, results, strict=True):
+            ticket = one.release.ticket
+            if isinstance(result, Rejection):
+                one.encoded.values.append(self._records.lost_result(ticket, result))
+                one.encoded.failed.append(Failed(None, 1, None, result))
+                one.letters.append(self._reject.letter_of_object(ticket, result))
+                self._dedupe.rejected(ticket)
+            elif result is not None and self._results is not None and self._results.of_objects:
+                one.encoded.values.append(self._records.object_record(ticket, result))
+
+    def _end(self, lane: Lane, step: _Step) -> None:
+        if step.releases:
+            self._delivered(step.releases, step.released_s)
+        # Only now: the answers before the refused ones are delivered, so the line stops exactly
+        # behind them. The first stop may close the lane.
+        for one in step.refused:
+            if lane.alive:
+                lane.stop(one.stop, one.releases)
+
+    async def _within(self, lane: Lane, idle_s: float) -> list[Release] | None:
+        """The releases to publish next; empty after `idle_s` without any, None if the lane is
+        closed.
+        """
+        try:
+            async with asyncio.timeout(idle_s):
+                return await lane.release(self._room) or None
+        except TimeoutError:
+            return []
+
+    def _fits(self, key: bytes | None, value_bytes: int) -> bool:
+        """Does the topic take a single record, with the brackets of an array if it gets one?"""
+        frame_bytes = 0 if self._array_rows is None else FRAME_BYTES
+        return self._sink.fits(self._output_topic, key, value_bytes + frame_bytes)
+
+    def _room(self) -> Room:
+        return Room(RELEASE_ROWS, RELEASE_BYTES, self._records.frame_bytes)
+
+    def _encode_all(
+        self, lane: Lane, releases: Sequence[Release]
+    ) -> tuple[list[_Leaving], list[_Refused]]:
+        """The releases of each line before the first that it refuses; and those that stay."""
+        passed: list[_Leaving] = []
+        refused: dict[str, _Refused] = {}
+        for whole in releases:
+            line = lane.line_of(whole.ticket)
+            # A line that stopped in this very step: the rest of it is not even encoded.
+            if line in refused:
+                refused[line].releases.append(whole)
+                continue
+            for release, made in encoded(self._records, self._guard, whole):
+                ticket = release.ticket
+                if line in refused:
+                    refused[line].releases.append(release)
+                    continue
+                limit = lane.letters.refuses(
+                    ticket.stream,
+                    ticket.record.offset,
+                    failed=bool(made.failed),
+                    finished=release.finished,
+                )
+                if limit is not None:
+                    refused[line] = _Refused(self._stop(ticket, made.failed[0], limit), [release])
+                    continue
+                letters: list[bytes] = []
+                if made.failed:
+                    letters = list(self._reject.letters(ticket, made.failed))
+                    # Before they leave, so that a repeated announcement never points at a failed
+                    # answer.
+                    self._dedupe.rejected(ticket)
+                passed.append(_Leaving(release, made, letters))
+        return passed, list(refused.values())
+
+    def _stop(self, ticket: Ticket, failed: Failed, limit: str) -> LineStop:
+        return LineStop(
+            partition=ticket.owner.partition,
+            stream=ticket.stream,
+            offset=ticket.record.offset,
+            object_index=ticket.object_index,
+            row=failed.row,
+            code=failed.why.code,
+            message=failed.why.message,
+            limit=limit,
+            since_ms=self._clock.wall_ms(),
+        )
+
+    def _outgoing(self, leaving: Sequence[_Leaving]) -> list[Outgoing]:
+        outgoing: dict[int, Outgoing] = {}
+        letters: list[bytes] = []
+        for release, made, its_letters in leaving:
+            # All releases for one partition leave as one Kafka batch, so that small objects do not
+            # each pay for a batch of their own.
+            partition = self._partition_of(release.ticket)
+            out = outgoing.get(partition)
+            if out is None:
+                out = outgoing[partition] = Outgoing(self._output_topic, partition, [], [])
+            key, values = release.ticket.stream.encode(), made.values
+            if self._array_rows is not None:
+                fits = partial(self._sink.fits, self._output_topic, key)
+                values = list(bundled(values, self._array_rows, fits))
+            out.keys += [key] * len(values)
+            out.values += values
+            letters += its_letters
+            for failed in made.failed:
+                self._telemetry.rejected(failed.why.code, failed.rows)
+        found = [out for out in outgoing.values() if out.values]
+        if letters:
+            found.append(self._reject.outgoing(leaving[0].release.ticket.owner.partition, letters))
+        return found
+
+    def _delivered(self, releases: Sequence[Release], released_s: float) -> None:
+        self._telemetry.rows_delivered(sum(release.rows for release in releases))
+        now_s, now_ms = self._clock.now(), self._clock.wall_ms()
+        latencies_s: list[float] = []
+        spent: list[TimeSpent] = []
+        for release in releases:
+            if release.finished:
+                latency_s = max(0, now_ms - release.ticket.record.timestamp_ms) / 1000
+                latencies_s.append(latency_s)
+                spent.append(_time_spent(release, latency_s, released_s, now_s))
+        if not spent:
+            return
+        self._telemetry.objects_delivered(latencies_s, spent)
+        if self._paces:
+            finished = (release.ticket for release in releases if release.finished)
+            for ticket, latency_s, one in zip(finished, latencies_s, spent, strict=True):
+                if (pace := self._paces.get(ticket.model)) is not None:
+                    pace.elsewhere(latency_s - one.wait - one.call)
+
+
+def _time_spent(release: Release, latency_s: float, released_s: float, now_s: float) -> TimeSpent:
+    """Where an object's time went, by its last rows."""
+    times = release.ticket.times
+    # The record's time is of another machine's clock: only the part before we received it uses it.
+    here_s = now_s - times.received_s
+    if not release.blocks or release.blocks[-1].answers is None:
+        return TimeSpent(kafka_in=latency_s - here_s, publish=now_s - released_s)
+    last = release.blocks[-1]
+    return TimeSpent(
+        kafka_in=latency_s - here_s,
+        queue=times.fetching_s - times.received_s,
+        fetch=times.fetched_s - times.fetching_s,
+        decode=max(0.0, last.arrived_s - times.fetched_s),
+        wait=last.called_s - last.arrived_s,
+        call=last.answered_s - last.called_s,
+        hold_back=released_s - last.answered_s,
+        publish=now_s - released_s,
+    )

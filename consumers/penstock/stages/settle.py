@@ -1,0 +1,82 @@
+"""Turns deliveries into commits.
+
+Rule: it commits the positions of the lanes' ledgers, one request for all partitions, and none for a
+closed lane. A failed commit is made good by the next one, as ledgers only move forward. If no
+commit succeeds for too long, the process ends. Owner: the pipeline.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+
+from penstock.calls.outage import Outage
+from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
+from penstock.lane.lane import Lane
+from penstock.ports import Clock, Source
+from penstock.telemetry.worker import Telemetry
+
+# A commit may hang for 5 s, and a stop has 10 s: the rest is for leaving the group.
+LAST_S = 4.0
+LAST_PAUSE_S = 0.2
+
+
+class Settle:
+    """Commits every `interval_s`, and at once when a lane is handed back."""
+
+    def __init__(
+        self,
+        source: Source,
+        lanes: Mapping[int, Lane],
+        telemetry: Telemetry,
+        outage: Outage,
+        clock: Clock,
+        *,
+        interval_s: float,
+    ) -> None:
+        self._source = source
+        self._lanes = lanes
+        self._telemetry = telemetry
+        self._outage = outage
+        self._clock = clock
+        self._interval_s = interval_s
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval_s)
+            await self.try_to_commit(list(self._lanes.values()))
+
+    async def try_to_commit(self, lanes: Iterable[Lane]) -> None:
+        """Commit; a failure is logged and left to the next commit."""
+        try:
+            await self.commit(lanes)
+        except Transient as error:
+            self._telemetry.retried("settle")
+            self._outage.unreachable(error)
+
+    async def commit_at_last(self, lanes: Sequence[Lane]) -> None:
+        """The commit at a stop, after which none makes up for a failure. Raises `Fatal` if it fails
+        for too long.
+        """
+        began_s = self._clock.now()
+        while True:
+            try:
+                await self.commit(lanes)
+                return
+            except Transient as error:
+                self._telemetry.retried("settle")
+                if self._clock.now() - began_s >= LAST_S:
+                    raise Fatal(
+                        f"the last commit failed; its rows will be repeated: {error}",
+                        exit_code=EXIT_UNREACHABLE,
+                    ) from error
+                await asyncio.sleep(LAST_PAUSE_S)
+
+    async def commit(self, lanes: Iterable[Lane]) -> None:
+        """Commit in one request, if any position moved. Raises `Transient`."""
+        due = {lane: position for lane in lanes if (position := lane.due) is not None}
+        if not due:
+            return
+        await self._source.commit({lane.number: position for lane, position in due.items()})
+        self._outage.answered()
+        for lane, position in due.items():
+            lane.committed_up_to(position)
+        self._telemetry.committed()

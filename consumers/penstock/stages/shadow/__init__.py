@@ -1,0 +1,1 @@
+"""A second model that is asked beside the live one."""

@@ -1,0 +1,228 @@
+"""Sends batches of the live model to a shadow model as well, and compares the answers.
+
+Rule: live work is never delayed and never fails by it. A batch is copied after it was answered,
+into a buffer of its own; if that is full, it is not copied. Calls, errors and records of the shadow
+end here. It is asked once for each copy: rows without an answer are counted, not asked again.
+Owner: the pipeline runs `run`, and calls `end` when all live work is over.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from penstock.calls.outage import Outage
+from penstock.core.comparing.agreement import Agreement, Tally
+from penstock.core.comparing.copies import Copies, Copy, Run, requests, run_of
+from penstock.core.health.retry import Backoff
+from penstock.core.rows.blocks import Block
+from penstock.core.rows.payload import Payload
+from penstock.errors import Fatal, PenstockError, Poison, Unreachable
+from penstock.ports import Answers, Clock, Guest
+from penstock.stages.shadow.topic import ShadowTopic, Terms
+from penstock.telemetry.shadow import ShadowTelemetry
+
+log = logging.getLogger(__name__)
+
+# So much text of answers is compared in about half a millisecond; then live work has its turn.
+TURN_BYTES = 64 << 10
+# A shadow that is away, or misconfigured, is asked rarely, so that it costs next to nothing.
+RETRY = Backoff(first_s=0.2, most_s=10.0)
+# Refusals are logged once in this time.
+QUIET_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowPlan:
+    """The settings of a shadow, as plain values. At most `rows` and `nbytes` wait for it; a call
+    has up to `call_rows`.
+    """
+
+    terms: Terms
+    percent: float
+    agreement: Agreement
+    rows: int
+    nbytes: int
+    call_rows: int
+    callers: int
+
+
+class Shadow:
+    """`wants`, then `offer`, for each batch that the live model answered."""
+
+    def __init__(
+        self,
+        plan: ShadowPlan,
+        guest: Guest,
+        clock: Clock,
+        telemetry: ShadowTelemetry,
+        outage: Outage,
+        draw: Callable[[], float],
+    ) -> None:
+        self.plan = plan
+        self.tally = Tally()
+        self.is_over = False
+        self._model = guest.model
+        self._agreement = plan.agreement
+        self._clock = clock
+        self._telemetry = telemetry
+        self._outage = outage
+        self._draw = draw
+        self._copies = Copies(plan.rows, plan.nbytes)
+        self._come = asyncio.Event()
+        self._topic = ShadowTopic(guest, plan.terms, clock, telemetry)
+        self._failures = 0
+        self._quiet_until_s = 0.0
+
+    @property
+    def waiting_rows(self) -> int:
+        return self._copies.rows
+
+    @property
+    def away_s(self) -> float | None:
+        """For how long it has not answered; None: the last call was answered, or there was none."""
+        return self._outage.away_s
+
+    def wants(self, blocks: Sequence[Block]) -> Sequence[Payload] | None:
+        """The rows of a batch that was just answered, if it is to be copied. Called before its
+        blocks let go of the rows.
+        """
+        if self.is_over or self._draw() * 100 >= self.plan.percent:
+            return None
+        payloads = [block.payload for block in blocks if block.payload is not None]
+        rows = sum(payload.rows for payload in payloads)
+        if not self._copies.has_room(rows, sum(payload.nbytes for payload in payloads)):
+            self._drop(rows)
+            return None
+        return payloads
+
+    def offer(self, payloads: Sequence[Payload], blocks: Sequence[Block], answers: Answers) -> None:
+        """Copy the wanted batch. Called when no live work waits for it any more."""
+        owned = [payload.owned() for payload in payloads]
+        nbytes = answers.nbytes if answers.nbytes is not None else sum(map(len, answers.values))
+        self._copies.put(
+            Copy(
+                owned,
+                [run_of(block) for block in blocks],
+                answers.values,
+                answers.errors,
+                blocks[0].answered_s - blocks[0].called_s,
+                sum(block.rows for block in blocks),
+                sum(payload.nbytes for payload in owned) + nbytes,
+            )
+        )
+        self._come.set()
+
+    async def run(self) -> None:
+        """Runs until it is cancelled. Errors of the shadow end here."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._topic.write_forever())
+                for _ in range(self.plan.callers):
+                    tasks.create_task(self._ask_forever())
+        except* Exception as errors:
+            # An unforeseen exception is a fault of ours; even that must not end live work.
+            self.is_over = True
+            log.exception("the shadow ended, live work goes on", exc_info=errors)
+
+    async def end(self) -> None:
+        """Write what was compared, within a moment; drop the copies that wait."""
+        while (copy := self._copies.take()) is not None:
+            self._copies.done(copy)
+            self._drop(copy.rows)
+        await self._topic.end()
+
+    async def _ask_forever(self) -> None:
+        while True:
+            while (copy := self._copies.take()) is None:
+                self._come.clear()
+                await self._come.wait()
+            try:
+                pause_s = await self._ask(copy)
+            finally:
+                self._copies.done(copy)
+            if pause_s:
+                await asyncio.sleep(pause_s)
+
+    async def _ask(self, copy: Copy) -> float:
+        """Ask and compare one copy. Returns the pause before the next, in seconds."""
+        began_s = self._clock.now()
+        try:
+            theirs = await self._answers(copy)
+        except asyncio.CancelledError:
+            self._drop(copy.rows)
+            raise
+        except PenstockError as error:
+            self._topic.interval.unanswered += copy.rows
+            self._telemetry.rows("unanswered", copy.rows)
+            return self._failed(error)
+        self._outage.answered()
+        self._failures = 0
+        took_s = self._clock.now() - began_s
+        self._telemetry.call_answered(took_s)
+        self._topic.interval.live_took.add(copy.took_s)
+        self._topic.interval.shadow_took.add(took_s)
+        await self._compare(copy, theirs)
+        return 0.0
+
+    def _drop(self, rows: int) -> None:
+        self._topic.interval.dropped += rows
+        self._telemetry.rows("dropped", rows)
+
+    async def _answers(self, copy: Copy) -> Answers:
+        """Ask, in requests no larger than the shadow's server takes."""
+        most = min(self.plan.call_rows, self._model.most_rows or self.plan.call_rows)
+        values: list[bytes] = []
+        errors: dict[int, str] = {}
+        for request in requests(copy.payloads, most):
+            answers = await self._model.predict(request)
+            errors |= {len(values) + row: text for row, text in answers.errors.items()}
+            values += answers.values
+        return Answers(values, errors)
+
+    def _failed(self, error: PenstockError) -> float:
+        """The pause after a failed call; none after a refusal, as the next batch may be taken."""
+        if isinstance(error, Fatal):  # misconfigured: treated as away
+            error = Unreachable(str(error))
+        if isinstance(error, Unreachable):
+            self._outage.unreachable(error)
+        elif self._clock.now() >= self._quiet_until_s:
+            self._quiet_until_s = self._clock.now() + QUIET_S
+            log.warning("the shadow model did not answer what the live one did: %s", error)
+        if isinstance(error, Poison):
+            return 0.0
+        self._failures += 1
+        return RETRY.delay_s(self._failures, 0.0, self._draw()) or 0.0
+
+    async def _compare(self, copy: Copy, theirs: Answers) -> None:
+        """Compare row by row, with turns for other tasks in between."""
+        start = done_bytes = 0
+        row_bytes = 1 + sum(map(len, theirs.values)) // len(theirs.values)
+        step = max(1, TURN_BYTES // row_bytes)
+        for run in copy.runs:
+            for begin in range(start, start + run.rows, step):
+                stop = min(begin + step, start + run.rows)
+                wrong = self._agreement.differing(
+                    copy.answers[begin:stop], theirs.values[begin:stop]
+                )
+                self._count(run.stream, stop - begin, len(wrong))
+                for index in wrong:
+                    self._disagree(copy, run, begin + index - start, begin + index, theirs)
+                done_bytes += (stop - begin) * row_bytes
+                if done_bytes >= TURN_BYTES:
+                    done_bytes = 0
+                    await asyncio.sleep(0)
+            start += run.rows
+
+    def _count(self, stream: str, rows: int, wrong: int) -> None:
+        self.tally.add(stream, rows, rows - wrong)
+        self._topic.interval.tally.add(stream, rows, rows - wrong)
+        self._telemetry.compared(stream, rows - wrong, wrong)
+
+    def _disagree(self, copy: Copy, run: Run, row: int, index: int, theirs: Answers) -> None:
+        self._topic.disagree(
+            run,
+            run.first_row + row,
+            (copy.answers[index], copy.errors.get(index)),
+            (theirs.values[index], theirs.errors.get(index)),
+        )

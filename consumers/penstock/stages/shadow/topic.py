@@ -1,0 +1,212 @@
+"""Writes to the shadow topic: rows on which two models disagree, and summaries of the comparison.
+
+Rule: no live stage waits for it. Disagreements are sent once; those without room in the buffer, or
+that Kafka refuses, are only counted. A summary is sent again until it is acknowledged, always with
+the same `id`, so that its rows count once. It has a producer of its own, whose failure ends nothing
+else. Owner: the shadow stage.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from penstock.core.comparing.agreement import NOTHING, OTHERS, Share
+from penstock.core.comparing.comparison import Comparison
+from penstock.core.comparing.copies import Run
+from penstock.errors import PenstockError, Unreachable
+from penstock.messages.shadow import Disagreement, ModelId, Summary, encode_shadow, said
+from penstock.ports import Clock, Guest, Outgoing
+from penstock.telemetry.shadow import ShadowTelemetry
+
+log = logging.getLogger(__name__)
+
+# A disagreement waits so long for others.
+WRITE_S = 1.0
+# A summary is sent so often; of a thousand streams it has at most 60 kB.
+SUMMARY_S = 10.0
+# At most so many records wait to be written.
+MOST_RECORDS = 5_000
+MOST_BYTES = 8 << 20
+# A stopping worker has ten seconds after its drain, and its last commit may need most of them.
+LAST_S = 1.0
+# A summary names so many streams, or the next lower number if the record is too long.
+NAMED = (1_000, 100, 10, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The compared models, the comparison's settings, and the topic it is written to."""
+
+    topic: str
+    live: ModelId
+    shadow: str
+    tolerance: float
+    pointers: tuple[str, ...]
+
+
+class ShadowTopic:
+    """`interval`: the comparison since the last summary."""
+
+    def __init__(
+        self, guest: Guest, terms: Terms, clock: Clock, telemetry: ShadowTelemetry
+    ) -> None:
+        self.interval = Comparison()
+        self._model = guest.model
+        self._sink = guest.sink
+        self._terms = terms
+        self._clock = clock
+        self._telemetry = telemetry
+        self._records: deque[tuple[Run, bytes]] = deque()
+        self._nbytes = 0
+        self._summary: bytes | None = None
+        self._worker = uuid.uuid4().hex
+        self._number = 0
+        self._since_ms = clock.wall_ms()
+        self._partitions = 0
+        self._is_away = False
+
+    def disagree(
+        self,
+        run: Run,
+        row: int,
+        live: tuple[bytes, str | None],
+        shadow: tuple[bytes, str | None],
+    ) -> None:
+        """Queue a record for each differing row: both predictions and, for a rejected row, why."""
+        terms = self._terms
+        value = encode_shadow(
+            Disagreement(
+                id=run.id_of(row),
+                stream=run.stream,
+                source=run.source,
+                object=run.object,
+                member=run.member,
+                row=row,
+                at=self._clock.wall_ms(),
+                live=said(terms.live.name, terms.live.version, *live),
+                shadow=said(terms.shadow, self._model.version, *shadow),
+            )
+        )
+        if len(self._records) >= MOST_RECORDS or self._nbytes + len(value) > MOST_BYTES:
+            self._not_sent(1)
+            return
+        self._records.append((run, value))
+        self._nbytes += len(value)
+
+    async def write_forever(self) -> None:
+        began_s = self._clock.now()
+        while True:
+            await asyncio.sleep(WRITE_S)
+            if self._clock.now() - began_s >= SUMMARY_S:
+                began_s = self._clock.now()
+                self._sum_up()
+            await self._write()
+
+    async def end(self) -> None:
+        """Send the last summary and stop the producer, within a moment."""
+        self._sum_up()
+        with suppress(TimeoutError, PenstockError):
+            async with asyncio.timeout(LAST_S):
+                await self._write()
+                await self._sink.stop()
+
+    def _sum_up(self) -> None:
+        """Make a summary, unless the last one is still unacknowledged."""
+        if self._summary is not None or self.interval.is_empty:
+            return
+        found, now_ms = self.interval, self._clock.wall_ms()
+        self._number += 1
+        for named in NAMED:
+            self._summary = self._encoded(found, now_ms, named)
+            if self._sink.fits(self._terms.topic, None, len(self._summary)):
+                break
+        self.interval, self._since_ms = Comparison(), now_ms
+
+    def _encoded(self, found: Comparison, now_ms: int, named: int) -> bytes:
+        terms, total = self._terms, found.tally.total
+        return encode_shadow(
+            Summary(
+                id=f"{self._worker}/{self._number}",
+                since=self._since_ms,
+                until=now_ms,
+                live=terms.live,
+                shadow=ModelId(terms.shadow, self._model.version),
+                tolerance=terms.tolerance,
+                pointers=terms.pointers,
+                rows=total.rows,
+                agreed=total.agreed,
+                streams=_shortened(found.tally.streams, named),
+                dropped=found.dropped,
+                unanswered=found.unanswered,
+                unsent=found.unsent,
+                live_took=dict(found.live_took.counts),
+                shadow_took=dict(found.shadow_took.counts),
+            )
+        )
+
+    async def _write(self) -> None:
+        records, self._records, self._nbytes = self._records, deque(), 0
+        if not records and self._summary is None:
+            return
+        unsent = len(records)
+        try:
+            unsent -= await self._send(records)
+        except PenstockError as error:
+            if not self._is_away:
+                log.warning("%s is not written: %s", self._terms.topic, error)
+            self._is_away = True
+            with suppress(PenstockError):
+                await self._sink.forget()
+        else:
+            if self._is_away:
+                log.warning("%s is written again", self._terms.topic)
+            self._is_away = False
+            self._summary = None
+        finally:
+            self._not_sent(unsent)
+
+    async def _send(self, records: Iterable[tuple[Run, bytes]]) -> int:
+        """Send the disagreements; returns how many. The others are too long for a record."""
+        topic, sent = self._terms.topic, 0
+        if not self._partitions:
+            await self._sink.start()
+            self._partitions = await self._sink.partitions(topic)
+            if not self._partitions:
+                raise Unreachable(f"there is no topic {topic}; create it: penstock topics create")
+        out: dict[int, Outgoing] = {}
+        for run, value in records:
+            key, number = run.stream.encode(), run.source.partition % self._partitions
+            if self._sink.fits(topic, key, len(value)):
+                _add(out, topic, number, key, value)
+                sent += 1
+        if self._summary is not None:
+            _add(out, topic, 0, None, self._summary)
+        for report in [await self._sink.send(one) for one in out.values()]:
+            await report
+        return sent
+
+    def _not_sent(self, records: int) -> None:
+        if records:
+            self.interval.unsent += records
+            self._telemetry.unsent(records)
+
+
+def _add(
+    out: dict[int, Outgoing], topic: str, partition: int, key: bytes | None, value: bytes
+) -> None:
+    one = out.setdefault(partition, Outgoing(topic, partition, [], []))
+    one.keys.append(key)
+    one.values.append(value)
+
+
+def _shortened(streams: dict[str, Share], named: int) -> dict[str, tuple[int, int]]:
+    """The `named` streams with the most rows by name, the others together."""
+    kept = sorted(streams.items(), key=lambda one: -one[1].rows)
+    short = dict(kept[:named])
+    for _, share in kept[named:]:
+        short[OTHERS] = short.get(OTHERS, NOTHING).plus(*share)
+    return {name: (share.rows, share.agreed) for name, share in short.items()}

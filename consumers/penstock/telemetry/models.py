@@ -1,0 +1,79 @@
+"""The calls to each of several models, beside the metrics of all together.
+
+Rule: a call to one model is counted for that model and for all together. Owner: the worker's
+telemetry, which makes it if there are several models.
+"""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from penstock.telemetry.calls import MODEL_OUTCOMES, CallsTelemetry
+from penstock.telemetry.counters import LATENCY_BUCKETS_S
+
+
+class ModelsTelemetry:
+    """`whole` counts for all models together."""
+
+    def __init__(self, whole: CallsTelemetry, registry: CollectorRegistry) -> None:
+        self.whole = whole
+        self._health: dict[str, tuple[bool, int]] = {}
+        self.requests = Counter(
+            "penstock_models_requests",
+            "Requests to each model by how they ended",
+            ["model", "outcome"],
+            registry=registry,
+        )
+        self.calls = Histogram(
+            "penstock_models_call_seconds",
+            "Calls to each model that answered",
+            ["model"],
+            buckets=LATENCY_BUCKETS_S,
+            registry=registry,
+        )
+        self.rows = Counter(
+            "penstock_models_rows", "Rows that each model answered", ["model"], registry=registry
+        )
+        self.breaker = Gauge(
+            "penstock_models_breaker_open",
+            "1 while a model gets only probes",
+            ["model"],
+            registry=registry,
+        )
+
+    def health_of(self, name: str, *, is_open: bool, calls: int) -> None:
+        """Also sets the gauges of all models together: whether any breaker is open, and the sum of
+        the allowed calls.
+        """
+        self._health[name] = (is_open, calls)
+        self.whole.model_health(
+            is_open=any(is_open for is_open, _ in self._health.values()),
+            calls=sum(calls for _, calls in self._health.values()),
+        )
+
+
+class ModelTelemetry:
+    """The calls to one of several models. Its labels are looked up once, not for every call."""
+
+    def __init__(self, models: ModelsTelemetry, name: str) -> None:
+        self._models = models
+        self._whole = models.whole
+        self._name = name
+        self._requests = {one: models.requests.labels(name, one) for one in MODEL_OUTCOMES}
+        self._calls = models.calls.labels(name)
+        self._rows = models.rows.labels(name)
+        self._breaker = models.breaker.labels(name)
+
+    def call_answered(self, took_s: float, rows: int) -> None:
+        self._whole.call_answered(took_s, rows)
+        self._calls.observe(took_s)
+        self._rows.inc(rows)
+
+    def model_request(self, outcome: str) -> None:
+        self._whole.model_request(outcome)
+        self._requests[outcome].inc()
+
+    def model_health(self, *, is_open: bool, calls: int) -> None:
+        self._breaker.set(is_open)
+        self._models.health_of(self._name, is_open=is_open, calls=calls)
+
+    def retried(self, stage: str, *, is_away: bool = True) -> None:
+        self._whole.retried(stage, is_away=is_away)

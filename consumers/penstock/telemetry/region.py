@@ -1,0 +1,82 @@
+"""Metrics of a worker in a region: how much it reads from each region, and which regions it helps.
+
+Rule: a region's bytes are the sum over its stores, computed when the metrics are read. Owner: the
+worker's telemetry, which makes it if the worker is in a region.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+
+from penstock.telemetry.counters import TotalBy
+
+# Stands for the region of stores that belong to no region.
+ELSEWHERE = "elsewhere"
+
+
+class RegionTelemetry(Collector):
+    """`name`: the worker's own region. `region_of`: the region of each store."""
+
+    def __init__(
+        self,
+        name: str,
+        region_of: Mapping[str, str],
+        bytes_by_store: TotalBy,
+        registry: CollectorRegistry,
+    ) -> None:
+        self.name = name
+        self._region_of = region_of
+        self._bytes_by_store = bytes_by_store
+        self._created_s = time.time()
+        registry.register(self)
+        local_share = Gauge(
+            "penstock_region_local_share",
+            "Of the bytes of objects those that this worker's own region gave",
+            ["region"],
+            registry=registry,
+        )
+        local_share.labels(name).set_function(self.local_share)
+        self._lag = Gauge(
+            "penstock_region_lag_records",
+            "Records that a region's group has not committed, of those that may be helped",
+            ["region"],
+            registry=registry,
+        )
+        self._helped = Gauge(
+            "penstock_region_helped",
+            "1 while this worker helps the region",
+            ["region"],
+            registry=registry,
+        )
+
+    def bytes_by_region(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for store, total in self._bytes_by_store.totals.items():
+            region = self._region_of.get(store, ELSEWHERE)
+            found[region] = found.get(region, 0) + int(total)
+        return found
+
+    def local_share(self) -> float:
+        """The share of bytes from the worker's own region; 1 while nothing was read."""
+        found = self.bytes_by_region()
+        total = sum(found.values())
+        return found.get(self.name, 0) / total if total else 1.0
+
+    def seen(self, region: str, lag: int | None, *, is_helped: bool) -> None:
+        """Show another region's state; `lag`: None if Kafka did not say."""
+        if lag is not None:
+            self._lag.labels(region).set(lag)
+        self._helped.labels(region).set(is_helped)
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily(
+            "penstock_region_bytes",
+            "Bytes of objects by the region whose store gave them",
+            labels=["region"],
+        )
+        for region, total in self.bytes_by_region().items():
+            family.add_metric([region], total, created=self._created_s)
+        yield family

@@ -1,0 +1,210 @@
+"""The metrics of every worker.
+
+Rule: they count all models, stores and partitions of the worker together. Further metrics are made
+if they are configured: `of_models`, `of_shadow`, `in_region`. Owner: the application.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from penstock.telemetry.calls import MODEL_OUTCOMES, CallsTelemetry
+from penstock.telemetry.counters import LATENCY_BUCKETS_S, Spread, Total, TotalBy
+from penstock.telemetry.models import ModelsTelemetry, ModelTelemetry
+from penstock.telemetry.region import RegionTelemetry
+from penstock.telemetry.replicas import ReplicasTelemetry
+from penstock.telemetry.shadow import ShadowTelemetry
+
+BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+
+
+class TimeSpent(NamedTuple):
+    """Where an object's time went, in seconds; `kafka_in` counts from the record's timestamp."""
+
+    kafka_in: float = 0.0
+    queue: float = 0.0
+    fetch: float = 0.0
+    decode: float = 0.0
+    wait: float = 0.0
+    call: float = 0.0
+    hold_back: float = 0.0
+    publish: float = 0.0
+
+
+class Telemetry:
+    """Counters by verb. All times in seconds, all sizes in bytes."""
+
+    def __init__(self) -> None:
+        self.retries = 0
+        self.registry = CollectorRegistry()
+        self.region: RegionTelemetry | None = None
+        self._models: ModelsTelemetry | None = None
+        self._shadow: ShadowTelemetry | None = None
+        self._count_reading(self.registry)
+        self._count_batches(self.registry)
+        self._count_calls(self.registry)
+        self._count_answers(self.registry)
+        self._show_state(self.registry)
+
+    def _count_reading(self, reg: CollectorRegistry) -> None:
+        self._records = Total("penstock_records", "Records read from the input topic", reg)
+        self._ignored = Total(
+            "penstock_records_ignored", "Notifications that announce no new object", reg
+        )
+        self._objects = Total("penstock_objects", "Objects read to their end", reg)
+        self._object_bytes = Total("penstock_object_bytes", "Bytes received from the store", reg)
+        self.replicas = ReplicasTelemetry(reg)
+        self._decoder_deaths = TotalBy(
+            "penstock_decoder_deaths",
+            "Decoders that came to a bad end, by the signal that ended them",
+            "signal",
+            reg,
+        )
+
+    def _count_batches(self, reg: CollectorRegistry) -> None:
+        self._batches = TotalBy(
+            "penstock_batches", "Batches by the reason they closed for", "reason", reg
+        )
+        self._batch_rows = Spread("penstock_batch_rows", "Rows in a batch", BATCH_BUCKETS, reg)
+        self._waits = Spread(
+            "penstock_batch_wait_seconds", "Wait of a batch's first row", LATENCY_BUCKETS_S, reg
+        )
+
+    def _count_calls(self, reg: CollectorRegistry) -> None:
+        self._calls = Spread(
+            "penstock_model_call_seconds", "Model calls that answered", LATENCY_BUCKETS_S, reg
+        )
+        self._retries = Counter(
+            "penstock_retries", "Requests that will be made again", ["stage"], registry=reg
+        )
+        self._requests = TotalBy(
+            "penstock_model_requests",
+            "Requests to the model by how they ended",
+            "outcome",
+            reg,
+            MODEL_OUTCOMES,
+        )
+        self._breaker = Gauge(
+            "penstock_model_breaker_open", "1 while only probes are sent", registry=reg
+        )
+        self._allowed = Gauge(
+            "penstock_model_calls_allowed", "Model calls at a time, as learned", registry=reg
+        )
+        self._model_rows = Total("penstock_model_rows", "Rows that the model answered", reg)
+
+    def _count_answers(self, reg: CollectorRegistry) -> None:
+        self._rows = Total("penstock_rows_delivered", "Rows on the output topic", reg)
+        self._results = Counter("penstock_results", "Result objects written", registry=reg)
+        self._result_bytes = Counter(
+            "penstock_result_bytes", "Bytes of the result objects written", registry=reg
+        )
+        self._rejected = Counter(
+            "penstock_rejected", "Rows and objects answered by an error", ["code"], registry=reg
+        )
+        self._unforeseen = TotalBy(
+            "penstock_unforeseen",
+            "Exceptions that nobody foresaw, by what was under way",
+            "place",
+            reg,
+        )
+        self._latency = Spread(
+            "penstock_latency_seconds",
+            "Record's time stamp to its last answer being on the output topic",
+            LATENCY_BUCKETS_S,
+            reg,
+        )
+        self._spent = TotalBy(
+            "penstock_way_seconds",
+            "Time that delivered objects spent, by part of their way",
+            "part",
+            reg,
+            TimeSpent._fields,
+        )
+        self._commits = Counter("penstock_commits", "Commit requests", registry=reg)
+
+    def _show_state(self, reg: CollectorRegistry) -> None:
+        self.buffer_bytes = Gauge("penstock_buffer_bytes", "Byte budget in use", registry=reg)
+        self.partitions = Gauge("penstock_partitions", "Partitions assigned", registry=reg)
+        self.lines_stopped = Gauge(
+            "penstock_lines_stopped", "Lines that stand still at a dead letter", registry=reg
+        )
+        self.lag = Gauge("penstock_lag_records", "Records not committed yet", registry=reg)
+
+    def record_read(self, *, ignored: bool) -> None:
+        self._records.inc()
+        if ignored:
+            self._ignored.inc()
+
+    def object_read(self, nbytes: int) -> None:
+        self._objects.inc()
+        self._object_bytes.inc(nbytes)
+
+    def batch_closed(self, reason: str, rows: int, waited_s: float) -> None:
+        self._batches.inc(reason)
+        self._batch_rows.observe(rows)
+        self._waits.observe(waited_s)
+
+    def call_answered(self, took_s: float, rows: int) -> None:
+        self._calls.observe(took_s)
+        self._model_rows.inc(rows)
+
+    def model_request(self, outcome: str) -> None:
+        self._requests.inc(outcome)
+
+    def model_health(self, *, is_open: bool, calls: int) -> None:
+        self._breaker.set(is_open)
+        self._allowed.set(calls)
+
+    def decoder_died(self, signal: str) -> None:
+        self._decoder_deaths.inc(signal)
+
+    def retried(self, stage: str, *, is_away: bool = True) -> None:
+        """`is_away`: the service is unavailable, and the wait for it has no end of its own."""
+        self.retries += is_away
+        self._retries.labels(stage).inc()
+
+    def waited(self, *, is_on_purpose: bool) -> None:
+        """Counts a wait `is_on_purpose` like a retry of an unavailable service."""
+        self.retries += is_on_purpose
+
+    def rejected(self, code: str, count: int) -> None:
+        self._rejected.labels(code).inc(count)
+
+    def unforeseen(self, place: str) -> None:
+        self._unforeseen.inc(place)
+
+    def rows_delivered(self, rows: int) -> None:
+        self._rows.inc(rows)
+
+    def result_written(self, nbytes: int) -> None:
+        self._results.inc()
+        self._result_bytes.inc(nbytes)
+
+    def objects_delivered(self, latencies_s: Sequence[float], spent: Sequence[TimeSpent]) -> None:
+        for latency_s in latencies_s:
+            self._latency.observe(latency_s)
+        sums_s = map(sum, zip(*spent, strict=True))
+        for part, spent_s in zip(TimeSpent._fields, sums_s, strict=True):
+            self._spent.inc(part, max(0.0, spent_s))
+
+    def committed(self) -> None:
+        self._commits.inc()
+
+    def of_models(self, names: Sequence[str]) -> dict[str, CallsTelemetry]:
+        """Further metrics for each of several models, by name."""
+        if self._models is None:
+            self._models = ModelsTelemetry(self, self.registry)
+        return {name: ModelTelemetry(self._models, name) for name in names}
+
+    def of_shadow(self) -> ShadowTelemetry:
+        """Further metrics for a shadow."""
+        if self._shadow is None:
+            self._shadow = ShadowTelemetry(self.registry)
+        return self._shadow
+
+    def in_region(self, name: str, region_of: Mapping[str, str]) -> RegionTelemetry:
+        """Further metrics for a worker in region `name`; `region_of`: the region of each store."""
+        by_store = self.replicas.bytes_by_store
+        self.region = RegionTelemetry(name, region_of, by_store, self.registry)
+        return self.region

@@ -1,0 +1,105 @@
+"""What the input topic asks for, by partition and offset.
+
+Rule: neighbours that ask for the same share one entry, so that a million plain references take the
+memory of one. Owner: the judge; filled before the first answer is looked at.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from penstock.core.progress.ranges import Ranges
+from penstock.messages.codec import Ignored, Inline
+from penstock.messages.reference import RowRange
+from penstock.verify.fields import Message
+
+
+class Want(NamedTuple):
+    """One object: which of its rows (None: all), or for inline rows how many there are."""
+
+    selection: tuple[RowRange, ...] | None = None
+    inline_rows: int | None = None
+    is_reference: bool = True
+    is_ours: bool = True  # else another model's judge checks it
+
+    @property
+    def rows(self) -> Ranges:
+        return Ranges.of(self.selection)
+
+    def rest_from(self, row: int) -> Ranges:
+        """The rows that a dead letter asks for if the object could not be read from `row` on."""
+        rows = self.rows
+        return rows.within(row, rows.stops[-1]) or Ranges.of([(row, None)])
+
+
+Wants = tuple[Want, ...]
+
+PLAIN = Want()
+NO_REFERENCE = (Want(is_reference=False),)
+NOT_OURS = Want(is_ours=False)
+
+
+@lru_cache(maxsize=10_000)
+def _inline(rows: int) -> Wants:
+    """One tuple for all inline messages with this number of rows, to save memory."""
+    return (Want(inline_rows=rows),)
+
+
+def wants(message: Message) -> Wants:
+    """The objects that a message asks for; empty if it asks for none."""
+    if message is None:
+        return NO_REFERENCE
+    if isinstance(message, Ignored):
+        return ()
+    if isinstance(message, Inline):
+        return _inline(len(message.rows))
+    return tuple(
+        PLAIN if reference.rows is None else Want(reference.rows) for reference in message.items
+    )
+
+
+class Asked:
+    """One input partition from `begin` up to `end`."""
+
+    def __init__(self, begin: int, end: int) -> None:
+        self.begin = begin
+        self.end = end
+        self._next = begin
+        self._starts = [begin]
+        self._wants: list[Wants] = [()]
+
+    def add(self, offset: int, wanted: Wants) -> None:
+        """Must be called in offset order; offsets that are left out ask for nothing."""
+        if offset > self._next:
+            self._change(self._next, ())
+        self._change(offset, wanted)
+        self._next = offset + 1
+
+    def _change(self, offset: int, wanted: Wants) -> None:
+        if wanted != self._wants[-1]:
+            self._starts.append(offset)
+            self._wants.append(wanted)
+
+    def at(self, offset: int) -> Wants:
+        if offset >= self._next:
+            return ()
+        return self._wants[bisect_right(self._starts, offset) - 1]
+
+    def after(self, offset: int) -> int | None:
+        """The next offset that asks for something."""
+        place = bisect_right(self._starts, offset) - 1
+        if self._wants[place] and offset + 1 < self._stop(place):
+            return offset + 1
+        wanted = (n for n in range(place + 1, len(self._starts)) if self._wants[n])
+        return next((self._starts[n] for n in wanted), None)
+
+    def _stop(self, place: int) -> int:
+        return self._starts[place + 1] if place + 1 < len(self._starts) else self._next
+
+    def spans(self) -> Iterator[tuple[int, int, Wants]]:
+        """(first offset, stop, what each offset asks for), without offsets that ask for nothing."""
+        stops = [*self._starts[1:], self._next]
+        for start, stop, wanted in zip(self._starts, stops, self._wants, strict=True):
+            if wanted and start < stop:
+                yield start, stop, wanted

@@ -1,0 +1,105 @@
+"""Judges markers that point to the answers of an earlier announcement of the same object.
+
+Rule: a marker may point to an earlier object of its input partition that asks for the same rows, is
+answered to its end without a failure, and has the same `object` field. The field is compared in the
+second reading. Owner: the judge; memory grows with the markers and with objects that failed.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from msgspec import Raw
+
+from penstock.verify.asked import Want
+from penstock.verify.repeats import ObjectAt
+
+
+class Pointer(NamedTuple):
+    """A marker: its place, the object that it answers, and the id that it points to."""
+
+    partition: int
+    offset: int
+    at: ObjectAt
+    first_id: str
+    object: bytes
+
+
+class Duplicates:
+    """Call `note` and `failed` in the first reading, `compare` in the second, then `wrong`."""
+
+    def __init__(self, input_topic: str) -> None:
+        self.partitions: set[int] = set()
+        self._input_topic = input_topic
+        self._pointers: dict[ObjectAt, Pointer] = {}
+        self._objects: dict[ObjectAt, bytes | None] = {}
+        self._failed: set[ObjectAt] = set()
+
+    def __len__(self) -> int:
+        return len(self._pointers)
+
+    def __contains__(self, at: ObjectAt) -> bool:
+        return at in self._pointers
+
+    def note(self, partition: int, offset: int, at: ObjectAt, first_id: str, named: Raw) -> None:
+        self.partitions.add(partition)
+        self._pointers[at] = Pointer(partition, offset, at, first_id, bytes(named))
+        if first := self._at(first_id):
+            self._objects[first[0]] = None
+
+    def failed(self, at: ObjectAt) -> None:
+        """Note an object that could not be read to its end: a marker may not point to it."""
+        self._failed.add(at)
+
+    def compare(self, at: ObjectAt, named: Raw) -> None:
+        if at in self._objects:
+            self._objects[at] = bytes(named)
+
+    def wrong(
+        self,
+        wants: Callable[[ObjectAt], Want | None],
+        is_done: Callable[[ObjectAt], bool],
+    ) -> list[tuple[Pointer, str]]:
+        """The markers that point to a wrong answer, and why. `wants`: what an object asks for, or
+        None if its message was not read.
+        """
+        found = [(one, self._judge(one, wants, is_done)) for one in self._pointers.values()]
+        return [(one, why) for one, why in found if why is not None]
+
+    def _judge(
+        self,
+        pointer: Pointer,
+        wants: Callable[[ObjectAt], Want | None],
+        is_done: Callable[[ObjectAt], bool],
+    ) -> str | None:
+        found = self._at(pointer.first_id)
+        if found is None:
+            return "that is not an id of its partition"
+        first, row = found
+        if first.partition != pointer.at.partition:
+            return "that is not an id of its partition"
+        own, others = wants(pointer.at), wants(first)
+        if first >= pointer.at:
+            return "that is not before it"
+        if first in self._pointers:
+            return "that points to another itself"
+        if others is None:
+            return None
+        if own is None or own != others:
+            return "that asks for other rows"
+        if row not in ("-", str(own.rows.starts[0])):
+            return "that is not the first row"
+        if not is_done(first):
+            return "that is not completely answered"
+        if first in self._failed:
+            return "that failed itself"
+        named = self._objects[first]
+        return None if named in (None, pointer.object) else "that is another object"
+
+    def _at(self, first_id: str) -> tuple[ObjectAt, str] | None:
+        topic, *numbers = first_id.rsplit("/", 4)
+        if topic != self._input_topic or len(numbers) != 4:
+            return None
+        if not all(number.isdecimal() for number in numbers[:3]):
+            return None
+        partition, offset, index = (int(number) for number in numbers[:3])
+        return ObjectAt(partition, offset, index), numbers[3]

@@ -1,0 +1,135 @@
+"""Compares the fields of a record or a letter with what was asked: object, stream, time and others.
+
+Rule: for each object asked for, a checksum of each field and the time are kept: 32 bytes. A record
+that would be too large for its topic may leave fields out, but never has other values. Owner: the
+judge.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from penstock.core.routing.naming import Naming, fallback, key_text
+from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
+from penstock.messages.prediction import ObjectId, encodable
+from penstock.messages.reference import LATEST_MS, EventTime, Reference, output_time
+from penstock.verify.repeats import ObjectAt
+
+# None: the message cannot be read as any of these.
+Message = References | Inline | Ignored | None
+
+_NO_TIME: Final = LATEST_MS + 1
+# A record that would be too large has only so many characters of the stream's name.
+_SHORT_CHARS: Final = 200
+_SUMS: Final = 4
+
+
+class Fields(NamedTuple):
+    """`model`: the one that the reference names, or the one that answered."""
+
+    object: tuple[str, str, str | None] | None
+    stream: str
+    event_time: EventTime | None
+    attributes: dict[str, Any] | None
+    model: str | None
+
+
+def message_of(value: bytes | None) -> Message:
+    try:
+        return decode(value)
+    except SchemaError:
+        return None
+
+
+def named(about: ObjectId | None) -> tuple[str, str, str | None] | None:
+    return (about.bucket, about.key, about.store) if about else None
+
+
+def asked_of(
+    message: Message, key: bytes | None, partition: int, naming: Naming
+) -> Iterator[Fields]:
+    """The fields that the answers to a message must have, one item for each object."""
+    if message is None:
+        yield Fields(None, fallback(key, partition), None, None, None)
+    elif isinstance(message, Inline):
+        stream = encodable(message.stream or fallback(key, partition))
+        yield Fields(None, stream, message.event_time, message.attributes, message.model)
+    elif isinstance(message, References):
+        name = "" if message.announced else key_text(key)
+        for one in message.items:
+            yield _of_reference(one, naming.of(one, name))
+
+
+def _of_reference(reference: Reference, stream: str) -> Fields:
+    name = (encodable(reference.bucket), encodable(reference.key), reference.store)
+    return Fields(
+        name, encodable(stream), reference.event_time, reference.attributes, reference.model
+    )
+
+
+class AskedFields:
+    """One input partition. `times_of_rows`: rows may have times of their own (`rows.time`)."""
+
+    def __init__(self, *, times_of_rows: bool, models: frozenset[str]) -> None:
+        self._times_of_rows = times_of_rows
+        self._models = models
+        self._offsets = array("q")
+        self._times = array("q")
+        self._sums = array("I")
+
+    def add(self, offset: int, asked: Iterator[Fields]) -> None:
+        """Must be called in offset order."""
+        for one in asked:
+            self._offsets.append(offset)
+            self._times.append(_time(one.event_time))
+            model = one.model if one.model in self._models else None
+            self._sums.extend(map(_sum, (one.object, one.stream, one.attributes, model)))
+
+    def wrong(self, at: ObjectAt, said: Fields, *, less: bool, row: int | None = None) -> str:
+        """The fields that differ from what was asked, for people. `less`: some may be left out."""
+        place = bisect_left(self._offsets, at.offset) + at.object_index
+        about, stream, attributes, model = self._sums[_SUMS * place : _SUMS * (place + 1)]
+        is_short = less and said.object is None
+        is_cut = is_short and len(said.stream) == _SHORT_CHARS
+        found = {
+            "object": is_short or _sum(said.object) == about,
+            "stream": _sum(said.stream) == stream or is_cut,
+            "attributes": _sum(said.attributes) == attributes or (less and said.attributes is None),
+            "model": model in (_NO_SUM, _sum(said.model)),
+            "event_time": self._is_time(self._times[place], said.event_time, less=less, row=row),
+        }
+        return ", ".join(
+            f"{name} {getattr(said, name)!r}" for name, is_right in found.items() if not is_right
+        )
+
+    def _is_time(
+        self, asked_ms: int, said: EventTime | None, *, less: bool, row: int | None
+    ) -> bool:
+        """True if the time is the one asked for. A later time is accepted for every row: frames and
+        windows add the time since the beginning, and a record does not tell whether its object is
+        media.
+        """
+        if (less and said is None) or (self._times_of_rows and row is not None):
+            return True
+        said_ms = _time(said)
+        is_later = row is not None and asked_ms != _NO_TIME and asked_ms <= said_ms <= LATEST_MS
+        return said_ms == asked_ms or is_later
+
+
+def _time(event_time: EventTime | None) -> int:
+    """A time as a number. No time, and a text that is not a time, get numbers beyond all times."""
+    said = None if event_time is None else output_time(event_time)
+    if said is None:
+        return _NO_TIME
+    return said if isinstance(said, int) and abs(said) < _NO_TIME else _NO_TIME + 1
+
+
+def _sum(field: Any) -> int:
+    return crc32(msgspec.json.encode(field, order="deterministic"))
+
+
+_NO_SUM: Final = _sum(None)

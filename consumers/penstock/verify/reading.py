@@ -1,0 +1,185 @@
+"""`penstock verify`: reads input, output and dead letters, and feeds them to the judge.
+
+Rule: no worker is asked. The ends of the output topics are looked up after the committed offsets,
+so that the answers to all committed messages are within what is read. Owner: the command.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Literal
+
+from penstock import config
+from penstock.adapters.kafka.partitioner import hashed
+from penstock.adapters.kafka.reader import Reader, Spans, offsets, open_reader
+from penstock.adapters.stores.choice import open_objects, places_of_caller, with_clouds
+from penstock.adapters.stores.local import LOCAL, LocalObjects, local_path
+from penstock.core.routing.naming import Naming
+from penstock.core.routing.places import Places
+from penstock.messages.urls import split_url
+from penstock.ports import Commit, Location
+from penstock.settings.routes import routes_of
+from penstock.verify.findings import Report, render, together
+from penstock.verify.judge import Judge, Scope
+from penstock.verify.records import each
+from penstock.verify.results import AT_A_TIME, Claim, look
+from penstock.verify.several_models import SeveralJudges
+
+__all__ = ["Isolation", "Report", "Until", "render", "verify"]
+
+Isolation = Literal["read_uncommitted", "read_committed"]
+Until = Literal["end", "committed"]
+
+# Called with (offsets passed, offsets in all); the second grows when repeats are compared.
+OnRead = Callable[[int, int], None]
+
+
+async def verify(
+    cfg: config.Config,
+    *,
+    isolation: Isolation = "read_uncommitted",
+    until: Until = "end",
+    progress: OnRead = lambda _done, _total: None,
+) -> Report:
+    """Judge everything up to `until`: what the input topic holds now, or what the group has
+    committed of it. With exactly-once delivery the outputs are always read with `read_committed`,
+    as the promise holds only for such readers.
+    """
+    if cfg.delivery.guarantee == "exactly_once":
+        isolation = "read_committed"
+    async with (
+        open_reader(cfg.kafka, "read_uncommitted") as inputs,
+        open_reader(cfg.kafka, isolation) as outputs,
+    ):
+        reports = [
+            await _of_input(cfg.of_input(topic), inputs, outputs, until, progress)
+            for topic in await inputs.inputs()
+        ]
+        return together(reports)
+
+
+async def _of_input(
+    cfg: config.Config, inputs: Reader, outputs: Reader, until: Until, progress: OnRead
+) -> Report:
+    """Judge one input topic against the whole output topics, as if it were the only input. It is
+    read like by workers, with records of aborted transactions.
+    """
+    topic = cfg.kafka.input_topic
+    asked = await inputs.spans(topic)
+    committed = await inputs.committed(topic, asked)
+    answers = await outputs.spans(cfg.output.topic)
+    letters = await outputs.spans(cfg.output.dead_letter_topic)
+    judge = _judge(cfg, _scope(cfg, asked, committed, until, len(answers)))
+    reading = _Reading(progress)
+    reading.expect(asked, answers, letters)
+    await inputs.read(topic, asked, judge.reference, reading.passed)
+    await outputs.read(cfg.output.topic, answers, each(judge.answer), reading.passed)
+    letters_of = cfg.output.dead_letter_topic
+    await outputs.read(letters_of, letters, judge.dead_letter, reading.passed)
+    again = {partition: answers[partition] for partition in judge.repeated}
+    reading.expect(again)
+    await outputs.read(cfg.output.topic, again, each(judge.compare), reading.passed)
+    await _follow(cfg, judge.claims, reading)
+    return judge.report()
+
+
+async def _follow(
+    cfg: config.Config, waiting: list[tuple[Judge, list[Claim]]], reading: "_Reading"
+) -> None:
+    """Read the result objects that records name, `AT_A_TIME` in parallel."""
+    if not waiting:
+        return
+    reading.expect_more(len(waiting))
+    known = with_clouds(cfg)
+    places = Places(places_of_caller(known))
+    objects = LocalObjects(partial(open_objects, known, lazily=True))
+
+    async def follow_some() -> None:
+        while waiting:
+            judge, claims = waiting.pop()
+            url = claims[-1].result.url
+            judge.result(claims, await look(objects, _location(url, places), url))
+            reading.passed(1)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(min(AT_A_TIME, len(waiting))):
+                tasks.create_task(follow_some())
+    finally:
+        await objects.aclose()
+
+
+def _location(url: str, places: Places) -> Location:
+    if (path := local_path(url)) is not None:
+        return Location(LOCAL, path)
+    store, bucket, key = split_url(url)
+    return Location(bucket, key, store=places.of(store, bucket, key))
+
+
+def _judge(cfg: config.Config, scope: Scope) -> Judge | SeveralJudges:
+    routes = routes_of(cfg)
+    if not routes.fans_out:
+        return Judge(scope)
+    return SeveralJudges(scope, routes)
+
+
+class _Reading:
+    """Reports the progress of the reading."""
+
+    def __init__(self, progress: OnRead) -> None:
+        self._progress = progress
+        self._done = self._total = 0
+
+    def expect(self, *spans: Spans) -> None:
+        self._total += sum(offsets(one.values()) for one in spans)
+
+    def expect_more(self, number: int) -> None:
+        self._total += number
+
+    def passed(self, number: int) -> None:
+        self._done += number
+        self._progress(self._done, self._total)
+
+
+def _scope(
+    cfg: config.Config, asked: Spans, committed: dict[int, Commit], until: Until, partitions: int
+) -> Scope:
+    ends = {partition: end for partition, (_, end) in asked.items()}
+    answered = {
+        partition: min(end, committed[partition].next_offset if partition in committed else 0)
+        for partition, end in ends.items()
+    }
+    return scope_of(cfg, asked, ends if until == "end" else answered, committed, partitions)
+
+
+def scope_of(
+    cfg: config.Config,
+    asked: Spans,
+    until: Mapping[int, int],
+    committed: Mapping[int, Commit],
+    partitions: int,
+) -> Scope:
+    """What the settings promise about these references. `partitions`: of the output topic."""
+    by_hash = cfg.output.partitioning == "stream"
+    return Scope(
+        input_topic=cfg.kafka.input_topic,
+        output_topic=cfg.output.topic,
+        dead_letter_topic=cfg.output.dead_letter_topic,
+        spans=asked,
+        until=until,
+        committed=committed,
+        partition_of=_by_stream(partitions) if by_hash else lambda partition, _: partition,
+        by_stream=by_hash or cfg.output.order == "stream",
+        exactly_once=cfg.delivery.guarantee == "exactly_once",
+        markers=cfg.output.markers,
+        of_rows=cfg.output.records != "objects",
+        of_objects=cfg.output.records != "rows",
+        times_of_rows=cfg.rows.time is not None,
+        models=frozenset(routes_of(cfg).models),
+        naming=Naming(cfg.kafka.stream_from),
+    )
+
+
+def _by_stream(partitions: int) -> Callable[[int, str], int]:
+    of_stream = hashed(partitions)
+    return lambda _, stream: of_stream(stream)

@@ -1,0 +1,177 @@
+"""The judge's view of output records, and of the objects that they belong to.
+
+Rule: only judged fields of a record are decoded; fields that are the same for a whole object stay
+text. An incomplete object keeps its rows as ranges. Owner: `answers`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw, Struct
+
+from penstock.core.progress.ranges import Ranges
+from penstock.encodings.blocks import records_of
+from penstock.messages.prediction import Failure, ObjectId, Result, Source
+from penstock.messages.reference import EventTime
+from penstock.verify.asked import Want
+from penstock.verify.fields import Fields, named
+from penstock.verify.repeats import Content, ObjectAt
+from penstock.verify.resumed_repeats import Runs
+
+
+class Answer(Struct, gc=False):
+    """The judged fields of a prediction; those that a whole object shares stay undecoded."""
+
+    v: Literal[1]
+    id: str
+    stream: str
+    source: Raw
+    object: Raw
+    row: int | None
+    prediction: Raw
+    model: str
+    event_time: Raw = Raw(b"null")
+    attributes: Raw = Raw(b"null")
+    last: bool = False
+    rows: int | None = None
+    duplicate_of: str | None = None
+    error: Failure | None = None
+    result: Result | None = None
+
+    @property
+    def about(self) -> ObjectId | None:
+        about: ObjectId | None = _decode_object(self.object)
+        return about
+
+    @property
+    def fields(self) -> Fields:
+        return Fields(
+            named(self.about),
+            self.stream,
+            _decode_time(self.event_time),
+            _decode_attributes(self.attributes),
+            self.model,
+        )
+
+    @property
+    def contradiction(self) -> str | None:
+        """How the record breaks this rule: a row has a prediction or an error, and no other record
+        has a prediction.
+        """
+        is_null = self.prediction == NULL
+        if self.row is None or self.error is not None:
+            return None if is_null else "a prediction in a record that cannot have one"
+        return "neither a prediction nor an error" if is_null else None
+
+    def content(self) -> Content:
+        return Content(
+            self.stream,
+            bytes(self.prediction),
+            self.error.code if self.error else None,
+            self.rows if self.last else None,
+        )
+
+
+def constant_of(answer: Answer) -> Answer:
+    """A copy with only the fields that all rows of an object share."""
+    names = ("source", "object", "event_time", "attributes")
+    kept = {name: Raw(bytes(getattr(answer, name))) for name in names}
+    return msgspec.structs.replace(answer, prediction=NULL, error=None, result=None, **kept)
+
+
+decode_answer = msgspec.json.Decoder(Answer).decode
+_decode_source = msgspec.json.Decoder(Source).decode
+_decode_object = msgspec.json.Decoder(ObjectId | None).decode
+_decode_time = msgspec.json.Decoder(EventTime | None).decode
+_decode_attributes = msgspec.json.Decoder(dict[str, Any] | None).decode
+NULL = Raw(b"null")
+
+# Partition, offset, key and value of a record.
+Take = Callable[[int, int, bytes | None, bytes | None], None]
+
+NOT_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+def each(take: Take) -> Take:
+    """Wraps `take` so that it is called for each record of a block (`output.granularity`)."""
+
+    def take_all(partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
+        if value is None:
+            take(partition, offset, key, None)
+            return
+        for record in records_of(value):
+            take(partition, offset, key, record)
+
+    return take_all
+
+
+def identify(answer: Answer) -> tuple[ObjectAt, str] | str:
+    """The object that it answers and the input topic; or what is wrong with its id."""
+    source = _decode_source(answer.source)
+    whole, _, row = answer.id.rpartition("/")
+    start, _, index = whole.rpartition("/")
+    if (
+        start != f"{source.topic}/{source.partition}/{source.offset}"
+        or row != ("-" if answer.row is None else str(answer.row))
+        or not index.isdecimal()
+        or str(int(index)) != index
+    ):
+        return f"its id {answer.id!r} is not source/object/row of source and row"
+    return ObjectAt(source.partition, source.offset, int(index)), source.topic
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A partition, or a stream of it, whose records must be in order. `top`: the furthest place."""
+
+    top: tuple[int, int] = (-1, -1)
+    row: int = -1
+    runs: Runs = field(default_factory=Runs)
+
+
+@dataclass(slots=True, eq=False)
+class Open:
+    """An incomplete object. `limit`: the row before which rows may follow without a gap."""
+
+    at: ObjectAt
+    about: str
+    want: Want
+    prefix: str
+    like: Answer
+    key: bytes | None
+    sequence: Sequence
+    limit: int = 0
+    # Versions and models of the records of its first row: a repeat from there on may have others.
+    firsts: set[tuple[str | None, str]] = field(default_factory=set)
+    seen: Ranges = field(default_factory=Ranges)
+    end: int | None = None
+
+    @property
+    def missing(self) -> Ranges:
+        """The wanted rows that are missing, among those known to exist."""
+        stop = self.seen.stops[-1] if self.seen and self.end is None else self.end or 0
+        return self.want.rows.within(0, stop).minus(self.seen)
+
+
+def wrong_end(known: Open, answer: Answer) -> str | None:
+    """What is wrong with the record that ends an object; `known` includes its row already."""
+    if not answer.last or answer.rows is None:
+        return "an object's end has both last and rows"
+    rows, want = answer.rows, known.want
+    if answer.row is None:
+        if (
+            answer.result is None
+            and answer.error is None
+            and (rows or known.seen or want.inline_rows)
+        ):
+            return "a marker without error ends an object without rows"
+        return None if answer.error or want.is_reference else "no reference, but no error either"
+    if want.inline_rows not in (None, rows):
+        return f"{rows} rows, but the message has {want.inline_rows}"
+    selected = want.rows.within(0, rows)
+    final = selected.stops[-1] - 1 if selected else None
+    if final != answer.row:
+        return f"last is on row {answer.row}, but with {rows} rows it is row {final}"
+    return None

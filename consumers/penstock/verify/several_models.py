@@ -1,0 +1,150 @@
+"""The judge for routes to several models: one judge for each such model, and one for the rest.
+
+Rule: an object that several models answer is asked for once of each; a record's `model` tells whose
+answer it is. Objects with one model are judged together, whichever model that is, because the
+shares of a split may change. Owner: `verify.reading`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import msgspec
+from msgspec import Struct
+
+from penstock.core.routing.naming import fallback, key_text
+from penstock.core.routing.routes import Routes, place_of
+from penstock.messages.codec import Ignored, Inline
+from penstock.messages.prediction import Source
+from penstock.verify.asked import NOT_OURS, Wants, wants
+from penstock.verify.fields import Message, asked_of, message_of
+from penstock.verify.findings import Report
+from penstock.verify.judge import Judge, Scope
+from penstock.verify.results import Claim
+
+
+class _Said(Struct, gc=False):
+    """The fields of a record or a letter that tell its model and object. A letter has no id, a
+    record no index.
+    """
+
+    model: str = ""
+    id: str = ""
+    source: Source | None = None
+    object_index: int = 0
+
+    @property
+    def index(self) -> int:
+        parts = self.id.split("/")
+        is_record = len(parts) > 1 and parts[-2].isdecimal()
+        return int(parts[-2]) if is_record else self.object_index
+
+
+_said = msgspec.json.Decoder(_Said).decode
+
+
+class SeveralJudges:
+    """The methods of `Judge`, for all models together."""
+
+    def __init__(self, scope: Scope, routes: Routes) -> None:
+        self._routes = routes
+        self._naming = scope.naming
+        self._fields = scope.fields()
+        self._references = self._ignored = 0
+        names = [model for one in routes.routes if len(one.models) > 1 for model in one.models]
+        self._alone = Judge(scope, self._fields)
+        self._of = {
+            name: Judge(replace(scope, place_of=partial(place_of, model=name)), self._fields)
+            for name in dict.fromkeys(names)
+        }
+
+    @property
+    def repeated(self) -> set[int]:
+        return self._alone.repeated.union(*(judge.repeated for judge in self._of.values()))
+
+    def reference(
+        self, partition: int, offset: int, key: bytes | None, value: bytes | None
+    ) -> None:
+        message = message_of(value)
+        wanted = wants(message)
+        self._references += bool(wanted)
+        self._ignored += not wanted
+        self._fields[partition].add(offset, asked_of(message, key, partition, self._naming))
+        asked = self._models(partition, key, message) if wanted else []
+        for name, judge in self._of.items():
+            judge.ask(partition, offset, _ours(wanted, [name in models for models in asked]))
+        self._alone.ask(partition, offset, _ours(wanted, [not models for models in asked]))
+
+    def _models(self, partition: int, key: bytes | None, message: Message) -> list[tuple[str, ...]]:
+        """For each object its models if there are several, else an empty tuple."""
+        if message is None:
+            return [()]
+        if isinstance(message, Ignored):
+            return []
+        if isinstance(message, Inline):
+            stream = message.stream or fallback(key, partition)
+            return [() if message.model else self._several(stream, None, None)]
+        name = "" if message.announced else key_text(key)
+        return [
+            () if one.model else self._several(self._naming.of(one, name), one.bucket, one.key)
+            for one in message.items
+        ]
+
+    def _several(self, stream: str, bucket: str | None, key: str | None) -> tuple[str, ...]:
+        models = self._routes.of(stream, bucket, key)
+        return models if len(models) > 1 else ()
+
+    def answer(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
+        self._judge(value).answer(partition, offset, key, value)
+
+    def compare(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
+        self._judge(value).compare(partition, offset, key, value)
+
+    def dead_letter(
+        self, partition: int, offset: int, key: bytes | None, value: bytes | None
+    ) -> None:
+        self._judge(value).dead_letter(partition, offset, key, value)
+
+    def _judge(self, value: bytes | None) -> Judge:
+        """The judge of the record's model, if that was asked as one of several; else the common
+        one.
+        """
+        try:
+            said = _said(value or b"")
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return self._alone
+        judge = self._of.get(said.model)
+        if judge is None:
+            return self._alone
+        if said.source is not None and not judge.asks_at(said.source, said.index):
+            return self._alone
+        return judge
+
+    @property
+    def claims(self) -> list[tuple[Judge, list[Claim]]]:
+        return [claim for one in (self._alone, *self._of.values()) for claim in one.claims]
+
+    def report(self) -> Report:
+        reports = [self._alone.report(), *(judge.report() for judge in self._of.values())]
+        whole = msgspec.structs.asdict(reports[0])
+        for one in reports[1:]:
+            for name, value in msgspec.structs.asdict(one).items():
+                if name == "violated":
+                    found = whole[name]
+                    whole[name] = {
+                        kind: found.get(kind, 0) + value.get(kind, 0) for kind in found | value
+                    }
+                else:
+                    whole[name] += value
+        # Each judge sees all messages but only some streams, so these are not sums.
+        whole["references"], whole["ignored"] = self._references, self._ignored
+        whole["streams"] = max(one.streams for one in reports)
+        return Report(**whole)
+
+
+def _ours(wanted: Wants, are_ours: Sequence[bool]) -> Wants:
+    if not any(are_ours):
+        return ()
+    return tuple(
+        want if is_ours else NOT_OURS for want, is_ours in zip(wanted, are_ours, strict=True)
+    )

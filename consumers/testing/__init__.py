@@ -1,3 +1,0 @@
-"""Tools to test a pipeline without services and without waiting: virtual time, and the simulation
-of whole worlds from a seed. `consumers.adapters.memory_` are the ports for tests of single cases.
-"""

@@ -1,6 +1,0 @@
-"""What crosses the wire: references in, predictions and dead letters out, and their JSON Schemas.
-
-Rule: every shape is declared once, as a msgspec Struct; the `*.schema.json` files are generated
-from them by `python -m schemas`. Imports nothing of `consumers`, so that any program may read and
-write these messages.
-"""

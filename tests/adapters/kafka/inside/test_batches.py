@@ -1,0 +1,44 @@
+from aiokafka import AIOKafkaProducer
+from aiokafka.producer.message_accumulator import BatchBuilder
+
+from penstock.adapters.kafka.inside.batches import batches, fill
+from penstock.adapters.kafka.producers import give_up
+from penstock.ports import Outgoing
+
+KEYS: list[bytes | None] = [b"cam-1", None, b"cam-2", b""] * 50
+VALUES = [b"%d" % (number**7) for number in range(200)]
+
+
+def empty(nbytes: int = 100_000) -> BatchBuilder:
+    return BatchBuilder(nbytes, 0)
+
+
+def test_records_come_out_as_if_they_were_appended_one_by_one() -> None:
+    bulk, single = empty(), empty()
+    assert fill(bulk, 1_800_000_000_000, KEYS, VALUES, 0) == 200
+    for key, value in zip(KEYS, VALUES, strict=True):
+        single.append(timestamp=1_800_000_000_000, key=key, value=value)
+    assert bulk.record_count() == single.record_count() == 200
+    assert bulk._build() == single._build()
+
+
+def test_a_full_batch_says_where_to_go_on() -> None:
+    whole, start, sizes = [], 0, []
+    while start < len(VALUES):
+        batch = empty(1_000)
+        stop = fill(batch, 1, KEYS, VALUES, start)
+        sizes.append(batch.size())
+        whole.append((start, stop, batch.record_count()))
+        start = stop
+    assert max(sizes) <= 1_000
+    assert len(whole) > 3
+    assert all(stop - start == count for start, stop, count in whole)
+
+
+async def test_no_batch_is_larger_than_its_topic_takes() -> None:
+    producer = AIOKafkaProducer(enable_idempotence=True)
+    outgoing = Outgoing("t", 0, KEYS, VALUES)
+    made = list(batches(producer, outgoing, 1, 1_000))
+    await give_up(producer)
+    assert max(batch.size() for batch in made) <= 1_000
+    assert sum(batch.record_count() for batch in made) == len(VALUES)

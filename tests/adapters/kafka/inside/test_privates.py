@@ -1,0 +1,169 @@
+"""What we use of aiokafka that it does not promise: a release that changes it fails here.
+
+There is no public way to give up a producer that may not send any more, nor to learn why a
+transaction ended. pyproject.toml keeps aiokafka below the next minor version for the same reason.
+"""
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import (
+    InvalidTxnState,
+    KafkaError,
+    ProducerFenced,
+    TopicAuthorizationFailedError,
+)
+
+from penstock import config
+from penstock.adapters.kafka.producers import give_up, producer_of, seen
+from penstock.adapters.kafka.topics import controller_known, topics_known
+from penstock.adapters.kafka.transactions import KafkaOutlet
+from penstock.errors import Fatal, Fenced, PenstockError, Transient
+from penstock.ports import Commit, Outgoing
+from penstock.process.clock import SystemClock
+from penstock.simulation.virtual_time import virtual_time
+
+SOURCE = TopicPartition("refs", 0)
+OUT = TopicPartition("predictions", 0)
+
+
+async def in_a_transaction(producer: AIOKafkaProducer) -> AIOKafkaProducer:
+    """As after a start, without a broker."""
+    producer._txn_manager.set_pid_and_epoch(1, 0)
+    await producer.begin_transaction()
+    return producer
+
+
+async def test_a_producer_that_is_given_up_sends_no_more_and_leaves_no_failure_unseen() -> None:
+    reported: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context))
+    producer = await in_a_transaction(AIOKafkaProducer(transactional_id="t"))
+    sender = producer._sender
+    # Where `start` puts the task that sends for ever.
+    assert sender.sender_task is None
+    task = sender._sender_task = asyncio.create_task(asyncio.Event().wait())
+    accumulator, transactions = producer._message_accumulator, producer._txn_manager
+    for partition in range(2):
+        batch = producer.create_batch()
+        batch.append(timestamp=1, key=None, value=b"row")
+        place = TopicPartition("predictions", partition)
+        (await accumulator.add_batch(batch, place, 1.0)).add_done_callback(seen)
+    accumulator._pop_batch(OUT)  # one is under way, one waits
+
+    await give_up(producer)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    # What aiokafka's task does when it ends.
+    accumulator.fail_all(KafkaError("ended"))
+    transactions.error_transaction(KafkaError("ended"))
+    await asyncio.sleep(0)
+    del producer, sender, accumulator, transactions, batch
+    gc.collect()
+    assert reported == []
+
+
+async def test_a_batch_waits_for_a_leader_for_longer_than_any_request() -> None:
+    producer = producer_of(config.Kafka(), enable_idempotence=True)
+    producer._txn_manager.set_pid_and_epoch(1, 0)
+    accumulator = producer._message_accumulator
+    batch = producer.create_batch()
+    batch.append(timestamp=1, key=None, value=b"row")
+    delivered = await accumulator.add_batch(batch, OUT, 1.0)
+    (waiting,) = accumulator._batches[OUT]
+    waiting._ctime -= 3600.0
+    sent, is_waiting = accumulator.drain_by_nodes(ignore_nodes=())
+    await asyncio.sleep(0)
+    assert (dict(sent), is_waiting, delivered.done()) == ({}, True, False)
+    await give_up(producer)
+
+
+async def test_a_producer_that_is_given_up_is_not_reported_as_unclosed(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    producer = AIOKafkaProducer()
+    await give_up(producer)
+    del producer
+    gc.collect()
+    assert [str(one.message) for one in recwarn if "Unclosed" in str(one.message)] == []
+
+
+class Refusing(AIOKafkaProducer):  # type: ignore[misc]
+    """The broker refuses the partition, or the producer; what was sent fails by that."""
+
+    why: KafkaError = KafkaError()
+
+    async def send_batch(self, batch: Any, topic: str, *, partition: int) -> Any:
+        self._txn_manager.error_transaction(self.why)
+        failed = asyncio.get_running_loop().create_future()
+        failed.set_exception(InvalidTxnState())
+        return failed
+
+
+@pytest.mark.parametrize(
+    ("why", "kind"),
+    [
+        (TopicAuthorizationFailedError("predictions"), Fatal),
+        (ProducerFenced(), Fenced),
+        (InvalidTxnState(), Transient),
+    ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
+)
+async def test_a_transaction_that_was_ended_says_why_not_what_followed(
+    why: KafkaError, kind: type[PenstockError]
+) -> None:
+    producer = Refusing(transactional_id="t")
+    producer.why = why
+    producer._txn_manager.set_pid_and_epoch(1, 0)
+    outlet = KafkaOutlet(producer, "group", SOURCE, SystemClock(), {})
+    try:
+        with pytest.raises(kind) as caught:
+            await outlet.publish([Outgoing("predictions", 0, [None], [b"row"])], Commit(1))
+        assert type(caught.value) is kind
+    finally:
+        await give_up(producer)
+
+
+class LateCluster:
+    """Names no controller before it was asked again."""
+
+    controller: object = None
+
+    async def force_metadata_update(self) -> bool:
+        self.controller = object()
+        return True
+
+    @property
+    def cluster(self) -> "LateCluster":
+        return self
+
+
+async def test_topics_are_made_once_the_broker_names_a_controller() -> None:
+    admin = AIOKafkaAdminClient()
+    assert admin._client.cluster.controller is None
+    admin._client = cluster = LateCluster()
+    await controller_known(admin)
+    assert cluster.controller is not None
+
+
+class LateBroker:
+    """Knows a topic from the third question on."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def describe_topics(self, topics: list[str]) -> list[dict[str, Any]]:
+        self.asked += 1
+        code = 3 if self.asked < 3 else 0
+        return [{"topic": topic, "error_code": code} for topic in topics]
+
+
+@virtual_time
+async def test_topics_are_there_when_the_broker_knows_them() -> None:
+    broker = LateBroker()
+    await topics_known(broker, ["refs"])
+    assert broker.asked == 3

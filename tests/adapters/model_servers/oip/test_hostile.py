@@ -1,0 +1,97 @@
+"""A server of the Open Inference Protocol that answers anything: it ends as one of our errors, or
+as an answer for each row.
+"""
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock import config
+from penstock.adapters.model_servers.calls import Reply
+from penstock.adapters.model_servers.oip.outputs import answers
+from penstock.adapters.model_servers.oip.rest_bodies import JSON_LENGTH, read, refusal
+from penstock.adapters.model_servers.oip.signature import DTYPES, signature
+from penstock.errors import Fatal, PenstockError, Poison
+
+ROWS = 3
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+ANYTHING = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner),
+    max_leaves=9,
+)
+OUTPUT = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(["y", "error", "\ud800", ""]) | ANYTHING,
+        "datatype": st.sampled_from([*DTYPES, "BYTES", "BF16"]) | ANYTHING,
+        "shape": st.lists(st.sampled_from([-1, 0, 1, 2, 3, 10**12]), max_size=4) | ANYTHING,
+    },
+    optional={
+        "data": ANYTHING | st.lists(SCALARS, min_size=3, max_size=6),
+        "parameters": st.fixed_dictionaries({"binary_data_size": st.integers(-9, 40)}) | ANYTHING,
+    },
+)
+
+
+def taken(body: bytes, length: str | None) -> None:
+    """What the adapter does with a body."""
+    headers = {} if length is None else {JSON_LENGTH: length}
+    try:
+        found = answers(read(Reply(200, headers, body)), ROWS)
+    except Poison:
+        return
+    assert len(found.values) == ROWS
+    for value in found.values:
+        orjson.loads(value)
+
+
+@given(st.lists(OUTPUT, max_size=3), st.binary(max_size=50))
+def test_outputs_of_any_kind_are_answers_or_an_error_of_ours(
+    outputs: list[Any], tail: bytes
+) -> None:
+    head = json.dumps({"outputs": outputs}).encode()
+    taken(head, None)
+    taken(head + tail, str(len(head)))
+
+
+@given(st.binary(max_size=80), st.none() | st.text(max_size=8) | st.integers().map(str))
+def test_bytes_of_any_kind_are_an_error_of_ours(body: bytes, length: str | None) -> None:
+    taken(body, length)
+
+
+@pytest.mark.parametrize("depth", [200, 1_000, 100_000])
+def test_an_answer_nested_too_deep_is_refused(depth: int) -> None:
+    nested = b"[" * depth + b"]" * depth
+    shape = b'{"outputs":[{"name":"y","datatype":"FP32","shape":[3],"data":%b}]}' % nested
+    with pytest.raises(Poison):
+        answers(read(Reply(200, {}, shape)), ROWS)
+
+
+@given(ANYTHING, ANYTHING)
+def test_a_description_of_any_kind_is_a_usage_error_at_worst(inputs: Any, limits: Any) -> None:
+    for metadata in (
+        {"inputs": inputs},
+        {"inputs": [{"name": "x", "datatype": "FP32", "shape": inputs}]},
+    ):
+        try:
+            signature(metadata, limits, config.Model())
+        except Fatal:
+            continue
+
+
+@given(st.integers(100, 599), st.binary(max_size=60) | ANYTHING.map(json.dumps).map(str.encode))
+def test_a_complaint_of_any_kind_is_told_on_one_short_line(status: int, body: bytes) -> None:
+    error = refusal(Reply(status, {}, body), "http://model", 1)
+    assert isinstance(error, PenstockError)
+    assert len(str(error)) < 700
+    assert str(error).isprintable()
+
+
+def test_an_endless_shape_costs_no_memory() -> None:
+    document = {"name": "y", "datatype": "FP32", "shape": [3, 10**12], "data": [1, 2, 3]}
+    with pytest.raises(Poison):
+        answers(read(Reply(200, {}, orjson.dumps({"outputs": [document]}))), ROWS)

@@ -1,0 +1,63 @@
+"""The contract of model servers: each protocol's adapter on an embedded server."""
+
+from collections.abc import AsyncIterator
+from typing import get_args
+
+import msgspec
+import pytest
+
+from penstock import config
+from penstock.adapters.model_servers.json.envelope import EnvelopeModel
+from penstock.adapters.model_servers.oip.grpc_calls import GrpcWire
+from penstock.adapters.model_servers.oip.model import OipModel
+from penstock.adapters.model_servers.oip.rest_calls import RestWire
+from penstock.adapters.model_servers.torchserve.model import TorchServeModel
+from penstock.embedded.model_server import EmbeddedModelServer
+from penstock.ports import Model
+from tests.adapters.model_servers.contract import ModelContract
+from tests.support.oip_grpc_server import OipGrpcServer
+from tests.support.oip_server import Manner, OipServer
+
+
+@pytest.mark.parametrize("form", ["json", "instances", "float32"])
+class TestTorchServeAdapter(ModelContract):
+    @pytest.fixture
+    async def model(self, form: str) -> AsyncIterator[Model]:
+        async with EmbeddedModelServer() as server:
+            settings = {"url": server.url, "request": form}
+            model = TorchServeModel(msgspec.convert(settings, config.Model))
+            yield model
+            await model.aclose()
+
+
+@pytest.mark.parametrize("form", ["json", "instances", "float32"])
+class TestEnvelopeAdapter(ModelContract):
+    @pytest.fixture
+    async def model(self, form: str) -> AsyncIterator[Model]:
+        async with EmbeddedModelServer() as server:
+            settings = {"url": server.url, "request": form, "path": "/predictions/{name}"}
+            model = EnvelopeModel(msgspec.convert(settings, config.Model))
+            yield model
+            await model.aclose()
+
+
+@pytest.mark.parametrize("form", ["json", "float32"])
+class TestOipAdapter(ModelContract):
+    @pytest.fixture(params=get_args(Manner))
+    async def model(self, form: str, request: pytest.FixtureRequest) -> AsyncIterator[Model]:
+        async with OipServer(request.param) as server:
+            settings = msgspec.convert({"url": server.url, "request": form}, config.Model)
+            model = OipModel(settings, RestWire(settings))
+            yield model
+            await model.aclose()
+
+
+@pytest.mark.parametrize("form", ["json", "float32"])
+class TestOipGrpcAdapter(ModelContract):
+    @pytest.fixture(params=["raw", "typed"])
+    async def model(self, form: str, request: pytest.FixtureRequest) -> AsyncIterator[Model]:
+        async with OipGrpcServer(typed=request.param == "typed") as server:
+            settings = msgspec.convert({"url": server.url, "request": form}, config.Model)
+            model = OipModel(settings, GrpcWire(settings))
+            yield model
+            await model.aclose()

@@ -1,0 +1,191 @@
+"""A model server that means harm, or is badly broken: every answer ends as one of our errors."""
+
+import asyncio
+import gzip
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+import orjson
+import pytest
+from aiohttp import web
+
+from penstock import config
+from penstock.adapters.model_servers.exchange import MOST_ANSWER_BYTES
+from penstock.adapters.model_servers.torchserve.model import TorchServeModel
+from penstock.core.rows.payload import JsonRows
+from penstock.errors import NoAnswer, Poison, Rejected, Unreachable
+
+ROW = JsonRows.of([b"[1]"])
+MIB = 1 << 20
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def model_behind(answer: Answer, **settings: object) -> AsyncIterator[TorchServeModel]:
+    app = web.Application(client_max_size=1 << 30)
+    app.router.add_post("/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    known: dict[str, object] = {"url": f"http://127.0.0.1:{runner.addresses[0][1]}"}
+    model = TorchServeModel(msgspec.convert(known | settings, config.Model))
+    try:
+        yield model
+    finally:
+        await model.aclose()
+        await runner.cleanup()
+
+
+def streaming(parts: Callable[[], AsyncIterator[bytes]], status: int = 200) -> Answer:
+    """Without a length, so that nothing tells how much will come."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=status)
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        try:
+            async for part in parts():
+                await response.write(part)
+        except ConnectionResetError:
+            pass
+        return response
+
+    return answer
+
+
+async def endless() -> AsyncIterator[bytes]:
+    while True:
+        yield b" " * MIB
+
+
+async def drip() -> AsyncIterator[bytes]:
+    while True:
+        yield b" "
+        await asyncio.sleep(0.01)
+
+
+async def test_an_endless_answer_is_cut_off_and_memory_stays_bounded() -> None:
+    async with model_behind(streaming(endless)) as model:
+        tracemalloc.start()
+        with pytest.raises(Poison) as caught:
+            await model.predict([ROW])
+        _, peak_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert caught.value.code == "result_too_large"
+    # The parts, and once more while they are joined.
+    assert peak_bytes < 2 * MOST_ANSWER_BYTES + 16 * MIB
+
+
+async def test_an_endless_complaint_is_cut_off_and_told_in_short() -> None:
+    async with model_behind(streaming(endless, 400)) as model:
+        with pytest.raises(Rejected) as caught:
+            await model.predict([ROW])
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("status", [200, 503])
+async def test_an_answer_that_drips_is_given_up_after_the_timeout(status: int) -> None:
+    async with model_behind(streaming(drip, status), timeout_ms=100) as model:
+        with pytest.raises(Unreachable, match="timeout_ms"):
+            await model.predict([ROW])
+
+
+async def test_a_compressed_bomb_is_not_inflated() -> None:
+    bomb = gzip.compress(b" " * (32 * MIB) + b"[1]", 1)
+
+    async def explode(_: web.Request) -> web.Response:
+        return web.Response(body=bomb, headers={"Content-Encoding": "gzip"})
+
+    async with model_behind(explode) as model:
+        with pytest.raises(Rejected, match="JSON"):
+            await model.predict([ROW])
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, b"null"),
+        (200, b"7"),
+        (200, b'{"predictions":{}}'),
+        (200, b'{"predictions":[1,2]}'),
+        (200, b"[1,2]"),
+        (200, b"[[1]"),
+        (200, b"\xff\xfe\x00"),
+        (200, b"[" * 200_000),
+        (200, b"[1]" + b"]" * 9),
+        (400, b'{"message":' + b"[" * 900 + b"]" * 900 + b"}"),
+        (400, b'{"type":{"a":1},"message":7}'),
+    ],
+)
+async def test_nonsense_refuses_the_rows(status: int, body: bytes) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=status, body=body)
+
+    async with model_behind(answer) as model:
+        with pytest.raises(Poison):
+            await model.predict([ROW])
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    async def elsewhere(_: web.Request) -> web.Response:
+        raise web.HTTPTemporaryRedirect("http://169.254.169.254/")
+
+    async with model_behind(elsewhere) as model:
+        with pytest.raises(Exception, match=r"model\.url"):
+            await model.predict([ROW])
+
+
+class Limited:
+    """Takes requests of so many bytes; keeps the size of each."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self.sizes: list[int] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        self.sizes.append(len(body))
+        if len(body) > self.most_bytes:
+            return web.Response(status=413)
+        return web.Response(body=orjson.dumps([1] * len(orjson.loads(body))))
+
+
+def texts(rows: int, row_bytes: int) -> JsonRows:
+    return JsonRows.of([b'"%b"' % (b"x" * (row_bytes - 2))] * rows)
+
+
+async def test_a_limit_is_learned_and_larger_requests_of_several_rows_are_not_sent_again() -> None:
+    server = Limited(400_000)
+    async with model_behind(server.answer) as model:
+        for _ in range(2):
+            with pytest.raises(Poison) as caught:
+                await model.predict([texts(5, 100_000)])
+            assert caught.value.code == "too_large"
+        assert len(server.sizes) == 1
+        assert len((await model.predict([texts(3, 100_000)])).values) == 3
+
+
+async def test_several_rows_above_the_usual_limit_are_not_sent_but_a_lone_row_may_be() -> None:
+    server = Limited(1 << 30)
+    async with model_behind(server.answer) as model:
+        with pytest.raises(Poison, match="7 rows") as caught:
+            await model.predict([texts(7, 1_000_000)])
+        assert (caught.value.code, server.sizes) == ("too_large", [])
+        assert len((await model.predict([texts(1, 7_000_000)])).values) == 1
+
+
+async def test_a_row_that_the_server_hangs_up_on_may_be_too_large_or_may_not() -> None:
+    async def hang_up(request: web.Request) -> web.Response:
+        await request.content.read(1 << 16)
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    async with model_behind(hang_up) as model:
+        for row_bytes, is_oversize in ((7_000_000, True), (1_000_000, False)):
+            with pytest.raises(NoAnswer) as caught:
+                await model.predict([texts(1, row_bytes)])
+            assert caught.value.is_oversize is is_oversize

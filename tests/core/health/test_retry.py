@@ -1,0 +1,31 @@
+import pytest
+
+from penstock.core.health.retry import Backoff
+
+BACKOFF = Backoff(first_s=1.0, most_s=8.0, give_up_s=60.0)
+
+
+def test_the_wait_doubles_up_to_its_limit() -> None:
+    waits = [BACKOFF.delay_s(attempt, 0.0, jitter=1.0) for attempt in range(1, 7)]
+    assert waits == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
+
+
+def test_jitter_takes_off_at_most_half() -> None:
+    assert BACKOFF.delay_s(3, 0.0, jitter=0.0) == pytest.approx(2.0)
+
+
+def test_a_wait_that_the_other_side_asked_for_is_honoured() -> None:
+    assert BACKOFF.delay_s(1, 0.0, jitter=0.0, asked_s=30.0) == 30.0
+
+
+def test_nobody_is_waited_for_longer_than_five_minutes_because_he_says_so() -> None:
+    assert BACKOFF.delay_s(1, 0.0, jitter=0.0, asked_s=1e8) == 300.0
+
+
+def test_it_gives_up_when_the_time_is_spent() -> None:
+    assert BACKOFF.delay_s(1, 59.9, jitter=0.0) is not None
+    assert BACKOFF.delay_s(1, 60.0, jitter=0.0) is None
+
+
+def test_without_a_limit_it_never_gives_up() -> None:
+    assert Backoff(first_s=1.0, most_s=8.0).delay_s(10_000, 1e9, jitter=0.0) == 4.0

@@ -1,0 +1,29 @@
+"""What a commit says to the next owner."""
+
+import pytest
+
+from penstock.core.progress.cursor import Cursor, Progress
+from penstock.core.progress.position import read, written
+
+LIMITS = "0a1b"
+DIGEST = "0123456789abcdef"
+
+
+def test_the_next_owner_reads_what_was_written() -> None:
+    progress = Progress(7, rows={(7, 0): Cursor(300, DIGEST)})
+    found = read(7, written(progress, {12, 9}, LIMITS), LIMITS)
+    assert found == (progress, frozenset({9, 12}), True)
+
+
+def test_a_stop_is_forgotten_once_it_is_passed() -> None:
+    assert written(Progress(10), {9}, LIMITS) == ""
+
+
+def test_a_stop_under_other_limits_is_none() -> None:
+    metadata = written(Progress(7), {9}, LIMITS)
+    assert read(7, metadata, "ffff").stopped_at == frozenset()
+
+
+@pytest.mark.parametrize("metadata", ["by hand", "p1:0;1.", "p9:"])
+def test_what_cannot_be_read_says_nothing(metadata: str) -> None:
+    assert read(7, metadata, LIMITS) == (Progress(7), frozenset(), False)

@@ -1,0 +1,96 @@
+"""Which store an object is looked for in, and what no store is for."""
+
+import pytest
+
+from penstock.core.routing.places import DEFAULT, Place, Places
+from penstock.errors import Poison
+
+PLACES = Places(
+    [
+        Place(DEFAULT, "s3"),
+        Place("eu", "s3", "eu-*"),
+        Place("eu-raw", "s3", "eu-raw"),
+        Place("lake", "az", "raw", "acct"),
+        Place("other-lake", "az", "raw", "other"),
+        Place("any-lake", "az", "*"),
+        Place("cold", "gs", "*", None, ("archive", "sensors/2025/", "*/cold/*.csv")),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("bucket", "key", "store"),
+    [
+        ("sensors", "a.csv", DEFAULT),
+        ("eu-1", "a.csv", "eu"),
+        ("eu-raw", "a.csv", "eu-raw"),
+        ("archive", "a.csv", "cold"),
+        ("sensors", "2025/a.csv", "cold"),
+        ("sensors", "x/cold/a.csv", "cold"),
+        ("raw", "a.csv", DEFAULT),
+    ],
+)
+def test_without_a_word_of_the_reference_routes_and_buckets_choose(
+    bucket: str, key: str, store: str
+) -> None:
+    assert PLACES.of(None, bucket, key) == store
+
+
+@pytest.mark.parametrize(
+    ("said", "bucket", "store"),
+    [
+        ("eu", "eu-1", "eu"),
+        ("any-lake", "anything", "any-lake"),
+        (DEFAULT, "eu-1", DEFAULT),
+        ("gs", "b", "cold"),
+        ("az", "raw", "lake"),
+        ("az@other", "raw", "other-lake"),
+        ("az@third", "raw", "any-lake"),
+        ("az", "b", "any-lake"),
+        ("s3", "eu-1", "eu"),
+    ],
+)
+def test_the_reference_says_which_store_or_which_kind(said: str, bucket: str, store: str) -> None:
+    assert PLACES.of(said, bucket, "archive/a.csv") == store
+
+
+@pytest.mark.parametrize(
+    ("places", "said", "bucket"),
+    [
+        (Places.one(), "gs", "b"),
+        (Places.one(), "nobody", "b"),
+        (Places([Place("lake", "az", "raw", "acct")]), "az@other", "raw"),
+        (Places([Place("lake", "az", "raw", "acct")]), None, "b"),
+    ],
+)
+def test_what_no_store_is_for_is_refused(places: Places, said: str | None, bucket: str) -> None:
+    with pytest.raises(Poison, match="no store is configured for") as caught:
+        places.of(said, bucket, "k")
+    assert caught.value.code == "not_allowed"
+
+
+def test_without_a_store_of_s3_a_plain_name_is_anybodys() -> None:
+    places = Places([Place("lake", "az", "*"), Place("cloud", "gs", "b")])
+    assert places.of(None, "b", "k") == "cloud"
+    assert places.of(None, "c", "k") == "lake"
+
+
+@pytest.mark.parametrize(("store", "bucket"), [("eu", "payroll"), ("lake", "hr"), ("eu-raw", "eu")])
+def test_the_name_of_a_store_is_no_way_to_another_bucket(store: str, bucket: str) -> None:
+    with pytest.raises(Poison, match=f"the store {store} is not for the bucket") as caught:
+        PLACES.of(store, bucket, "k")
+    assert caught.value.code == "not_allowed"
+
+
+def test_a_route_of_a_store_is_a_way_to_its_buckets() -> None:
+    places = Places([Place("aws", "s3", "exports", None, ("shared/out/",))])
+    assert places.of("aws", "shared", "out/a.csv") == "aws"
+    with pytest.raises(Poison, match="not for the bucket shared"):
+        places.of("aws", "shared", "in/a.csv")
+
+
+def test_a_store_that_is_named_like_its_scheme_leaves_the_other_buckets_to_others() -> None:
+    places = Places([Place("gs", "gs", "one"), Place("rest", "gs", "two")])
+    assert (places.of("gs", "one", "k"), places.of("gs", "two", "k")) == ("gs", "rest")
+    with pytest.raises(Poison, match="no store is configured for gs://three"):
+        places.of("gs", "three", "k")

@@ -1,0 +1,126 @@
+"""An object that is decoded where it arrives has the rows that a decoder would give it."""
+
+import gzip
+from collections.abc import Sequence
+from itertools import product
+
+import pytest
+
+from penstock.core.rows.payload import Form
+from penstock.errors import Poison
+from penstock.formats.all_rows import decoded
+from penstock.formats.base.inline import open_inline
+from penstock.formats.base.runs import RowOptions, Run
+
+NAMES = ["x", "x.csv", "x.csv.gz", "x.json", "x.ndjson.gz", "x.txt", "x.bin", "x.tar.gz", "x.zst"]
+BODIES = [
+    b"",
+    b"\n",
+    b"\x1f",
+    b"\x1f\x8b",
+    b"1,2\n3,4",
+    b"a,b\n1,2\n\n3,x\n",
+    b"[[1,2],[3,4]]",
+    b"[1,2]\n[3,4]\n",
+    b'{"a":1}\n{"a":',
+    b"\x28\xb5\x2f\xfd",
+    b"\x50\x2a\x4d\x18\x00\x00\x00\x00",
+    b"\x00\x01\x02",
+    b"\xef\xbb\xbf1,2\n",
+    "gr\u00f6\u00dfer\n".encode("latin-1"),
+]
+PACKED = [gzip.compress(body, mtime=0) for body in BODIES] + [
+    gzip.compress(BODIES[4], mtime=0)[:-5],
+    gzip.compress(BODIES[4], mtime=0) + b"garbage",
+    gzip.compress(BODIES[4], mtime=0) * 2,
+]
+MOST_BYTES = 1_000
+
+
+def told(runs: Sequence[Run], failure: Poison | None) -> tuple[list[object], str | None]:
+    """Row by row: the bytes of a good one is what a model gets."""
+    rows: list[object] = []
+    for run in runs:
+        for row in range(run.rows):
+            good = run.payload.cut(row, row + 1) if run.payload is not None else None
+            rows.append(run.error if good is None else repr(good.owned()))
+    return rows, None if failure is None else failure.code
+
+
+def inline(
+    options: RowOptions, data: bytes, key: str, compression: str | None
+) -> tuple[list[object], str | None] | None:
+    runs: list[Run] = []
+    try:
+        found = open_inline(options, data, MOST_BYTES, key=key, compression=compression)
+        if found is None:
+            return None
+        decoder, plain = found
+        runs += decoder.whole(plain)
+        while more := decoder.close():
+            runs += more
+    except Poison as poison:
+        return told(runs, poison)
+    return told(runs, None)
+
+
+def by_decoder(
+    options: RowOptions, data: bytes, key: str, compression: str | None
+) -> tuple[list[object], str | None]:
+    runs: list[Run] = []
+    try:
+        for some in decoded(options, data, 7, key=key, compression=compression):
+            runs += some
+    except Poison as poison:
+        return told(runs, poison)
+    return told(runs, None)
+
+
+@pytest.mark.parametrize("form", ["matrix", "json", "bytes"])
+@pytest.mark.parametrize("format", ["auto", "text", "bytes"])
+def test_it_is_read_as_a_decoder_reads_it(form: Form, format: str) -> None:
+    options = RowOptions(form=form, format=format)
+    inlined = 0
+    for key, data, compression in product(NAMES, BODIES + PACKED, (None, "none")):
+        found = inline(options, data, key, compression)
+        if found is not None:
+            inlined += 1
+            assert found == by_decoder(options, data, key, compression), (key, data, compression)
+    assert inlined
+
+
+def test_a_wide_line_of_a_csv_is_for_a_decoder() -> None:
+    wide = b",".join([b"1"] * 3_000) + b"\n"
+    options = RowOptions()
+    assert open_inline(options, wide, 1 << 20, key="x.csv") is None
+    assert open_inline(options, b"1,2\n" * 9_000, 1 << 20, key="x.csv") is not None
+    assert open_inline(options, b"1,2\n" * 9_000 + wide, 1 << 20, key="x.csv") is None
+    assert open_inline(options, b"[%b]" % wide.strip(), 1 << 20, key="x.json") is not None
+    few = b",".join([b"1234567"] * 2_000) + b"\n"
+    assert open_inline(options, few * 3, 1 << 20, key="x.csv") is not None
+
+
+@pytest.mark.parametrize("key", ["x.csv", "x.ndjson", "x.json"])
+def test_a_long_line_is_for_a_decoder_where_it_is_taken_apart(key: str) -> None:
+    data = b'["%b"]\n' % (b"x" * 70_000)
+    options = RowOptions(form="json")
+    assert open_inline(options, data, 1 << 20, key=key) is None
+    assert open_inline(options, data, 1 << 20, key="x", format="text") is not None
+
+
+@pytest.mark.parametrize(
+    ("key", "data"),
+    [("x.json", b"[" + b"[]," * 20_000 + b"[]]"), ("x.ndjson", b"{}\n" * 20_000)],
+)
+def test_rows_that_are_read_one_by_one_come_in_portions(key: str, data: bytes) -> None:
+    found = open_inline(RowOptions(form="json"), data, 1 << 20, key=key)
+    assert found is not None
+    decoder, plain = found
+    portions = [decoder.feed(plain)]
+    while decoder.pending:
+        portions.append(decoder.feed(b""))
+    while more := decoder.close():
+        portions.append(more)
+    rows = [sum(run.rows for run in runs) for runs in portions]
+    assert sum(rows) in (20_000, 20_001)
+    assert max(rows) <= 2 * 512

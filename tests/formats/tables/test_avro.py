@@ -1,0 +1,274 @@
+"""Avro containers: every codec, records as numbers and JSON, what stays, what is hostile."""
+
+import io
+import json
+import random
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import numpy as np
+import orjson
+import pytest
+
+from penstock.core.rows.payload import JsonRows
+from penstock.errors import Poison
+from penstock.formats.base.runs import RowOptions
+from penstock.formats.tables import avro
+from tests.formats.support import (
+    decode,
+    decode_until_failure,
+    elements,
+    errors,
+    gzipped,
+    matrix,
+    poison_at_most,
+    rows_of,
+    tar_of,
+)
+
+JSON = RowOptions(form="json")
+NUMBERS = {"type": "record", "name": "n", "fields": [
+    {"name": "id", "type": "long"}, {"name": "a", "type": "double"},
+    {"name": "b", "type": ["null", "float"]},
+]}  # fmt: skip
+ROWS = [{"id": n, "a": n / 2, "b": float(-n)} for n in range(5000)]
+
+
+def written(
+    schema: Any, records: Iterable[Any], codec: str = "null", interval: int = 16_000
+) -> bytes:
+    out = io.BytesIO()
+    fastavro.writer(out, schema, records, codec=codec, sync_interval=interval)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz", "snappy", "zstandard"])
+@pytest.mark.parametrize("key", ["x.avro", "x", "x.avro.gz", "x.tar"])
+def test_every_codec_is_read_wherever_it_lies(codec: str, key: str) -> None:
+    data = written(NUMBERS, ROWS, codec)
+    if key.endswith("gz"):
+        data = gzipped(data)
+    elif key.endswith("tar"):
+        data = tar_of({"a.avro": data})
+    assert matrix(decode(data, key)) == [[n, n / 2, -n] for n in range(5000)]
+
+
+def test_the_cut_of_the_bytes_changes_nothing() -> None:
+    data = written(NUMBERS, ROWS[:300], "deflate", 500)
+    assert rows_of(decode(data, "x.avro", cuts=range(len(data)))) == rows_of(decode(data, "x.avro"))
+
+
+def test_records_are_json_objects_and_fields_are_chosen() -> None:
+    schema = {"type": "record", "name": "r", "fields": [
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 6,
+                                   "scale": 2}},
+        {"name": "raw", "type": "bytes"},
+        {"name": "tags", "type": {"type": "map", "values": {"type": "array", "items": "string"}}},
+        {"name": "kind", "type": {"type": "enum", "name": "k", "symbols": ["x", "y"]}},
+        {"name": "maybe", "type": ["null", "int"]},
+    ]}  # fmt: skip
+    record = {
+        "at": datetime(2026, 11, 21, 12, tzinfo=UTC),
+        "price": Decimal("12.50"),
+        "raw": b"\0\xff",
+        "tags": {"a": ["b"]},
+        "kind": "y",
+        "maybe": None,
+    }
+    (row,) = elements(decode(written(schema, [record]), "x.avro", JSON))
+    assert row == {
+        "at": "2026-11-21T12:00:00Z",
+        "price": 12.5,
+        "raw": "AP8=",
+        "tags": {"a": ["b"]},
+        "kind": "y",
+        "maybe": None,
+    }
+    options = RowOptions(form="json", columns=["kind", 5])
+    assert elements(decode(written(schema, [record]), "x.avro", options)) == [
+        {"kind": "y", "maybe": None}
+    ]
+
+
+def test_a_null_or_a_text_is_no_number() -> None:
+    data = written(NUMBERS, [{"id": 1, "a": 1.0, "b": None}, {"id": 2, "a": 1.0, "b": 2.0}])
+    runs = decode(data, "x.avro")
+    assert ['"b"' in error for error in errors(runs)] == [True]
+    assert matrix(decode(data, "x.avro", RowOptions(missing=0.0))) == [[1, 1, 0], [2, 1, 2]]
+
+
+def test_fields_stay_with_their_row() -> None:
+    runs = decode(written(NUMBERS, ROWS[:3]), "x.avro", RowOptions(keep=("id",), time="a"))
+    assert matrix(runs) == [[0], [-1], [-2]]
+    (kept,) = [run.kept for run in runs]
+    assert kept is not None
+    assert kept.columns is not None
+    assert kept.times is not None
+    assert orjson.loads(b"[%b]" % bytes(kept.columns.body)) == [{"id": 0}, {"id": 1}, {"id": 2}]
+    assert kept.times.tolist() == [0, 500, 1000]
+
+
+@pytest.mark.parametrize("options", [RowOptions(columns=["no"]), RowOptions(keep=("no",))])
+def test_a_field_that_is_not_there_is_told(options: RowOptions) -> None:
+    with pytest.raises(Poison, match='no field "no"'):
+        decode(written(NUMBERS, ROWS[:3]), "x.avro", options)
+
+
+def test_a_container_without_records_has_no_rows() -> None:
+    assert decode(written(NUMBERS, []), "x.avro") == []
+
+
+@pytest.mark.parametrize("tenth", range(1, 10))
+def test_what_breaks_off_is_bad_format_and_the_blocks_before_are_read(tenth: int) -> None:
+    data = written(NUMBERS, ROWS, "deflate", 2000)
+    runs, failure = decode_until_failure(data[: len(data) * tenth // 10], "x.avro")
+    assert failure is not None
+    assert failure.code == "bad_format"
+    assert matrix(runs) == [[n, n / 2, -n] for n in range(sum(run.rows for run in runs))]
+
+
+def with_schema(schema: Any, codec: bytes = b"null", block: bytes = b"") -> bytes:
+    out = io.BytesIO()
+    out.write(avro.MAGIC)
+    metadata = {"avro.schema": json.dumps(schema).encode(), "avro.codec": codec}
+    fastavro.schemaless_writer(out, {"type": "map", "values": "bytes"}, metadata)
+    out.write(b"s" * 16)
+    return out.getvalue() + block
+
+
+def block_of(records: int, data: bytes, nbytes: int | None = None) -> bytes:
+    out = io.BytesIO()
+    for number in (records, len(data) if nbytes is None else nbytes):
+        fastavro.schemaless_writer(out, "long", number)
+    return out.getvalue() + data + b"s" * 16
+
+
+def field(kind: Any) -> Any:
+    return {"type": "record", "name": "r", "fields": [{"name": "f", "type": kind}]}
+
+
+def inner(name: str, kind: Any) -> Any:
+    """A record within one of the namespace `ns`."""
+    fields = [{"name": "f", "type": kind}]
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def outer(*kinds: Any) -> Any:
+    fields = [{"name": f"f{number}", "type": kind} for number, kind in enumerate(kinds)]
+    return {"type": "record", "name": "O", "namespace": "ns", "fields": fields}
+
+
+EMPTY = inner("E", "null")
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (with_schema(outer(inner("R", "ns.R")), block=block_of(1, b"\2")), "bad_format"),
+        (with_schema(outer(inner("R", ["null", "R"]))), "bad_format"),
+        (with_schema(outer({"type": "array", "items": "ns.O"})), "bad_format"),
+        (with_schema(outer(EMPTY, {"type": "array", "items": "E"})), "bad_format"),
+        (with_schema(outer(EMPTY, {"type": "array", "items": "ns.E"})), "bad_format"),
+        (with_schema(outer({"type": "array", "items": EMPTY})), "bad_format"),
+        (with_schema(outer(inner("R", "int"), "ns.R", {"type": "array", "items": "R"})), "ok"),
+        (with_schema(field(["null", "r"]), block=block_of(1, b"\2" * 5_000_000)), "bad_format"),
+        (with_schema(field({"type": "array", "items": "null"})), "bad_format"),
+        (with_schema(field({"type": "array", "items": {"type": "fixed", "name": "z", "size": 0}})),
+         "bad_format"),
+        (with_schema(field("null"), block=block_of(2**60, b"")), "bad_format"),
+        (with_schema(field("int"), block=block_of(3, b"\2")), "bad_format"),
+        (with_schema(field("int"), block=block_of(1, b"\2\2")), "bad_format"),
+        (with_schema(field("int"), block=block_of(-1, b"\2")), "bad_format"),
+        (with_schema(field("int"), block=block_of(1, b"\2", 2**40)), "bad_format"),
+        (with_schema(field("int"), block=b"\xff" * 30), "bad_format"),
+        (with_schema(field("bytes"), block=block_of(1, b"\xfe\xff\xff\xff\x0f")), "bad_format"),
+        (with_schema("int"), "ok"),
+        (with_schema(7), "bad_format"),
+        (with_schema({"type": "record"}), "bad_format"),
+        (with_schema(field("nonsense")), "bad_format"),
+        (with_schema(field("int"), b"lzo"), "bad_format"),
+        (b"Obj\1" + b"\xff" * 5_000_000, "bad_format"),
+        (b"Obj\2", "bad_format"),
+    ],
+)  # fmt: skip
+def test_hostile_containers_are_answered_by_their_code(data: bytes, code: str) -> None:
+    failure = decode_until_failure(data, "x.avro", JSON)[1]
+    assert (failure.code if failure else "ok") == code
+
+
+@pytest.mark.parametrize("codec", ["deflate", "bzip2", "xz", "zstandard", "snappy"])
+def test_a_bomb_is_too_large(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(avro, "MOST_UNPACKED_BYTES", 100_000)
+    data = written(field("bytes"), [{"f": b"\0" * 3_000_000}], codec)
+    failure = decode_until_failure(data, "x.avro", JSON)[1]
+    assert failure is not None
+    assert failure.code == "too_large"
+
+
+def test_damage_gives_rows_or_poison_and_never_another_error() -> None:
+    good, draw = written(NUMBERS, ROWS[:200], "deflate", 300), random.Random(5)
+    for _ in range(300):
+        data = bytearray(good)
+        for _ in range(draw.randint(1, 4)):
+            data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        with poison_at_most():
+            decode(bytes(data), "x.avro", JSON)
+
+
+LISTS = {"type": "record", "name": "r", "fields": [
+    {"name": "a", "type": {"type": "array", "items": "float"}}, {"name": "b", "type": "boolean"},
+]}  # fmt: skip
+
+
+def test_a_row_of_another_width_than_the_first_is_bad() -> None:
+    wide = [{"a": [1, 2], "b": True}, {"a": [3, 4], "b": False}, {"a": [1], "b": True}]
+    runs = decode(written(LISTS, [*wide, wide[0]]), "x.avro")
+    assert errors(runs) == ["row has 2 numbers, expected 3"]
+    good = [run for run in runs if run.error is None]
+    assert matrix(good) == [[1, 2, 1], [3, 4, 0], [1, 2, 1]]
+
+
+def test_a_row_without_numbers_or_with_too_many_is_bad() -> None:
+    empty = field({"type": "array", "items": "float"})
+    data = written(empty, [{"f": []}, {"f": [1.0] * 5}, {"f": [1.0]}])
+    runs = decode(data, "x.avro", RowOptions(max_columns=4))
+    said = "row has {} numbers, 1 to 4 are read (limits.columns)"
+    assert errors(runs) == [said.format(0), said.format(5)]
+
+
+def test_decimals_keep_all_digits_and_count_as_numbers() -> None:
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 5}
+    value = Decimal("-1234567890123456789.12345")
+    data = written(field(kind), [{"f": value}])
+    (run,) = decode(data, "x.avro", JSON)
+    assert isinstance(run.payload, JsonRows)
+    assert bytes(run.payload.body) == b'{"f":-1234567890123456789.12345}'
+    assert matrix(decode(data, "x.avro")) == [[float(np.float32(value))]]
+
+
+def test_what_has_no_form_in_json_stays_with_its_row_as_null() -> None:
+    kind: Any = "int"
+    for _ in range(300):
+        kind = {"type": "array", "items": kind}
+    deep = {"type": "record", "name": "r", "fields": [
+        {"name": "n", "type": "int"}, {"name": "f", "type": kind},
+    ]}  # fmt: skip
+    data = with_schema(deep, block=block_of(1, b"\x02" + b"\x02" * 300 + b"\x02" + b"\0" * 300))
+    (run,) = decode(data, "x.avro", RowOptions(keep=("f",), time="f"))
+    assert run.kept is not None
+    assert run.kept.columns is not None
+    assert bytes(run.kept.columns.body) == b'{"f":null}'
+
+
+@pytest.mark.parametrize("kind", ["int", "long", "float", "double", "boolean"])
+def test_values_of_a_schema_that_is_no_record_are_rows_of_one_number(kind: str) -> None:
+    assert matrix(decode(written(kind, [1, 0, 1]), "x.avro")) == [[1], [0], [1]]
+
+
+def test_what_is_no_number_in_a_schema_that_is_no_record_is_a_bad_row() -> None:
+    runs = decode(written(["null", field("int")], [None, {"f": 1}]), "x.avro")
+    assert [error.startswith("the row holds ") for error in errors(runs)] == [True, True]

@@ -1,0 +1,172 @@
+"""Small tables that decode to large ones: weighed before they are made, refused above the ratio."""
+
+import io
+import tracemalloc
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.errors import Poison
+from penstock.formats.all_rows import decoded
+from penstock.formats.base.runs import RowOptions
+from penstock.formats.tables.weight import weights_of
+from tests.formats.support import elements
+
+LONG = "x" * 100_000
+MIB = 1 << 20
+
+
+def dictionary(text: str, rows: int) -> Any:
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([text]))
+
+
+def runs(value: Any, rows: int) -> Any:
+    return pa.RunEndEncodedArray.from_arrays(pa.array([rows], pa.int32()), pa.array([value]))
+
+
+def views(text: str, rows: int) -> Any:
+    view = np.array([len(text), 0, 0, 0], "<i4").tobytes()
+    view = view[:4] + text[:4].encode() + view[8:]
+    buffers = [None, pa.py_buffer(view * rows), pa.py_buffer(text.encode())]
+    return pa.Array.from_buffers(pa.string_view(), rows, buffers)
+
+
+def list_views(numbers: int, rows: int) -> Any:
+    starts, sizes = np.zeros(rows, np.int32), np.full(rows, numbers, np.int32)
+    values = pa.array(np.zeros(numbers))
+    return pa.ListViewArray.from_arrays(pa.array(starts), pa.array(sizes), values)
+
+
+BOMBS = {
+    "dictionary": dictionary(LONG, 100_000),
+    "runs": runs(LONG, 100_000),
+    "views": views(LONG, 10_000),
+    "list views": list_views(10_000, 10_000),
+    "lists of a dictionary": pa.FixedSizeListArray.from_arrays(dictionary(LONG, 100_000), 10),
+    "structs of runs": pa.StructArray.from_arrays([runs(1.5, 100_000_000)], names=["v"]),
+    "nulls": pa.nulls(1_000_000_000),
+    "structs of nothing": pa.StructArray.from_buffers(pa.struct([]), 10**8, [None]),
+}
+
+
+def arrow(column: Any) -> bytes:
+    out = io.BytesIO()
+    batch = pa.record_batch([column], names=["v"])
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(out, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    return out.getvalue()
+
+
+def peak_bytes(data: bytes, key: str) -> tuple[int, int]:
+    """While it is read to where it is refused, and how many rows came before."""
+    rows = most = 0
+    said = ""
+    tracemalloc.start()
+    before = pa.total_allocated_bytes()
+    try:
+        for some in decoded(RowOptions(form="json"), data, len(data), key=key):
+            rows += sum(run.rows for run in some)
+            most = max(most, pa.total_allocated_bytes() - before)
+    except Poison as poison:
+        said = f"{poison.code}: {poison}"
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "too_large" in said
+    assert "expansion_ratio" in said
+    return most + peak, rows
+
+
+@pytest.mark.parametrize("name", sorted(set(BOMBS) - {"nulls", "structs of nothing"}))
+def test_a_small_file_of_a_large_table_is_refused_in_little_memory(name: str) -> None:
+    data = arrow(BOMBS[name])
+    assert len(data) < MIB
+    peak, rows = peak_bytes(data, "x.arrow")
+    assert rows
+    assert peak < 64 * MIB
+
+
+@pytest.mark.parametrize("name", ["nulls", "structs of nothing"])
+def test_rows_of_nothing_count(name: str) -> None:
+    options = RowOptions(form="json", expanded_bytes=100_000)
+    with pytest.raises(Poison, match="expanded_bytes"):
+        for _ in decoded(options, arrow(BOMBS[name]), MIB, key="x.arrow"):
+            pass
+
+
+@pytest.mark.parametrize("writer", ["pyarrow", "duckdb"])
+def test_a_long_text_that_repeats_in_parquet_is_decoded_in_steps(
+    writer: str, tmp_path: Any
+) -> None:
+    path = tmp_path / "x.parquet"
+    if writer == "pyarrow":
+        texts = dictionary(LONG[:50_000], 20_000)
+        pq.write_table(pa.table({"id": range(20_000), "v": texts}), path)
+    else:
+        made = "select i id, repeat('x', 50000) v from range(20000) r(i)"
+        duckdb.connect().execute(f"copy ({made}) to '{path}' (format parquet)")
+    peak, rows = peak_bytes(path.read_bytes(), "x.parquet")
+    assert rows
+    assert peak < 64 * MIB
+
+
+def test_an_ordinary_file_of_equal_texts_is_read(tmp_path: Any) -> None:
+    path = tmp_path / "x.parquet"
+    made = "select i id, repeat('x', 1000) v from range(20000) r(i)"
+    duckdb.connect().execute(f"copy ({made}) to '{path}' (format parquet)")
+    data = path.read_bytes()
+    found = decoded(RowOptions(form="json"), data, len(data), key="x.parquet")
+    assert sum(run.rows for some in found for run in some if run.error is None) == 20_000
+
+
+def test_a_row_that_is_too_heavy_is_bad_and_not_decoded() -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array(["a", LONG]))
+    options = RowOptions(form="json", row_bytes=10_000)
+    found = [run for some in decoded(options, arrow(column), 999, key="x.arrow") for run in some]
+    assert [(run.rows, run.error is None) for run in found] == [(1, True), (1, False), (1, True)]
+    assert "limits.row_bytes" in str(found[1].error)
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (pa.array([1, None, 3], pa.int32()), [4, 4, 4]),
+        (pa.array(["a", None, "ccc"]), [2, 1, 4]),
+        (pa.array(["a", None, "c" * 40], pa.string_view()), [2, 1, 41]),
+        (pa.array(["a", None, "ccc", "a"]).dictionary_encode(), [2, 1, 4, 2]),
+        (pa.array([[1, 2], None, []], pa.list_(pa.int64())), [17, 1, 1]),
+        (pa.array([[1, 2], [3, None]], pa.list_(pa.int64(), 2)), [17, 17]),
+        (pa.array([[("k", "vv")], []], pa.map_(pa.string(), pa.string())), [7, 1]),
+        (pa.array([{"a": 1, "b": "x"}, None]), [11, 10]),
+        (pa.array([True, None]), [1, 1]),
+        (pa.RunEndEncodedArray.from_arrays([2, 3], ["a", "bbb"]), [2, 2, 4]),
+        (
+            pa.UnionArray.from_dense(
+                pa.array([0, 1, 0], pa.int8()),
+                pa.array([0, 0, 1], pa.int32()),
+                [pa.array(["a", "bbb"]), pa.array([7])],
+            ),
+            [2, 8, 4],
+        ),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
+)
+def test_weights_follow_the_values_wherever_a_slice_begins(column: Any, expected: Any) -> None:
+    for start in range(len(column)):
+        weights = np.broadcast_to(weights_of(column.slice(start)), len(column) - start)
+        assert weights.tolist() == expected[start:]
+
+
+def test_texts_in_an_encoding_that_is_read_to_texts_alone_are_read() -> None:
+    """Few bytes a text, so that they look like places in a dictionary."""
+    table = pa.table({"v": ["", "a"] * 5_000, "w": ["same"] * 10_000})
+    out = io.BytesIO()
+    encodings = {"v": "DELTA_LENGTH_BYTE_ARRAY"}
+    pq.write_table(table, out, use_dictionary=["w"], column_encoding=encodings)
+    options = RowOptions(form="json")
+    found = [run for some in decoded(options, out.getvalue(), MIB, key="x.parquet") for run in some]
+    assert elements(found) == table.to_pylist()

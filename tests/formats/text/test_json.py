@@ -1,0 +1,193 @@
+"""NDJSON and JSON arrays: both forms, bad rows, broken arrays."""
+
+import json
+
+import pytest
+
+from penstock.errors import Poison
+from penstock.formats.base.runs import RowOptions
+from tests.formats.support import decode, elements, errors, matrix, rows_of
+
+JSON = RowOptions(form="json")
+
+
+def test_lines_of_arrays_are_a_matrix() -> None:
+    rows = [[i, i + 0.5, -i] for i in range(300)]
+    data = "\n".join(map(json.dumps, rows)).encode() + b"\n"
+    [run] = decode(data, "x.ndjson")
+    assert matrix([run]) == rows
+
+
+@pytest.mark.parametrize("key", ["x.ndjson", "x.json"])
+def test_objects_give_their_values_in_the_order_of_the_first_rows_keys(key: str) -> None:
+    rows = [b'{"a":1,"b":2}', b'{"b":4,"x":"y","a":3}']
+    data = b"\n".join(rows) if key == "x.ndjson" else b"[" + b",".join(rows) + b"]"
+    assert matrix(decode(data, key)) == [[1, 2], [3, 4]]
+
+
+def test_columns_choose_keys_of_objects_and_places_of_arrays() -> None:
+    objects = b'{"a":1,"b":2,"c":"x"}\n' * 2
+    assert matrix(decode(objects, "x.ndjson", RowOptions(columns=["b", "a"]))) == [[2, 1]] * 2
+    for text in (b"[1,2,3]\n", b'[1,2,"x"]\n'):
+        options = RowOptions(columns=[1, 0])
+        assert matrix(decode(text * 100, "x.ndjson", options)) == [[2, 1]] * 100
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        (b"[1,2,3]", "row has 3 values, expected 2"),
+        (b"[]", "row has 0 values, expected 2"),
+        (b'[1,"2"]', 'value "2" is not a number'),
+        (b"[1,true]", "value true is not a number"),
+        (b"[1,[2]]", "value [2] is not a number"),
+        (b"5", "row is 5, expected an array or an object"),
+        (b'{"a":1}', "row is an object, expected an array"),
+    ],
+)
+@pytest.mark.parametrize("rows", [1, 100])
+def test_a_bad_line_says_what_is_wrong_and_the_next_lines_are_read(
+    line: bytes, error: str, rows: int
+) -> None:
+    good = b"[1,2]\n" * rows
+    runs = decode(good + line + b"\n" + good, "x.ndjson")
+    expected = [*[[1, 2]] * rows, error, *[[1, 2]] * rows]
+    assert [row for _, row in rows_of(runs)] == expected
+
+
+@pytest.mark.parametrize("line", [b"[]", b"[ ]"])
+def test_an_empty_array_is_no_row_of_one_number(line: bytes) -> None:
+    assert (
+        errors(decode(b"[1]\n" + line + b"\n" + line, "x.ndjson"))
+        == ["row has 0 values, expected 1"] * 2
+    )
+
+
+def test_an_object_without_a_key_names_it() -> None:
+    assert errors(decode(b'{"a":1,"b":2}\n{"a":1}\n', "x.ndjson")) == ['row has no "b"']
+
+
+@pytest.mark.parametrize("line", [b"[1,NaN]", b"[1,2", b"\xff", b"[1] [2]", b"[" * 2000])
+@pytest.mark.parametrize("options", [RowOptions(), JSON])
+def test_a_line_that_is_not_json_is_one_bad_row(line: bytes, options: RowOptions) -> None:
+    runs = decode(b"[1,2]\n" + line + b"\n[3,4]\n", "x.ndjson", options)
+    assert len(rows_of(runs)) == 3
+    assert errors(runs)[0].startswith("row is not JSON: ")
+
+
+def test_json_rows_are_handed_on_as_they_came() -> None:
+    lines = [b'{"a": [1.50, "x,y]"]}', b"7", b'"\xc3\xbc\\""', b"null"]
+    expected = [(None, line) for line in lines]
+    assert rows_of(decode(b"\n".join(lines), "x.ndjson", JSON)) == expected
+    assert rows_of(decode(b"[" + b" ,\n".join(lines) + b"]", "x.json", JSON)) == expected
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("rows", [0, 1, 200])
+def test_an_array_is_split_into_its_rows_however_it_is_laid_out(
+    rows: int, indent: int | None
+) -> None:
+    values = [[i, 0.5] for i in range(rows)]
+    texts: list[object] = [["a]", '\\"[', {"k": [{"]": "}"}]}, "\\"], "x,y"] * rows
+    laid_out = json.dumps(values, indent=indent).encode()
+    assert matrix(decode(laid_out, "x.json")) == values
+    assert elements(decode(json.dumps(texts, indent=indent).encode(), "x.json", JSON)) == texts
+
+
+def test_a_row_of_an_array_that_is_no_row_of_numbers_is_one_bad_row() -> None:
+    runs = decode(b'[[1,2],["x",2],[3,4]]', "x.json")
+    assert [row for _, row in rows_of(runs)] == [[1, 2], 'value "x" is not a number', [3, 4]]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[[1,2],,[3,4]]",
+        b"[[1,2],]",
+        b"[[1,2]",
+        b"[[1,2]}",
+        b"[[1,2}]",
+        b"[[1,2]] x",
+        b"5",
+        b'["x]',
+    ],
+)
+def test_broken_syntax_in_an_array_is_a_bad_format(data: bytes) -> None:
+    for options in (RowOptions(), JSON):
+        with pytest.raises(Poison) as failure:
+            decode(data, "x", options, format="json")
+        assert failure.value.code == "bad_format"
+
+
+def test_a_line_above_the_limit_is_a_bad_row_but_in_an_array_too_large() -> None:
+    options = RowOptions(row_bytes=20)
+    long = b"[" + b"1," * 30 + b"1]"
+    runs = decode(b"[1,2]\n" + long + b"\n[3,4]", "x.ndjson", options)
+    assert len(rows_of(runs)) == 3
+    assert errors(runs) == ["row is longer than 20 bytes (limits.row_bytes)"]
+    with pytest.raises(Poison, match="row 1 is longer") as failure:
+        decode(b"[[1,2]," + long + b",[3,4]]", "x", options, format="json")
+    assert failure.value.code == "too_large"
+
+
+BEYOND = [
+    b"1e309",
+    b"1" + b"0" * 400,
+    b'"\\ud83d"',
+    b'"\\ude00x"',
+    b'"\xff"',
+    b"[" * 1100 + b"]" * 1100,
+]
+
+
+@pytest.mark.parametrize("options", [RowOptions(), JSON])
+@pytest.mark.parametrize("value", BEYOND)
+def test_json_that_no_reader_holds_is_the_same_bad_row_in_both_forms(
+    value: bytes, options: RowOptions
+) -> None:
+    rows = [b"[1,2]", b"[%b, 2]" % value, b"[3,4]"]
+    lines = rows_of(decode(b"\n".join(rows), "x.ndjson", options))
+    assert [isinstance(row, str) for _, row in lines] == [False, True, False]
+    for separator in (b",", b" ,\n  "):
+        array = b"[" + separator.join(rows) + b"]"
+        for cuts in ((), range(len(array))):
+            assert rows_of(decode(array, "x.json", options, cuts=cuts)) == lines
+
+
+def test_a_number_that_is_no_json_breaks_an_array() -> None:
+    for value in (b"NaN", b"-Infinity", b"01", b"1.", b".5", b"'a'", b"[1,]"):
+        with pytest.raises(Poison, match="row is not JSON") as failure:
+            decode(b"[[1,2],[%b,2],[3,4]]" % value, "x.json")
+        assert failure.value.code == "bad_format"
+
+
+TEXTS = ["a", "b,]", 'c"[', "", "\u2028"]
+NESTED = [[[1, 2], [3, 4]], [[5, 6]], [], [{"a": "]"}]]
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n\r\n "])
+@pytest.mark.parametrize("key", ["x.json", "x"])
+@pytest.mark.parametrize("pieces", [1, 7, 10_000])
+def test_the_grammar_tells_an_array_from_rows_in_lines(key: str, end: str, pieces: int) -> None:
+    def read(text: str) -> list[object]:
+        data = text.encode()
+        return elements(decode(data, key, JSON, cuts=range(pieces, len(data), pieces)))
+
+    if key == "x.json":
+        assert read(json.dumps(TEXTS) + end) == TEXTS
+        assert read("[1]" + end) == [1]
+    assert read(json.dumps(TEXTS, indent=1) + end) == TEXTS
+    assert read(json.dumps(TEXTS).replace(", ", ",\n", 1) + end) == TEXTS
+    assert read("\n ".join(map(json.dumps, NESTED)) + end) == NESTED
+    assert read("\n".join(map(json.dumps, [TEXTS, 5, None])) + end) == [TEXTS, 5, None]
+    assert read(json.dumps(NESTED) + end) == NESTED
+    assert read("[]" + end) == []
+
+
+def test_a_first_line_too_long_for_a_row_is_not_held() -> None:
+    options = RowOptions(form="json", row_bytes=100)
+    data = json.dumps([[number] for number in range(500)]).encode()
+    cuts = range(50, len(data), 50)
+    runs = decode(data, "x.json", options, cuts=cuts)
+    assert elements(runs) == [[number] for number in range(500)]
+    assert len(runs) > 10

@@ -1,0 +1,163 @@
+"""Object stores' announcements, as each of them writes them, bare and wrapped."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from penstock.messages.codec import Ignored, References, decode
+from penstock.messages.errors import SchemaError
+from penstock.messages.reference import Reference
+
+CREATED = Reference(
+    bucket="cams",
+    key="site 1/cam+3/ü.csv",
+    event_time="2026-11-21T08:15:30.123Z",
+    version_id="v1",
+    etag="5d41402abc4b2a76b9719d911017c592",
+    size=1024,
+)
+
+
+def s3_event(name: str = "ObjectCreated:Put", **s3_object: Any) -> dict[str, Any]:
+    return {
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "awsRegion": "eu-west-1",
+        "eventTime": "2026-11-21T08:15:30.123Z",
+        "eventName": name,
+        "userIdentity": {"principalId": "AWS:X"},
+        "requestParameters": {"sourceIPAddress": "10.0.0.1"},
+        "s3": {
+            "s3SchemaVersion": "1.0",
+            "configurationId": "all",
+            "bucket": {"name": "cams", "arn": "arn:aws:s3:::cams"},
+            "object": {
+                "key": "site+1%2Fcam%2B3%2F%C3%BC.csv",
+                "size": 1024,
+                "eTag": "5d41402abc4b2a76b9719d911017c592",
+                "versionId": "v1",
+                "sequencer": "0055AED6DCD90281E5",
+                **s3_object,
+            },
+        },
+    }
+
+
+def bridge_event(detail_type: str = "Object Created") -> dict[str, Any]:
+    return {
+        "version": "0",
+        "id": "17793124-05d4-b198-2fde-7ededc63b103",
+        "detail-type": detail_type,
+        "source": "aws.s3",
+        "time": "2026-11-21T08:15:30.123Z",
+        "resources": ["arn:aws:s3:::cams"],
+        "detail": {
+            "version": "0",
+            "bucket": {"name": "cams"},
+            "object": {
+                "key": "site 1/cam+3/ü.csv",
+                "size": 1024,
+                "etag": "5d41402abc4b2a76b9719d911017c592",
+                "version-id": "v1",
+                "sequencer": "00617F08299329D189",
+            },
+            "reason": "PutObject",
+        },
+    }
+
+
+def text(document: Any) -> str:
+    return orjson.dumps(document).decode()
+
+
+AWS = {"Records": [s3_event()]}
+FORMS = {
+    "aws": AWS,
+    "minio": {
+        "EventName": "s3:ObjectCreated:Put",
+        "Key": "cams/site 1/cam+3/ü.csv",
+        "Records": [s3_event("s3:ObjectCreated:Put")],
+    },
+    "ceph": {"Records": [s3_event("ObjectCreated:CompleteMultipartUpload") | {"opaqueData": "x"}]},
+    "eventbridge": bridge_event(),
+    "sns": {"Type": "Notification", "MessageId": "1", "TopicArn": "arn", "Message": text(AWS)},
+    "sqs": {"messageId": "1", "attributes": {"SentTimestamp": "1"}, "body": text(AWS)},
+    "sqs api": {"MessageId": "1", "Attributes": {}, "Body": text(AWS)},
+    "sqs of sns": {"body": text({"Type": "Notification", "Message": text(AWS)})},
+    "sqs of eventbridge": {"body": text(bridge_event())},
+    "sqs of a function": {"Records": [{"eventSource": "aws:sqs", "body": text(AWS)}]},
+    "sns of a function": {"Records": [{"EventSource": "aws:sns", "Sns": {"Message": text(AWS)}}]},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_announces_the_same_object(form: str) -> None:
+    assert decode(orjson.dumps(FORMS[form])) == References((CREATED,), announced=True)
+
+
+def test_only_eventbridge_leaves_keys_as_they_are() -> None:
+    event = bridge_event()
+    event["detail"]["object"]["key"] = "a%2Fb+c"
+    message = decode(orjson.dumps(event))
+    assert isinstance(message, References)
+    assert message.items[0].key == "a%2Fb+c"
+
+
+def test_what_a_store_leaves_out_is_left_out() -> None:
+    event = s3_event()
+    event["s3"]["object"] = {"key": "folder/"}
+    del event["eventTime"]
+    assert decode(orjson.dumps({"Records": [event]})) == References(
+        (Reference(bucket="cams", key="folder/"),), announced=True
+    )
+
+
+def test_a_message_of_many_events_yields_those_of_new_objects_in_order() -> None:
+    events = [s3_event(key="2"), s3_event("ObjectRemoved:Delete", key="x"), s3_event(key="1")]
+    message = decode(orjson.dumps({"Records": events}))
+    assert isinstance(message, References)
+    assert [reference.key for reference in message.items] == ["2", "1"]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "cams"},
+        {"Message": text({"Service": "Amazon S3", "Event": "s3:TestEvent"})},
+        {"Records": [s3_event("ObjectRemoved:DeleteMarkerCreated")]},
+        {"Records": [s3_event("s3:ObjectAccessed:Get")]},
+        {"Records": [{"body": text({"Records": [s3_event("LifecycleTransition")]})}]},
+        bridge_event("Object Deleted"),
+    ],
+)
+def test_other_events_are_ignored(document: Any) -> None:
+    assert decode(orjson.dumps(document)) == Ignored()
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"Records": []},
+        {"Records": [{}]},
+        {"Records": [{"eventName": "ObjectCreated:Put", "s3": {"bucket": {"name": "b"}}}]},
+        {"Records": [s3_event(key="")]},
+        {"Records": "none"},
+        {"Event": "s3:Other"},
+        {"Message": "plain words"},
+        {"body": text({"hello": "world"})},
+        {"detail-type": "Object Created"},
+        {"detail-type": "Object Created", "detail": {}},
+    ],
+)
+def test_what_only_looks_like_one_is_refused(document: Any) -> None:
+    with pytest.raises(SchemaError):
+        decode(orjson.dumps(document))
+
+
+def test_wrapping_without_end_is_refused() -> None:
+    document: Any = AWS
+    for _ in range(6):
+        document = {"body": text(document)}
+    with pytest.raises(SchemaError, match="wrapped"):
+        decode(orjson.dumps(document))
