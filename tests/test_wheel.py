@@ -79,6 +79,31 @@ def test_the_demo_works_from_an_installed_wheel(installed: Path) -> None:
     assert str(installed.parent) in where.stdout, "it was the checkout that ran"
 
 
+# Names that people give to folders of their own, next to a notebook.
+THEIRS = ("consumers", "schemas", "tests", "messages", "adapters")
+
+
+def test_folders_of_somebody_elses_do_not_stand_in_the_way(installed: Path, tmp_path: Path) -> None:
+    for name in THEIRS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('this is mine')\n")
+    (tmp_path / "rows.csv").write_text("1,2\n")
+    every = "import penstock.worker.app, penstock.library.tables; from penstock import predict_sync"
+    for command in (["-c", every], ["-m", "penstock", "schema", "reference"]):
+        done = subprocess.run(
+            [installed / "python", *command],
+            capture_output=True, text=True, cwd=tmp_path, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    assert done.stdout == (ROOT / "schemas" / "reference.v1.schema.json").read_text()
+
+
+def test_the_wheel_has_one_name_to_import(installed: Path) -> None:
+    (record,) = installed.parent.glob("lib/python*/site-packages/penstock_stream-*/RECORD")
+    folders = {line.partition("/")[0] for line in record.read_text().splitlines()}
+    assert {name for name in folders if not name.endswith(".dist-info")} <= {"penstock", ".."}
+
+
 def test_the_version_is_that_of_the_distribution(installed: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["name"] == DISTRIBUTION

@@ -25,6 +25,7 @@ from penstock.commands.replay import replay
 from penstock.commands.route import route
 from penstock.commands.run import run
 from penstock.commands.scenes import scenes
+from penstock.commands.schema import schema
 from penstock.commands.topics import topics
 from penstock.commands.trace import trace
 from penstock.commands.verify import verify
@@ -54,7 +55,7 @@ def cli(ctx: click.Context, *, end_with_parent: bool) -> None:
 
 for command in (
     demo, run, predict, produce, verify, trace, scenes, dlq, topics, doctor, bench, show_config,
-    route, compare, replay,
+    schema, route, compare, replay,
 ):  # fmt: skip
     cli.add_command(command)
 

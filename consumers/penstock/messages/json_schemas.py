@@ -1,11 +1,9 @@
-"""`python -m penstock.messages.json_schemas`: writes the JSON Schemas from the types; `--print`
-shows them instead.
+"""`python -m penstock.messages.json_schemas`: writes the JSON Schemas from the types.
 
 Rule: the files are never edited by hand, a test compares them with the types. Owner: the person who
 changes a Struct of this package.
 """
 
-import sys
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any
@@ -23,20 +21,21 @@ from penstock.messages.shadow import Disagreement, Summary
 
 # Beside `consumers/`, where producers and readers in any language look for them.
 FOLDER = Path(__file__).parents[3] / "schemas"
+SUFFIX = ".v1.schema.json"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def documents() -> dict[str, dict[str, Any]]:
     """File name to JSON Schema, one for each topic, and for what a program reads of a command."""
     return {
-        "reference.v1.schema.json": _input(),
-        "prediction.v1.schema.json": _plain(Prediction, "Prediction"),
-        "block.v1.schema.json": _plain(BlockHead, "Head of an Arrow block"),
-        "dead_letter.v1.schema.json": _plain(DeadLetter, "Dead letter"),
-        "scene.v1.schema.json": _plain(Scene, "Scene"),
-        "replay.v1.schema.json": _plain(Replayed, "Replay"),
-        "late.v1.schema.json": _plain(Late, "Late prediction"),
-        "shadow.v1.schema.json": _shadow(),
+        f"reference{SUFFIX}": _input(),
+        f"prediction{SUFFIX}": _plain(Prediction, "Prediction"),
+        f"block{SUFFIX}": _plain(BlockHead, "Head of an Arrow block"),
+        f"dead_letter{SUFFIX}": _plain(DeadLetter, "Dead letter"),
+        f"scene{SUFFIX}": _plain(Scene, "Scene"),
+        f"replay{SUFFIX}": _plain(Replayed, "Replay"),
+        f"late{SUFFIX}": _plain(Late, "Late prediction"),
+        f"shadow{SUFFIX}": _shadow(),
     }
 
 
@@ -100,8 +99,4 @@ def _input() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    if "--print" in sys.argv[1:]:
-        for document in documents().values():
-            sys.stdout.buffer.write(text(document))
-    else:
-        write()
+    write()
