@@ -68,11 +68,14 @@ async def servers(
         where = f"Location: http://{to}:{port}/latest/meta-data/"
         return f"HTTP/1.1 {status} Led\r\n{where}\r\nContent-Length: 0\r\n\r\n".encode()
 
-    clients: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+    clients: list[asyncio.Task[None]] = []
 
     def answering(answer: Callable[[bytes], bytes]) -> Connected:
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            clients[asyncio.create_task(_answer(reader, writer, answer))] = writer
+            client = asyncio.create_task(_answer(reader, writer, answer))
+            # However it ends: one that came late may not even begin.
+            client.add_done_callback(lambda _: writer.transport.abort())
+            clients.append(client)
 
         return connected
 
@@ -84,10 +87,8 @@ async def servers(
         yield Servers(f"{scheme}://127.0.0.1:{two.sockets[0].getsockname()[1]}", asked, led)
         one.close()
         two.close()
-        # A client may have come too late for its task to begin.
-        for task, writer in clients.items():
-            task.cancel()
-            writer.transport.abort()
+        for client in clients:
+            client.cancel()
         await asyncio.gather(*clients, return_exceptions=True)
 
 
@@ -100,7 +101,6 @@ async def _answer(
             if length := re.search(rb"content-length: (\d+)", head, re.IGNORECASE):
                 await reader.readexactly(int(length[1]))
             writer.write(answer(head))
-    writer.close()
 
 
 def configured(kind: str, url: str) -> config.Config:
