@@ -1,4 +1,4 @@
-"""What holds for every test, and which of them go together where pytest has several processes."""
+"""What holds for every test, and which process runs which where pytest has several."""
 
 from typing import Any
 
@@ -10,28 +10,28 @@ from xdist.scheduler import LoadScopeScheduling
 settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("penstock")
 
-# All tests on the real services: they share these, and some make a service stand still.
 ON_SERVICES = "tests/integration/"
+# Of the processes, so many begin with the tests on the real services, which mostly wait; the others
+# use the cores meanwhile.
+BEGIN_ON_SERVICES = 2
 
 
-def scope_of(nodeid: str) -> str:
-    """One process runs all tests of a scope: of a file, or on the real services."""
-    return ON_SERVICES if nodeid.startswith(ON_SERVICES) else nodeid.partition("::")[0]
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+    """One process runs all tests of a file."""
 
-
-class ByScope(LoadScopeScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
-        return scope_of(nodeid)
+        return nodeid.partition("::")[0]
+
+    def _assign_work_unit(self, node: Any) -> None:
+        on_services = self.nodes.index(node) < BEGIN_ON_SERVICES
+        for file in self.workqueue:
+            if file.startswith(ON_SERVICES) == on_services:
+                self.workqueue.move_to_end(file, last=False)
+                break
+        super()._assign_work_unit(node)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByScope:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     config.option.loadscopereorder = False  # in the order of collection
-    return ByScope(config, log)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Beside the services the tests mostly wait: they come first, and others run meanwhile."""
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: scope_of(item.nodeid) != ON_SERVICES)
+    return ByFile(config, log)

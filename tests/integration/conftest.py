@@ -1,14 +1,14 @@
 """Fixtures of the tests on real services: the services, fresh topics, a fresh bucket.
 
-Rule: every test in this folder carries the marker `stack`. The services are brought up once, before
-the clock of the first such test starts, in the one process that runs these tests; model servers
-beside TorchServe only if a chosen test names them by the marker `model_servers`.
+Rule: every test in this folder carries the marker `stack`. The services are brought up before the
+clock of the first such test starts; model servers beside TorchServe only if a chosen test names
+them by the marker `model_servers`. A test that makes a service stand still, or kills a process of
+one, carries the marker `alone`.
 """
 
 import os
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,12 +21,11 @@ from realstack import s3 as s3_store
 from tests.support.job import Job
 from tests.support.loads import Load
 from tests.support.model_proxy import ModelProxy, proxy_of
-from tests.support.services import Services, Topics, Unavailable, find
+from tests.support.services import Services, Topics, Unavailable, find, turn
 from tests.support.topic_tools import Broker, broker_of
 
 FOLDER = Path(__file__).parent
 FOUND = pytest.StashKey[Services | Exception]()
-CLEANUP = pytest.StashKey[ExitStack]()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -38,21 +37,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Before the test's clock starts: the services, and its turn on them."""
+    if not item.get_closest_marker("stack"):
+        return (yield)
     config = item.config
-    if item.get_closest_marker("stack") and FOUND not in config.stash:
-        cleanup = config.stash[CLEANUP] = ExitStack()
+    if FOUND not in config.stash:
         # Building the services takes minutes the first time: their progress is to be seen.
         with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
             try:
-                config.stash[FOUND] = find(cleanup, _model_servers(item.session))
+                config.stash[FOUND] = find(_model_servers(item.session))
             except (Unavailable, RuntimeError) as error:
                 config.stash[FOUND] = error
-    return (yield)
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if CLEANUP in session.config.stash:
-        session.config.stash[CLEANUP].close()
+    with turn(alone=item.get_closest_marker("alone") is not None):
+        return (yield)
 
 
 def _model_servers(session: pytest.Session) -> set[str]:

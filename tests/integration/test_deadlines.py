@@ -118,6 +118,7 @@ async def test_a_service_that_stays_away_ends_the_start_with_3_after_few_tries(
     assert 1 <= relay.came <= MOST_TRIES[section]
 
 
+@pytest.mark.alone
 async def test_a_broker_that_falls_silent_before_a_delivery_ends_the_worker_with_3(
     services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker
 ) -> None:
@@ -148,6 +149,7 @@ async def test_a_broker_that_falls_silent_before_a_delivery_ends_the_worker_with
             assert "Traceback" not in worker.said
 
 
+@pytest.mark.alone
 async def test_a_broker_that_falls_silent_before_the_last_commit_ends_the_worker_with_3(
     services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker
 ) -> None:
@@ -166,6 +168,7 @@ async def test_a_broker_that_falls_silent_before_the_last_commit_ends_the_worker
         assert "Traceback" not in worker.said
 
 
+@pytest.mark.alone
 async def test_a_broker_that_is_silent_at_the_stop_ends_the_worker_with_3(
     services: Services, topics: Topics
 ) -> None:
