@@ -147,7 +147,12 @@ async def test_ctrl_c_is_a_stop_that_can_be_gone_on_with(
     answered: Job, to: str, proxy: ModelProxy
 ) -> None:
     job = answered
-    environ = job.environment(MODEL__REQUEST="float32", MODEL__URL=proxy.url, WINDOW__MAX_ROWS=64)
+    environ = job.environment(
+        MODEL__REQUEST="float32",
+        MODEL__URL=proxy.url,
+        WINDOW__MAX_ROWS=64,
+        DELIVERY__DRAIN_MS=200,  # the model answers nothing meanwhile
+    )
     proxy.hold_after(10)
     async with running_worker(environ, *options(to), command="replay") as replay:
 
