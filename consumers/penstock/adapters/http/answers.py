@@ -1,29 +1,23 @@
-"""Reads one HTTP/1.1 answer from its bytes as they come.
+"""Reads one HTTP/1.1 answer from its bytes as they come, by llhttp.
 
 Rule: an answer that contradicts itself, or has more bytes than it announced, is refused. No more is
-held than the bounds that the caller gives. Pure. Owner: `http_connections`, one reader for each
-request.
+held than the bounds that the caller gives. Pure. Owner: `connections`, one reader for each request.
 """
 
-import re
 from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
+import httptools
+
+# The most bytes of a head, of a trailer, and of anything else between two pieces of the body.
 HEAD_BYTES: Final = 64 * 1024
-# The most bytes of the line with a chunk's size; a server may add extensions after the size.
-LINE_BYTES: Final = 4096
-
-_END: Final = b"\r\n\r\n"
-_STATUS: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?=[ \r]|\Z)")
-_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
-_CHUNK: Final = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;.*)?", re.DOTALL)
-_FRAMING: Final = ("content-length", "connection", "transfer-encoding")
+# Of a message that begins: its line, as far as it has no field.
+_LINE_BYTES: Final = 20
 
 SWITCHING: Final = 101
 OK: Final = 200
-BODILESS: Final = frozenset({SWITCHING, 204, 304})
 
-Fields = re.Pattern[bytes]
+Fields = frozenset[bytes]
 
 
 class Unusable(Exception):
@@ -45,34 +39,37 @@ class Answer(NamedTuple):
 
 
 def wanting(*names: str) -> Fields:
-    """A pattern for the fields that a caller needs and those that tell where an answer ends. It
-    skips all other fields, a dozen in most answers, by their first letter.
-    """
-    every = sorted({*_FRAMING, *(name.lower() for name in names)})
-    said = "|".join(f"[{name[0]}{name[0].upper()}](?i:{re.escape(name[1:])})" for name in every)
-    return re.compile(rf"\r\n({said}):([^\r\n]*+)(?=\r\n|\Z)".encode())
+    """The fields that a caller needs, and those that tell where an answer ends."""
+    return frozenset(
+        {b"content-length", b"transfer-encoding", *(n.lower().encode() for n in names)}
+    )
 
 
 class AnswerReader:
     """A 200 may have `most_bytes`; of every other answer the first `most_complaint_bytes` are read.
     With `believes_length`, a 200 whose Content-Length is above the bound fails before its body is
     read. After an answer, `keeps` tells whether the connection may be used again.
+
+    The methods `on_...` are called by llhttp within `feed`; what they raise comes out of it.
     """
 
     __slots__ = (
-        "_at_end",
         "_believes_length",
         "_body",
-        "_early",
-        "_fields",
+        "_ends_with_connection",
         "_found",
-        "_left",
-        "_most_bytes",
-        "_most_complaint_bytes",
-        "_most_here",
-        "_passed_bytes",
+        "_head_bytes",
+        "_is_complete",
+        "_is_cut",
+        "_left_bytes",
+        "_parser",
+        "_silent_bytes",
         "_status",
+        "_wanted",
+        "has_begun",
         "keeps",
+        "most_bytes",
+        "most_complaint_bytes",
     )
 
     def __init__(
@@ -83,183 +80,102 @@ class AnswerReader:
         *,
         believes_length: bool = False,
     ) -> None:
-        self.keeps = False
+        self.has_begun = self.keeps = False
+        self.most_bytes = most_bytes
+        self.most_complaint_bytes = most_complaint_bytes
         self._believes_length = believes_length
-        self._fields = fields
-        self._most_bytes = most_bytes
-        self._most_complaint_bytes = most_complaint_bytes
-        self._most_here = most_bytes
-        # Bytes that cannot be read yet: the beginning of a head, or of a chunk's line.
-        self._early = b""
-        self._passed_bytes = 0
-        self._status: int | None = None
+        self._wanted = fields
+        self._status = 0  # until the head is complete
         self._found: dict[bytes, bytes] = {}
-        self._body = bytearray()
-        # Bytes left of the body or the chunk; None if the body ends with the connection.
-        self._left: int | None = None
-        self._at_end: Literal["", "size", "chunk", "trailer"] = ""
-
-    @property
-    def has_begun(self) -> bool:
-        return self._status is not None or self._early != b"" or self._passed_bytes > 0
+        self._body: list[bytes] = []
+        self._left_bytes = 0  # of what may be read of the body
+        self._head_bytes = 0  # of all heads and of the trailer
+        self._silent_bytes = 0  # that came since the last piece of the body
+        self._ends_with_connection = self._is_complete = self._is_cut = False
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> Answer | None:
         """The answer, when it is complete. Raises `Unusable`, `TooLong`."""
-        if self._status is None:
-            rest = self._read_heads(data)
-            if rest is None:
-                return None
-            data = rest
-        if self._at_end:
-            return self._read_chunks(data)
-        if self._left is None:
-            return self._add(data)
-        if len(data) > self._left:
-            raise Unusable("more bytes came than its Content-Length")
-        if len(data) == self._left and not self._body and self._left <= self._most_here:
-            return self._answer(data)
-        self._left -= len(data)
-        return self._add(data) or (None if self._left else self._answer(bytes(self._body)))
+        self.has_begun = self.has_begun or data != b""
+        self._silent_bytes += len(data)
+        try:
+            if self._parser is not None:
+                self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            # After 101 nothing more is HTTP; of a complaint that was cut, nothing more is wanted.
+            if not self._is_cut and self._status != SWITCHING:
+                raise _told(error) from None
+        if self._is_complete or self._is_cut or self._status == SWITCHING:
+            return self._answer()
+        if self._silent_bytes > HEAD_BYTES:
+            raise Unusable(f"its head has more than {HEAD_BYTES} bytes")
+        return None
 
     def end(self) -> Answer | None:
         """Called when the connection ends, which completes an answer without a length. None if the
         answer was cut off.
         """
-        if self._status is None or self._at_end or self._left is not None:
-            return None
-        return self._answer(bytes(self._body))
+        return self._answer() if self._ends_with_connection else None
 
-    def _read_heads(self, data: bytes) -> bytes | None:
-        """Read the head, and skip interim answers (1xx) before it. Returns the bytes after it, or
-        None if it is not complete yet.
-        """
-        while self._status is None:
-            if self._early:
-                data = self._early + data
-            end = data.find(_END)
-            if end < 0 or end > HEAD_BYTES:
-                self._check_beginning(data)
-                self._early = data
-                return None
-            self._early = b""
-            self._passed_bytes += end + len(_END)
-            self._read_head(data[:end])
-            data = data[end + len(_END) :]
-        return data
+    def on_message_begin(self) -> None:
+        if self._is_complete:
+            raise Unusable("more bytes came than its length")
+        self._count(_LINE_BYTES)
 
-    def _check_beginning(self, data: bytes) -> None:
-        """Refuse an incomplete head that is too long or cannot become HTTP/1.1."""
-        if len(data) + self._passed_bytes > HEAD_BYTES:
-            raise Unusable(f"its head has more than {HEAD_BYTES} bytes")
-        if not data.startswith(b"HTTP/1.") and not b"HTTP/1.".startswith(data):
-            raise Unusable("what came is not HTTP/1.1")
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value))
+        name = name.lower()
+        if name in self._wanted and not self._status:
+            value = value.strip(b" \t")
+            before = self._found.get(name)
+            self._found[name] = value if before in (None, value) else b"%b\n%b" % (before, value)
 
-    def _read_head(self, head: bytes) -> None:
-        said = _STATUS.match(head)
-        if said is None or self._passed_bytes > HEAD_BYTES:
-            raise Unusable("what came is not a head of HTTP/1.1")
-        status = int(said[2])
-        if status < OK and status != SWITCHING:
+    def on_headers_complete(self) -> None:
+        parser = self._parser
+        status = parser.get_status_code() if parser is not None else 0
+        if status < OK and status != SWITCHING:  # it only says that an answer will come
+            self._found.clear()
             return
-        self._check_lines(head)
-        found: dict[bytes, bytes] = {}
-        for raw_name, raw_value in self._fields.findall(head):
-            name, value = raw_name.lower(), raw_value.strip(b" \t")
-            before = found.get(name)
-            found[name] = value if before in (None, value) else b"%b\n%b" % (before, value)
-        self._status, self._found = status, found
-        self._read_framing(is_old=said[1] == b"0")
-
-    def _check_lines(self, head: bytes) -> None:
-        # Bare line feeds and folded lines: servers and proxies disagree about where they end.
-        if head.count(b"\n") != head.count(b"\r\n") or b"\r\n " in head or b"\r\n\t" in head:
-            raise Unusable("its head has broken lines")
-
-    def _read_framing(self, *, is_old: bool) -> None:
-        """Where the body ends, and whether another answer may follow."""
-        found, status = self._found, self._status or 0
-        if status != OK:
-            self._most_here = self._most_complaint_bytes
+        length, coded = self._found.get(b"content-length"), self._found.get(b"transfer-encoding")
+        if coded is not None and coded.lower() != b"chunked":
+            raise Unusable("its Transfer-Encoding is not chunked")
+        self._status = status
+        self._left_bytes = self.most_bytes if status == OK else self.most_complaint_bytes
+        if self._believes_length and status == OK and int(length or 0) > self.most_bytes:
+            raise TooLong
+        self._ends_with_connection = length is None and coded is None
         # Many servers (all on uvicorn, if the model raised) close the connection after an error
         # without announcing it, and the next request on it would be lost.
-        self.keeps = not is_old and status < 400 and status != SWITCHING
-        connection = found.get(b"connection")
-        if connection is not None and b"close" in connection.lower():
-            self.keeps = False
-        length, coded = found.get(b"content-length"), found.get(b"transfer-encoding")
-        if length is not None and not _LENGTH.fullmatch(length):
-            raise Unusable("its Content-Length is not one number")
-        if status in BODILESS:
-            self._left = 0
-        elif coded is not None:
-            if coded.lower() != b"chunked":
-                raise Unusable("its Transfer-Encoding is not chunked")
-            self._at_end, self._left = "size", 0
-            # With a Content-Length besides, the chunks decide where the answer ends, and the
-            # connection is not used again (RFC 9112, 6.3: a sign of request smuggling).
-            self.keeps = self.keeps and length is None
-        elif length is not None:
-            self._left = int(length)
-            if status == OK and self._left > self._most_bytes and self._believes_length:
-                raise TooLong
-        else:
-            self.keeps = False
+        if status < 400 and status != SWITCHING and parser is not None:
+            self.keeps = parser.should_keep_alive()
 
-    def _add(self, data: bytes) -> Answer | None:
-        """Add to the body. Returns an answer only if an error answer has reached its bound."""
-        self._body += data
-        if len(self._body) <= self._most_here:
-            return None
-        if self._status == OK:
+    def on_body(self, piece: bytes) -> None:
+        self._silent_bytes = 0
+        if self._is_cut:
+            return
+        self._left_bytes -= len(piece)
+        if self._left_bytes >= 0:
+            self._body.append(piece)
+        elif self._status == OK:
             raise TooLong
-        self.keeps = False
-        return self._answer(bytes(self._body[: self._most_here]))
+        else:
+            self._body.append(piece[: self._left_bytes])
+            self._is_cut, self.keeps = True, False
 
-    def _read_chunks(self, data: bytes) -> Answer | None:
-        data = self._early + data if self._early else data
-        self._early, at = b"", 0
-        while True:
-            if self._left:
-                piece = data[at : at + self._left]
-                at += len(piece)
-                self._left -= len(piece)
-                if cut := self._add(piece):
-                    return cut
-                if self._left:
-                    return None
-            end = data.find(b"\r\n", at)
-            line = data[at:] if end < 0 else data[at:end]
-            if len(line) > LINE_BYTES:
-                raise Unusable(f"a line between its chunks has more than {LINE_BYTES} bytes")
-            if end < 0:
-                self._early = line
-                return None
-            at = end + 2
-            if self._is_last(line):
-                if at < len(data):
-                    raise Unusable("more bytes came than its chunks")
-                return self._answer(bytes(self._body))
+    def on_message_complete(self) -> None:
+        self._is_complete = self._status > 0
 
-    def _is_last(self, line: bytes) -> bool:
-        """Read a line between chunks: a size, the end of a chunk, or a trailer. True if it ends
-        the answer.
-        """
-        if self._at_end == "trailer":
-            self._passed_bytes += len(line)
-            if self._passed_bytes > HEAD_BYTES:
-                raise Unusable(f"its trailers have more than {HEAD_BYTES} bytes")
-            return not line
-        if self._at_end == "chunk":
-            if line:
-                raise Unusable("a chunk is longer than its size")
-            self._at_end = "size"
-            return False
-        size = _CHUNK.fullmatch(line)
-        if size is None:
-            raise Unusable("the size of a chunk is not a number")
-        self._left = int(size[1], 16)
-        self._at_end = "chunk" if self._left else "trailer"
-        return False
+    def _count(self, nbytes: int) -> None:
+        self._head_bytes += nbytes
+        if self._head_bytes > HEAD_BYTES:
+            raise Unusable(f"its head has more than {HEAD_BYTES} bytes")
 
-    def _answer(self, body: bytes) -> Answer:
-        return Answer(self._status or 0, self._found, body)
+    def _answer(self) -> Answer:
+        self._parser = None  # which refers to this object: nobody has to look for the circle
+        return Answer(self._status, self._found, b"".join(self._body))
+
+
+def _told(error: Exception) -> Exception:
+    """What a method of ours raised, or what llhttp says of the bytes."""
+    raised = error.__context__
+    return raised if isinstance(raised, Unusable | TooLong) else Unusable(f"{error}")
