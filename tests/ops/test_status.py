@@ -22,8 +22,10 @@ from penstock.core.rows.payload import Payload
 from penstock.errors import Overloaded, Unreachable
 from penstock.ops.health import serve_health
 from penstock.ops.listening import serving
+from penstock.ops.lookout import ANSWER_S, LAG_EVERY_S, Lookout
 from penstock.ops.page import SHELL
 from penstock.ops.status import RATES_OVER_S, SAMPLE_S, Status
+from penstock.pipeline.life import Pipeline
 from penstock.ports import Answers
 from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
@@ -31,17 +33,26 @@ from tests.support.pipelines import World, csv, running, until
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
+@asynccontextmanager
+async def looking(world: World) -> AsyncIterator[tuple[Pipeline, Status]]:
+    """A pipeline that runs, and its status."""
+    async with running(world) as pipeline:
+        lookout = Lookout(pipeline, world.model)
+        async with lookout.watching():
+            yield pipeline, Status(pipeline, world.telemetry, lookout)
+
+
 @virtual_time
 async def test_the_status_says_where_every_partition_is() -> None:
     world = World(partitions=2)
     world.announce("a.csv", csv(3))
-    async with running(world) as pipeline:
-        status = Status(pipeline, world.model, world.telemetry)
+    async with looking(world) as (_, status):
         await until(lambda: world.next_offset() == 1)
         world.sink.hold = True
         world.announce("b.csv", csv(1), partition=1)
         await until(lambda: len(world.records(1)) == 1)
-        seen = await status.look()
+        await asyncio.sleep(LAG_EVERY_S)
+        seen = status.look()
         world.sink.deliver()
     assert seen["assignments"] == [
         {
@@ -78,14 +89,13 @@ async def test_of_several_models_each_is_told_with_its_calls_and_rows() -> None:
     world.announce("1.csv", csv(3), stream="a")
     world.announce("2.csv", csv(4), stream="s")
     world.announce("3.csv", csv(5), stream="b")
-    async with running(world) as pipeline:
-        status = Status(pipeline, world.model, world.telemetry)
+    async with looking(world) as (_, status):
         await until(lambda: world.next_offset() == 2)
         await asyncio.sleep(60.0)
-        seen = (await status.look())["models"]
+        seen = status.look()["models"]
         world.models["b"].script = None
         await until(lambda: world.next_offset() == 3)
-        healed = (await status.look())["models"][2]
+        healed = status.look()["models"][2]
     assert [(one["name"], one["rows"], one["calls"]["answered"]) for one in seen] == [
         ("rows", 4, 1), ("a", 3, 1), ("b", 0, 0),
     ]  # fmt: skip
@@ -99,9 +109,9 @@ async def test_the_status_says_which_line_stopped_and_why() -> None:
     world = World(partitions=2).with_settings(line=LineLimits(0.0, 1))
     for number in range(3):
         world.announce(f"{number}.csv", stream=HOSTILE)
-    async with running(world) as pipeline:
+    async with looking(world) as (pipeline, status):
         await until(lambda: len(pipeline.stopped) == 1)
-        seen = await Status(pipeline, world.model, world.telemetry).look()
+        seen = status.look()
     (stopped,) = seen["assignments"][0]["stopped"]
     assert stopped.pop("message")
     assert stopped.pop("since_ms") >= 0
@@ -121,17 +131,16 @@ async def test_the_status_says_which_line_stopped_and_why() -> None:
 @virtual_time
 async def test_rates_are_those_of_the_last_seconds_however_seldom_one_looks() -> None:
     world = World()
-    async with running(world) as pipeline:
-        status = Status(pipeline, world.model, world.telemetry)
+    async with looking(world) as (_, status):
         with status.sampling():
             await asyncio.sleep(3600.0)
             world.announce("a.csv", csv(60))
             await asyncio.sleep(5.0)
-            rates = (await status.look())["rates"]
+            rates = status.look()["rates"]
             assert rates["over_s"] <= RATES_OVER_S + SAMPLE_S
             assert rates["rows_per_s"] == pytest.approx(60 / rates["over_s"], rel=0.05)
             await asyncio.sleep(60.0)
-            assert (await status.look())["rates"]["rows_per_s"] == 0
+            assert status.look()["rates"]["rows_per_s"] == 0
 
 
 @virtual_time
@@ -142,27 +151,24 @@ async def test_kafka_is_told_to_be_away_when_it_takes_no_commit() -> None:
         raise Unreachable("refused")
 
     world.source.on_commit = away
-    async with running(world) as pipeline:
-        status = Status(pipeline, world.model, world.telemetry)
+    async with looking(world) as (_, status):
         world.announce("a.csv", csv(1))
         await asyncio.sleep(20.0)
-        [outage] = (await status.look())["outages"]
+        [outage] = status.look()["outages"]
         assert outage["service"] == "Kafka broker"
         assert outage["away_s"] == pytest.approx(20.0, abs=2.0)
         world.source.on_commit = None
         await until(lambda: world.next_offset() == 1)
-        assert (await status.look())["outages"] == []
+        assert status.look()["outages"] == []
 
 
 @virtual_time
 async def test_kafka_is_told_to_be_away_though_there_is_nothing_to_commit() -> None:
     world = World()
     world.source = SilentSource(1)
-    async with running(world) as pipeline:
-        status = Status(pipeline, world.model, world.telemetry)
-        await status.look()
+    async with looking(world) as (_, status):
         await asyncio.sleep(20.0)
-        [outage] = (await status.look())["outages"]
+        [outage] = status.look()["outages"]
     assert outage["service"] == "Kafka broker"
     assert outage["away_s"] == pytest.approx(20.0, abs=2.0)
 
@@ -186,39 +192,100 @@ async def test_a_service_that_is_away_is_told_with_its_time() -> None:
 
     world.model.script = away
     world.announce("a.csv", csv(1))
-    async with running(world) as pipeline:
-        status = Status(pipeline, world.model, world.telemetry)
+    async with looking(world) as (_, status):
         await asyncio.sleep(20.0)
-        [outage] = (await status.look())["outages"]
+        [outage] = status.look()["outages"]
         assert outage["service"] == "model server"
         assert outage["away_s"] == pytest.approx(20.0, abs=1.0)
         world.model.script = None
         await until(lambda: world.next_offset() == 1)
-        assert (await status.look())["outages"] == []
+        assert status.look()["outages"] == []
 
 
 class SilentSource(MemorySource):
+    """Counts the questions for the end of the input; answers them if it `answers`."""
+
+    answers = False
+    asked = 0
+
     async def end_offsets(self) -> Mapping[int, int]:
-        await asyncio.Event().wait()
-        raise AssertionError
+        self.asked += 1
+        return await (super().end_offsets() if self.answers else asyncio.Future())
 
 
 class SilentModel(MemoryModel):
+    asked = 0
+
     async def ready(self) -> bool:
-        await asyncio.Event().wait()
-        raise AssertionError
+        self.asked += 1
+        return await asyncio.Future()
+
+
+async def test_no_page_waits_for_a_service_however_long_it_is_silent() -> None:
+    world = World()
+    world.source = source = SilentSource(1)
+    model = SilentModel()
+    async with (
+        running(world) as pipeline,
+        serve_health(config.Http(port=0), pipeline, model, world.telemetry) as url,
+        aiohttp.ClientSession(base_url=url) as session,
+    ):
+        await until(lambda: source.asked > 0 and model.asked > 0)
+        for path, status in (("/healthz", 200), ("/readyz", 503), ("/metrics", 200)):
+            async with session.get(path) as answer:
+                assert answer.status == status
+        async with session.get("/api/status") as answer:
+            seen = await answer.json()
+    assert seen["assignments"][0]["lag"] is None
+    assert seen["model"]["answers"] is None
+    assert (source.asked, model.asked) == (1, 1)
 
 
 @virtual_time
-async def test_the_status_comes_within_a_second_though_no_service_answers() -> None:
+async def test_the_lag_is_the_last_known_one_with_its_age() -> None:
     world = World()
-    world.source = SilentSource(1)
-    async with running(world) as pipeline:
-        began_s = world.clock.now()
-        seen = await Status(pipeline, SilentModel(), world.telemetry).look()
-        assert world.clock.now() - began_s <= 1.0
-    assert seen["assignments"][0]["lag"] is None
+    world.source = source = SilentSource(1)
+    source.answers = True
+    world.sink.hold = True
+    async with looking(world) as (_, status):
+        world.announce("a.csv", csv(1))
+        await asyncio.sleep(10.0)
+        fresh = status.look()
+        source.answers = False
+        await asyncio.sleep(60.0)
+        old, asked = status.look(), source.asked
+        source.answers = True
+        await asyncio.sleep(10.0)
+        again = status.look()
+        world.sink.deliver()
+    assert [one["assignments"][0]["lag"] for one in (fresh, old, again)] == [1, 1, 1]
+    assert fresh["lag_age_s"] <= LAG_EVERY_S
+    assert 60.0 - LAG_EVERY_S <= old["lag_age_s"] <= 60.0 + LAG_EVERY_S
+    assert again["lag_age_s"] <= LAG_EVERY_S
+    # Each question ends at its deadline, and the next one follows after the pause.
+    assert asked == pytest.approx(5 + 60 / (ANSWER_S + LAG_EVERY_S), abs=2)
+    assert [len(one["outages"]) for one in (fresh, old, again)] == [0, 1, 0]
+
+
+@virtual_time
+async def test_a_question_that_fails_as_nobody_foresaw_ends_no_worker() -> None:
+    class Broken(MemorySource):
+        async def end_offsets(self) -> Mapping[int, int]:
+            raise ValueError("a fault of the client")
+
+    class BrokenModel(MemoryModel):
+        async def ready(self) -> bool:
+            raise ValueError("a fault of the client")
+
+    world = World()
+    world.source, world.model = Broken(1), BrokenModel()
+    async with looking(world) as (_, status):
+        world.announce("a.csv", csv(1))
+        await until(lambda: world.next_offset() == 1)
+        await asyncio.sleep(60.0)
+        seen = status.look()
     assert seen["model"]["answers"] is False
+    assert [one["service"] for one in seen["outages"]] == ["Kafka broker"]
 
 
 @asynccontextmanager
@@ -325,13 +392,12 @@ async def test_the_status_says_how_far_a_shadow_agrees() -> None:
         return Answers([b'{"sum":-1}'] * rows, {}) if rows == 2 else None
 
     world.shadow.script = wrong_in_b
-    async with running(world) as pipeline:
-        status = Status(pipeline, world.model, world.telemetry)
-        assert (await status.look())["shadow"]["rows"] == 0
+    async with looking(world) as (_, status):
+        assert status.look()["shadow"]["rows"] == 0
         for number, rows in enumerate((3, 2, 3)):
             world.announce(f"{number}.csv", csv(rows), stream="b" if rows == 2 else "a")
             await asyncio.sleep(1.0)
-        told = (await status.look())["shadow"]
+        told = status.look()["shadow"]
     assert told.pop("interval") == pytest.approx([0.4093, 0.9285], abs=1e-4)
     assert told == {
         "model": "v2", "percent": 100.0, "is_over": False, "away_s": None, "waiting_rows": 0,
@@ -347,9 +413,9 @@ async def test_a_shadow_that_does_not_answer_is_an_outage_of_its_own() -> None:
         raise Unreachable("nobody there")
 
     world.shadow.script = away
-    async with running(world) as pipeline:
+    async with looking(world) as (_, status):
         world.announce("a.csv", csv(3))
         await asyncio.sleep(5.0)
-        told = await Status(pipeline, world.model, world.telemetry).look()
+        told = status.look()
     assert [one["service"] for one in told["outages"]] == ["shadow model v2"]
     assert told["shadow"]["away_s"] > 4

@@ -30,6 +30,20 @@ def test_bytes_of_a_region_are_those_of_its_stores() -> None:
     assert value("penstock_region_local_share", {"region": "eu"}) == 0.25
 
 
+def test_the_latency_that_is_aimed_at_has_a_bucket_of_its_own() -> None:
+    def bounds(telemetry: Telemetry) -> list[float]:
+        samples = [one for family in telemetry.registry.collect() for one in family.samples]
+        name = "penstock_latency_seconds_bucket"
+        return [float(one.labels["le"]) for one in samples if one.name == name]
+
+    usual = [
+        0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0, 10.0,
+        float("inf"),
+    ]  # fmt: skip
+    assert bounds(Telemetry()) == bounds(Telemetry(0.05)) == usual
+    assert bounds(Telemetry(0.08)) == sorted([*usual, 0.08])
+
+
 def test_a_lag_that_nobody_knows_stays_as_it_was_last_seen() -> None:
     telemetry = Telemetry()
     region = telemetry.in_region("eu", {})

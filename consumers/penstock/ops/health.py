@@ -1,11 +1,11 @@
 """The worker's HTTP page: `/healthz`, `/readyz`, `/metrics` and `/api/status` for machines, `/` for
 people.
 
-Rule: it changes nothing and answers at once. What it shows is collected at each request. Owner:
-the application.
+Rule: it changes nothing and answers at once, whichever service is away: no request asks Kafka, a
+store or a model (lookout.py does). What else it shows is collected at each request. Owner: the
+application.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -20,6 +20,7 @@ from penstock.ops.listening import (
     paths,
     serving,
 )
+from penstock.ops.lookout import Lookout
 from penstock.ops.page import page
 from penstock.ops.status import Status
 from penstock.pipeline.life import Pipeline
@@ -35,10 +36,11 @@ async def serve_health(
     that the supervisor made for it.
     """
 
+    lookout = Lookout(pipeline, model)
+
     async def readyz(_: web.Request) -> web.Response:
         # The model first: a member without a partition still tells whether its model answers.
-        models = (model, *pipeline.wiring.adapters.models.values())
-        if not any(await asyncio.gather(*(one.ready() for one in models))):
+        if not any(lookout.answers.values()):
             return web.Response(status=503, text="the model does not answer\n")
         if not pipeline.wiring.lanes:
             return web.Response(status=503, text=NO_PARTITION)
@@ -50,15 +52,19 @@ async def serve_health(
     async def metrics(_: web.Request) -> web.Response:
         telemetry.buffer_bytes.set(pipeline.wiring.budget.spent_bytes)
         telemetry.lines_stopped.set(len(pipeline.stopped))
-        telemetry.lag.set(sum((await pipeline.lags()).values()))
+        telemetry.lag.set(sum(lookout.lags.values()))
+        telemetry.lag_age.set(lookout.lag_age_s)
         return exposition(telemetry.registry)
 
-    status = Status(pipeline, model, telemetry)
+    status = Status(pipeline, telemetry, lookout)
 
     async def api_status(_: web.Request) -> web.Response:
-        return as_json(await status.look())
+        return as_json(status.look())
 
     pages = paths(page, readyz, metrics, api_status)
     with status.sampling():
-        async with serving(settings, pages, inherited_listener()) as url:
+        async with (
+            lookout.watching(),
+            serving(settings, pages, inherited_listener()) as url,
+        ):
             yield url

@@ -21,8 +21,8 @@ from penstock import config
 from penstock.ops.listening import NO_PARTITION, as_json, exposition, paths, serving
 from penstock.ops.page import page
 
-# A member waits up to 5 s for its model before it says that it is not ready.
-ANSWER_S: Final = 7.0
+# A member's page waits for no service, so one that takes longer hangs.
+ANSWER_S: Final = 2.0
 
 
 class Member(Protocol):

@@ -1,8 +1,8 @@
 """What a worker is doing, as JSON: `/api/status`.
 
-Rule: it changes nothing. Kafka is asked for the lag and the model whether it answers, each for at
-most a second; without an answer the field is null, so that the page works even if they do not.
-Texts from outside stay JSON strings. Owner: the health page.
+Rule: it changes nothing and asks nobody: of Kafka and the models it tells what they last answered
+(lookout.py); without any answer the field is null. Texts from outside stay JSON strings. Owner: the
+health page.
 """
 
 import asyncio
@@ -12,16 +12,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from penstock.calls.outage import KAFKA
-from penstock.errors import PenstockError
 from penstock.lane.lane import Lane
+from penstock.ops.lookout import Lookout
 from penstock.pipeline.life import Pipeline
-from penstock.ports import Model
 from penstock.telemetry.worker import Telemetry
 
-# Short, as an open page asks every two seconds.
-ASK_S = 1.0
-# The least time between two questions to the model, each of which is a request for it.
-MODEL_EVERY_S = 5.0
 # How many of the streams that agree least with a shadow are shown.
 WORST = 5
 # Rates are over this time: long enough to be steady, short enough to be current.
@@ -43,14 +38,11 @@ COUNTERS = {
 class Status:
     """One per worker. Rates need `sampling` all the time, also while no page is open."""
 
-    def __init__(self, pipeline: Pipeline, model: Model, telemetry: Telemetry) -> None:
+    def __init__(self, pipeline: Pipeline, telemetry: Telemetry, lookout: Lookout) -> None:
         self._pipeline = pipeline
-        self._model = model
         self._telemetry = telemetry
+        self._lookout = lookout
         self._began_s = self._now_s()
-        self._answers: dict[str, bool] = {}
-        self._asked_s = -MODEL_EVERY_S
-        self._kafka_away_since_s: float | None = None
         self._seen: deque[tuple[float, Mapping[str, float]]] = deque(
             [(self._began_s, self._totals())]
         )
@@ -71,10 +63,9 @@ class Status:
             self._seen.popleft()
         self._timer = asyncio.get_running_loop().call_later(SAMPLE_S, self._sample)
 
-    async def look(self) -> dict[str, Any]:
+    def look(self) -> dict[str, Any]:
         pipeline = self._pipeline
-        lags, _ = await asyncio.gather(self._lags(), self._ask_models())
-        totals = self._totals()
+        lags, totals = self._lookout.lags, self._totals()
         return {
             "v": 1,
             "uptime_s": round(self._now_s() - self._began_s, 1),
@@ -84,6 +75,7 @@ class Status:
                 _assignment(lane, lags.get(number))
                 for number, lane in sorted(pipeline.wiring.lanes.items())
             ],
+            "lag_age_s": round(self._lookout.lag_age_s, 1),
             "window": pipeline.waiting._asdict(),
             "budget": {
                 "spent_bytes": pipeline.wiring.budget.spent_bytes,
@@ -93,7 +85,7 @@ class Status:
             "model": {
                 "name": pipeline.wiring.settings.labels.model,
                 "version": pipeline.wiring.settings.labels.model_version,
-                "answers": self._answers.get(pipeline.wiring.main.name),
+                "answers": self._lookout.answers.get(pipeline.wiring.main.name),
                 "breaker_open": pipeline.wiring.main.calls.is_open,
                 "calls_allowed": pipeline.wiring.main.calls.allowed,
             },
@@ -119,7 +111,7 @@ class Status:
                 {
                     "name": track.name,
                     "version": labels.versions.get(model) if model else labels.model_version,
-                    "answers": self._answers.get(track.name),
+                    "answers": self._lookout.answers.get(track.name),
                     "breaker_open": track.calls.is_open,
                     "calls_allowed": track.calls.allowed,
                     "calls": calls[track.name],
@@ -186,39 +178,18 @@ class Status:
             }
         }
 
-    async def _lags(self) -> Mapping[int, int]:
-        try:
-            async with asyncio.timeout(ASK_S):
-                lags = await self._pipeline.lags()
-        except (PenstockError, TimeoutError):
-            if self._kafka_away_since_s is None:
-                self._kafka_away_since_s = self._now_s()
-            return {}
-        self._kafka_away_since_s = None
-        return lags
-
     def _outages(self) -> list[dict[str, Any]]:
         """Services that do not answer. For Kafka the question for the lag counts as well as the
         last commit: a worker with nothing to commit would not notice an outage.
         """
         away = {outage.service: outage.away_s for outage in self._pipeline.wiring.outages}
-        if away.get(KAFKA) is None and self._kafka_away_since_s is not None:
-            away[KAFKA] = self._now_s() - self._kafka_away_since_s
+        if away.get(KAFKA) is None:
+            away[KAFKA] = self._lookout.kafka_away_s
         return [
             {"service": service, "away_s": round(away_s, 1)}
             for service, away_s in away.items()
             if away_s is not None
         ]
-
-    async def _ask_models(self) -> None:
-        now_s = self._now_s()
-        if now_s - self._asked_s < MODEL_EVERY_S:
-            return
-        self._asked_s = now_s
-        wiring = self._pipeline.wiring
-        models = {wiring.main.name: self._model, **wiring.adapters.models}
-        answers = await asyncio.gather(*map(_answers, models.values()))
-        self._answers = dict(zip(models, answers, strict=True))
 
     def _totals(self) -> dict[str, float]:
         names = {metric: name for name, metric in COUNTERS.items()}
@@ -247,14 +218,6 @@ class Status:
     @staticmethod
     def _now_s() -> float:
         return asyncio.get_running_loop().time()
-
-
-async def _answers(model: Model) -> bool:
-    try:
-        async with asyncio.timeout(ASK_S):
-            return await model.ready()
-    except TimeoutError:
-        return False
 
 
 def _assignment(lane: Lane, lag: int | None) -> dict[str, Any]:

@@ -126,15 +126,6 @@ class Pipeline:
         self._has_joined = True
         await self.wiring.consume.run()
 
-    async def lags(self) -> dict[int, int]:
-        """How many records are not committed yet, by partition of ours."""
-        ends = await self._source.end_offsets()
-        return {
-            number: max(0, ends[number] - lane.committed.next_offset)
-            for number, lane in self._lanes.items()
-            if number in ends
-        }
-
     @property
     def waiting(self) -> Waiting:
         """The rows that wait for a model call."""

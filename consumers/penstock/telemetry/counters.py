@@ -13,9 +13,19 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-LATENCY_BUCKETS_S = (
+# For calls and the waits before them, which may take 1 ms.
+CALL_BUCKETS_S = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
 )  # fmt: skip
+# For the whole way. Dense where bounds of live streams are: a quantile is no more exact than these.
+LATENCY_BUCKETS_S = (
+    0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0, 10.0,
+)  # fmt: skip
+
+
+def latency_buckets_s(bound_s: float | None) -> Sequence[float]:
+    """With one that ends at `bound_s`: so the share of answers within it is exact."""
+    return sorted({*LATENCY_BUCKETS_S, *([bound_s] if bound_s is not None else [])})
 
 
 class Total(Collector):

@@ -7,7 +7,7 @@ telemetry, which makes it if there are several models.
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from penstock.telemetry.calls import MODEL_OUTCOMES, CallsTelemetry
-from penstock.telemetry.counters import LATENCY_BUCKETS_S
+from penstock.telemetry.counters import CALL_BUCKETS_S
 
 
 class ModelsTelemetry:
@@ -26,7 +26,7 @@ class ModelsTelemetry:
             "penstock_models_call_seconds",
             "Calls to each model that answered",
             ["model"],
-            buckets=LATENCY_BUCKETS_S,
+            buckets=CALL_BUCKETS_S,
             registry=registry,
         )
         self.rows = Counter(

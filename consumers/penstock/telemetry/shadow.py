@@ -6,7 +6,7 @@ worker's telemetry, which makes it if there is a shadow.
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from penstock.telemetry.counters import LATENCY_BUCKETS_S
+from penstock.telemetry.counters import CALL_BUCKETS_S
 
 # What can become of a row that the shadow should answer.
 SHADOW_OUTCOMES = ("agreed", "disagreed", "dropped", "unanswered")
@@ -39,7 +39,7 @@ class ShadowTelemetry:
         self._calls = Histogram(
             "penstock_shadow_call_seconds",
             "Calls to a shadow that answered",
-            buckets=LATENCY_BUCKETS_S,
+            buckets=CALL_BUCKETS_S,
             registry=registry,
         )
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from penstock.telemetry.calls import MODEL_OUTCOMES, CallsTelemetry
-from penstock.telemetry.counters import LATENCY_BUCKETS_S, Spread, Total, TotalBy
+from penstock.telemetry.counters import CALL_BUCKETS_S, Spread, Total, TotalBy, latency_buckets_s
 from penstock.telemetry.models import ModelsTelemetry, ModelTelemetry
 from penstock.telemetry.region import RegionTelemetry
 from penstock.telemetry.replicas import ReplicasTelemetry
@@ -35,8 +35,10 @@ class TimeSpent(NamedTuple):
 class Telemetry:
     """Counters by verb. All times in seconds, all sizes in bytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, bound_s: float | None = None) -> None:
+        """`bound_s`: the latency that is aimed at; it gets a bucket of its own."""
         self.retries = 0
+        self._bound_s = bound_s
         self.registry = CollectorRegistry()
         self.region: RegionTelemetry | None = None
         self._models: ModelsTelemetry | None = None
@@ -68,12 +70,12 @@ class Telemetry:
         )
         self._batch_rows = Spread("penstock_batch_rows", "Rows in a batch", BATCH_BUCKETS, reg)
         self._waits = Spread(
-            "penstock_batch_wait_seconds", "Wait of a batch's first row", LATENCY_BUCKETS_S, reg
+            "penstock_batch_wait_seconds", "Wait of a batch's first row", CALL_BUCKETS_S, reg
         )
 
     def _count_calls(self, reg: CollectorRegistry) -> None:
         self._calls = Spread(
-            "penstock_model_call_seconds", "Model calls that answered", LATENCY_BUCKETS_S, reg
+            "penstock_model_call_seconds", "Model calls that answered", CALL_BUCKETS_S, reg
         )
         self._retries = Counter(
             "penstock_retries", "Requests that will be made again", ["stage"], registry=reg
@@ -111,7 +113,7 @@ class Telemetry:
         self._latency = Spread(
             "penstock_latency_seconds",
             "Record's time stamp to its last answer being on the output topic",
-            LATENCY_BUCKETS_S,
+            latency_buckets_s(self._bound_s),
             reg,
         )
         self._spent = TotalBy(
@@ -130,6 +132,9 @@ class Telemetry:
             "penstock_lines_stopped", "Lines that stand still at a dead letter", registry=reg
         )
         self.lag = Gauge("penstock_lag_records", "Records not committed yet", registry=reg)
+        self.lag_age = Gauge(
+            "penstock_lag_age_seconds", "Since Kafka last told where the input ends", registry=reg
+        )
 
     def record_read(self, *, ignored: bool) -> None:
         self._records.inc()

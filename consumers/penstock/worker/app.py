@@ -83,7 +83,7 @@ WHOLE = Part(lambda source: source, lambda settings: settings)
 @asynccontextmanager
 async def open_worker(cfg: config.Config, part: Part) -> AsyncIterator[Pipeline]:
     """The worker's pipeline, not running yet; Kafka has answered. Leaving closes all it uses."""
-    clock, telemetry = SystemClock(), Telemetry()
+    clock, telemetry = SystemClock(), Telemetry(cfg.window.target_p99_ms / 1000 or None)
     objects = open_objects(cfg, watcher=telemetry.replicas)
     model, results = open_model(cfg, telemetry.replicas), _open_results(cfg)
     models = {

@@ -1,0 +1,110 @@
+"""Asks Kafka how long the input is and every model whether it answers, so that no page waits for
+them.
+
+Rule: pages show the last answers and their age. Every question has a deadline, and the next one
+follows after a pause, however often pages are asked. A question that fails changes nothing else.
+Owner: the health page.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from penstock.pipeline.life import Pipeline
+from penstock.ports import Model
+
+log = logging.getLogger(__name__)
+
+# An open page asks every two seconds; one small request to a broker for each.
+LAG_EVERY_S = 2.0
+# Each question to a model is a request for it: seldom while it answers, often until it does.
+MODEL_EVERY_S = 5.0
+SILENT_MODEL_EVERY_S = 1.0
+# A busy model answers a probe only after the batches before it.
+ANSWER_S = 5.0
+
+
+class Lookout:
+    """The last answers, while `watching`. `answers`: by model; None: not known yet."""
+
+    def __init__(self, pipeline: Pipeline, model: Model) -> None:
+        self._pipeline = pipeline
+        wiring = pipeline.wiring
+        self._clock = wiring.adapters.clock
+        self._models = {wiring.main.name: model, **wiring.adapters.models}
+        self.answers: dict[str, bool | None] = dict.fromkeys(self._models)
+        self._ends: Mapping[int, int] = {}
+        self._known_s = self._clock.now()
+        self._away_since_s: float | None = None
+
+    @property
+    def lags(self) -> Mapping[int, int]:
+        """How many records are not committed, by partition, by the ends that Kafka told last. A
+        partition whose end it has not told yet is left out.
+        """
+        lanes, ends = self._pipeline.wiring.lanes, self._ends
+        return {
+            number: max(0, ends[number] - lane.committed.next_offset)
+            for number, lane in lanes.items()
+            if number in ends
+        }
+
+    @property
+    def lag_age_s(self) -> float:
+        """How old the answer is; without any, how long we have waited for it."""
+        return self._clock.now() - self._known_s
+
+    @property
+    def kafka_away_s(self) -> float | None:
+        """How long Kafka has not answered; None while it answers."""
+        return None if self._away_since_s is None else self._clock.now() - self._away_since_s
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Ask while the body runs."""
+        async with asyncio.TaskGroup() as tasks:
+            asking = [tasks.create_task(self._ask_kafka_forever())]
+            for name, model in self._models.items():
+                asking.append(tasks.create_task(self._ask_model_forever(name, model)))
+            try:
+                yield
+            finally:
+                for task in asking:
+                    task.cancel()
+
+    async def _ask_kafka_forever(self) -> None:
+        while True:
+            # A member without a partition has no lag.
+            if self._pipeline.wiring.lanes:
+                await self._ask_kafka()
+            else:
+                self._known_s = self._clock.now()
+            await asyncio.sleep(LAG_EVERY_S)
+
+    async def _ask_kafka(self) -> None:
+        asked_s = self._clock.now()
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                self._ends = await self._pipeline.wiring.adapters.source.end_offsets()
+        # Whatever it is: a worker must not end because a page has no lag to show.
+        except Exception as error:
+            if self._away_since_s is None:
+                self._away_since_s = asked_s
+                log.warning("Kafka does not tell the end of the input: %r", error)
+            return
+        self._known_s, self._away_since_s = asked_s, None
+
+    async def _ask_model_forever(self, name: str, model: Model) -> None:
+        while True:
+            self.answers[name] = answers = await _answers(model)
+            await asyncio.sleep(MODEL_EVERY_S if answers else SILENT_MODEL_EVERY_S)
+
+
+async def _answers(model: Model) -> bool:
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await model.ready()
+    except Exception as error:
+        log.debug("the model was asked whether it answers: %r", error)
+        return False
