@@ -1,7 +1,8 @@
-"""Is a worker behind? It is if a partition's records are old when they are read, and more follow.
+"""Is a worker behind? Yes, if the records of a partition are old when they are read, and more
+follow.
 
-Rule: more records alone prove nothing: a few are always on their way, and the last offset may be a
-mark of a transaction, which is not a record. Owner: the engine.
+Rule: it is not enough that more records follow: a few are always on their way, and the last offset
+may be a mark of a transaction instead of a record. Owner: the engine.
 """
 
 from collections.abc import Hashable, Mapping
@@ -14,7 +15,7 @@ Where = TypeVar("Where", bound=Hashable)
 
 class Backlog(Generic[Where]):
     def __init__(self) -> None:
-        # The offset behind the last that was handled, when Kafka got it, when it was handled.
+        # Of the last handled record: the next offset, when Kafka got it, when it was handled.
         self._handled: dict[Where, tuple[int, int, int]] = {}
 
     def handled(self, where: Where, offset: int, came_ms: int, now_ms: int) -> None:
@@ -24,7 +25,7 @@ class Backlog(Generic[Where]):
         self._handled.clear()
 
     def is_behind(self, ends: Mapping[Where, int], now_ms: int) -> bool:
-        """`ends`: behind the last offset of each partition, as far as is known."""
+        """`ends`: for each partition, the offset after its last record, as far as it is known."""
         since = now_ms - BEHIND_MS
         return any(
             came < since < handled_at and offset < ends.get(where, 0)

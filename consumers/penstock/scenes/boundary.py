@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 
 
 class Out(NamedTuple):
-    """A record on its way out. `value` None: a tombstone. `partition` None: its key says; `at_ms`
-    None: now.
+    """A record to be published. `value` None: a tombstone. `partition` None: the key decides.
+    `at_ms` None: now.
     """
 
     topic: str
@@ -19,13 +19,13 @@ class Out(NamedTuple):
     at_ms: int | None = None
 
 
-# Does the topic take a record of this key with a value of so many bytes?
+# Does the topic accept a record with this key and a value of this many bytes?
 Fits = Callable[[str, bytes, int], bool]
 
 
 class Send(Protocol):
-    """Hands records over, those of one partition in order. The result, when all are delivered, is
-    the offset of each; it raises if one fails. A negative offset: Kafka did not tell it.
+    """Hands records to Kafka, those of one partition in order. The awaited result comes when all
+    are delivered: the offset of each, negative if Kafka did not tell it. Raises if one fails.
     """
 
     async def __call__(self, records: Sequence[Out], /) -> Awaitable[Sequence[int]]: ...
@@ -39,7 +39,7 @@ class Logged(NamedTuple):
 
 
 class Changelog(Protocol):
-    """The topic with the states of sites, for reading."""
+    """Reads the topic that holds the states of sites."""
 
     def read(
         self, ends: Mapping[int, int], begins: Mapping[int, int] | None = None

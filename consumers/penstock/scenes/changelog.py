@@ -1,12 +1,12 @@
 """The changelog: the states of sites, and which worker may write them.
 
-Rule: a worker that takes a partition over claims it with a record of its own; the offset of that
-record is the claim. Every state carries the claim that it was written under. Nobody else writes
-between two of ours, so our offsets follow each other: where they do not, another worker wrote, and
-a claim among its records means that the partition is no longer ours. What was written under an
-older claim than the last one is void. A site that ends is written as ended, under a claim like any
-state, and then removed by a tombstone, which can carry none and says nothing by itself. Owner: the
-ledger.
+Rule: a worker that takes over a partition first writes a claim record; the offset of that record is
+the number of the claim. Every state is written with its worker's claim. Between two of our records
+nobody else should write, so our offsets are consecutive. If there is a gap, another worker wrote:
+if a claim is among its records, the partition is no longer ours. A state with an older claim than
+the last one is void. When a site ends, first an "ended" state is written, with the claim, and then
+a tombstone removes it. The tombstone has no value and so no claim: alone it proves nothing. Owner:
+the ledger.
 """
 
 import logging
@@ -21,10 +21,10 @@ from penstock.scenes.boundary import Changelog, Logged, Out, Send
 
 log = logging.getLogger(__name__)
 
-# No site has an empty name.
+# Cannot be taken for a site: no site has an empty name.
 CLAIM_KEY = b""
 CLAIM_BYTES = 8
-# In the place of a state.
+# Written instead of a state when a site has ended.
 ENDED = b""
 
 
@@ -36,7 +36,7 @@ class Written(NamedTuple):
 
 
 class Turn:
-    """Of one partition: the offset that our next record must get."""
+    """For one partition: the offset that our next record must get."""
 
     def __init__(self, claim: int) -> None:
         self.claim = claim
@@ -46,19 +46,19 @@ class Turn:
         return self.claim.to_bytes(CLAIM_BYTES) + state
 
     def written(self, offset: int) -> range:
-        """The offsets that others wrote since our last record; most often none."""
+        """The offsets between our last record and this one, written by others; usually none."""
         others = range(self._next, offset)
         self._next = offset + 1
         return others
 
 
 class Replay:
-    """Of one partition: give it the records in order, then take the `states`."""
+    """For one partition: `add` the records in order, then take the `states`."""
 
     def __init__(self) -> None:
         self._claim = -1
         self.states: dict[str, Written] = {}
-        # Sites whose last record is void: in a compacted topic it may soon be their only one.
+        # Sites whose last record is void: compaction may soon remove every other record of theirs.
         self.shadowed: set[str] = set()
 
     def add(self, record: Logged) -> None:
@@ -66,7 +66,7 @@ class Replay:
             self._claim = record.offset
             return
         site, value = record.key.decode(), record.value
-        # Where a site is not ended, its tombstone is of a worker that has lost the partition.
+        # Has no claim. If the site has not ended, a worker that lost the partition wrote it.
         claim = -1 if value is None else int.from_bytes(value[:CLAIM_BYTES])
         if value is None or claim < self._claim:
             self.shadowed.add(site)
@@ -80,7 +80,7 @@ class Replay:
 
 
 class State(NamedTuple):
-    """A record of the changelog: a site's state, packed; None is its tombstone."""
+    """A record of the changelog: the packed state of a site, or None for its tombstone."""
 
     partition: int
     site: str
@@ -88,7 +88,7 @@ class State(NamedTuple):
 
 
 class Book:
-    """The changelog's partitions of one owner, which it alone may write."""
+    """The partitions of the changelog that this worker has claimed and may write."""
 
     def __init__(self, send: Send, changelog: Changelog, topic: str) -> None:
         self._send = send
@@ -118,8 +118,8 @@ class Book:
         return replays
 
     async def append(self, states: Sequence[State]) -> dict[str, int]:
-        """The sites that another worker, which had lost the partition, wrote meanwhile, with their
-        partitions. Raises `Fatal` if it is we who have lost it.
+        """Write the states. Returns the sites that another worker wrote meanwhile although it had
+        lost the partition, with their partitions. Raises `Fatal` if we have lost it ourselves.
         """
         outs = [
             Out(self._topic, each.site.encode(), self._sealed(each), each.partition)
@@ -159,7 +159,7 @@ def _known(offset: int) -> int:
 
 
 class KafkaChangelog:
-    """Reads it without a group."""
+    """Reads the changelog without joining a group."""
 
     def __init__(self, kafka: config.Kafka, topic: str) -> None:
         self._kafka = kafka

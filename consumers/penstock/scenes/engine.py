@@ -1,7 +1,7 @@
 """One scenes worker on our own Kafka adapters: a line that re-keys, a line that decides.
 
-Rule: it holds the parts that both lines share, and their life: start, rebalance, drain, stop. A
-failure ends the process, and work that was not committed is done again. Owner: `penstock scenes`.
+Rule: it holds what both lines share and runs their life: start, rebalance, drain, stop. A failure
+ends the process; uncommitted work is then done again. Owner: `penstock scenes`.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from penstock.scenes.line import Line
 from penstock.scenes.settings import isolation_of
 from penstock.scenes.shared_parts import parts_of
 
-# How often deadlines are looked at.
+# How often the ledger checks for deadlines that are over.
 TICK_S = 0.01
-# How long a rebalance waits for the batches under way.
+# How long a rebalance waits for the batches in progress.
 DRAIN_MS = 5_000
 
 
 class Engine:
-    """One member of the group on each of two topics."""
+    """One member of the consumer group, reading two topics."""
 
     def __init__(self, cfg: config.Config, fits: Fits) -> None:
         self._clock = SystemClock()
@@ -63,7 +63,7 @@ class Engine:
 
     @property
     def _written(self) -> list[str]:
-        """The topics."""
+        """The topics this worker writes to."""
         return [topic for topic in self._names if topic != self._names.input]
 
     async def _tick(self) -> None:
@@ -127,4 +127,4 @@ def _source(
 
 
 async def _nothing(_: Collection[int]) -> None:
-    """Partitions come and go without anything to do."""
+    """For a line that has nothing to do when partitions come or go."""

@@ -1,8 +1,8 @@
 """What people want to see of sites: the last scenes, each member's skew, completeness over time.
 
-Rule: it looks at decisions and decides nothing; bounded, and forgotten with the site. Once a scene,
-never a prediction. The log says whose lease ran out while others spoke, and who is back. Owner: the
-ledger.
+Rule: it watches decisions and decides nothing. Its memory is bounded and freed with the site. It
+works once per scene, never per prediction. It logs when a member's lease ends while others still
+speak, and when that member is back. Owner: the ledger.
 """
 
 import logging
@@ -20,12 +20,12 @@ LAST = 20
 # Completeness is kept for ten minutes, in steps of ten seconds.
 STEP_MS = 10_000
 STEPS = 60
-# How much a new scene changes the skew that is shown: that of about the last twenty.
+# Weight of a new scene in the shown skew, which so covers about the last twenty scenes.
 SKEW_WEIGHT = 0.05
 
 
 class Step:
-    """Scenes of ten seconds, and how many places of members were taken in them."""
+    """Ten seconds of scenes: how many there were, and how many places of members were taken."""
 
     def __init__(self, since_ms: int) -> None:
         self.since_ms = since_ms
@@ -36,7 +36,7 @@ class Step:
 
 
 class View:
-    """Of one site."""
+    """The figures of one site."""
 
     def __init__(self) -> None:
         self.last: deque[dict[str, Any]] = deque(maxlen=LAST)
@@ -54,7 +54,7 @@ class View:
             before = self.skews.get(member, skew)
             self.skews[member] = before + SKEW_WEIGHT * (skew - before)
         for member in self.skews.keys() - scene.times.keys() - scene.absent.keys():
-            del self.skews[member]  # forgotten by the site
+            del self.skews[member]  # the site has forgotten this member
         if scene.revision == 1:
             self._count(scene, now_ms)
 
@@ -70,7 +70,7 @@ class View:
 
 
 class Watch:
-    """What is known of each site whose partition is ours."""
+    """The figures of all sites in our partitions."""
 
     def __init__(self, wall_ms: Callable[[], int]) -> None:
         self._wall_ms = wall_ms
@@ -93,7 +93,7 @@ class Watch:
         self._views.clear()
 
     def look(self, site: Site) -> dict[str, Any]:
-        """For a reader of JSON; times in epoch milliseconds."""
+        """The figures of a site for JSON; times in epoch milliseconds."""
         view, state = self._views.get(site.name) or View(), site.state
         return {
             "site": site.name,
@@ -136,7 +136,7 @@ def _tell(site: str, before: set[str], now: set[str]) -> None:
 
 
 def _state(is_evicted: bool, is_absent: bool) -> str:
-    """`late`: the member had no place in the last scene, and its lease still runs."""
+    """`late`: the member's lease still runs, but it had no place in the last scene."""
     return "gone" if is_evicted else "late" if is_absent else "present"
 
 

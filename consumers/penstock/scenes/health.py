@@ -1,8 +1,8 @@
 """The page of a scenes worker: `/healthz`, `/readyz`, `/metrics` and `/api/status` for machines,
 `/` for people.
 
-Rule: it only looks, and what it shows is collected when it is asked for: the counters of a site are
-those of its state, and go with it to the next worker.
+Rule: it only reads, and only when asked. The counters of a site are part of its state, so the next
+worker of the site continues them. Owner: the command.
 """
 
 import logging
@@ -26,7 +26,7 @@ from penstock.scenes.ledger import Ledger
 log = logging.getLogger(__name__)
 
 SHELL: Final = shell_of("penstock.scenes", "penstock scenes")
-# Site names may be made up: so many are shown by name.
+# At most this many sites are shown by name, as strangers may invent any number of names.
 MOST_SITES = 1_000
 STATES = ("present", "late", "gone")
 CLOSED = get_args(ClosedBy)
@@ -72,8 +72,8 @@ class SiteMetrics(Collector):
 
 @asynccontextmanager
 async def serve_scenes(cfg: config.Config, ledger: Ledger) -> AsyncIterator[str]:
-    """Serve while the body runs; yields the URL. Where `http.port` is another worker's it takes a
-    free port: `penstock run` and `penstock scenes` read one configuration.
+    """Serve while the body runs; yields the URL. If another worker has `http.port`, a free port is
+    taken, as `penstock run` and `penstock scenes` share one configuration.
     """
     registry = CollectorRegistry()
     registry.register(SiteMetrics(ledger))

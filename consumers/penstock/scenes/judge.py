@@ -1,8 +1,8 @@
-"""Judges scenes from the topics alone: is every prediction in one place, are scenes in order, does
-none come twice with other content, and is each as complete as it says?
+"""Judges scenes from the topics alone: is every prediction in exactly one place, are scenes in
+order, is no scene repeated with other content, and is each as complete as it says?
 
-Rule: repeats with the same bytes are allowed and counted. The time that a scene took is measured
-but not judged, since a worker may have been down. Owner: `penstock verify --scenes`.
+Rule: repeats with the same bytes are allowed and counted. How long a scene took is measured but not
+judged, as a worker may have been down. Owner: `penstock verify --scenes`.
 """
 
 from collections import Counter
@@ -19,8 +19,9 @@ EXAMPLES = 5
 
 
 class Report(Struct):
-    """`models`: predictions by who made them. `without_predictions`: scenes that had no room for
-    them. `wait_ms` is from the last member's record to the scene's: half of them, 99 in 100, all.
+    """`models`: predictions by model. `without_predictions`: scenes that were too large to hold
+    them. `wait_ms`: from the record of the last member to that of the scene: median, 99th
+    percentile, maximum.
     """
 
     predictions: int
@@ -48,7 +49,7 @@ class Report(Struct):
 
 class Judge:
     """Give it all predictions first, then the scenes, then the late ones; each in offset order.
-    `model`: whose predictions scenes are made of; None: of any.
+    `model`: scenes are made of its predictions only; None: of those of any model.
     """
 
     def __init__(self, streams: Streams, *, drops: bool, model: str | None = None) -> None:
@@ -63,7 +64,7 @@ class Judge:
         self._last: dict[str, int] = {}
         self._places: dict[str, str] = {}
         self._late: dict[str, int] = {}
-        # Scenes without predictions, and letters about such.
+        # Scenes without predictions, and the letters about such scenes.
         self._bare: set[str] = set()
         self._letters: set[str] = set()
         self._by_ours: set[str] = set()
@@ -156,7 +157,7 @@ class Judge:
         )
 
     def _key(self, id: str, model: str | None) -> str:
-        """A row is answered by each model of its route, under one id."""
+        """A prediction's id and model, as several models may answer a row under one id."""
         is_first = model in (None, self._first_model.get(id, model))
         return id if is_first else f"{id} by {model}"
 
@@ -173,7 +174,7 @@ class Judge:
         self._last[site] = time
 
     def _in_itself(self, scene: Scene) -> None:
-        """What it says of its members, against its members."""
+        """Check what the scene says about its members against the members it lists."""
         count = Counter(seat.status for seat in scene.members.values())
         if (scene.missing, scene.evicted) != (count["missing"], count["evicted"]):
             self._broken("wrong count of the absent", scene.id)
@@ -183,7 +184,7 @@ class Judge:
             self._bare.add(scene.id)
 
     def _place(self, scene: Scene) -> list[str]:
-        """The predictions in it; an amended scene has its members again."""
+        """Note where each of its predictions is; a revision lists the same members again."""
         keys = []
         for seat in scene.members.values():
             if seat.id is None:
@@ -196,7 +197,9 @@ class Judge:
         return keys
 
     def _by_model(self, scene: Scene) -> None:
-        """Before the first scene by `scenes.model` it may have been another one."""
+        """Check the model of its predictions. Before the first scene made by `scenes.model`,
+        another model is allowed.
+        """
         models = {seat.model for seat in scene.members.values() if seat.id is not None}
         if scene.site in self._by_ours and models != {self._model}:
             self._broken("by another model than scenes.model", scene.id)

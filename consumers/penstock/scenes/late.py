@@ -1,8 +1,9 @@
-"""Predictions that are in no scene, and scenes that are without their predictions, as the late
-topic has them.
+"""The records of the late topic: predictions that got into no scene, and letters about scenes that
+were published without their predictions.
 
-Rule: a record is kept as it came where the topic takes it, else left out: its id says where it is.
-With `scenes.late = "drop"` there are none. Owner: who refuses it, the re-keying or the ledger.
+Rule: the original record is kept if the topic accepts its size; if not, the id says where it is.
+With `scenes.late = "drop"` nothing is written. Owner: the re-keying and the ledger, which refuse
+predictions.
 """
 
 from functools import partial
@@ -13,7 +14,7 @@ from penstock.scenes.core.state import Decided, Refused
 
 
 class Late:
-    """`fits`: does the topic take it?"""
+    """`fits`: does the topic accept a record of this size?"""
 
     def __init__(self, topic: str, fits: Fits, *, is_dropped: bool) -> None:
         self._topic = topic
@@ -34,7 +35,7 @@ class Late:
         )
 
     def bare(self, site: str, decided: Decided) -> list[Out]:
-        """The letter about a scene that had to leave out its predictions."""
+        """The letter about a scene that was too large for its predictions."""
         scene = f"{site}/{decided.time}"
         return self.out(site, scene, TOO_LARGE, b"", site=site, scene=scene)
 
@@ -50,7 +51,9 @@ class Late:
         scene: str | None = None,
         model: str | None = None,
     ) -> list[Out]:
-        """One, or none. An empty record is left out."""
+        """The record to write, or none with `scenes.late = "drop"`. A record that is empty or too
+        large is written as null.
+        """
         if self._is_dropped:
             return []
         encode = partial(

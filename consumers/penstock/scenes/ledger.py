@@ -1,10 +1,10 @@
 """The sites of a worker's partitions: decide, write down, publish, in this order.
 
-Rule: a decision is on the changelog before it is on a topic, and events are acknowledged after
-both, so a crash at any point repeats the same bytes. Decisions for a partition that another worker
-has taken over are not published: the changelog shows it (`Book`). One batch at a time: before one
-is written down, all earlier ones are published. Owner: the engine, which gives it batches, the time
-and the producers.
+Rule: a decision is written to the changelog before it is published, and events are acknowledged
+after both, so a crash at any point repeats the same bytes. If another worker has taken over a
+partition, which the changelog shows (`Book`), decisions for it are not published. One batch at a
+time: all earlier batches are published before the next is written down. Owner: the engine, which
+gives it batches, the time and the producers.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from penstock.scenes.settings import Names
 
 log = logging.getLogger(__name__)
 
-# Of predictions in a step: a batch of large ones is written down and published in several.
+# Bytes of predictions in one step: a batch of large ones is written down and published in steps.
 STEP_BYTES = 256 << 10
 
 
 class Keyed(NamedTuple):
-    """A prediction as the repartition topic has it: keyed by its site."""
+    """A prediction on the repartition topic, with its site as the key."""
 
     partition: int
     site: str
@@ -41,8 +41,8 @@ class Keyed(NamedTuple):
 
 
 class WaitingClock:
-    """A clock that stands still while there is a backlog: members whose predictions lie in Kafka
-    are not late, this worker is. `now_ms` never jumps, as the system's time may.
+    """A clock that stands still while there is a backlog: then this worker is late, not the members
+    whose predictions still lie in Kafka. `now_ms` must never jump, as the system's time may.
     """
 
     def __init__(self, now_ms: Callable[[], int], is_behind: Callable[[], bool]) -> None:
@@ -60,7 +60,7 @@ class WaitingClock:
 
 
 class Ledger:
-    """`is_behind`: records lie in Kafka that are not handled."""
+    """`is_behind`: are there unhandled records in Kafka?"""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Ledger:
         self.sites: dict[str, Site] = {}
 
     async def give_up(self) -> None:
-        """Wait for the batch under way, then hand the partitions over to another worker."""
+        """Wait for the batch in progress, then hand the partitions over to another worker."""
         self._ready.clear()
         async with self._lock:
             self._clear()
@@ -98,8 +98,8 @@ class Ledger:
             self._watch.clear()
 
     async def take_over(self, partitions: Collection[int]) -> None:
-        """Claim the partitions and continue from the changelog; the last decisions are published
-        again. From the claim on no other worker's decisions count.
+        """Claim the partitions and go on from the changelog; the last decisions are published
+        again. After the claim no other worker's decisions count.
         """
         async with self._lock:
             self._clear()
@@ -121,7 +121,7 @@ class Ledger:
             ours = self._book.partitions
             for keyed in batch:
                 if keyed.partition not in ours:
-                    continue  # read before a rebalance; its new owner reads it again
+                    continue  # read before a rebalance; the new owner reads it again
                 found = self._rekey.placed(keyed.value, keyed.recorded_ms)
                 if found is None or found[1].site != keyed.site:
                     await self._key_again(keyed)
@@ -136,12 +136,14 @@ class Ledger:
             await self._settle(touched.values())
 
     async def _key_again(self, keyed: Keyed) -> None:
-        """By another `scenes.site` than now, or by a version that took what is no prediction."""
+        """Send the record through the re-keying again: it was keyed with an older `scenes.site`, or
+        by a version that accepted it as a prediction.
+        """
         where = f"{self._names.by_site}/{keyed.partition}/{keyed.offset}"
         await (await self._send(self._rekey.out(keyed.value, where, keyed.recorded_ms)))
 
     async def tick(self) -> None:
-        """Close what has waited long enough, and forget who has been silent for so long."""
+        """Close scenes whose time is over, and forget sites that have been silent for very long."""
         if not self._ready.is_set() or self._lock.locked():
             return
         due = self._due.take(now := self._clock.now())
@@ -157,11 +159,11 @@ class Ledger:
 
     @property
     def partitions(self) -> Collection[int]:
-        """Of which it decides."""
+        """The partitions it decides for."""
         return self._book.partitions if self._ready.is_set() else ()
 
     def looks(self, most: int) -> Iterator[dict[str, Any]]:
-        """What is to be seen of its sites, of so many at the most."""
+        """What people see of its sites; at most `most` sites."""
         for name in sorted(self.sites)[:most]:
             yield self._watch.look(self.sites[name])
 
@@ -177,14 +179,14 @@ class Ledger:
         return site
 
     def _restored(self, partition: int, replay: Replay) -> list[Site]:
-        """The sites that were written in the last batch: what the others decided was published
-        before that.
+        """Restore all sites. Returns those of the last batch, whose decisions may be unpublished;
+        earlier batches were published before it was written.
         """
         now, by_batch = self._clock.now(), dict[tuple[int, int], list[Site]]()
         for name, (claim, packed) in replay.states.items():
             site = self.sites[name] = Site(name, self._rules, _loaded(name, packed))
             by_batch.setdefault((claim, site.state.batch), []).append(site)
-            site.state.partition, site.state.batch = partition, 0  # none of this owner's
+            site.state.partition, site.state.batch = partition, 0  # not by this owner
             site.resume(now)
         last = by_batch.pop(max(by_batch), []) if by_batch else []
         for sites in by_batch.values():
@@ -214,7 +216,9 @@ class Ledger:
                 self._due.put(site.name, at)
 
     async def _write_again(self, names: dict[str, int]) -> None:
-        """A worker that was frozen wrote what it took for its sites: ours stand behind it then."""
+        """Write our state of these sites again, after records of a frozen worker that had lost
+        them, so that ours is the last one.
+        """
         while names:
             ours = self.sites
             names = await self._book.append(

@@ -1,7 +1,7 @@
-"""A topic that is read, worked on and committed: each record once its work is safe.
+"""A line reads a topic, hands its records over in batches, and commits each once its work is safe.
 
-Rule: batches are handed over in order and committed in order. Records that were read for an
-assignment that is over are dropped; the next assignment reads them again. Owner: the engine.
+Rule: batches are handed over and committed in order. Records that were read in an assignment that
+is over are dropped; the next assignment reads them again. Owner: the engine.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from penstock.scenes.merge import Merge
 log = logging.getLogger(__name__)
 
 POLL_MS = 200
-# What a crash repeats at the most; repeats are known by their ids.
+# A crash repeats at most this much; repeats are recognised by their ids.
 COMMIT_S = 0.5
-# Batches that are handed over and not safe yet: one is being delivered while the next are read.
+# Batches that are handed over but not yet safe: one is delivered while the next are read.
 UNDER_WAY = 8
 
 Work = Callable[[Sequence[Record]], Awaitable[Awaitable[object]]]
@@ -26,7 +26,7 @@ Change = Callable[[Collection[int]], Awaitable[None]]
 
 
 class Source(Protocol):
-    """A topic that a line reads: of `ports.Source`, what it asks of it, and one thing more."""
+    """The part of `ports.Source` that a line needs, and `known_ends`."""
 
     async def start(self, rebalance: Rebalance) -> None: ...
 
@@ -37,16 +37,16 @@ class Source(Protocol):
     def reached(self) -> Mapping[int, int]: ...
 
     def known_ends(self) -> Mapping[int, int]:
-        """Behind the last record of each partition, by what the last reads said."""
+        """For each partition the offset after its last record, as the last reads saw it."""
         ...
 
     async def stop(self) -> None: ...
 
 
 class Line:
-    """`work` hands a batch over; what it returns ends when the batch is safe. The line calls
-    `taken` with partitions that come, before their first record, and `given` with those that go,
-    after their last.
+    """`work` takes a batch and returns an awaitable, which ends when the batch is safe. The line
+    calls `taken` with new partitions before their first record, and `given` with lost ones after
+    their last.
     """
 
     def __init__(self, source: Source, work: Work, taken: Change, given: Change) -> None:
@@ -63,7 +63,7 @@ class Line:
         self._merge = Merge()
 
     async def assigned(self, starts: Mapping[int, Commit]) -> None:
-        self._ours = frozenset(starts)  # records may come before the next line is done
+        self._ours = frozenset(starts)  # records may come before `taken` returns
         await self._taken(starts)
 
     async def revoked(self, partitions: Collection[int]) -> None:
@@ -77,14 +77,14 @@ class Line:
         self._safe.clear()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop`; then what is under way is finished and committed, and the group left."""
+        """Run until `stop`; then finish and commit the batches in progress, and leave the group."""
         await self._source.start(self)
         async with asyncio.TaskGroup() as tasks:
             beside = [tasks.create_task(self._settle()), tasks.create_task(self._commit_often())]
             while not stop.is_set():
                 read = await self._source.poll(self._merge.room(self._ours), POLL_MS)
-                # A rebalance may have passed meanwhile: these are of the assignment of now, and
-                # will not be read again.
+                # A rebalance may have happened since the poll. These records are of the current
+                # assignment and will not be read again.
                 life = self._life
                 ours = [record for record in read if record.partition in self._ours]
                 async with self._busy:

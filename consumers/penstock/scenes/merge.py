@@ -1,8 +1,9 @@
-"""Records of several partitions in the order of time.
+"""Merges records of several partitions in the order of time.
 
-Rule: a partition that is known to have more is waited for, briefly, before later records of others
-go on: a backlog is read partition by partition, and in event time the partitions read first would
-close scenes before members of the others came. Live, no record waits. No I/O. Owner: the line.
+Rule: if a partition is known to have more records, later records of other partitions wait for it
+briefly. A backlog is read partition by partition, so without this wait the partitions read first
+would close scenes, by event time, before members from the others came. Without a backlog no record
+waits. No I/O. Owner: the line.
 """
 
 from collections import deque
@@ -12,9 +13,9 @@ from operator import attrgetter
 
 from penstock.ports import Record
 
-# Of a partition; more of it is not read before others have caught up.
+# Bytes of one partition that may wait; then it is not read until others have caught up.
 MOST_WAITING = 1_000
-# A broker that answers at all sends what it has much sooner.
+# A broker that answers at all sends its records much sooner.
 PATIENCE_S = 1.0
 
 _time = attrgetter("timestamp_ms")
@@ -30,7 +31,7 @@ class Merge:
         self._waits_since_s = None
 
     def room(self, partitions: Collection[int]) -> list[int]:
-        """Of which partitions more may be read."""
+        """The partitions of which more may be read."""
         return [each for each in partitions if len(self._waiting.get(each, ())) < MOST_WAITING]
 
     def add(self, records: Iterable[Record]) -> None:
@@ -40,8 +41,8 @@ class Merge:
     def take(
         self, reached: Mapping[int, int], ends: Mapping[int, int], now_s: float
     ) -> list[Record]:
-        """As many as are in order. `reached`: where the next read of each partition begins; `ends`:
-        behind its last record, as far as is known.
+        """The records that are in order by now. `reached`: the next offset to read in each
+        partition; `ends`: the offset after its last record, as far as it is known.
         """
         queues = {each: queue for each, queue in self._waiting.items() if queue}
         more = {each for each, end in ends.items() if reached.get(each, end) < end}
@@ -61,7 +62,7 @@ class Merge:
 
 
 def _in_order(queues: Mapping[int, Collection[Record]], more: Collection[int]) -> list[Record]:
-    """Up to the last record of the first partition that has more."""
+    """The records up to the last one of the first partition that has more."""
     left = {each: len(queue) for each, queue in queues.items()}
     taken = []
     for record in merge(*queues.values(), key=_time):

@@ -1,7 +1,7 @@
-"""A site's state and what it decided, as records that their topics take.
+"""Packs a site's state and its decisions into records that their topics accept.
 
-Rule: what is too large leaves out answers, the heaviest first, and says so; members, ids and what
-was decided are never left out. Owner: the ledger.
+Rule: if something is too large, answers are left out, the largest first, and the record says so.
+Members, ids and decisions are never left out. Owner: the ledger.
 """
 
 from penstock.scenes.boundary import Fits, Out
@@ -21,9 +21,10 @@ class Packing:
         self._fits = fits
 
     def pack(self, site: Site, decisions: Decisions) -> tuple[bytes, bool]:
-        """The state with its outbox, which are these decisions: without answers that it holds, and
-        then without those that go out, if the changelog takes it in no other way. Is it half full
-        even without what may be left out, so that after a batch more it could not be written?
+        """The packed state, with these decisions as its outbox. If it is too large for the
+        changelog, first answers in the state are dropped, then those in the outbox. The flag is
+        True if the state fills more than half a record even without answers: one more batch might
+        make it too large.
         """
         site.state.outbox = self._outbox(site.name, decisions) if any(decisions) else []
         packed = dump(site.state)
@@ -51,7 +52,9 @@ class Packing:
         return [(out.topic, out.value or b"") for out in outs]
 
     def _scene(self, site: str, scene: Decided, *, is_bare: bool) -> list[Out]:
-        """Without its predictions, and with a letter, if it is too large."""
+        """The scene's record. If it is too large: without predictions, and with a letter about
+        that.
+        """
         key, is_bare = site.encode(), is_bare or scene.is_bare
         value = self._pictures.scene(site, scene, is_bare=is_bare)
         if not is_bare and not self._fits(self._names.scenes, key, len(value)):

@@ -1,7 +1,7 @@
 """From a record of the prediction topic to the topic it goes to next: its site's, or the late one.
 
-Rule: nothing is left out unless `scenes.late` is "drop": what is no prediction, has no site, or is
-larger than the next topic takes, goes to the late topic. No I/O. Owner: the engine.
+Rule: no record is left out unless `scenes.late` is "drop". A record that is not a prediction, has
+no site, or is too large for the next topic goes to the late topic. No I/O. Owner: the engine.
 """
 
 from base64 import b64encode
@@ -17,7 +17,7 @@ from penstock.scenes.late import Late
 
 
 class Rekey:
-    """`topic`: where predictions are keyed by their site."""
+    """`topic`: the one where predictions are keyed by their site."""
 
     def __init__(self, streams: Streams, topic: str, late: Late, fits: Fits) -> None:
         self._streams = streams
@@ -26,7 +26,7 @@ class Rekey:
         self._fits = fits
 
     def placed(self, value: bytes, recorded_ms: int) -> tuple[Arrival, Place] | None:
-        """None: it is no prediction, or its stream has no site."""
+        """The prediction and its place. None: it is not a prediction, or its stream has no site."""
         try:
             arrival = read_arrival(value, recorded_ms)
         except SchemaError:
@@ -35,8 +35,8 @@ class Rekey:
         return None if place is None else (arrival, place)
 
     def out(self, value: bytes | None, where: str, at_ms: int) -> list[Out]:
-        """The record of the next topic, if there is one. `where` names the record, as
-        topic/partition/offset, for one that has no id.
+        """The record for the next topic, or none. `where` (topic/partition/offset) names a record
+        that has no id.
         """
         value = value or b""
         try:

@@ -1,6 +1,6 @@
 """From the configuration to what the parts of scenes need.
 
-Rule: the one place that reads `[scenes]`; names are given here once. Owner: the command.
+Rule: only this module reads `[scenes]` and gives the topics their names. Owner: the command.
 """
 
 import re
@@ -14,7 +14,7 @@ LEADER = "leader:"
 
 
 class Names(NamedTuple):
-    """The topics; `by_site` and `changelog` are ours alone."""
+    """The topics; `by_site` and `changelog` are used by our workers only."""
 
     input: str
     scenes: str
@@ -34,13 +34,13 @@ def names(scenes: config.Scenes) -> Names:
 
 
 def isolation_of(cfg: config.Config) -> str:
-    """How predictions are read: what a worker's transaction took back was never said."""
+    """How predictions are read: with transactions, only committed ones count."""
     is_once = cfg.delivery.guarantee == "exactly_once"
     return "read_committed" if is_once else "read_uncommitted"
 
 
 def rules_of(scenes: config.Scenes) -> Rules:
-    """Raises `Fatal` (exit 2) for what cannot be meant."""
+    """The rules of `[scenes]`. Raises `Fatal` (exit 2) for settings that contradict each other."""
     check(scenes)
     leader = scenes.anchor.removeprefix(LEADER) if scenes.anchor.startswith(LEADER) else None
     return Rules(

@@ -1,7 +1,7 @@
 """What both engines are made of: the names, the re-keying and the ledger, from one configuration.
 
-Rule: made here alone, so that the engines differ in their way to Kafka and in nothing else. Owner:
-the engine.
+Rule: both engines get their parts here, so they differ only in how they reach Kafka. Owner: the
+engine.
 """
 
 from collections.abc import Callable
@@ -30,8 +30,8 @@ class Parts(NamedTuple):
 def parts_of(
     cfg: config.Config, send: Send, fits: Fits, clock: Clock, is_behind: Callable[[], bool]
 ) -> Parts:
-    """`is_behind`: are there records that came long ago and were not handled yet? Raises `Fatal`
-    for settings that cannot be meant.
+    """`is_behind`: are there old records that were not handled yet? Raises `Fatal` for settings
+    that contradict each other.
     """
     scenes, topics = cfg.scenes, names(cfg.scenes)
     late = Late(topics.late, fits, is_dropped=scenes.late == "drop")
@@ -51,8 +51,8 @@ def parts_of(
 
 
 def steady(clock: Clock) -> Callable[[], int]:
-    """The system's time as it is now, in milliseconds, which goes on without its jumps: what is
-    decided by it does not wait when the system's time is set back.
+    """A clock in milliseconds that starts at the system's time and then ignores its jumps, so that
+    decisions do not stall when the system's time is set back.
     """
     began_ms = clock.wall_ms() - clock.now() * 1000
     return lambda: int(began_ms + clock.now() * 1000)

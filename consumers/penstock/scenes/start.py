@@ -1,6 +1,6 @@
-"""`penstock scenes`: its engine, and its topics, which are checked before it starts.
+"""`penstock scenes`: checks its topics, then starts its engine.
 
-Rule: topics that do not fit are an error that says how to mend it. Owner: the command.
+Rule: if topics do not fit, the error says how to mend it. Owner: the command.
 """
 
 import logging
@@ -23,9 +23,9 @@ from penstock.scenes.settings import Names, names, rules_of
 
 log = logging.getLogger(__name__)
 
-# Of the changelog only the last record of each site is needed. Kafka removes the others soon, as
-# a worker that takes over reads the whole topic; but for a minute it keeps what a worker wrote
-# after another one had taken over from it.
+# Only the last record of each site is needed, and a worker that takes over reads the whole topic,
+# so Kafka should compact it soon. But a record stays for a minute at least, so that a worker can
+# see what another one wrote after losing the partition.
 COMPACTED = {
     "cleanup.policy": "compact",
     "segment.ms": "60000",
@@ -35,7 +35,7 @@ COMPACTED = {
 
 
 async def run_scenes(cfg: config.Config) -> None:
-    """Until SIGTERM or Ctrl-C."""
+    """Run until SIGTERM or Ctrl-C."""
     rules_of(cfg.scenes)
     make: Callable[[config.Config, Fits], _Engine]
     make = _faust() if cfg.scenes.engine == "faust" else Engine
@@ -53,7 +53,7 @@ class _Engine(Protocol):
 
 
 def fitting(most_bytes: Mapping[str, int]) -> Fits:
-    """By what a record of each topic may have."""
+    """Returns the check whether a topic accepts a record, by the topic's own limit."""
     return lambda topic, key, value_bytes: len(key) + value_bytes < most_bytes[topic]
 
 
@@ -70,8 +70,8 @@ def _said(scenes: config.Scenes) -> tuple[str, str, str]:
 
 
 async def check_topics(cfg: config.Config) -> int:
-    """The number of partitions that sites are spread over. Raises `Fatal` for what is missing or
-    does not fit.
+    """Returns how many partitions the sites are spread over. Raises `Fatal` if topics are missing
+    or do not fit.
     """
     ours = names(cfg.scenes)
     counts = await partition_counts(cfg.kafka, ours)
@@ -96,7 +96,7 @@ async def check_topics(cfg: config.Config) -> int:
 async def create_scenes_topics(
     cfg: config.Config, partitions: int, replication: int
 ) -> list[tuple[str, str]]:
-    """All of them but what is there. What is ours alone is as many partitions as each other."""
+    """Create the topics that are missing. Our own two topics get the same number of partitions."""
     ours: Names = names(cfg.scenes)
     plain = [ours.input, ours.by_site, ours.scenes, ours.late]
     made = await create_topics(cfg.kafka, plain, TopicShape(partitions, replication))

@@ -1,7 +1,7 @@
 """Reads predictions, scenes and late predictions, and has them judged.
 
-Rule: no worker is asked; the ends of the topics are looked up in the order of the flow, reversed:
-what a scene holds then was predicted before. Owner: `penstock verify --scenes`.
+Rule: no worker is asked. The ends of the topics are looked up against the flow, scenes first, so
+that every prediction in a scene is also read. Owner: `penstock verify --scenes`.
 """
 
 from penstock import config
@@ -33,4 +33,4 @@ async def verify_scenes(cfg: config.Config) -> Report:
 
 
 def _quietly(_: int) -> None:
-    """Nobody looks on."""
+    """Report progress to nobody."""

@@ -1,7 +1,7 @@
 """A record of the prediction topic, as far as a scene needs it.
 
-Rule: the answer is kept as text; a record that no worker can have written is not a prediction.
-Owner: the site that gets it.
+Rule: the answer stays JSON text and is not decoded. A record that no worker can have written is
+refused as no prediction. Owner: the site that gets it.
 """
 
 from typing import NamedTuple
@@ -15,9 +15,9 @@ from penstock.messages.prediction import Source
 from penstock.messages.reference import MAX_INTEGER, MAX_NAME_CHARS, Count, epoch_ms
 from penstock.messages.scene import NULL
 
-# The place of an object's marker among its rows: it comes after all of them.
+# An object's marker comes after all of its rows.
 MARKER_ROW = 1 << 62
-# A topic's name has 249 characters at the most, and four numbers follow it.
+# A topic's name has at most 249 characters, and four numbers follow it.
 MAX_ID_CHARS = 512
 Position = tuple[int, int, int]
 
@@ -30,22 +30,22 @@ class _Record(Struct):
     prediction: Raw
     model: str = ""
     event_time: Raw = NULL
-    error: Raw = NULL  # msgspec takes `Raw | None` for null only
+    error: Raw = NULL  # msgspec takes `Raw | None` to mean null only
 
 
 class Answer(NamedTuple):
-    """What a scene shows of a prediction, as JSON text; `error` None: it is no rejection."""
+    """What a scene shows of a prediction, as JSON text. `error` None: it was not rejected."""
 
     prediction: Raw
     error: Raw | None
 
 
 class Arrival(Struct, array_like=True):
-    """`position` (offset, object, row) rises within a `feed`, a stream's records of one partition
-    of the input topic, for each model; a position that does not rise is a repeat. `time` is epoch
-    milliseconds, or None if the record has none. `recorded_ms` is when Kafka got it. `is_empty`:
-    the marker of an object without rows, `is_error`: a rejection. `value` is the whole record, or
-    empty where it was too large to be kept.
+    """`feed`: the records of one stream in one partition of the input topic. Within a feed and for
+    one model, `position` (offset, object, row) rises; if it does not, the record is a repeat.
+    `time` is epoch milliseconds, or None if the record has none. `recorded_ms` is when Kafka got
+    it. `is_empty`: the marker of an object without rows, `is_error`: a rejection. `value` is the
+    whole record, or empty if it was too large to be kept.
     """
 
     id: str
@@ -64,11 +64,11 @@ _decoder = msgspec.json.Decoder(_Record)
 
 
 def read_arrival(value: bytes, recorded_ms: int) -> Arrival:
-    """Raises `SchemaError` if the value is not a prediction."""
+    """Decode what a scene needs. Raises `SchemaError` if the value is not a prediction."""
     try:
         record = _decoder.decode(value)
         if not value.isascii():
-            value.decode()  # of what is passed on unread, nothing is checked above
+            value.decode()  # the decoder does not check the UTF-8 of the parts it leaves undecoded
         event_time = msgspec.json.decode(record.event_time)
         source = record.source
         position = (source.offset, _object_index(record.id), _row(record.row))
@@ -102,14 +102,16 @@ def read_answer(value: bytes) -> Answer:
 
 
 def without_answer(arrival: Arrival) -> Arrival:
-    """The arrival without its answer, which is too large to be kept."""
+    """The arrival without its answer, for a record that is too large otherwise."""
     if not arrival.value:
         return arrival
     return replace(arrival, value=b"", is_error=read_answer(arrival.value).error is not None)
 
 
 def _object_index(id: str) -> int:
-    """An id ends in object-index/row. Raises `ValueError` for a number that is too large."""
+    """The object's index in an id that ends in object-index/row. Raises `ValueError` for a number
+    that is too large.
+    """
     index = id.rsplit("/", 2)[-2:-1]
     if not index or not index[0].isdecimal():
         return 0

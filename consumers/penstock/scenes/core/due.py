@@ -1,7 +1,7 @@
-"""Which sites are to be looked at, and when.
+"""Which sites must be looked at, and when.
 
-Rule: a name is due once, at the earliest time that it was put at. The cost of a look depends on the
-names that are due, not on those that wait. Owner: the ledger.
+Rule: a name is due once, at the earliest of the times it was put with. The cost of a look depends
+on how many names are due, not on how many wait. Owner: the ledger.
 """
 
 from heapq import heappop, heappush
@@ -13,7 +13,7 @@ class Due:
         self._at: dict[str, int] = {}
 
     def put(self, name: str, at: int) -> None:
-        """A later time than the name has already changes nothing: it is put again when taken."""
+        """Ignored if the name is due earlier already: whoever takes it puts it again."""
         if name not in self._at or at < self._at[name]:
             self._at[name] = at
             heappush(self._heap, (at, name))

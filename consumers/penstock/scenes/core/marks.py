@@ -1,8 +1,8 @@
-"""How far each feed of a site has come: a position that is not beyond it is a repeat.
+"""How far each feed of a site has come: a record at or before that position is a repeat.
 
-Rule: delivery at least once means that a feed may go back and repeat records. A repeat never has a
-later time than the feed's latest: a low position with a later time shows that the input topic was
-made anew. Owner: the `Site`.
+Rule: with delivery at least once a feed may go back and repeat records. A repeat is never later in
+event time than the feed's latest record, so a low position with a later time means that the input
+topic was created again. Owner: the `Site`.
 """
 
 from penstock.scenes.core.arrival import Arrival
@@ -16,7 +16,7 @@ class Marks:
         self._state = state
 
     def resume(self, passed_ms: int) -> None:
-        """Another clock goes on, so much later."""
+        """Move the times forward by the time in which no worker ran."""
         for mark in self._state.marks.values():
             mark.heard += passed_ms
 
@@ -24,7 +24,7 @@ class Marks:
         marks, time, now, feed = self._state.marks, arrival.time, self._state.now, arrival.feed
         mark = marks.get(feed)
         if mark is not None and mark.model not in ("", arrival.model):
-            # A row is answered by several models: each says its positions anew.
+            # Several models may answer a row; each numbers its own positions.
             feed = f"{arrival.model}#{feed}"
             mark = marks.get(feed)
         if mark is None:
@@ -41,8 +41,8 @@ class Marks:
         return False
 
     def _make_room(self) -> None:
-        """A feed is a member's stream in a partition: of the many that a made-up name can give,
-        those stay that were heard last.
+        """Forget the feeds that were silent the longest. A feed is a stream in a partition, and
+        made-up names could give any number of them.
         """
         marks, most = self._state.marks, 4 * self._rules.max_members
         while len(marks) >= most or sum(map(len, marks)) > MOST_NAMES_CHARS:

@@ -1,7 +1,8 @@
 """Who belongs to a site, and who of them is expected: members by list, or learned by leases.
 
-Rule: a list follows the present rules, not its former members; a member is expected while its
-lease runs; a silent one is evicted and welcomed back by its next prediction. Owner: the `Site`.
+Rule: with a list, the members are those of today's list, whatever the state remembers. A member is
+expected while its lease runs. A silent member is evicted; its next prediction brings it back.
+Owner: the `Site`.
 """
 
 from collections.abc import Collection
@@ -18,8 +19,8 @@ class Members:
         self._listed = rules.listed.get(site)
 
     def resume(self, passed_ms: int) -> None:
-        """So many milliseconds nobody listened: silence during them is no member's fault. The list
-        may have changed meanwhile.
+        """After a time in which no worker listened: extend the leases by it, as the members are not
+        to blame for that silence. Also adapt to a list that has changed.
         """
         state = self._state
         for member in state.members.values():
@@ -30,7 +31,7 @@ class Members:
             self._add_listed()
 
     def admit(self, name: str, said: int | None) -> Reason | None:
-        """Renew its lease; or why it is no member."""
+        """Renew the member's lease, or return why it is refused."""
         state = self._state
         if self._listed is not None and not state.members:
             self._add_listed()
@@ -49,7 +50,7 @@ class Members:
         return None
 
     def _add_listed(self) -> None:
-        """Those who are new have a lease from now on."""
+        """Add members that are new on the list; their lease starts now."""
         for name in self._listed or ():
             self._state.members.setdefault(name, Member(self._state.now))
 
@@ -59,7 +60,9 @@ class Members:
         return len(members) >= self._rules.max_members or chars > MOST_NAMES_CHARS
 
     def _give_up_one(self) -> bool:
-        """Who is evicted and was silent the longest makes room for one who speaks."""
+        """Remove the evicted member that was silent the longest, so that a new one has room. False:
+        none is evicted.
+        """
         members = self._state.members
         gone = [name for name, member in members.items() if member.is_evicted]
         if gone:
@@ -67,8 +70,9 @@ class Members:
         return bool(gone)
 
     def _pass_over_silence(self) -> None:
-        """A site that was silent as a whole for a lease was so by no member's doing: it counts as
-        the deadline, so that who spoke before it is expected.
+        """If the whole site was silent for longer than a lease, no single member is to blame. Count
+        such a pause as one deadline only, so that members that spoke just before it are still
+        expected.
         """
         state, rules = self._state, self._rules
         pause = state.now - self._last_heard()
@@ -83,7 +87,7 @@ class Members:
         return max((member.heard for member in members), default=self._state.now)
 
     def expire(self) -> None:
-        """Evict the silent, forget the long gone."""
+        """Evict the silent members, and forget those that have been silent for very long."""
         now, lease = self._state.now, self._rules.lease_ms
         gone = []
         for name, member in self._state.members.items():
@@ -96,20 +100,22 @@ class Members:
             del self._state.members[name]
 
     def leases_end(self) -> list[int]:
-        """When each member that is expected is so no more, if it stays silent."""
+        """For each expected member: when its lease ends if it stays silent."""
         lease = self._rules.lease_ms
         return [m.heard + lease + 1 for m in self._state.members.values() if not m.is_evicted]
 
     @property
     def is_settled(self) -> bool:
-        """Whether "everybody is there" means something: a site that is being learned would be
-        complete with its first member.
+        """False while new members are still being learned: otherwise the first member alone would
+        make a scene complete.
         """
         since_change = self._state.now - self._state.changed
         return self._listed is not None or since_change >= self._rules.deadline_ms
 
     def all_in(self, taken: Collection[str]) -> ClosedBy | None:
-        """`complete`: every member has a place; `members`: every one that is expected."""
+        """`complete` if every member has a place, `members` if every expected one has, else
+        None.
+        """
         found: ClosedBy = "complete"
         for name, member in self._state.members.items():
             if name not in taken:
@@ -119,7 +125,9 @@ class Members:
         return found
 
     def event_time(self) -> int | None:
-        """What at least two members have passed, or the only one: one wrong clock moves nothing."""
+        """The time that at least two members have passed, so that one wrong clock cannot move it;
+        with a single member, that member's time.
+        """
         said = sorted(
             member.said
             for member in self._state.members.values()
@@ -128,7 +136,7 @@ class Members:
         return said[-2] if len(said) > 1 else said[0] if said else None
 
     def are_coming(self, taken: Collection[str], time: int) -> bool:
-        """Whether a member whose lease runs is on the way to this time, by no more than a lease."""
+        """Is an expected member without a place still before this time, but by a lease at most?"""
         rules = self._rules
         return any(
             member.said is not None
@@ -139,9 +147,9 @@ class Members:
         )
 
     def pace(self, name: str, since: int) -> int | None:
-        """By how much the fastest of the others who were heard `since` is ahead of the wall clock
-        (most often less than nothing); None: they are fewer than two, and one against one says
-        nothing.
+        """How far the fastest of the other members heard since then is ahead of the wall clock;
+        usually negative. None if there are fewer than two others: one clock against one does not
+        show which of them is wrong.
         """
         paces = [
             member.said - member.heard

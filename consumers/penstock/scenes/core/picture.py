@@ -1,6 +1,7 @@
-"""A decision as the bytes that are published.
+"""Turns a decision into the bytes that are published.
 
-Rule: the same decision gives the same bytes. Owner: the ledger, which writes them down first.
+Rule: the same decision always gives the same bytes. Owner: the ledger, which writes them down
+before it publishes them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,14 +24,16 @@ _numbers = msgspec.json.Decoder(float)
 
 
 class Pictures:
-    """`inline` is a JSON pointer into each prediction, or None; `fill` is for what is absent."""
+    """`inline` is a JSON pointer into each prediction, or None; `fill` stands for missing
+    numbers.
+    """
 
     def __init__(self, inline: str | None = None, fill: float | None = None) -> None:
         self._steps = None if inline is None else _steps(inline)
         self._fill = fill
 
     def scene(self, site: str, decided: Decided, *, is_bare: bool = False) -> bytes:
-        """`is_bare`: without predictions."""
+        """The scene's record; `is_bare`: without predictions."""
         answers: dict[str, Answer] = {}
         if not is_bare:
             answers = {name: read_answer(taken.value) for name, taken in decided.taken.items()}
@@ -49,7 +52,7 @@ class Pictures:
     def _vector(
         self, steps: Sequence[str], decided: Decided, answers: Mapping[str, Answer]
     ) -> list[float | None]:
-        """A number a member, in the order of their names."""
+        """One number for each member, in the order of their names."""
         vector = []
         for name in sorted({*decided.taken, *decided.absent}):
             found = None
@@ -60,7 +63,7 @@ class Pictures:
 
 
 def _seat(arrival: Arrival, answer: Answer | None) -> Raw:
-    """Without its answer it has the status, which the arrival knows."""
+    """A member's place without its answer; its status is known from the arrival."""
     id, time, model = arrival.id, arrival.time, arrival.model
     if answer is None:
         return seat_json("rejected" if arrival.is_error else "present", id, time, model)
@@ -70,7 +73,7 @@ def _seat(arrival: Arrival, answer: Answer | None) -> Raw:
 
 
 def _steps(pointer: str) -> list[str]:
-    """Of a JSON pointer (RFC 6901)."""
+    """The steps of a JSON pointer (RFC 6901)."""
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
@@ -81,7 +84,7 @@ def _index(step: str) -> int:
 
 
 def _number(answer: Raw, steps: Sequence[str]) -> float | None:
-    """The number that the steps lead to, if they lead to one that a model can take."""
+    """The number that the steps lead to; None if there is none, or none that a model accepts."""
     try:
         for step in steps:
             parts = _parts.decode(answer)

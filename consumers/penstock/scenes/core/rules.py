@@ -9,20 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-# Longer than any record is on its way while its worker keeps up.
+# A record takes less time than this to arrive, as long as its worker keeps up.
 BEHIND_MS = 1_000
 
-# As long as Kafka keeps records unless it is told otherwise: nothing older is read again.
+# Kafka's default retention: older records cannot be read again.
 FORGET_MS: Final = 7 * 24 * 3_600_000
 
-# Of a site's members, and of its feeds: what it remembers is one record of Kafka.
+# Bounds the names of members and feeds: all that a site remembers must fit into one Kafka record.
 MOST_NAMES_CHARS: Final = 128 << 10
 
 LatePolicy = Literal["topic", "amend", "drop"]
 
 
 class Place(NamedTuple):
-    """Where a stream belongs."""
+    """The site and the member that a stream belongs to."""
 
     site: str
     member: str
@@ -30,10 +30,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Times in milliseconds. `listed` has the members of the sites that are not learned. `leader`
-    is the member whose predictions give the scenes their times; `is_grid`: multiples of `period`.
-    `model`: whose predictions scenes are made of; None: of any. `forget_ms`: what is silent for so
-    long, a site or a learned member, is gone.
+    """Times in milliseconds. `listed` names the members of sites that are given by a list.
+    `leader`: the member whose predictions set the times of scenes; `is_grid`: times are multiples
+    of `period_ms`. `model`: only its predictions make scenes; None: those of any model.
+    `forget_ms`: a site or a learned member that is silent for this long is removed.
     """
 
     period_ms: int = 50
@@ -55,7 +55,7 @@ class Rules:
 
 
 class Streams:
-    """From a stream's name to its place; None: it belongs to no site."""
+    """Maps a stream's name to its place; None if it belongs to no site."""
 
     def __init__(self, pattern: str) -> None:
         self._match = re.compile(pattern).fullmatch
@@ -68,6 +68,6 @@ class Streams:
             found = self._match(stream)
             site, member = (found["site"], found["member"]) if found else (None, None)
             place = Place(site, member) if site and member else None
-            if len(self._known) < 100_000:  # names may be made up without end
+            if len(self._known) < 100_000:  # strangers may invent any number of names
                 self._known[stream] = place
             return place

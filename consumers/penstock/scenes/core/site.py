@@ -1,8 +1,8 @@
 """One site: takes predictions and the time, gives decided scenes and refused predictions.
 
-Rule: each prediction is given out once, in a scene or refused; scenes come out in order of their
-time, and a scene that came out is never contradicted, only amended. No clock, no I/O. Owner: the
-partition that the site is keyed to; one at a time.
+Rule: each prediction is given out once, in a scene or refused. Scenes are given out in order of
+their time, and a published scene may be amended but never contradicted. No clock, no I/O. Owner:
+the ledger that has the site's partition.
 """
 
 from collections.abc import Mapping
@@ -22,13 +22,13 @@ class Decisions(NamedTuple):
     refused: list[Refused]
 
 
-# A site that was taken over does not end before so many leases: when it was heard last is said by
-# another machine's clock.
+# After a take-over a site may end only after this many leases, as the time when it was last heard
+# was taken from another machine's clock.
 GRACE_LEASES = 10
 
 
 class Site:
-    """`now` is in milliseconds, of any clock; it is not believed when it goes back."""
+    """`now` is in milliseconds, of any clock; a clock that goes back is taken to stand still."""
 
     def __init__(self, name: str, rules: Rules, state: SiteState | None = None) -> None:
         self.name = name
@@ -36,7 +36,7 @@ class Site:
         self._rules = rules
         self._members = Members(name, rules, self.state)
         self._marks = Marks(rules, self.state)
-        # Off a grid, what is this near to a scene belongs to it.
+        # Without a grid, a prediction this close to a scene's time belongs to that scene.
         self._gap = 0 if rules.is_grid else rules.tolerance_ms
         self._scenes: list[Decided] = []
         self._refused: list[Refused] = []
@@ -45,8 +45,9 @@ class Site:
         self._ends_first = 0
 
     def resume(self, now: int) -> None:
-        """After a restart: time in which no worker listened counts for no lease, nor for patience.
-        Nor does a difference of clocks: all times of the state are moved to the clock of `now`.
+        """Go on after a restart. The time in which no worker listened must not use up leases or
+        patience, and clocks of machines may differ: so all times of the state move to the clock of
+        `now`.
         """
         state, rules = self.state, self._rules
         passed = now - state.now
@@ -61,7 +62,7 @@ class Site:
         self._members.resume(passed)
 
     def arrive(self, arrival: Arrival, member: str, now: int) -> None:
-        """A prediction of one of the site's streams."""
+        """Take a prediction of one of the site's streams."""
         self._heard = self.state.now = max(self.state.now, now)
         self._count("arrived")
         if self._rules.model not in (None, arrival.model):
@@ -83,7 +84,8 @@ class Site:
         elif time is None:
             self._refuse(arrival, member, "no_time", None)
         elif time > arrival.recorded_ms + self._rules.ahead_ms:
-            # Alone in the future, it would close a scene there, and everybody else would be late.
+            # Accepted, it would open and close a scene in the future, and make all other members
+            # late.
             self._refuse(arrival, member, "ahead", None)
         else:
             self._place(arrival, member, time)
@@ -91,7 +93,7 @@ class Site:
         self._close()
 
     def tick(self, now: int) -> None:
-        """Time has passed."""
+        """Do what is due by now."""
         self.state.now = max(self.state.now, now)
         self._may_be_sooner = True
         self._members.expire()
@@ -105,17 +107,17 @@ class Site:
 
     @property
     def has_decided(self) -> bool:
-        """Whether `take` will give something."""
+        """Does `take` have something to give?"""
         return bool(self._scenes or self._refused)
 
     @property
     def is_over(self) -> bool:
-        """Nobody has spoken for so long that it may be forgotten."""
+        """Has the site been silent for so long that it may be forgotten?"""
         return not self.state.open and self.state.now >= self._ends_at
 
     def next_look(self) -> int | None:
-        """When `tick` will change something, if nobody speaks before, or sooner; None: not sooner
-        than was said last.
+        """The latest time at which `tick` must be called if no prediction comes before. None: the
+        time that was returned last still holds.
         """
         if not self._may_be_sooner:
             return None
@@ -134,8 +136,8 @@ class Site:
         return max(self._heard + self._rules.forget_ms, self._ends_first)
 
     def lighten(self) -> bool:
-        """Without the answers of the heaviest scene that it holds: with them it is more than a
-        record. False: there are none.
+        """Drop the answers of the scene with the largest ones, because the state does not fit into
+        one record. False: no answers are left to drop.
         """
         held = [scene.taken for scene in self.state.open]
         held += [scene.taken for scene in self.state.decided]
@@ -145,8 +147,8 @@ class Site:
         return is_lighter
 
     def shed(self) -> bool:
-        """Even without answers it is nearly a record: the earlier half of what is undecided is
-        given out, and nothing is amended any more. False: there is nothing to shed.
+        """Decide the earlier half of the open scenes now, and stop amending, because even without
+        answers the state nearly fills a record. False: there was nothing to decide.
         """
         scenes = self.state.open
         for scene in [scenes.pop(0) for _ in range((len(scenes) + 1) // 2)]:
@@ -159,8 +161,9 @@ class Site:
         return self.has_decided
 
     def _is_beyond(self, member: str, arrival: Arrival, time: int, since: int) -> bool:
-        """Of the past, where Kafka's clock says nothing, and so far ahead of all others that they
-        will not have come there by the deadline, if they go on at the pace of time.
+        """True for a prediction of the past (`_is_past`) whose time is so far ahead of all other
+        members that, at the pace of the wall clock, they would not reach it by the deadline. For a
+        prediction of now Kafka's clock tells.
         """
         if not _is_past(time, arrival.recorded_ms):
             return False
@@ -168,8 +171,9 @@ class Site:
         return pace is not None and time - since > pace + self._rules.deadline_ms
 
     def _is_led(self, scene: Open) -> bool:
-        """One member is alone in it, beyond the others: its clock is wrong, or the others come yet;
-        at the deadline it is known. Published, it would make everybody else late.
+        """Is this scene held by a single member that is beyond all others? Either its clock is
+        wrong or the others are still coming; the deadline decides. Published now, the scene would
+        make all others late.
         """
         if len(scene.taken) > 1:
             return False
@@ -177,8 +181,8 @@ class Site:
         return self._is_beyond(member, arrival, scene.times[member], scene.start)
 
     def _is_awaited(self, scene: Open) -> bool:
-        """Of the past, and members that speak are on their way to it. Nobody waits for what is new
-        there, so the deadline bounds it, patience does not.
+        """Is this scene of the past (`_is_past`), with members still on their way to it? Then it
+        waits until the deadline instead of the patience.
         """
         member, arrival = next(iter(scene.taken.items()))
         if not _is_past(scene.times[member], arrival.recorded_ms):
@@ -207,7 +211,7 @@ class Site:
                 slots.lead(scenes, scene, time, self.state.emitted)
 
     def _opened(self, arrival: Arrival, member: str, slot: int, time: int) -> Open | None:
-        """A new scene for it; None: it is refused, or amends one that was decided."""
+        """A new scene for the prediction. None: it was refused, or it amended a decided scene."""
         floor = self._floor()
         if floor is not None and slot <= floor:
             self._late(arrival, member, slot, time)
@@ -217,14 +221,14 @@ class Site:
             if why is not None:
                 self._refuse(arrival, member, why, slot if why == "overload" else None)
                 return None
-        # What is from the future waits until its time has come.
+        # A prediction from the future waits until its time has come.
         scene = Open(slot, self.state.now + max(0, time - arrival.recorded_ms))
         slots.insert(self.state.open, scene)
         self._may_be_sooner = True
         return scene
 
     def _make_room(self, arrival: Arrival, member: str, slot: int, time: int) -> Reason | None:
-        """A scene less; or why the new one gives way."""
+        """Remove one open scene to make room; or return why the new one is refused instead."""
         scenes = self.state.open
         if self._is_beyond(member, arrival, time, self.state.now):
             return "ahead"
@@ -238,8 +242,9 @@ class Site:
         return None
 
     def _floor(self) -> int | None:
-        """No scene opens at or before this time: one was published there, or could be. Otherwise
-        a clock of 1970 would open scenes before the others' for ever, and these would wait.
+        """At or before this time no scene may open, because one was published there or is ready to
+        be. Without this, a member whose clock says 1970 would keep opening scenes before all others
+        and hold them up.
         """
         emitted = self.state.emitted
         floors = [] if emitted is None else [emitted + self._gap]
@@ -262,7 +267,7 @@ class Site:
         self._refuse(arrival, member, "late", slot)
 
     def _close(self) -> None:
-        """Publish from the front as long as there is a reason to."""
+        """Publish scenes from the front, as long as the first one has a reason to close."""
         self._looked_at = self.state.now
         scenes, over = self.state.open, self.state.now - self._rules.deadline_ms
         for scene in [each for each in scenes if each.start <= over and self._is_led(each)]:
@@ -272,7 +277,9 @@ class Site:
             self._emit(scenes.pop(0), why)
 
     def _dissolve(self, scene: Open) -> None:
-        """Its only member was alone in it, ahead of all others."""
+        """Drop the scene and refuse the prediction of its only member, which is ahead of all
+        others.
+        """
         ((member, arrival),) = scene.taken.items()
         self._may_be_sooner = True
         self._refuse(arrival, member, "ahead", None)
@@ -306,7 +313,7 @@ class Site:
             self.state.decided = [*self.state.decided, decided][-self._rules.max_open :]
 
     def _give_out(self, decided: Decided) -> None:
-        """A copy: an amendment may change it before it is taken."""
+        """Gives out a copy, as an amendment may change the original before it is taken."""
         self._scenes.append(
             Decided(
                 decided.time,
@@ -331,5 +338,7 @@ def _weight(taken: Mapping[str, Arrival]) -> int:
 
 
 def _is_past(time: int, recorded_ms: int) -> bool:
-    """Long before Kafka got it: a recording, or the worker that predicts is behind."""
+    """True if the event is much older than its record in Kafka: it comes from a recording, or the
+    predicting worker is behind.
+    """
     return time < recorded_ms - BEHIND_MS

@@ -1,6 +1,7 @@
 """Which scene a prediction belongs to: by a grid, by a leader, or by the smallest span.
 
-Rule: it picks; the site changes. Times are corrected ones. Owner: the `Site`.
+Rule: this module picks a scene, the site changes it. Times are those after correction. Owner: the
+`Site`.
 """
 
 from bisect import bisect_left
@@ -10,7 +11,9 @@ from penstock.scenes.core.state import Open
 
 
 def grid_time(time: int, rules: Rules) -> int | None:
-    """The nearest multiple of the period, the later one of two; None: it is too far from it."""
+    """The nearest multiple of the period (the later one of two); None if it is farther away than
+    the tolerance.
+    """
     slot = (time + rules.period_ms // 2) // rules.period_ms * rules.period_ms
     return slot if abs(time - slot) <= rules.tolerance_ms else None
 
@@ -26,8 +29,8 @@ def insert(scenes: list[Open], scene: Open) -> None:
 
 
 def near(scenes: list[Open], member: str, time: int, rules: Rules) -> Open | None:
-    """The open scene within the tolerance where the member has room, of the smallest span with it;
-    if it has room in none, one that is within the tolerance.
+    """Of the open scenes within the tolerance that still lack this member: the one whose span stays
+    smallest with it. If none lacks it: the first one within the tolerance.
     """
     within = [scene for scene in scenes if abs(time - scene.time) <= rules.tolerance_ms]
     free = [scene for scene in within if member not in scene.taken]
@@ -37,7 +40,9 @@ def near(scenes: list[Open], member: str, time: int, rules: Rules) -> Open | Non
 
 
 def lead(scenes: list[Open], scene: Open, time: int, floor: int | None) -> None:
-    """The leader came: the scene has its time, unless that would change the order of scenes."""
+    """The leader's prediction came: give the scene its time, unless that changes the order of
+    scenes.
+    """
     at = scenes.index(scene)
     after_floor = floor is None or time > floor
     after_previous = at == 0 or scenes[at - 1].time < time

@@ -1,8 +1,8 @@
 """Everything that a site remembers: what the table and its changelog hold.
 
-Rule: bounded by members x open scenes; encoding and decoding it changes nothing. Fields are added
-at the end of a Struct, each with a default, and none is moved, renamed in its meaning or taken
-away: the versions before and after read each other then. Owner: the `Site`.
+Rule: its size is bounded by members x open scenes; encoding and decoding change nothing. New fields
+are added at the end of a Struct, with a default. No field is moved, removed or given another
+meaning, so that older and newer versions can read each other's states. Owner: the `Site`.
 """
 
 from typing import Literal, TypeVar
@@ -18,12 +18,12 @@ from penstock.scenes.core.arrival import Arrival, Position, without_answer
 Scene = TypeVar("Scene", "Open", "Decided")
 
 Reason = Literal[
-    "late",  # its scene was closed, or a later one was
-    "surplus",  # its member has a place in that scene already
+    "late",  # its scene was closed already, or a later one was
+    "surplus",  # its member already has a place in that scene
     "off_grid",  # farther than tolerance_ms from every scene time
-    "ahead",  # its clock is ahead of Kafka's, or of the others'
+    "ahead",  # its clock is ahead of Kafka's clock, or of the other members'
     "no_time",
-    "other_model",  # not by scenes.model
+    "other_model",  # not predicted by scenes.model
     "stranger",  # not on the site's list
     "crowded",  # max_members
     "overload",  # max_open
@@ -31,7 +31,7 @@ Reason = Literal[
 
 
 class Member(Struct, array_like=True):
-    """`heard` is when it was last heard, on the wall clock; `said` the time of what it said."""
+    """`heard`: when it was last heard, on the wall clock. `said`: its last event time."""
 
     heard: int
     said: int | None = None
@@ -39,7 +39,7 @@ class Member(Struct, array_like=True):
 
 
 class Mark(Struct, array_like=True):
-    """How far a feed has come: its last position, and its latest event time, by one model."""
+    """How far a feed has come, for one model: its last position and its latest event time."""
 
     position: Position
     time: int | None
@@ -48,7 +48,7 @@ class Mark(Struct, array_like=True):
 
 
 class Open(Struct, array_like=True):
-    """A scene that is not decided. `start` is where its patience and its deadline run from."""
+    """An undecided scene. `start`: from here its patience and its deadline are counted."""
 
     time: int
     start: int
@@ -57,7 +57,7 @@ class Open(Struct, array_like=True):
 
 
 class Decided(Struct, array_like=True):
-    """A scene as it was published last; kept for a while if late members are to amend it."""
+    """A published scene, in its last revision; kept for a while if late members may amend it."""
 
     time: int
     revision: int
@@ -68,7 +68,7 @@ class Decided(Struct, array_like=True):
 
     @property
     def is_bare(self) -> bool:
-        """Without the answer of one member at least, which was too large to be kept."""
+        """True if the answer of at least one member was too large to be kept."""
         return not all(arrival.value for arrival in self.taken.values())
 
     @property
@@ -77,7 +77,7 @@ class Decided(Struct, array_like=True):
 
 
 class Refused(Struct, array_like=True):
-    """A prediction that is in no scene. `scene` is the time of the one it would have been in."""
+    """A prediction that got into no scene. `scene`: the time of the scene it would have been in."""
 
     arrival: Arrival
     member: str
@@ -86,10 +86,10 @@ class Refused(Struct, array_like=True):
 
 
 class SiteState(Struct, array_like=True):
-    """`open` in order of time. `changed` is when a member was last new. `outbox` is what was
-    decided with this state: (topic, value) as published, again after a crash. `partition` is that
-    of the repartition topic. `batch` is the number of the batch, of this owner, that wrote it: what
-    earlier ones decided was published before that.
+    """`open` is in order of time. `changed`: when a member was last added. `outbox`: the (topic,
+    value) pairs decided together with this state; after a crash they are published again.
+    `partition`: of the repartition topic. `batch`: the number of this owner's batch that wrote the
+    state; what earlier batches decided was published before it.
     """
 
     now: int = 0
@@ -106,7 +106,7 @@ class SiteState(Struct, array_like=True):
 
 
 def without_answers(state: SiteState) -> SiteState:
-    """What cannot be left out of it; the state itself stays as it is."""
+    """The smallest form of the state, without any answers; the state itself is not changed."""
 
     def bare(scene: Scene) -> Scene:
         taken = {name: without_answer(each) for name, each in scene.taken.items()}
@@ -125,7 +125,9 @@ _decoder = msgspec.msgpack.Decoder(SiteState)
 
 
 def dump(state: SiteState) -> bytes:
-    """Packed: records of one site differ in a few digits, and a backlog keeps hundreds of them."""
+    """Pack and compress: records of one site differ in a few digits, and a backlog keeps hundreds
+    of them.
+    """
     return bytes(cramjam.lz4.compress_block(_encoder.encode(state)))
 
 
@@ -134,7 +136,9 @@ class OtherForm(ValueError):
 
 
 def load(value: bytes) -> SiteState:
-    """Raises `OtherForm`: half of a memory would contradict what was published by it."""
+    """Unpack. Raises `OtherForm` rather than accept a part of a state, which would contradict what
+    was published from the whole.
+    """
     try:
         return _decoder.decode(bytes(cramjam.lz4.decompress_block(value)))
     except (msgspec.MsgspecError, cramjam.DecompressionError) as error:

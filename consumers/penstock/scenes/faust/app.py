@@ -1,9 +1,9 @@
-"""The Faust engine: two agents, and the way out.
+"""The Faust engine: two agents, and how it stops.
 
-Rule: Faust acknowledges what an agent has passed, also when the agent failed or was cancelled. So
-the agents here acknowledge nothing by themselves: a batch is acknowledged when it is safe, and any
-failure ends the process before that. Faust's own tables cannot tell whose turn it is to write, so
-the ledger reads its changelog itself. Owner: `penstock scenes` with `scenes.engine = "faust"`.
+Rule: Faust acknowledges an event once an agent has gone past it, even if the agent failed or was
+cancelled. So the agents here turn that off: a batch is acknowledged when its results are safe, and
+a failure ends the process before that. Faust's tables cannot tell which worker may write, so the
+ledger reads its changelog itself. Owner: `penstock scenes` with `scenes.engine = "faust"`.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ from penstock.scenes.shared_parts import parts_of
 
 log = logging.getLogger(__name__)
 
-# Records of one batch; as many wait while it is under way, the rest stays in Faust's own queue.
+# Records in one batch. As many wait while a batch is in progress; the rest stays in Faust's queue.
 BATCH = 512
-# How often deadlines are looked at.
+# How often the ledger checks for deadlines that are over.
 TICK_S = 0.01
 LEAVE_S = 5.0
 
@@ -66,9 +66,12 @@ class FaustEngine:
         self._app.on_partitions_assigned.connect(self._assigned, weak=False)
 
     async def _batches(self, work: Callable[[list[Any]], Awaitable[None]], stream: Any) -> None:
-        """Read on while a batch is under way: the next one is what came meanwhile."""
+        """Batches of events. Reading goes on while a batch is in progress; what came meanwhile is
+        the next batch.
+        """
         waiting: asyncio.Queue[Any] = asyncio.Queue(BATCH)
-        # `noack()` makes another stream, and leaves this one to acknowledge what it has passed.
+        # `noack()` would return another stream, and this one would still acknowledge what it has
+        # passed.
         stream.enable_acks = False
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work_off(work, stream, waiting))
@@ -93,7 +96,9 @@ class FaustEngine:
                 end_now(EXIT_FATAL)
 
     def _is_current(self, event: Any) -> bool:
-        """Of an assignment that is over, records are read again."""
+        """False for an event of an assignment that is over: its record is read again by the next
+        one.
+        """
         return bool(event.message.generation_id == self._app.consumer_generation_id)
 
     def _note(self, events: list[Any]) -> None:
@@ -108,7 +113,9 @@ class FaustEngine:
         return self._backlog.is_behind(ends, self._clock.wall_ms())
 
     async def _rekey(self, events: list[Any]) -> None:
-        """To the topic that has one site on one partition; delivered when it returns."""
+        """Write the records to the topic where each site has one partition; returns when they are
+        delivered.
+        """
         outs: list[Out] = []
         for each in (event.message for event in events):
             where = f"{self._names.input}/{each.partition}/{each.offset}"
@@ -166,7 +173,7 @@ class FaustEngine:
             end_now(EXIT_FATAL)
 
     async def run(self) -> None:
-        """Until SIGTERM or Ctrl-C, or until it fails."""
+        """Run until SIGTERM or Ctrl-C, or until it fails."""
         async with asyncio.TaskGroup() as tasks:
             on_stop(lambda: tasks.create_task(self._stop()))
             await self._app.start()
@@ -174,9 +181,9 @@ class FaustEngine:
         raise Fatal("Faust stopped; its log says why")
 
     async def _stop(self) -> None:
-        """Finish the batch under way, commit, leave the group. Nothing of Faust is stopped, nor the
-        consumer below it, of whose end Faust dies: it would acknowledge and commit what is not
-        done.
+        """Finish the batch in progress, commit, leave the group. Faust's own services are not
+        stopped: stopping, they would acknowledge and commit unfinished work. The consumer under
+        Faust is not stopped either, as Faust fails when it ends.
         """
         try:
             async with asyncio.timeout(LEAVE_S):

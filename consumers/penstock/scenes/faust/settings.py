@@ -1,6 +1,6 @@
-"""How Faust is set up: everything that it would decide by itself is decided here.
+"""How Faust is set up: everything that it would otherwise decide by itself.
 
-Rule: it creates no topic, opens no port, keeps no file. Owner: the Faust application.
+Rule: Faust creates no topic, opens no port, keeps no file. Owner: the Faust application.
 """
 
 from typing import Any
@@ -17,15 +17,15 @@ def app_settings(cfg: config.Config) -> dict[str, Any]:
         "broker": ";".join(f"kafka://{server.strip()}" for server in servers),
         "broker_credentials": _credentials(cfg.kafka),
         "broker_client_id": "penstock-scenes",
-        # A dead worker's sites go on elsewhere after this.
+        # After this time other workers take over the sites of a dead one.
         "broker_session_timeout": 10.0,
         "broker_heartbeat_interval": 2.0,
-        # What a crash repeats at the most; repeats are known by their ids.
+        # A crash repeats at most this much; repeats are recognised by their ids.
         "broker_commit_interval": 0.5,
         "consumer_auto_offset_reset": "earliest",
         "processing_guarantee": "at_least_once",
         "producer_linger": 0,
-        # A site's state is larger than Faust's 16 KiB while there is a backlog.
+        # Faust's limit is 16 KiB; during a backlog the state of a site is larger.
         "producer_max_batch_size": 1 << 20,
         "store": "memory://",
         "table_standby_replicas": 0,

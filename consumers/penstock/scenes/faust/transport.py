@@ -1,9 +1,9 @@
-"""Faust's Kafka transport with three settings that Faust keeps to itself.
+"""Faust's Kafka transport with three settings that Faust does not offer.
 
-Rule: nothing else of it is changed. The producer is idempotent: a batch that fails leaves no hole
-with later ones behind it, on which the knowledge of repeats rests. A question for records waits
-20 ms instead of 1.5 s: that long, records of one partition waited for another's. Whether records of
-open and of aborted transactions are read is what the application says.
+Rule: nothing else is changed. First, the producer is idempotent: a failed batch must not leave a
+gap with later records after it, because repeats are recognised by position. Second, a fetch waits
+20 ms instead of 1.5 s, because records of one partition would wait that long for another's. Third,
+the application chooses whether records of open and aborted transactions are read.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing import Any
 import faust
 from faust.transport.drivers import aiokafka as driver
 
-# What `kafka.fetch_wait_ms` says of the worker's own consumer.
+# The default of `kafka.fetch_wait_ms`, which the worker's own consumer uses.
 FETCH_WAIT_MS = 20
 
 
