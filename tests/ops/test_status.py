@@ -123,6 +123,7 @@ async def test_the_status_says_which_line_stopped_and_why() -> None:
         "row": None,
         "code": "not_found",
         "limit": "2 of its objects failed in a row, limits.dlq_consecutive is 1",
+        "record_ms": 0,
     }
     assert seen["assignments"][1]["stopped"] == []
     assert seen["rejected"] == {"not_found": 1}
@@ -265,6 +266,62 @@ async def test_the_lag_is_the_last_known_one_with_its_age() -> None:
     # Each question ends at its deadline, and the next one follows after the pause.
     assert asked == pytest.approx(5 + 60 / (ANSWER_S + LAG_EVERY_S), abs=2)
     assert [len(one["outages"]) for one in (fresh, old, again)] == [0, 1, 0]
+
+
+@virtual_time
+@pytest.mark.parametrize("exactly_once", [False, True])
+@pytest.mark.parametrize("stuck", ["model", "broker"])
+async def test_the_backlog_is_the_age_of_the_oldest_record_and_grows_while_nothing_moves(
+    stuck: str, exactly_once: bool
+) -> None:
+    world = World(exactly_once=exactly_once).with_settings(max_objects=1)
+    goes_on = asyncio.Event()
+
+    async def silent(_: object) -> None:
+        await goes_on.wait()
+
+    if stuck == "model":
+        world.model.script = silent
+    elif exactly_once:
+        world.outlets.before_commit = silent
+    else:
+        world.sink.hold = True
+    async with looking(world) as (pipeline, status):
+        await asyncio.sleep(5.0)
+        assert pipeline.backlog_s == 0
+        began_ms = world.clock.wall_ms()
+        world.announce("a.csv", csv(1), timestamp_ms=began_ms - 3_000)
+        for _ in range(2):
+            await asyncio.sleep(20.0)
+            age_s = 3.0 + (world.clock.wall_ms() - began_ms) / 1000
+            assert pipeline.backlog_s == pytest.approx(age_s)
+            assert status.look()["backlog_s"] == pytest.approx(age_s, abs=0.1)
+        goes_on.set()
+        world.sink.deliver()
+        await until(lambda: world.next_offset() == 1)
+        assert pipeline.backlog_s == 0
+
+
+@virtual_time
+async def test_the_backlog_counts_records_that_wait_for_room_and_lines_that_stopped() -> None:
+    world = World(partitions=2).with_settings(max_objects=1, line=LineLimits(0.0, 1))
+    world.sink.hold = True
+    async with looking(world) as (pipeline, _):
+        now_ms = world.clock.wall_ms()
+        world.announce("a.csv", csv(1), timestamp_ms=now_ms)
+        world.announce("b.csv", csv(1), timestamp_ms=now_ms - 60_000)
+        await asyncio.sleep(1.0)
+        assert pipeline.backlog_s == pytest.approx(61.0)
+        world.sink.hold = False
+        world.sink.deliver()
+        await until(lambda: world.next_offset() == 2)
+        assert pipeline.backlog_s == 0
+        for number in range(2):
+            now_ms = world.clock.wall_ms()
+            world.announce(f"gone-{number}.csv", partition=1, stream="s", timestamp_ms=now_ms)
+        await until(lambda: len(pipeline.stopped) == 1)
+        await asyncio.sleep(30.0)
+        assert pipeline.backlog_s == pytest.approx((world.clock.wall_ms() - now_ms) / 1000)
 
 
 @virtual_time

@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from penstock.core.order.jobs import Jobs, JobsByStream, JobsInOrder, Share
@@ -103,7 +104,7 @@ class Lane:
         self._max_objects = limits.max_objects
         self._held_bytes = 0
         self._held_messages_bytes = 0
-        self._unconfirmed = 0
+        self._leaving: Sequence[Release] = ()
         self._deliveries = 0
         self._changed = asyncio.Event()
         self._idle = asyncio.Event()
@@ -134,7 +135,7 @@ class Lane:
 
     def stands_at(self, end: int) -> bool:
         """Is everything before this offset delivered, except for streams that were stopped?"""
-        owes = len(self._order) or self._backlog or self._unconfirmed
+        owes = len(self._order) or self._backlog or self._leaving
         return not self.alive or (not owes and self.ledger.seen_next >= end)
 
     def line_of(self, ticket: Ticket) -> str:
@@ -167,7 +168,18 @@ class Lane:
     @property
     def is_publishing(self) -> bool:
         """Has the lane handed records to the broker that are not acknowledged yet?"""
-        return self._unconfirmed > 0
+        return bool(self._leaving)
+
+    def backlog_s(self, now_ms: int) -> float:
+        """The age of the oldest record that is not answered yet, by its own timestamp; 0: nothing
+        is owed. It walks over all owed objects, so it is for pages only.
+        """
+        waiting = [ticket.record.timestamp_ms for ticket in self._order]
+        # A release has left the order before the broker has it.
+        waiting += [release.ticket.record.timestamp_ms for release in self._leaving]
+        waiting += [record.timestamp_ms for record in islice(self._backlog, 1)]
+        waiting += [stop.record_ms for stop in self.stops]
+        return max(0, now_ms - min(waiting, default=now_ms)) / 1000
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -176,7 +188,7 @@ class Lane:
         """
         offset = self.ledger.progress.next_offset
         # Asked backwards along the flow: the last stage that has work is the one to wait for.
-        if self._unconfirmed:
+        if self._leaving:
             return Snapshot("publish", offset, self._deliveries)
         if self._stops and not self.ledger.spare_marks():
             # The commit's metadata has no room to tell of more rows beyond the stopped streams, so
@@ -295,9 +307,7 @@ class Lane:
             return True
         # With one block left, or none, nothing can leave: a block stays until it is known whether
         # it is the object's last.
-        is_stuck = ticket.head is ticket.tail and (
-            self._streams is not None or not self._unconfirmed
-        )
+        is_stuck = ticket.head is ticket.tail and (self._streams is not None or not self._leaving)
         return is_stuck and self._order.is_head(ticket)
 
     def hold(self, nbytes: int) -> None:
@@ -326,7 +336,7 @@ class Lane:
             await self._changed.wait()
         if not self.alive:
             return []
-        self._unconfirmed += 1
+        self._leaving = releases
         # The release made another object the head, and the head may exceed a spent budget.
         self._budget.review()
         return releases
@@ -356,7 +366,7 @@ class Lane:
         """These releases are delivered and accounted for: give back their bytes, admit records."""
         if not self.alive:
             return
-        self._unconfirmed -= 1
+        self._leaving = ()
         self._deliveries += 1
         freed = sum(block.cost_bytes for release in releases for block in release.blocks)
         # Most lanes hold no long message, and are spared the second pass over the releases.
@@ -456,7 +466,7 @@ class Lane:
         self._idle.set()
 
     def _note_idle(self) -> None:
-        if self._draining and not len(self._order) and not self._unconfirmed:
+        if self._draining and not len(self._order) and not self._leaving:
             self._idle.set()
 
 

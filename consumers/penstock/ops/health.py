@@ -52,6 +52,7 @@ async def serve_health(
     async def metrics(_: web.Request) -> web.Response:
         telemetry.buffer_bytes.set(pipeline.wiring.budget.spent_bytes)
         telemetry.lines_stopped.set(len(pipeline.stopped))
+        telemetry.backlog.set(pipeline.backlog_s)
         telemetry.lag.set(sum(lookout.lags.values()))
         telemetry.lag_age.set(lookout.lag_age_s)
         return exposition(telemetry.registry)

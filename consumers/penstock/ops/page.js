@@ -44,6 +44,7 @@ function worker(status) {
     card("rows/s", rate(status.rates.rows_per_s)),
     card("objects/s", rate(status.rates.objects_per_s)),
     card("records behind", lags.includes(null) ? "–" : count(lags.reduce((a, b) => a + b, 0))),
+    card("oldest waits", rate(status.backlog_s) + " s"),
     card("rows waiting, of " + count(window.streams) + " streams", count(window.rows)),
     card("calls to " + model.name, window.calls + " of " + window.most_calls),
     card("the model", ...health(model)),

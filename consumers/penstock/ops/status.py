@@ -75,6 +75,7 @@ class Status:
                 _assignment(lane, lags.get(number))
                 for number, lane in sorted(pipeline.wiring.lanes.items())
             ],
+            "backlog_s": round(pipeline.backlog_s, 1),
             "lag_age_s": round(self._lookout.lag_age_s, 1),
             "window": pipeline.waiting._asdict(),
             "budget": {

@@ -132,6 +132,12 @@ class Pipeline:
         return self.wiring.waiting
 
     @property
+    def backlog_s(self) -> float:
+        """The age of the oldest record that we have read and not answered yet; 0: none."""
+        now_ms = self.wiring.adapters.clock.wall_ms()
+        return max((lane.backlog_s(now_ms) for lane in self._lanes.values()), default=0.0)
+
+    @property
     def stopped(self) -> list[LineStop]:
         """The places at which lines have been stopped."""
         return [stop for lane in self._lanes.values() for stop in lane.stops]

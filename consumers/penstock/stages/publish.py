@@ -258,6 +258,7 @@ class Publish:
             message=failed.why.message,
             limit=limit,
             since_ms=self._clock.wall_ms(),
+            record_ms=ticket.record.timestamp_ms,
         )
 
     def _outgoing(self, leaving: Sequence[_Leaving]) -> list[Outgoing]:

@@ -131,6 +131,9 @@ class Telemetry:
         self.lines_stopped = Gauge(
             "penstock_lines_stopped", "Lines that stand still at a dead letter", registry=reg
         )
+        self.backlog = Gauge(
+            "penstock_backlog_seconds", "Age of the oldest record without an answer", registry=reg
+        )
         self.lag = Gauge("penstock_lag_records", "Records not committed yet", registry=reg)
         self.lag_age = Gauge(
             "penstock_lag_age_seconds", "Since Kafka last told where the input ends", registry=reg

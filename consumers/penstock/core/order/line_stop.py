@@ -37,7 +37,7 @@ NO_LIMITS = LineLimits(0.0, 0)
 
 class LineStop(NamedTuple):
     """Where a line stopped, at which letter, and by which limit. `row` None: the object as a whole
-    failed.
+    failed. `record_ms`: the timestamp of the record there.
     """
 
     partition: int
@@ -49,6 +49,7 @@ class LineStop(NamedTuple):
     message: str
     limit: str
     since_ms: int
+    record_ms: int
 
     def __str__(self) -> str:
         place = f"partition {self.partition}, offset {self.offset}, object {self.object_index}"
