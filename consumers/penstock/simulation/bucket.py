@@ -1,8 +1,8 @@
 """The bucket of a simulated world: its objects, and what happens to them while workers read.
 
-Rule: the eras learn every version of an object, so that they know its right answers. A change of an
-object is noted in `unsteady`, so that the checks allow the errors that it may cause. Owner: one
-simulation.
+Rule: every version of an object is also told to the eras, which know its right answers. When an
+object changes, `unsteady` notes the errors that readers may get from that, and the checks allow
+them. Owner: one simulation.
 """
 
 from random import Random
@@ -17,7 +17,7 @@ from penstock.simulation.scenario import Scenario
 
 
 class Draws(NamedTuple):
-    """A source of random numbers for each concern."""
+    """One source of random numbers for each concern."""
 
     storm: Random
     load: Random
@@ -26,8 +26,8 @@ class Draws(NamedTuple):
 
 
 class Bucket:
-    """`message` names objects, and puts most of them here. `cursed` are objects that are never read
-    to their end, `cut` those whose transfer always breaks at one byte.
+    """`message` draws messages and stores most of the objects that they name. Objects in `cursed`
+    can never be read to their end; the transfer of those in `cut` always breaks at the same byte.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Bucket:
         self._draws = draws
         zoo, make = load.Objects(draws.load), scenario.make_object
         make_object = zoo.make if make is None else lambda: make(draws.load)
-        # Where lines stop at failures in a row, a world's few objects are of one stream.
+        # In a world where failures in a row stop a line, its few objects are of one stream.
         streams = 1 if troubles.lines else 5
         self._messages = load.Messages(draws.load, make_object, self.put, streams)
         self._poison = PoisonMessages(draws.poison, self.put, streams)
@@ -59,11 +59,11 @@ class Bucket:
 
     @property
     def slow(self) -> int:
-        """Objects that take minutes, each, until they are given up."""
+        """How many objects take minutes before they are given up."""
         return len(self.cursed) + self._poison.slow
 
     def message(self) -> bytes | None:
-        """The next one, of objects that are there by now or never will be."""
+        """The next message. Its objects are stored by now, or never will be."""
         if self._draws.spoil.random() < self._spoilt:
             value: bytes | None = self._poison.make()
         else:
@@ -78,7 +78,7 @@ class Bucket:
         return value
 
     def overwrite(self) -> None:
-        """An object is replaced, even while a worker reads it."""
+        """Replace an object, even while a worker reads it."""
         if self._messages.present:
             self._overwrite(*self._draws.storm.choice(self._messages.present))
 
@@ -90,7 +90,7 @@ class Bucket:
             self.put(key, self._messages.again(suffix))
 
     def broke(self, key: str) -> None:
-        """A transfer broke off: the next try may find another object."""
+        """A transfer broke off. The object may be replaced before the next try."""
         if self._troubles.objects and self._draws.spoil.random() < 0.5:
             for one in self._messages.present:
                 if one[0] == key:
@@ -103,7 +103,7 @@ class Bucket:
         return etag
 
     def delete(self) -> None:
-        """An object is gone, even while a worker reads it."""
+        """Delete an object, even while a worker reads it."""
         if self._messages.present:
             key, _ = self._draws.storm.choice(self._messages.present)
             name = f"{load.BUCKET}/{key}"
@@ -114,6 +114,6 @@ class Bucket:
                 self.objects.delete(load.BUCKET, key)
 
     def switch_versions(self) -> None:
-        """The bucket names versions from now on, or no longer does."""
+        """The bucket starts or stops to give objects a version id."""
         self.objects.versioned = not self.objects.versioned
         self._history.note("versions", str(self.objects.versioned))

@@ -1,7 +1,7 @@
-"""After the storm: the services are well, and everything must be answered and come to an end.
+"""After the storm: no service fails any more, so everything must be answered and come to an end.
 
-Rule: each partition with uncommitted records moves within a bounded time; an operator lets pass the
-records that stopped a line. Owner: one simulation.
+Rule: each partition with uncommitted records moves within a bounded time. An operator releases
+lines that have stopped. Owner: one simulation.
 """
 
 import asyncio
@@ -10,10 +10,10 @@ from penstock.simulation.crew import Crew
 from penstock.simulation.operator import Operator
 from penstock.simulation.world import World
 
-# When the storm is over everything is answered within this time, or never.
+# What is not answered within this time after the storm never will be.
 CALM_S = 7_200.0
-# A partition moves at least so often: an object that cannot be read is given up after two minutes,
-# and so, nearly, is a row that stalls the model; one after the other where fetchers are few.
+# A partition must move within this time. An object that cannot be read is given up after two
+# minutes, a row that stalls the model after nearly as long, and with few fetchers these add up.
 MOVES_S = 300.0
 LOOK_S = 0.5
 
@@ -67,8 +67,8 @@ class Calm:
         return world.history.broken(f"{what}: {world.group.committed}, {workers}")
 
     def _mend_lines(self) -> None:
-        """An operator looks at lines that stand still and lets pass what stopped them: by words, or
-        by other settings for all.
+        """An operator releases lines that have stopped: by a word to each, or by new settings for
+        all workers.
         """
         world, crew = self._world, self._crew
         stopped = [worker for worker in crew.running() if worker.pipeline.stopped]
@@ -85,7 +85,7 @@ class Calm:
         self._moved.clear()
 
     async def _stopped(self) -> None:
-        """All drain and end, and give every byte back."""
+        """All workers must drain, end, and return every byte of their budget."""
         last = self._crew.running()
         for worker in last:
             if not worker.stopping:

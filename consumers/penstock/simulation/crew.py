@@ -1,8 +1,8 @@
 """The workers of a world: hired, killed, frozen, stopped; and how each of them ends.
 
-Rule: a worker may end by itself only because the broker was away, or because all its lines stopped;
-then another one takes its place. No message ends a worker. A stop has an end, whatever fails in it.
-Owner: one simulation.
+Rule: a worker may end by itself only if the broker was away or all of its lines stopped; then
+another one takes its place. No message may end a worker. A stop must end in time, whatever fails
+meanwhile. Owner: one simulation.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ LOOK_S = 0.5
 
 
 class Crew:
-    """`hire` one more; `kill`, `freeze` or `stop` any of those that run."""
+    """`hire` one more worker; `kill`, `freeze` or `stop` any that runs."""
 
     def __init__(self, world: World, random: Random, tasks: asyncio.TaskGroup) -> None:
         self._world = world
@@ -39,7 +39,9 @@ class Crew:
             self._employed[worker] = self._tasks.create_task(self._employ(worker))
 
     async def ended(self) -> None:
-        """Returns when no worker runs any more. A dead process ends none of its tasks by itself."""
+        """Returns when no worker runs any more. Tasks of a killed worker do not end and are not
+        waited for.
+        """
         if running := [self._employed[worker] for worker in self.running()]:
             await asyncio.wait(running)
 
@@ -54,13 +56,17 @@ class Crew:
             self.end(self._random.choice(running))
 
     def end(self, worker: Worker) -> None:
-        """As SIGTERM. Ends within the budget of the drain and a little more."""
+        """Stop a worker as SIGTERM does; it must end within the drain's budget and a little
+        more.
+        """
         self._world.history.note("stop", worker.name)
         worker.stop()
         self._tasks.create_task(self._ends(worker))
 
     def freeze(self) -> None:
-        """Half of them longer than their session: zombies when they go on."""
+        """Freeze a worker, in half of the cases longer than its session: then it goes on as a
+        zombie.
+        """
         if running := self.running():
             worker = self._random.choice(running)
             self._world.history.note("freeze", worker.name)
@@ -77,7 +83,7 @@ class Crew:
             self._world.history.broken(f"{worker.name} does not end when stopped")
 
     async def _employ(self, worker: Worker) -> None:
-        """Run it; a failure of the broker ends it, and another one takes its place."""
+        """Run the worker. If a failure of the broker ends it, another one takes its place."""
         try:
             await worker.run()
         except* asyncio.CancelledError:
@@ -86,7 +92,7 @@ class Crew:
             self._died(worker, group)
         if worker.process.alive:
             worker.process.die(is_cut=False)
-        # In a task of its own: nothing live waits for a shadow.
+        # In a task of its own, as nothing live may wait for a shadow.
         self._tasks.create_task(worker.pipeline.end())
 
     def _died(self, worker: Worker, group: BaseExceptionGroup[Exception]) -> None:
@@ -110,7 +116,8 @@ class Crew:
         if world.troubles.lines and isinstance(reason, Fatal) and "line is stopped" in str(reason):
             world.history.counts["every line stopped"] += 1
             world.eras.mend_lines()
-            # A worker that the group went on without left no mark; the next owner stops by itself.
+            # If the group went on without this worker, it left no mark; the next owner stops by
+            # itself.
             return all(
                 without_stop(world.group.start(number).metadata)[1] is not None
                 for number in range(world.partitions)

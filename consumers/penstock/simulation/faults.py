@@ -1,7 +1,7 @@
 """What goes wrong, how often, and how slowly everything answers.
 
-Rule: every draw is from one seeded source, so that a seed is a whole history. `calm` ends all of
-it: what is not answered then never will be. Owner: the simulation; the services ask.
+Rule: every draw comes from one seeded source, so that a seed gives a whole history. After `calm`
+nothing fails; what is not answered then never will be. Owner: the simulation; the services ask.
 """
 
 import asyncio
@@ -11,7 +11,9 @@ from random import Random
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Chances per request, and the longest ordinary delay; one in twenty takes ten times that."""
+    """Chances per request, and the longest ordinary delay; one answer in twenty takes ten times
+    that.
+    """
 
     store_away: float = 0.0
     store_ill: float = 0.0
@@ -28,13 +30,13 @@ class Faults:
 
 CALM = Faults()
 
-# A model's worker that dies again and again with the same rows is their fault: chance must not
-# look like that.
+# If a model's worker keeps dying with the same rows, the rows get the blame: so chance must not
+# make it die again and again.
 BETWEEN_DEATHS_S = 60.0
 
 
 def drawn(random: Random) -> Faults:
-    """A mix of its own for each seed; in one of four nothing fails."""
+    """A mix of faults for each seed; in one seed of four nothing fails."""
     if random.random() < 0.25:
         return Faults(delay_s=random.choice((0.0, 0.02, 0.1)))
 
@@ -57,7 +59,7 @@ def drawn(random: Random) -> Faults:
 
 
 class Weather:
-    """Asked by every service before it answers."""
+    """Every service asks this before it answers."""
 
     def __init__(self, faults: Faults, random: Random) -> None:
         self.faults = faults
@@ -82,7 +84,7 @@ class Weather:
         return True
 
     def delay_s(self) -> float:
-        """Often none at all: the same turn of the loop is where races are."""
+        """Often no delay at all, as races happen within one turn of the loop."""
         most_s, drawn = self.faults.delay_s, self._random.random()
         if not most_s or drawn < 0.4:
             return 0.0

@@ -1,8 +1,8 @@
 """What is announced in a simulated world: every shape of message, every kind of object, huge next
 to tiny.
 
-Rule: all of it is drawn from one seeded source. Rows are a number of their own and a second one
-that tells the model how to take it. Owner: the simulation.
+Rule: everything is drawn from one seeded source. A row is two numbers: its own, and a flag that
+tells the model how to treat it. Owner: the simulation.
 """
 
 import gzip
@@ -23,19 +23,19 @@ from penstock.ports import Answers
 
 BUCKET = "b"
 FINE, REFUSED_ALONE, REFUSED_WITH_ALL, KILLS, HANGS, LARGE, HUNG_UP_ON = 0, 1, 2, 3, 4, 5, 6
-# More than the output topic takes where records have to be small.
+# More than the output topic takes, in worlds where records must be small.
 LARGE_BYTES = 8_000
-# A server gives a stuck process up after some time.
+# After this time the server gives up a process that hangs.
 HANGS_S = 8.0
 MOST_OBJECTS = 4
-# The footer alone is longer than what is fetched with it, so that row groups are fetched.
+# Makes the footer larger than what is fetched with it, so that row groups must be fetched.
 PADDING_BYTES = 70_000
 TINY, SMALL, HUGE = (1, 2), (1, 30), (200, 500)
 
 
 class Deadly(Poison):
-    """A row among these costs all of them their answer: the process that serves the model ends
-    after so long, or the server hangs up. What is true of the row alone is `code`.
+    """One of these rows costs all rows of its call their answer: the model's process ends after
+    `after_s`, or the server hangs up. `code` is the right answer for the row alone.
     """
 
     def __init__(self, code: ErrorCode, loss: Transient, after_s: float = 0.0) -> None:
@@ -80,13 +80,13 @@ def _pairs(payload: Payload) -> list[Any]:
 
 
 def _pair_of(line: bytes) -> Any:
-    """A line of text; what is none reaches the model, too."""
+    """The two numbers of a line of text. Other lines reach the model, too, which refuses them."""
     number, _, flag = line.partition(b",")
     return (int(number), int(flag)) if number.isdigit() and flag.isdigit() else (0, REFUSED_ALONE)
 
 
 def _pair(row: object) -> Any:
-    """Rows of text reach the model in this form; it refuses them."""
+    """A row of text as the model gets it; other rows it refuses."""
     if isinstance(row, list) and len(row) == 2 and all(_is_number(cell) for cell in row):
         return row
     return (0, REFUSED_ALONE)
@@ -112,13 +112,13 @@ def tar(members: Sequence[tuple[str, bytes]]) -> bytes:
 
 @dataclass
 class Objects:
-    """Makes objects; each row's number is the next one."""
+    """Makes objects; rows are numbered on through all of them."""
 
     random: Random
     number: int = field(default=0, init=False)
 
     def make(self) -> tuple[str, bytes]:
-        """An extension and the bytes to it."""
+        """Returns a file name's extension and the object's bytes."""
         kinds = {
             self._csv: 8,
             self._zipped: 2,
@@ -166,7 +166,9 @@ class Objects:
         return ".json", orjson.dumps(self.rows())
 
     def _parquet(self) -> tuple[str, bytes]:
-        """Several row groups, too large to lie in its own tail; without the extension sometimes."""
+        """A Parquet file with several row groups, larger than the tail that is fetched first;
+        sometimes without the extension.
+        """
         rows = self.rows()
         columns = {"number": [row[0] for row in rows], "flag": [row[1] for row in rows]}
         made = io.BytesIO()
@@ -221,7 +223,9 @@ class Messages:
         return message
 
     def again(self, suffix: str) -> bytes:
-        """Other bytes for a key that has this suffix; none where it is rare."""
+        """Other bytes for a key with this suffix; empty if such objects are too rare to
+        draw one.
+        """
         for _ in range(20):
             made, data = self._make()
             if made == suffix:

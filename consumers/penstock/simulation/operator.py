@@ -1,7 +1,7 @@
-"""Who lets lines go on that stand still: by words, which the workers hear without a restart.
+"""The operator, who releases stopped lines: by words that the workers hear without a restart.
 
-Rule: one word at a time about each stop; the first may be to try again, which is in vain as long as
-nothing is mended. Owner: one simulation.
+Rule: the operator says one word at a time about each stop. The first may be to try again, which is
+in vain while nothing is mended. Owner: one simulation.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ class Operator:
         self._spoke_s = -PATIENCE_S
 
     def speak(self) -> None:
-        """Of all that stands still; not again before that could be heard."""
+        """Say a word about each stopped line, unless the last words may not have been heard yet."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._spoke_s < PATIENCE_S:
             return

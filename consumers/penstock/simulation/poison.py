@@ -1,8 +1,8 @@
 """Messages and objects that are meant to stop a worker, each legal or nearly so.
 
-Rule: each kind has hurt once: a letter that no topic takes, a letter per row with all of the
-message, bad rows that cost nothing, a transfer that always breaks at one byte, rows that kill or
-stall the model's process. Owner: the simulation.
+Rule: each kind has once stopped or slowed a worker: a letter too large for every topic, a letter
+for each row with the whole message in it, bad rows that count no bytes, a transfer that always
+breaks at one byte, rows that kill or stall the model's process. Owner: the simulation.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ UNPARSABLE = (
     b'{"inline":7}',
     b"nonsense" * 2_000,
 )
-# Each is refused for a reason of its own.
+# Each is refused for another reason.
 UNLIKE = (
     b'[1,"x"]', b'"text"', b"[[1]]", b'{"a":1}', b"null", b"[1,2,3]", b"[true,0]", b"[]",
     b"[1e400,0]",
@@ -34,8 +34,8 @@ UNLIKE = (
 
 
 class PoisonMessages:
-    """`put` stores an object; `cut` tells after how many bytes its transfer always breaks. `slow`
-    counts what takes minutes to be given up.
+    """`put` stores an object; `cut` makes its transfer always break after this many bytes. `slow`
+    counts objects that take minutes until they are given up.
     """
 
     def __init__(self, random: Random, put: Callable[[str, bytes], str], streams: int) -> None:
@@ -75,7 +75,7 @@ class PoisonMessages:
         return b"".join(b"%d,%d\n" % (number, flag) for number, flag in numbered)
 
     def _many_ranges(self) -> bytes:
-        """Its letter names all of them twice."""
+        """Its dead letter repeats all of these ranges twice."""
         ranges = [(2 * number, 2 * number + 1) for number in range(self._random.choice((20, 300)))]
         kind = self._random.randrange(3)
         if kind == 0:

@@ -1,8 +1,8 @@
-"""Result objects in a simulated world: each worker's way to them, and what is true of each.
+"""Result objects in a simulated world: how each worker writes them, and whether they are true.
 
-Rule: what a record says of a result is compared when it arrives, with the very bytes that were
-complete by then: a reader never finds less than the record says, and never other than the truth.
-Owner: one simulation.
+Rule: when a record that names a result arrives, the record is compared with the bytes that were
+complete by then. So a reader always finds what the record says, and it is the truth. Owner: one
+simulation.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,12 +21,12 @@ from penstock.simulation.faults import Weather
 from penstock.simulation.services import Process
 from penstock.stages.results import ResultPlan
 
-# A name for each record and model, so that each result has one truth.
+# One name for each record and model, so that each result has one truth.
 _NAMES: Final = ResultNames("s3://results/{model}/{partition}/{offset}.jsonl", "rows", Scope())
 
 
 def drawn_plan(random: Random) -> ResultPlan | None:
-    """Half of the worlds write none."""
+    """Half of the worlds write no result objects."""
     mode = random.choice((None, None, "objects", "both"))
     if mode is None:
         return None
@@ -34,7 +34,7 @@ def drawn_plan(random: Random) -> ResultPlan | None:
 
 
 class SimulatedResults:
-    """The results that all workers share, behind this worker's connection."""
+    """The results that all workers share, through this worker's connection."""
 
     def __init__(self, results: MemoryResults, process: Process, weather: Weather) -> None:
         self._results = results
@@ -49,7 +49,7 @@ class SimulatedResults:
 
 
 class SimulatedUpload:
-    """What a dead worker began stays, until somebody begins the same again."""
+    """An upload that a dead worker began stays until another worker begins the same one again."""
 
     def __init__(self, upload: MemoryUpload, process: Process, weather: Weather) -> None:
         self._upload = upload
@@ -82,8 +82,8 @@ class SimulatedUpload:
 def as_rows(
     records: Sequence[Mapping[str, Any]], results: MemoryResults, history: History, *, of_rows: bool
 ) -> Iterator[Mapping[str, Any]]:
-    """The records as if each row had one: in place of an object's record what is in its result,
-    where rows have none of their own.
+    """The records as if each row had one. Where rows have no records of their own, the record of an
+    object is replaced by the rows in its result.
     """
     for record in records:
         if "result" not in record:

@@ -1,6 +1,6 @@
 """What a world is given: the scenario of the test, and settings drawn from the seed.
 
-Rule: sizes are small and limits tight, so that every one of them is met within a few seconds.
+Rule: sizes are small and limits tight, so that a world reaches each limit within a few seconds.
 Owner: one simulation.
 """
 
@@ -23,18 +23,19 @@ from penstock.stages.download_object import ObjectTerms
 from penstock.stages.letters import LetterTerms
 from penstock.stages.publish import PublishTerms
 
-# The model beside the default one, in some of the worlds.
+# Some of the worlds have this model beside the default one.
 OTHER = "other"
 INPUT, OUTPUT, DEAD_LETTERS = "refs", "predictions", "predictions.dlq"
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is simulated: your model, your objects, your formats; each default is the full zoo.
+    """What is simulated: your model, your objects, your formats. By default, every kind that
+    exists.
 
     `answer` is the model, asked with one payload at a time; a row's answer must not depend on its
-    neighbours. `make_object` returns a file's suffix and its bytes. With `shadow` each worker has
-    one, which does what it likes.
+    neighbours. `make_object` returns a file's suffix and its bytes. With `shadow` each worker has a
+    shadow, which behaves as it likes.
     """
 
     answer: Answer = load.echo
@@ -43,7 +44,7 @@ class Scenario:
     shadow: bool = False
 
 
-# Numbers, JSON, and opaque rows: there every object is lines of text.
+# Numbers, JSON, and opaque rows: for these every object is lines of text.
 _ROWS = (
     *[RowOptions(), RowOptions(form="json")] * 2,
     RowOptions(form="bytes", format="text"),
@@ -75,7 +76,7 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
             wait_for_object_s=0.0,
         ),
         buffer_bytes=pick((1, 4_000, 30_000, 1 << 20)),
-        # A line that stops is not answered, which is what this world asks for.
+        # A line that stops is not answered, but in this world all must be.
         lane=LaneLimits(pick((1, 3, 16)), NO_LIMITS, order_by_stream=by_stream),
         times=TimeLimits(
             commit_interval_s=pick((0.02, 0.2)),
@@ -88,14 +89,15 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
         publish=PublishTerms(same_partition),
         letters=LetterTerms(DEAD_LETTERS, partitions),
         input_partitions=partitions,
-        # By stream a pointer may leave before what it points to, if that is of another stream.
+        # With order by stream a pointer may be published before the answer it points to, if that is
+        # of another stream.
         dedupe=not by_stream and pick((False, True, True)),
     )
     return _with_another_model(made, random) if random.random() < 0.3 else made
 
 
-# Of all workers of a world: what one of them did of an object says nothing to another whose routes
-# name other models. Some streams have one model, others the other, two of them both.
+# Shared by all workers of a world, as workers whose routes differ cannot trust each other's
+# answers. Some streams have one model, others the other, two of them both.
 FAN_OUT = Routes(
     ["rows", OTHER],
     [Route(("rows", OTHER), stream="s[12]"), Route(("rows",), split={OTHER: 50.0})],
@@ -103,12 +105,12 @@ FAN_OUT = Routes(
 
 
 def with_fan_out(settings: Settings) -> Settings:
-    """Some rows are answered by two models."""
+    """Let two models answer some of the rows."""
     return replace(settings, models=settings.models or {OTHER: settings.main}, routes=FAN_OUT)
 
 
 def _with_another_model(settings: Settings, random: Random) -> Settings:
-    """Half of the streams go to it."""
+    """Send half of the streams to the second model."""
     pick = random.choice
     main = settings.main
     window = replace(main.window, max_rows=pick((1, 4, 64)), max_wait_s=pick((0.0, 0.02)))

@@ -1,8 +1,8 @@
 """Object store and model of one worker, in memory, slow and unreliable.
 
-Rule: what a worker asked of them may still happen after it is dead, as with a request on the wire;
-but a dead worker hears nothing any more, and a paused one only when it goes on. Owner: the
-simulation, one of each per worker.
+Rule: a request that is on the wire may still have its effect after the worker's death, but a dead
+worker gets no answer, and a paused one gets it when it goes on. Owner: the simulation, one of each
+per worker.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from penstock.simulation.faults import Weather
 from penstock.simulation.load import Deadly
 
 T = TypeVar("T")
-# Some of the objects up to here come as small ones do from a real store: at once.
+# Some of the objects up to this size come at once, as small ones do from a real store.
 WHOLE_BYTES = 400
 AskModel = Callable[[Sequence[Payload]], Answers]
 
 
 class Process:
-    """The worker's process as the services see it: runs, is stopped for a while, is dead."""
+    """The worker's process as the services see it: running, paused, or dead."""
 
     def __init__(self) -> None:
         self.alive = True
@@ -37,7 +37,7 @@ class Process:
         self.going.set()
 
     async def gate(self) -> None:
-        """Return when the process runs; never for a dead one."""
+        """Returns when the process runs; for a dead one never."""
         while not (self.alive and self.going.is_set()):
             if not self.alive:
                 await asyncio.get_running_loop().create_future()
@@ -54,14 +54,15 @@ class Process:
             self.going.set()
 
     def die(self, *, is_cut: bool) -> None:
-        """`is_cut`: what it had sent and not yet arrived never will."""
+        """`is_cut`: what it sent and has not yet arrived is lost."""
         self.alive, self.is_cut = False, is_cut
         self.going.set()
 
 
 class SimulatedObjects:
-    """A bucket that all workers share, behind this worker's connection. What is `cursed` never
-    answers; a transfer that is `cut` always breaks after so many bytes. `broke` hears of others.
+    """The bucket that all workers share, through this worker's connection. Objects in `cursed`
+    never answer; the transfer of one in `cut` always breaks after that many bytes. `broke` is
+    called when any other transfer breaks.
     """
 
     def __init__(
@@ -151,7 +152,7 @@ class _SimulatedBody:
 
 
 class SimulatedModel:
-    """The model behind this worker's connection."""
+    """The model, through this worker's connection."""
 
     version: str | None = None
     most_rows: int | None = None

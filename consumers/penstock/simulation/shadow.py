@@ -1,7 +1,7 @@
 """A shadow of a simulated worker: slow, mute, away, wrong or of another opinion, call by call.
 
-Rule: it draws from a source of its own and notes nothing, so that a world with it has the history
-of the world without it, unless live work notices it. Owner: one simulation.
+Rule: it draws from its own source and notes nothing. So a world has the same history with and
+without it, as long as it does not disturb live work. Owner: one simulation.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from penstock.stages.shadow.asking import ShadowPlan
 from penstock.stages.shadow.topic import Terms
 
 MANNERS = ("agrees", "differs", "slow", "mute", "away", "full", "refuses", "wrong", "too few")
-# Longer than most worlds.
+# Longer than most worlds last.
 MUTE_S = 600.0
 
 
@@ -37,7 +37,7 @@ def drawn_shadow(random: Random) -> ShadowPlan:
 
 
 class SimulatedShadow:
-    """The shadow model behind this worker's connection. `seen` counts its manners."""
+    """The shadow model, through this worker's connection. `seen` counts how it behaved."""
 
     version: str | None = None
     most_rows: int | None = None
@@ -77,7 +77,7 @@ class SimulatedShadow:
 
 
 class ShadowSink:
-    """A producer of its own, which fails as often as not."""
+    """The shadow's own producer, which often fails."""
 
     def __init__(self, process: Process, random: Random) -> None:
         self._process = process

@@ -28,14 +28,14 @@ from penstock.simulation.world import World
 
 __all__ = ["Report", "Scenario", "Violation", "simulate"]
 
-# A world of 30 ms on average: 2,000 seeds are a minute and a half of CPU.
+# A world takes 30 ms on average, so 2,000 seeds are one to two minutes of CPU time.
 MOST_DISTURBANCES = 16
 MOST_PARTITIONS = 4
 
 
 class Report(NamedTuple):
-    """What a simulation went through. `digest` is equal for equal histories, `instants` also where
-    what happened at one instant has another order.
+    """What a simulation went through. Equal histories have equal `digest`s. `instants` are equal
+    also if events of one instant came in another order.
     """
 
     seed: int
@@ -53,7 +53,7 @@ def simulate(seed: int, scenario: Scenario | None = None) -> Report:
 
 
 class _Storm:
-    """Does to a world what the seed says."""
+    """The events of a world, drawn from the seed."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -92,7 +92,7 @@ class _Storm:
         )
 
     async def _live(self) -> None:
-        """Something happens, again and again; then calm, and an end."""
+        """Let something happen again and again; then comes the calm, and the end."""
         world, random = self._world, self._random
         self._crew.hire()
         for _ in range(random.randint(1, 6)):
@@ -104,7 +104,7 @@ class _Storm:
         await Calm(world, self._crew).come()
 
     async def _wait(self) -> None:
-        """By turns of the loop as often as by time: races are between two turns."""
+        """Wait by turns of the loop as often as by time, as races happen between two turns."""
         if self._random.random() < 0.5:
             await asyncio.sleep(self._random.choice((0.01, 0.3, 3.0)) * self._random.random())
         else:
@@ -147,7 +147,7 @@ class _Storm:
         self._crew.hire()
 
     def _deploy(self) -> None:
-        """Other settings for all: each worker is stopped, or killed, and a new one hired."""
+        """Deploy other settings: stop or kill each worker, and hire a new one."""
         self._world.change()
         for worker in self._crew.running():
             if worker.stopping or self._random.random() < 0.5:

@@ -1,8 +1,8 @@
 """An event loop whose clock jumps to the next timer as soon as no task can go on.
 
-Rule: no real second passes; a 15 s drain costs nothing. When every task waits and no timer is set,
-nothing can ever happen again: that is raised as `Deadlock` instead of hanging. Work in threads is
-not for this loop.
+Rule: no real second passes; a drain of 15 s costs nothing. If every task waits and no timer is set,
+nothing can ever happen again: `Deadlock` is raised then, so that the test does not hang. Threads do
+not work on this loop.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ EPOCH_MS = 1_800_000_000_000
 
 
 async def inline(decode: Callable[[bytes], T], data: bytes) -> T:
-    """Decoding in the place of threads."""
+    """Decodes in place, for loops on which threads do not work."""
     return decode(data)
 
 
@@ -26,7 +26,7 @@ class Deadlock(Exception):
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Never blocks: the time it should have waited is added to the clock instead."""
+    """Never blocks: it adds the time it should have waited to the clock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._jumping.now_s
 
     def each_turn(self, look: Callable[[], None] | None) -> None:
-        """Call `look` between any two turns of the loop, so after every step of every task."""
+        """Call `look` between any two turns of the loop, that is, after every step of every
+        task.
+        """
         self._jumping.on_turn = look
 
 
@@ -66,7 +68,9 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def virtual_time(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Make a coroutine function an ordinary one that runs on virtual time; for test functions."""
+    """Turns a coroutine function into an ordinary one that runs on virtual time; for test
+    functions.
+    """
 
     @functools.wraps(test)
     def on_virtual_time(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,6 +1,6 @@
 """One simulated worker: the real pipeline, and how it dies.
 
-Rule: from the moment a worker is killed nothing of it is called any more. Owner: the simulation.
+Rule: once a worker is killed, nothing calls it any more. Owner: the simulation.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class Worker:
         self._task: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Ends when the pipeline does, or by `kill`; raises what the pipeline raises."""
+        """Returns when the pipeline ends, or after `kill`; raises what the pipeline raises."""
         self._task = asyncio.current_task()
         async with asyncio.TaskGroup() as tasks:
             self._listening = tasks.create_task(self.source.listen())
@@ -48,14 +48,14 @@ class Worker:
             self._listening.cancel()
 
     def kill(self, *, is_cut: bool) -> None:
-        """As `kill -9`: the group hears nothing and finds out when the session is over."""
+        """Die as by `kill -9`: the group is not told, and notices when the session is over."""
         self.process.die(is_cut=is_cut)
         asyncio.get_running_loop().call_later(SESSION_S, self._group.leave, self.source)
         if self._task is not None:
             self._task.cancel()
 
     def pause(self) -> None:
-        """As SIGSTOP. Longer than its session makes it a zombie when it goes on."""
+        """Freeze as by SIGSTOP. After more than a session the worker goes on as a zombie."""
         self.process.pause()
         asyncio.get_running_loop().call_later(SESSION_S, self._expire)
 

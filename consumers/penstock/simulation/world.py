@@ -37,22 +37,27 @@ from penstock.simulation.virtual_time import VirtualClock, inline
 from penstock.simulation.worker import Worker
 from penstock.telemetry.worker import Telemetry
 
-# Where topics take small records only; a letter that names 300 ranges of rows is larger.
+# In worlds with small records only; a letter that names 300 ranges of rows does not fit.
 MOST_RECORD_BYTES = 6_000
-# Where objects are replaced, transfers break often, so that the next try finds another object.
+# In worlds where objects are replaced, transfers break often, so that the next try meets another
+# object.
 OFTEN = 0.2
-# Two models cost twice the time.
+# Two models take twice the time.
 FANNED_OUT = 0.15
-# Beyond a partition's end, so that the end does not get there.
+# How far beyond a partition's end a position is moved, so that the end does not reach it.
 FAR = 1_000
 
 
 class World:
-    """`announce`, `hire` workers; `look` checks the bounds after every turn of the loop."""
+    """`announce` messages, `hire` workers; `look` checks the bounds after every turn of the
+    loop.
+    """
 
     def __init__(self, seed: int, scenario: Scenario) -> None:
         def source(part: str) -> Random:
-            """Each part draws from its own, so that a change in one does not shift the others."""
+            """Each part draws from its own source, so that a change in one does not shift the
+            others.
+            """
             return Random(f"{seed}/{part}")
 
         self.random = source("storm")
@@ -63,8 +68,8 @@ class World:
         objects.versioned = self.random.random() < 0.3
         self._most_bytes = MOST_RECORD_BYTES if self.troubles.small_records else None
         self.results = MemoryResults()
-        # What a row in a result may have, a record of it may not.
         self._fan = FAN_OUT if source("fan-out").random() < FANNED_OUT else None
+        # No results with small records: a row may fit into a result, but not into a record.
         plan = None if self.troubles.small_records else drawn_plan(source("results"))
         self.eras = Eras(
             source("settings"),
@@ -110,7 +115,7 @@ class World:
 
     @staticmethod
     def _weather_of_others(drawn: faults.Faults, random: Random) -> faults.Weather:
-        """What a model beside the default one goes through: it may be away all the time."""
+        """The failures of a model beside the default one; it may be away all the time."""
         is_away = random.random() < 0.5
         return faults.Weather(replace(drawn, model_away=0.97) if is_away else drawn, random)
 
@@ -132,7 +137,7 @@ class World:
         return log
 
     def announce(self) -> None:
-        """The next message, on any partition."""
+        """Append the next message to any partition."""
         value = self.bucket.message()
         gap = self.random.choice((0, 0, 0, 1, 5))
         key = self.random.choice((None, b"k"))
@@ -142,7 +147,7 @@ class World:
         self.history.note("announce", f"{record.partition}/{record.offset} {value!r:.70}")
 
     def grow(self) -> None:
-        """A partition is added to all topics."""
+        """Add a partition to all topics."""
         self.topic.grow()
         self.logs.append(self._log(self.topic.records[-1]))
         self.eras.grow(self.partitions)
@@ -150,13 +155,15 @@ class World:
         self.group.rebalance()
 
     def leave_gap(self) -> None:
-        """A producer's transaction ends: an offset that is no record."""
+        """A producer's transaction ends, which uses up an offset without a record."""
         number = self.random.randrange(self.partitions)
         self.topic.leave_gap(number)
         self.logs[number].gap_end = self.topic.end(number)
 
     def move(self) -> None:
-        """The group of a topic that nobody reads is moved back, or beyond what there is."""
+        """While no worker reads the topic, move the group's position in a partition back, or beyond
+        the end.
+        """
         number = self.random.randrange(self.partitions)
         before = self.group.reached(number)
         beyond = self.topic.end(number) + FAR
@@ -173,7 +180,7 @@ class World:
         self.history.note("change", f"{terms.truths.options.rules} {terms_on}")
 
     def hire(self) -> Worker:
-        """A new worker, not yet running."""
+        """Make a new worker, which does not run yet."""
         name, process, weather = f"w{len(self.workers)}", Process(), self.weather
         era, bucket = self.eras.now, self.bucket
         source = SimulatedSource(
@@ -261,7 +268,7 @@ class World:
         return Transactions(outlets, source)
 
     def _ask(self, payloads: Sequence[Payload]) -> Answers:
-        """One call: the answers of all payloads, as if they were one."""
+        """One call: the answers to all payloads, as if they were one."""
         values: list[bytes] = []
         errors: dict[int, str] = {}
         for payload in payloads:
@@ -271,7 +278,7 @@ class World:
         return Answers(values, errors)
 
     def look(self) -> None:
-        """Between two turns of the loop: nothing in flight is above its limit."""
+        """Check, between two turns of the loop, that nothing in flight is above its limit."""
         self._bounds.turn()
         for worker in self.workers:
             if worker.process.alive:

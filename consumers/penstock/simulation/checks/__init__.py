@@ -1,1 +1,1 @@
-"""What must hold in a simulated world, and what is true of it."""
+"""The promises that must hold in a simulated world, and the right answers."""

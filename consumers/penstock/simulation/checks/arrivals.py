@@ -1,7 +1,8 @@
-"""The records that reach the topics, by a producer or in a transaction, and the life of each.
+"""The records that reach the topics, by a producer or in a transaction, and the life that published
+each.
 
-Rule: each record is checked by the life that published it, and by the outcome, which ignores lives.
-Owner: one simulation.
+Rule: each record is checked twice: by the life that published it, and by the outcome, which knows
+nothing of lives. Owner: one simulation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,8 +26,8 @@ from penstock.simulation.scenario import OUTPUT
 
 
 class Arrivals:
-    """`accept` what a producer is handed, `land` what a transaction brings. No topic takes a
-    record above `most_bytes`.
+    """`accept` gets what a worker hands to its producer, `land` what a transaction commits. A topic
+    refuses records above `most_bytes`.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Arrivals:
         self._kept: WeakKeyDictionary[Life, set[tuple[int, str]]] = WeakKeyDictionary()
 
     def accept(self, source: SimulatedSource[Life], era: Era, outgoing: Outgoing) -> Accepted:
-        """Records are handed over: they belong to the life that the partition has now."""
+        """A worker hands over records: they belong to the life that its partition has now."""
         self._check_sizes(source, outgoing)
         if outgoing.topic != OUTPUT:
             self._check_kept(source, outgoing)
@@ -61,7 +62,7 @@ class Arrivals:
         return Accepted(life.sending, append)
 
     def _check_sizes(self, source: SimulatedSource[Life], outgoing: Outgoing) -> None:
-        """No record may be too large: the broker would refuse its batch, at every start."""
+        """No record may be too large: the broker would refuse it again after every restart."""
         largest = max(map(len, outgoing.values))
         if self._most_bytes is not None and largest > self._most_bytes:
             raise self._history.broken(
@@ -70,8 +71,8 @@ class Arrivals:
             )
 
     def _check_kept(self, source: SimulatedSource[Life], outgoing: Outgoing) -> None:
-        """A message that is kept in its letters is kept in one of them, by each life: in one of
-        those of each model.
+        """If dead letters keep a message's bytes, each life keeps them in one letter only; with
+        several models, in one letter of each.
         """
         for value in outgoing.values:
             if b'"value_b64":"' not in value:
@@ -103,7 +104,7 @@ class Arrivals:
         return reached
 
     def _check_models(self, life: Life, era: Era, records: Sequence[Mapping[str, Any]]) -> None:
-        """Each stream is answered by the models that its route names."""
+        """Each stream must be answered by the models that its route names."""
         routes = era.settings.routes
         if routes is None:
             return
@@ -124,7 +125,7 @@ class Arrivals:
         outgoing: Sequence[Outgoing],
         at: Commit,
     ) -> None:
-        """A transaction: readers of committed records see all of it, and nothing a second time."""
+        """A transaction is committed: readers see all of its records, and none a second time."""
         life = self._life(source, partition)
         for out in outgoing:
             self._check_sizes(source, out)

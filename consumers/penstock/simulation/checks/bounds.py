@@ -12,15 +12,16 @@ from penstock.simulation.checks.history import History
 from penstock.simulation.checks.log import Log
 from penstock.simulation.worker import Worker
 
-# Far more than any world takes: so many turns without passing time mean tasks that wake each other.
+# Far more than any world needs. So many turns without passing time mean that tasks keep waking each
+# other.
 MOST_TURNS = 300_000
-# A decoded row is counted with 136 bytes at least; refused alone it is a block of its own with an
-# error, about 900.
+# A decoded row counts as at least 136 bytes. A row that is refused alone becomes a block of its own
+# with an error, about 900 bytes.
 GROWTH = 8
 
 
 class Bounds:
-    """`turn` once per turn of the loop, `check` each worker that is alive."""
+    """Call `turn` once per turn of the loop, and `check` for each living worker."""
 
     def __init__(self, logs: Sequence[Log], history: History) -> None:
         self._logs = logs
@@ -38,7 +39,8 @@ class Bounds:
         of_objects = budget.spent_bytes - budget.messages_bytes
         self._hold(worker, "bytes", of_objects, self._most_bytes(pipeline, era))
         for lane in pipeline.wiring.lanes.values():
-            # A record with several objects is let in whole while there is room for one.
+            # A record with several objects is admitted whole as soon as there is room for one of
+            # them.
             most = settings.lane.max_objects - 1 + load.MOST_OBJECTS * _answers(era)
             of_models = (
                 [jobs.in_work for jobs in lane.jobs.values()]
@@ -52,15 +54,15 @@ class Bounds:
         shadow = pipeline.wiring.shadow
         if shadow is not None:
             self._hold(worker, "rows of the shadow", shadow.waiting_rows, shadow.plan.rows)
-        # Besides the fetchers of each model, the seats for what needs a decoder.
+        # Beyond the fetchers of each model there are places for objects that need a decoder.
         most_open = settings.objects.fetchers * (len(worker.models) + 1)
         self._hold(worker, "transfers", worker.objects.reading, most_open)
 
     def _most_bytes(self, pipeline: Pipeline, era: Era) -> int:
-        """The budget, and the steps that may exceed it: one that began while a byte was left, and
-        two for each head (the next step, and the one it keeps until it knows whether it is the
-        last). If heads do not wait for each other's deliveries, as much again is being delivered. A
-        refused row takes more than a decoded one.
+        """The budget, and the steps that may exceed it: one step that began while a byte was left,
+        and two for each head (the next step, and the one that is kept until it is known whether it
+        is the last). If heads do not wait for each other's deliveries, twice as many. `GROWTH` is
+        for refused rows, which take more memory than decoded ones.
         """
         heads = (
             sum(4 * len(self._logs[number].streams) for number in pipeline.wiring.lanes)
@@ -75,6 +77,6 @@ class Bounds:
 
 
 def _answers(era: Era) -> int:
-    """Of an object, at most."""
+    """The most answers that one object may get."""
     routes = era.settings.routes
     return max((len(route.models) for route in routes.routes), default=1) if routes else 1

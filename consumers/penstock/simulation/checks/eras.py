@@ -1,8 +1,9 @@
-"""From one deployment to the next: other settings, and what its workers promise.
+"""From one deployment to the next: each era has its own settings, and its workers their own
+promises.
 
-Rule: what was committed under one era is read under the next; what that allows is what
-guarantees.md says. The first era of a seed is drawn like that of a world in which nothing changes.
-Owner: one simulation.
+Rule: commits of one era are read in the next; docs/guarantees.md says what may happen then. The
+first era of a seed is drawn the same way whether or not the world changes later. Owner: one
+simulation.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from penstock.stages.results import ResultPlan
 
 @dataclass(frozen=True, slots=True)
 class Troubles:
-    """What happens to a world besides the weather, each in a part of the seeds."""
+    """What happens to a world besides delays and failures; each kind in a part of the seeds."""
 
     settings: bool = False
     objects: bool = False
@@ -39,7 +40,7 @@ NONE = Troubles()
 
 
 def drawn_troubles(random: Random) -> Troubles:
-    """Half of the worlds have none; the others a mix."""
+    """Half of the worlds have no troubles; the others a mix."""
     if random.random() < 0.5:
         return NONE
     return Troubles(*(random.random() < 0.4 for _ in Troubles.__slots__))
@@ -47,14 +48,14 @@ def drawn_troubles(random: Random) -> Troubles:
 
 @dataclass(frozen=True, slots=True)
 class Era:
-    """What a worker is hired with."""
+    """The settings and promises of the workers that are hired in this era."""
 
     settings: Settings
     terms: Terms
 
 
 class Eras:
-    """`now` is what the next worker is hired with; `change` goes on to another one."""
+    """Workers are hired with the settings of `now`; `change` begins another era."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class Eras:
             truths.announced(record, asked)
 
     def change(self, partitions: int) -> None:
-        """Everything may be different, or most of it the same."""
+        """Begin an era in which everything may differ from the last one, or most stays the same."""
         random, before = self._random, self.now
         drawn = drawn_settings(random, self._scenario)
         if random.random() < 0.5:
@@ -101,12 +102,14 @@ class Eras:
         self.now = self._era(settings, exactly_once=random.random() < 0.4)
 
     def mend_lines(self) -> None:
-        """An operator lets pass what stopped a line."""
+        """An operator switches off the limits that stop a line, for workers that start from
+        now on.
+        """
         settings = _with_line(self.now.settings, LineLimits(0.0, 0))
         self.now = Era(settings, self.now.terms)
 
     def grow(self, partitions: int) -> None:
-        """Workers that start from now on find so many."""
+        """Workers that start from now on find this number of partitions."""
         settings = replace(self.now.settings, input_partitions=partitions)
         self.now = Era(settings, self.now.terms)
 
@@ -162,6 +165,6 @@ def _with_line(settings: Settings, line: LineLimits) -> Settings:
 
 
 def _with_rows(settings: Settings, rows: RowOptions) -> Settings:
-    """The same for all models."""
+    """The same terms of rows for all models."""
     models = {name: replace(terms, rows=rows) for name, terms in settings.models.items()}
     return replace(settings, main=replace(settings.main, rows=rows), models=models)

@@ -1,23 +1,23 @@
 """What happened, in order; and the first promise that was broken.
 
-Rule: notes are cheap and say the same on every run of a seed, so their digest tells whether a
-replay was exact. Owner: one simulation.
+Rule: a run notes the same on every machine, so equal digests of the notes show that a replay was
+exact. Noting is cheap. Owner: one simulation.
 """
 
 import asyncio
 import hashlib
 from collections import Counter
 
-# Enough to see what led to it; a whole history has thousands.
+# The whole history has thousands of notes; the last ones show what led to a failure.
 SHOWN_NOTES = 60
 
 
 class Violation(Exception):
-    """A promise was broken; the text has the seed, the promise and what happened before."""
+    """A promise was broken. The text has the seed, the promise and the last notes."""
 
 
 class History:
-    """`note` what happens, `broken` a promise."""
+    """`note` what happens; `broken` tells of a broken promise."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -32,7 +32,7 @@ class History:
         self._notes.append(f"{now_s:10.4f} {what} {about}")
 
     def broken(self, promise: str) -> Violation:
-        """To be raised by who found it; the first one ends the simulation."""
+        """Returns the error for the caller to raise. The first one ends the simulation."""
         if self.failure is None:
             shown = "\n".join(self._notes[-SHOWN_NOTES:])
             self.failure = Violation(f"seed {self.seed}: {promise}\n{shown}")
@@ -43,5 +43,5 @@ class History:
         return hashlib.sha256("\n".join(self._notes).encode()).hexdigest()
 
     def instants(self) -> str:
-        """As `digest`, whatever the order of what happened at the same instant."""
+        """A digest in which the order of notes of the same instant does not matter."""
         return hashlib.sha256("\n".join(sorted(self._notes)).encode()).hexdigest()

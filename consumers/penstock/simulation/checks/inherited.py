@@ -1,7 +1,7 @@
-"""What a life of a partition begins with: the commit it starts at, and what that is worth to it.
+"""The commit that a life of a partition starts from, and which rows that commit lets it skip.
 
-Rule: rows are skipped only by a cursor that was made for what is read now: this object, this
-version, and rows that are the same under the row options of today. Owner: the checks of one life.
+Rule: a life may skip rows only by a cursor that fits what is read now: this object, this version,
+and row options that give the same rows. Owner: the checks of one life.
 """
 
 from collections.abc import Collection
@@ -16,8 +16,8 @@ from penstock.simulation.checks.truth import Truth, Truths
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a worker reads objects, and what it promises beyond what always is. `from_first_row`:
-    rows are in results only, which are written whole.
+    """How a worker reads objects, and its optional promises. `from_first_row`: rows are in result
+    objects only, which are always written whole.
     """
 
     truths: Truths
@@ -49,7 +49,9 @@ class Inherited:
         return self._terms.truths.of(log.asked(number), log.records[number[0]], version)
 
     def begins(self, number: Number, version: str | None, row: int | None) -> int:
-        """The row that this life has to begin at, of an object of which it publishes `row`."""
+        """The row at which this life must begin this object, given that it publishes `row`
+        first.
+        """
         allowed = self._may_begin(number, version)
         if len(allowed) > 1:
             truth = self.truth(number, version)
@@ -59,8 +61,9 @@ class Inherited:
         return max(allowed)
 
     def _may_begin(self, number: Number, version: str | None) -> set[int]:
-        """Where row options changed, and made no difference so far, the first row is as good. Of
-        what cannot be read any more nothing says that it was another version.
+        """The rows at which it may begin. If row options changed but gave the same rows so far, it
+        may also begin at the first row. If an object cannot be read any more, its old cursor holds,
+        as no version contradicts it.
         """
         log, asked, ours = self._log, self._log.asked(number), self._terms.truths
         at = self.cursor(number)
@@ -82,8 +85,9 @@ class Inherited:
     def may_be_silent(
         self, number: Number, before: tuple[str | None, int] | None, *, is_written: bool
     ) -> bool:
-        """Without markers: may this object's end be answered by nothing, or by a dead letter (which
-        must be there, if `is_written`)? `before`: the version and rows of it that were published.
+        """Without markers an object may end without a record. Is that allowed here? With
+        `is_written`, a dead letter that stands for the end must exist. `before`: the version and
+        the number of rows that this life has published.
         """
         if self._terms.markers:
             return False
@@ -114,6 +118,6 @@ class Inherited:
 
 
 def claimed(commit: Commit) -> tuple[Progress, bool]:
-    """What a commit says is done, and whether all of it could be read."""
+    """What a commit says is done, and whether all of its metadata could be read."""
     metadata, _ = cursor.without_stop(commit.metadata)
     return cursor.decode(metadata, commit.next_offset)

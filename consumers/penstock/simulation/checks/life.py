@@ -1,9 +1,8 @@
 """The checks of one assignment of one partition: what it publishes, and what it commits.
 
-Rule: from what it inherits on, a life publishes what is asked for, one row after the other, none
-left out and none twice, each with its true answer: over the whole partition, or within each stream.
-It commits nothing that was not acknowledged to it, and nothing once it is over. Owner: the
-simulation, one per assignment.
+Rule: from its start on, a life publishes all rows that are asked for, in order, each once and with
+its true answer; the order is that of the partition, or of each stream. It commits only what was
+acknowledged to it, and nothing after its end. Owner: the simulation, one per assignment.
 """
 
 from collections import defaultdict
@@ -19,8 +18,8 @@ from penstock.simulation.checks.truth import queue_of
 
 
 class Reached(NamedTuple):
-    """Of an object, the rows below this one are published; `ended`: and all that was to come,
-    `failed`: which is that it failed.
+    """How far an object is published: all rows below `row`. `ended`: nothing of it is to come;
+    `failed`: it ended by an error.
     """
 
     number: Number
@@ -31,7 +30,9 @@ class Reached(NamedTuple):
 
 
 class Life:
-    """`published` and `acknowledged` in the partition's order; `committing` at any time."""
+    """`published` and `acknowledged` are called in the partition's order; `committing` at
+    any time.
+    """
 
     def __init__(
         self, log: Log, name: str, partition: int, start: Commit, terms: Terms, history: History
@@ -54,25 +55,29 @@ class Life:
         return self._history.broken(f"{self.name}, partition {self.partition}: {promise}")
 
     def sending(self) -> None:
-        """A batch goes on the wire, where nobody can take it back."""
+        """A batch leaves the worker, which can no longer hold it back."""
         if self.over:
             raise self.broken("a batch is sent after the partition was handed back")
 
     def published(self, records: Sequence[Mapping[str, Any]]) -> Sequence[Reached]:
-        """Records reach the output topic; where that brings this life."""
+        """Check records that reach the output topic. Returns how far this life has come
+        with each.
+        """
         return [self._publish(record) for record in records]
 
     def acknowledged(self, reached: Sequence[Reached]) -> None:
         self._acked |= {one.number: one for one in reached}
 
     def committing(self, commit: Commit) -> None:
-        """Nothing before its delivery, nothing backwards, cursors bound to what was read."""
+        """Check a commit: everything in it was delivered, it does not go back, and each cursor is
+        bound to the version that was read.
+        """
         if self.over:
             raise self.broken(f"{commit} is committed after the partition was handed back")
         claims, is_whole = claimed(commit)
         if not is_whole or len(commit.metadata) > MAX_CHARS or not commit.metadata.isascii():
             raise self.broken(f"the metadata {commit.metadata!r} cannot be read")
-        most = max(self._log.end, self._committed)  # it may begin beyond the end
+        most = max(self._log.end, self._committed)  # a life may start beyond the end
         if not self._committed <= commit.next_offset <= most:
             raise self.broken(f"{commit} is committed after {self._committed}")
         for number in self._claimed(claims):
@@ -87,9 +92,10 @@ class Life:
         self._swept = self._log.index(commit.next_offset)
 
     def _claimed(self, claims: Progress) -> Iterator[Number]:
-        """The objects that a commit says are done, beyond what the one before said."""
+        """The objects that this commit says are done and the last one did not."""
         log = self._log
-        # Of a life that began beyond the end, records that are written since are below its start.
+        # A life that began beyond the end covers no record by its offset: records that come later
+        # lie below its start.
         moves = claims.next_offset > self._committed
         for index in range(self._swept, log.index(claims.next_offset)) if moves else ():
             yield from ((index, number) for number in range(len(log.objects(index))))
@@ -121,7 +127,7 @@ class Life:
         return self._inherited.may_be_silent(number, at, is_written=is_written)
 
     def _check_rows(self, commit: Commit, number: Number, reached: Cursor) -> None:
-        # Where rows are in results only, a cursor tells of the dead letters that are out.
+        # If rows are in result objects only, a cursor counts dead letters instead of rows.
         if self._terms.from_first_row or self._inherited.cursor(number) == reached:
             return
         acked = self._acked.get(number)
@@ -143,8 +149,8 @@ class Life:
                 raise self.broken(f"{commit} is committed without the dead letter {letter}")
 
     def _head(self, queue: str, found: tuple[int, int | None]) -> Number | None:
-        """Whose turn it is: the first that is neither inherited nor ended, nor may be answered by
-        nothing. `found`: offset and number of the object that is published.
+        """The object whose turn it is: the first that is neither inherited nor ended and must have
+        a record. `found`: offset and number of the object that is published now.
         """
         log = self._log
         index, of_record = self._heads.get(queue, (self._first, 0))
@@ -186,7 +192,7 @@ class Life:
         return reached
 
     def _before(self, record: Mapping[str, Any], head: Number, version: str | None) -> Reached:
-        """How far this object was: one version from its first row to its last."""
+        """How far this object is. All of its rows must be of one version."""
         before = self._published.get(head)
         if before is None:
             return Reached(head, self._inherited.begins(head, version, record["row"]), version)
@@ -227,7 +233,9 @@ class Life:
         return before._replace(ended=True, failed=code is not None)
 
     def _check_pointer(self, record: Mapping[str, Any], before: Reached) -> Reached:
-        """It was answered before, by this life, to its end, by what this version says."""
+        """Check a marker that points to an earlier answer: this life gave that answer, in full, for
+        the same version.
+        """
         log, name = self._log, record["duplicate_of"]
         _, partition, offset, _, row = name.rsplit("/", 4)
         number = log.answered(int(offset), name, record["model"])

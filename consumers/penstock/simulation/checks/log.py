@@ -1,7 +1,8 @@
-"""One partition of the input topic as the checks see it: which objects, in which stream, and what
-is true of each.
+"""One partition of the input topic as the checks see it: its objects, their streams, and facts
+about them.
 
-Rule: an object has a number for good, (index of its record, index in it). Owner: the simulation.
+Rule: an object's number (index of its record, index within the record) never changes. Owner: the
+simulation.
 """
 
 from bisect import bisect_left
@@ -16,7 +17,7 @@ Number = tuple[int, int]
 
 
 class Letter(NamedTuple):
-    """A dead letter that has to be there: of a row, or of the rest of an object (`row` None)."""
+    """A dead letter that must exist: about a row, or about the rest of an object (`row` None)."""
 
     offset: int
     key: str | None
@@ -26,7 +27,7 @@ class Letter(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """What a cursor was made for: the rows of this object as these truths number them."""
+    """The object, version and row options that a cursor was made for."""
 
     name: str
     version: str | None
@@ -34,9 +35,9 @@ class Bound(NamedTuple):
 
 
 class Log:
-    """`fan`: routes that may name several models; an object has a number for each of them then.
-    `unsteady` names objects whose answer depends on when they are read, and the codes of that.
-    `silent`: objects that were rightly answered by nothing.
+    """`fan`: routes that may name several models; then an object has a number for each model.
+    `unsteady`: objects whose answer depends on when they are read, with the error codes that are
+    allowed. `silent`: objects that rightly got no record.
     """
 
     def __init__(self, records: Sequence[Record], fan: Routes | None = None) -> None:
@@ -55,21 +56,21 @@ class Log:
 
     @property
     def streams(self) -> set[str]:
-        """Of each model, where several may answer one."""
+        """All streams; if several models may answer, once for each model."""
         return {asked.queue for objects in self._asked for asked in objects}
 
     def index(self, offset: int) -> int:
-        """Of the first record at or after this offset."""
+        """The index of the first record at or after this offset."""
         return bisect_left(self.records, offset, key=lambda record: record.offset)
 
     def objects(self, index: int) -> Sequence[Asked]:
-        """Of the record at this index."""
+        """The objects of the record at this index."""
         while len(self._asked) <= index:
             self._asked.append(asked_by(self.records[len(self._asked)], self.fan))
         return self._asked[index]
 
     def answered(self, offset: int, id: str, model: str) -> int | None:
-        """Which of the record's objects an id is of, as this model answers it."""
+        """The number, within its record, of the object that this id and model belong to."""
         object_index = int(id.rsplit("/", 2)[1])
         return self._find(
             offset,
@@ -77,7 +78,7 @@ class Log:
         )
 
     def at_place(self, offset: int, place: int) -> int | None:
-        """Which of the record's objects a commit means."""
+        """The number, within its record, of the object at this place in a commit."""
         return self._find(offset, lambda one: one.place == place)
 
     def _find(self, offset: int, fits: Callable[[Asked], bool]) -> int | None:
@@ -90,18 +91,20 @@ class Log:
         return self.objects(number[0])[number[1]]
 
     def bind(self, number: Number, digest: str, version: str | None, truths: Truths) -> bool:
-        """A cursor is committed. False: the same digest stands for another version already."""
+        """Note that a cursor was committed. False: the same digest already stands for another
+        version.
+        """
         name = self.asked(number).name
         before = self._bound.get((number, digest))
         self._bound[number, digest] = Bound(name, version, truths)
         return bool(digest) and (before is None or before.version == version)
 
     def bound(self, number: Number, digest: str) -> Bound | None:
-        """What the last cursor with this digest was made for."""
+        """What the last committed cursor with this digest was made for."""
         return self._bound.get((number, digest))
 
     def may_fail(self, asked: Asked, code: str) -> bool:
-        """Failures that have nothing to do with what the object holds."""
+        """Is this a failure that is not caused by the content of the object?"""
         if asked.reference is None:
             return code == "bad_reference" and asked.inline is None
         return code in self.unsteady.get(asked.name, ())

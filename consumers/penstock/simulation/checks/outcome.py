@@ -1,6 +1,6 @@
-"""What is on the output topics in the end, of all workers.
+"""Everything that all workers have put on the output topics by the end.
 
-Rule: looks at the topic alone and at nothing the workers believe. Owner: one simulation.
+Rule: it looks at the topics alone, never at what workers believe. Owner: one simulation.
 """
 
 from collections import defaultdict
@@ -14,7 +14,7 @@ Object = tuple[int, int, int]
 
 
 class Outcome:
-    """`add` records as they reach the topic; ask what is `missing`."""
+    """`add` records as they reach the topic; at the end, `missing` tells what is not answered."""
 
     def __init__(self, logs: Sequence[Log]) -> None:
         self.rows = 0
@@ -29,8 +29,8 @@ class Outcome:
     def add(
         self, records: Sequence[Mapping[str, Any]], truths: Truths, *, once: bool = False
     ) -> None:
-        """What a worker published that reads objects as these truths do; `once`:
-        in a transaction.
+        """Add records of a worker that reads objects as `truths` do; `once`: they came in a
+        transaction.
         """
         for record in records:
             source, about, row = record["source"], record["object"], record["row"]
@@ -58,13 +58,13 @@ class Outcome:
         return partition, offset, -1 if number is None else number
 
     def again(self, partition: int) -> None:
-        """All of it may be answered once more."""
+        """From now on all of this partition may be answered once more."""
         self._once = defaultdict(
             set, {key: rows for key, rows in self._once.items() if key[0][0] != partition}
         )
 
     def missing(self) -> Iterator[str]:
-        """What was asked for and is not answered to its end."""
+        """The objects that were asked for but are not answered to their end."""
         for partition, log in enumerate(self._logs):
             for index, record in enumerate(log.records):
                 for number in range(len(log.objects(index))):
@@ -86,7 +86,7 @@ class Outcome:
 
 
 def letters(found: Mapping[str, Any]) -> Iterator[Letter]:
-    """What one dead letter stands for: each of its rows, or the rest of an object."""
+    """The entries that one dead letter stands for: each of its rows, or the rest of an object."""
     offset, key, code = found["source"]["offset"], (found["object"] or {}).get("key"), found["code"]
     model = found["model"]
     yield Letter(offset, key, None, code, model)

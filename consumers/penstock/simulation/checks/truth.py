@@ -1,8 +1,8 @@
-"""What every reference must be answered by, found out the plain way.
+"""The right answer to every reference, computed in the simplest way.
 
-Rule: no batches, no retries, no order: the whole object is decoded at once and the model is asked
-about it directly. Only the decoder and the model are shared with the pipeline. Owner: the
-simulation, one for each row options that its workers had.
+Rule: no batches, no retries, no order: an object is decoded whole, and the model is asked directly.
+Only the decoder and the model are shared with the pipeline. Owner: the simulation, one for each set
+of row options.
 """
 
 from bisect import bisect_left
@@ -29,7 +29,7 @@ MakeObject = Callable[[Random], tuple[str, bytes]]
 
 
 class Row(NamedTuple):
-    """One row's answer: what the model predicts, or the code of the error in its place."""
+    """One row's answer: the model's prediction, or the code of an error instead."""
 
     prediction: Any
     code: str | None
@@ -38,8 +38,8 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """Of one version of one object: the rows that are asked for, in order; how many it has at all;
-    the code of what ends it too early.
+    """One version of one object: the rows that are asked for, in order (`numbers`, `answers`), how
+    many rows it has in all, and the code of the error that ends it early.
     """
 
     numbers: Sequence[int]
@@ -58,9 +58,9 @@ class Truth:
 
 
 class Asked(NamedTuple):
-    """One object of one record. Neither reference nor inline rows: the record is no reference.
-    `object_index`: its number among the record's objects; `model`, where a route may name several:
-    the one that answers it here; `place` is then its number in a commit.
+    """One object of one record. If it has neither reference nor inline rows, the message could not
+    be read. `object_index`: its number in the record. `model`: if a route may name several, the one
+    that answers here, and `place` then counts objects and models.
     """
 
     reference: Reference | None
@@ -72,7 +72,7 @@ class Asked(NamedTuple):
 
     @property
     def queue(self) -> str:
-        """What keeps its order with `output.order = "stream"`."""
+        """The name of the queue that keeps its order with `output.order = "stream"`."""
         return queue_of(self.stream, self.model)
 
     @property
@@ -89,8 +89,8 @@ def queue_of(stream: str, model: str | None) -> str:
 
 
 def asked_by(record: Record, fan: Routes | None = None) -> Sequence[Asked]:
-    """The objects a record names, none if it needs no answer; with `fan` each once for each model
-    that its route names.
+    """The objects that a record names, none if it needs no answer. With `fan`, each appears once
+    for every model that its route names.
     """
     named = [
         one._replace(object_index=index, place=index) for index, one in enumerate(_named_by(record))
@@ -126,8 +126,8 @@ def _named_by(record: Record) -> Sequence[Asked]:
 
 
 class Truths:
-    """`put` every version of every object, `announced` every record; ask for the truth `of` any
-    that was read. A prediction above `most_bytes` is too large for the topic.
+    """`put` every version of every object and tell every `announced` record; then `of` gives the
+    truth about each. A prediction above `most_bytes` is too large for the topic.
     """
 
     def __init__(
@@ -156,11 +156,11 @@ class Truths:
         self._versions[name].append(version)
 
     def versions(self, name: str) -> Sequence[str]:
-        """All that were there, whenever."""
+        """All versions that ever existed."""
         return self._versions[name]
 
     def of(self, asked: Asked, record: Record, version: str | None) -> Truth | None:
-        """None: this version was never there."""
+        """The truth about one version; None if it never existed."""
         where = _inline(record) if asked.inline else (asked.name, version)
         selected = asked.reference.rows if asked.reference else None
         key = (*where, selected)
@@ -180,7 +180,7 @@ class Truths:
         rows: list[Row] = []
         failure = None
         try:
-            # Inline rows are fed in one piece, and closed without asking for room again.
+            # Inline rows are fed in one piece, and closed without another look at the room.
             chunk_bytes = self._chunk_bytes if key else max(1, len(data))
             for runs in decoded(
                 self.options, data, chunk_bytes, key=key, format=format, compression=compression
@@ -228,7 +228,7 @@ def _name(reference: Reference) -> str:
 
 
 def _stream(record: Record, name: str) -> str:
-    """Where the message does not say it: the Kafka key, else the object's folder."""
+    """The stream of a message that does not name one: the Kafka key, else the object's folder."""
     if record.key:
         return record.key.decode()
     return name[: name.rindex("/") + 1] if name else f"partition-{record.partition}"

@@ -1,7 +1,7 @@
 """The input topic and its consumer group in memory: several members, generations, silent deaths.
 
-Rule: as Kafka's coordinator does it. A rebalance waits for every member to hand back, within a
-deadline; a member that is silent or late is expelled and finds out later; a commit of another
+Rule: it acts as Kafka's coordinator does. A rebalance waits for every member to hand back, up to a
+deadline. A member that is silent or late is expelled and finds out later. A commit from another
 generation is refused. Owner: the simulation.
 """
 
@@ -14,7 +14,7 @@ from penstock.ports import Commit, Record, Where
 from penstock.simulation.checks.history import History
 
 SESSION_S = 8.0
-# Members that come at once are dealt with at once.
+# Members that come within this time share one rebalance.
 GATHERING_S = 0.05
 
 
@@ -23,8 +23,8 @@ def _of_one_topic(number: int) -> Where:
 
 
 class Topic:
-    """The input topic, or several: `where` says of which one a partition is. Offsets may leave
-    gaps, also behind the last record.
+    """The input topic, or several: `where` tells the topic of a partition. Offsets may have gaps,
+    also after the last record.
     """
 
     def __init__(self, partitions: int, where: Callable[[int], Where] = _of_one_topic) -> None:
@@ -44,12 +44,12 @@ class Topic:
         return record
 
     def grow(self) -> None:
-        """One more partition."""
+        """Add one partition."""
         self.records.append([])
         self._ends.append(0)
 
     def leave_gap(self, partition: int) -> None:
-        """An offset that is no record, as a producer's transaction leaves at its end."""
+        """Use up an offset without a record, as a producer's transaction does at its end."""
         self._ends[partition] += 1
 
     def end(self, partition: int) -> int:
@@ -64,18 +64,18 @@ class Member(Protocol):
 
     @property
     def patience_s(self) -> float:
-        """How long it may take to hand back."""
+        """How long the member may take to hand its partitions back."""
         ...
 
     def hand_back(self) -> asyncio.Future[None]:
-        """Done when nothing of the old generation will be committed any more."""
+        """The future is done once the member will commit nothing more of the old generation."""
         ...
 
     def take_over(self, generation: int, partitions: Sequence[int]) -> None: ...
 
 
 class Group:
-    """`coordinate` is its one task. It reads the whole topic, or these partitions alone."""
+    """`coordinate` is its one task. It reads the whole topic, or only these partitions."""
 
     def __init__(
         self, topic: Topic, random: Random, history: History, only: Sequence[int] = ()
@@ -83,10 +83,11 @@ class Group:
         self._only = only
         self.committed: dict[int, Commit] = {}
         self.generation = 0
-        # By partition, what the operator says of lines that stand still.
+        # For each partition, the operator's words about its stopped lines.
         self.said: dict[int, str] = {}
         self._moved: dict[int, Commit] = {}
-        # Up to where everything was worked off: positions that were moved beyond are not.
+        # For each partition, up to where everything was answered. A position that an operator moved
+        # further does not count.
         self._reached: dict[int, int] = {}
         self._written: dict[int, Commit] = {}
         self._topic = topic
@@ -113,7 +114,7 @@ class Group:
         self._wanted.set()
 
     def leave(self, member: Member) -> None:
-        """By its own word, or because its session is over."""
+        """The member leaves by itself, or its session is over."""
         if self._members.pop(member, member) is None:
             self._history.note("leave", member.name)
             self._wanted.set()
@@ -127,7 +128,9 @@ class Group:
         return self.committed.get(partition, Commit(0))
 
     def move(self, partition: int, offset: int) -> None:
-        """As an operator does, or a topic that was made again: the metadata stays."""
+        """Move the position as an operator does, or as a topic that is created again: the metadata
+        stays.
+        """
         before = self.start(partition)
         self._reached[partition] = min(offset, self.reached(partition))
         moved = Commit(offset, before.metadata)
@@ -139,14 +142,14 @@ class Group:
         return self._reached.get(partition, 0)
 
     def worth(self, partition: int, start: Commit) -> Commit:
-        """What a worker may take from a position: of one that was moved, the offset alone, unless
-        it was moved away and back to where a worker had left it.
+        """What a worker may use of a position. If it was moved, only the offset counts, unless it
+        was moved back to where a worker had left it.
         """
         is_moved = self._moved.get(partition) == start and self._written.get(partition) != start
         return Commit(start.next_offset) if is_moved else start
 
     def commit(self, member: Member, generation: int, commits: Mapping[int, Commit]) -> bool:
-        """False: the group went on without this member."""
+        """Returns False if the group went on without this member."""
         if generation != self.generation or member not in self._members:
             self._history.note("fenced", member.name)
             self._fenced.add(member)
@@ -159,11 +162,11 @@ class Group:
         return True
 
     def owned(self, member: Member, partition: int) -> bool:
-        """What the partition's position says is this member's word, also after it left."""
+        """Is the partition's position this member's own? True also after it left."""
         return member not in self._fenced and self._owners.get(partition) is member
 
     def put(self, partition: int, commit: Commit) -> None:
-        """It is written, by a commit or with a transaction."""
+        """Write a position, by a commit or with a transaction."""
         self.committed[partition] = self._written[partition] = commit
         if commit.next_offset <= self._topic.end(partition):
             self._reached[partition] = commit.next_offset
@@ -184,7 +187,7 @@ class Group:
             if not handed.done():
                 self.leave(member)
         self.generation += 1
-        # A member that came meanwhile takes part in the next one.
+        # A member that has come meanwhile takes part in the next rebalance.
         members = [one for one in self._handing if one in self._members]
         if not members:
             return

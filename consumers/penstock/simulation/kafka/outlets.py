@@ -1,7 +1,7 @@
 """Transactions of one worker, in memory: answers, dead letters and position become visible at once.
 
 Rule: the broker knows only the epoch of a partition. A worker that opens an outlet fences all
-earlier ones, and a commit that was on the wire by then is either there or never will be. Owner: the
+earlier ones; a commit that was on the wire then has either arrived or never will. Owner: the
 simulation, one of each per worker; the epochs are shared.
 """
 
@@ -15,9 +15,9 @@ from penstock.simulation.checks.history import History
 from penstock.simulation.faults import Weather
 from penstock.simulation.services import Process
 
-# So long may it take to close an outlet while the broker is in trouble.
+# While the broker is in trouble, closing an outlet may take this long.
 CLOSE_S = 5.0
-# What becomes of the records and the position of a transaction that is committed.
+# Called when a transaction is committed, with its records and its position.
 Land = Callable[[int, Sequence[Outgoing], Commit], None]
 
 
@@ -52,7 +52,7 @@ class SimulatedOutlets:
         epoch = self._epochs[partition]
 
         def land(outgoing: Sequence[Outgoing], position: Commit) -> bool:
-            """False: another outlet was opened meanwhile."""
+            """Returns False if another outlet was opened meanwhile."""
             if self._epochs[partition] != epoch:
                 self._history.note("fenced transaction", f"{partition} {position}")
                 return False
@@ -65,7 +65,9 @@ class SimulatedOutlets:
 
 
 class SimulatedOutlet:
-    """One transaction at a time. Its fate is decided when the commit arrives, or by `close`."""
+    """One transaction at a time. Whether it counts is decided when the commit arrives, or by
+    `close`.
+    """
 
     def __init__(
         self,

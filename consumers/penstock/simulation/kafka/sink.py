@@ -1,7 +1,7 @@
 """The output topics as one worker's producer reaches them, in memory, slow and unreliable.
 
-Rule: what is on the wire may still arrive after the worker is dead; what is only accepted leaves
-when the process runs, if it is not forgotten before. Owner: the simulation, one per worker.
+Rule: what is on the wire may still arrive after the worker's death. What was only accepted leaves
+while the process runs, unless the worker forgets it before. Owner: the simulation, one per worker.
 """
 
 import asyncio
@@ -15,23 +15,23 @@ from penstock.simulation.services import Process
 
 
 class Accepted(NamedTuple):
-    """What to call when the batch goes on the wire; what appends it, and returns what to call when
-    its report has reached the worker.
+    """`leave` is called when the batch goes on the wire. `append` appends it, and returns a
+    function to call when the delivery report has reached the worker.
     """
 
     leave: Callable[[], None]
     append: Callable[[Outgoing], Callable[[], None]]
 
 
-# Keeps two things of one connection in their order on the loop's heap.
+# Keeps two events of one connection in order on the loop's heap.
 IN_ORDER_S = 1e-6
-# How often a batch looks whether its process goes on.
+# How often a batch checks whether its process goes on.
 LOOK_S = 0.5
 
 
 class SimulatedSink:
-    """This worker's producer. `accept` says what becomes of records that reach the broker. A slow
-    one keeps them for a while.
+    """This worker's producer. `accept` decides what happens to records that reach the broker. A
+    slow producer keeps records for a while.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class SimulatedSink:
         return self._most_bytes is None or len(key or b"") + value_bytes <= self._most_bytes
 
     async def forget(self) -> None:
-        if self._process.alive:  # else it is cancelled already, and would wait for good
+        if self._process.alive:  # a dead one would wait for ever
             await self._process.gate()
         self._accepted.clear()
 
@@ -117,7 +117,7 @@ class SimulatedSink:
         return
 
     def _next_s(self, outgoing: Outgoing, what: str) -> float:
-        """When the next thing of this kind happens, never before the one before it."""
+        """When the next event of this kind happens; never before the one before it."""
         where = (outgoing.topic, outgoing.partition, what)
         now_s = asyncio.get_running_loop().time()
         arrives_s = max(

@@ -1,7 +1,7 @@
 """A worker's membership of the group: what it is assigned, reads and commits.
 
-Rule: `revoked` and `assigned` are called one after the other, as a consumer's listener is; from the
-moment a worker is killed nothing of it is called any more. Owner: the simulation.
+Rule: `revoked` and `assigned` are called one after the other, as a consumer's listener is. Once a
+worker is killed, nothing calls it any more. Owner: the simulation.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from penstock.simulation.kafka.group import Group, Topic
 from penstock.simulation.kafka.sink import IN_ORDER_S
 from penstock.simulation.services import Process
 
-# Beyond the budget of time for a drain: commits that fail, outlets that close slowly, and a look
-# every ten seconds at those that do not.
+# A hand-back may take this much longer than the drain: commits may fail, outlets may close slowly,
+# and the worker looks at those only every ten seconds.
 STOP_S = 30.0
 ASK_AGAIN_S = 0.2
 MOST_QUESTIONS = 20
 
 
 class Watched(Protocol):
-    """What checks a life: from an assignment of a partition to its end."""
+    """The checks of a life: from one assignment of a partition to its end."""
 
     over: bool
 
@@ -38,8 +38,8 @@ W = TypeVar("W", bound=Watched)
 
 
 class SimulatedSource(Generic[W]):
-    """A member of the group. Tells the checks when a life begins, commits, and is over. `watch`
-    makes the checks of a life, from its name, its partition and what its start is worth.
+    """A member of the group. It tells the checks when a life begins, commits and is over. `watch`
+    makes the checks of a life from its name, its partition and the start that it may use.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class SimulatedSource(Generic[W]):
         self._ordered.set()
 
     async def listen(self) -> None:
-        """Does what the coordinator says, in its order."""
+        """Do what the coordinator says, in its order."""
         while True:
             await self._ordered.wait()
             self._ordered.clear()
@@ -106,7 +106,7 @@ class SimulatedSource(Generic[W]):
                 await self._process.gate()
                 await self._weather.pass_by()
                 if self._rebalance is None:
-                    return  # it has left
+                    return  # the worker has left
                 if isinstance(order, asyncio.Future):
                     await self._hand_back()
                     if not order.done():
@@ -115,7 +115,7 @@ class SimulatedSource(Generic[W]):
                     await self._take_over(*order)
 
     def heartbeat(self) -> None:
-        """After a silence: a member that was expelled hands back and joins again."""
+        """After a silence: if the group has expelled this member, hand back and join again."""
         if self not in self._group and self._rebalance is not None:
             self.hand_back()
             self._group.join(self)
@@ -133,7 +133,7 @@ class SimulatedSource(Generic[W]):
             self._group.join(self)
 
     def _running_s(self) -> float:
-        """Time in which the process is stopped does not pass for it."""
+        """A clock that stands still while the process is frozen."""
         return asyncio.get_running_loop().time() - self._process.paused_s
 
     def _end_lives(self) -> None:
@@ -153,10 +153,10 @@ class SimulatedSource(Generic[W]):
                 self._is_in_trouble and self._weather.happens(self._weather.faults.commit_fails)
             ):
                 break
-            await asyncio.sleep(ASK_AGAIN_S)  # the coordinator loads its log
+            await asyncio.sleep(ASK_AGAIN_S)  # as while the coordinator loads its log
         starts = {number: self._group.start(number) for number in partitions}
         await self._weather.pass_by()
-        if self._rebalance is not None:  # it may have left
+        if self._rebalance is not None:  # the worker may have left
             await self._assigned(starts)
 
     async def _assigned(self, starts: Mapping[int, Commit]) -> None:
@@ -169,7 +169,7 @@ class SimulatedSource(Generic[W]):
             self._inbox.go_to({number: starts[number] for number in starts if number in self._ours})
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
-        """A life begins here: where what was before it left off."""
+        """Begin new lives of these partitions at their committed positions."""
         await self._process.gate()
         await self._weather.pass_by()
         if self._weather.happens(self._weather.faults.commit_fails):
@@ -200,8 +200,8 @@ class SimulatedSource(Generic[W]):
         return await self._inbox.poll(partitions, wait_ms)
 
     async def _begin_again(self, number: int) -> None:
-        """The group is where no record is, nor is to come: as if the partition had been handed back
-        and assigned anew, at its beginning; unless that happens meanwhile.
+        """The position is beyond the end of the partition. Act as if the partition had been handed
+        back and was assigned again, at its beginning; unless a rebalance does that meanwhile.
         """
         assert self._rebalance is not None
         generation = self._generation
@@ -217,14 +217,16 @@ class SimulatedSource(Generic[W]):
             await self._assigned(start)
 
     def _read(self, partition: int, position: int) -> tuple[Sequence[Record], int]:
-        """Also past the gap behind the last record."""
+        """The next records, and the position after them, which passes a gap at the end, too."""
         log = self._topic.records[partition]
         index = bisect_left(log, position, key=lambda record: record.offset)
         fresh = log[index : index + 8]
         return fresh, behind(fresh, max(position, self._topic.end(partition)))
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
-        """On the wire at once, applied in the order of the calls, answered later."""
+        """The commit leaves at once, is applied in the order of the calls, and is answered
+        later.
+        """
         await self._process.gate()
         ours = {number: commit for number, commit in commits.items() if number in self.lives}
         for number, commit in ours.items():

@@ -1,7 +1,7 @@
 """Regions in memory: the topics of all, and of each its consumer group, its store and its model.
 
-Rule: partitions have numbers of the whole world, as members of several regions are in one worker.
-Owner: the simulation of regions.
+Rule: a partition's number is unique in the whole world, as one worker has members in several
+regions. Owner: the simulation of regions.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ SILENT_S = 30.0
 
 
 class Unwatched:
-    """Of a life here nothing is checked: what it published is judged at the end."""
+    """Checks nothing during a life: here what was published is judged at the end."""
 
     over = False
 
@@ -39,7 +39,7 @@ Member = SimulatedSource[Unwatched]
 
 
 def topics() -> Topic:
-    """The partitions of a region come after those of the regions before it."""
+    """The partitions of all regions in one list, region after region."""
     return Topic(PARTITIONS * len(NAMES), _where)
 
 
@@ -49,7 +49,7 @@ def _where(number: int) -> Where:
 
 
 class Region:
-    """`members` are its own workers', `helpers` those of other regions' workers."""
+    """`members`: of the region's own workers; `helpers`: of other regions' workers."""
 
     def __init__(self, name: str, topic: Topic, random: Random, history: History) -> None:
         first = NAMES.index(name) * PARTITIONS
@@ -78,7 +78,7 @@ class Region:
         return Standing(self.lag, sum(one in self.group for one in self.members))
 
     def cut_off(self, *, is_silent: bool) -> None:
-        """Its store and its model: they refuse connections, or do not answer."""
+        """Its store and its model are cut off: connections are refused, or no answer comes."""
 
         async def away(_: object) -> None:
             if is_silent:

@@ -23,14 +23,16 @@ from penstock.simulation.regions.group import NAMES, PARTITIONS, TOPIC, Region, 
 from penstock.simulation.regions.worker import OUTPUT, RegionsWorld, RegionWorker
 from penstock.simulation.virtual_time import VirtualClock, VirtualTimeLoop
 
-# A session, the two looks and the time for which it must be so; and the joining.
+# A session, two looks, the time for which help must be needed, and the joining.
 HELPED_WITHIN_S = 30.0
 CALM_S = 300.0
 BUCKET = "b"
 
 
 class Report(NamedTuple):
-    """`counts`: `help`, `cut off`, `killed`. `digest` is equal for equal histories."""
+    """`counts`: how often there was `help`, a `cut off`, a `killed`. Equal histories have equal
+    digests.
+    """
 
     rows: int
     repeated: int
@@ -96,7 +98,7 @@ class _World:
             key, rows = f"{self._announced}.csv", self.random.randint(1, 5)
             data = b"".join(b"%d,%d\n" % (self._announced, row) for row in range(rows))
             region.objects.put(BUCKET, key, data)
-            # A replica has it at once, or some time later.
+            # A replica gets the object at once, or some time later.
             late_s = self.random.choice((0.0, 0.0, 10.0 * self.random.random()))
             for other in self.regions.values():
                 if other is not region:
@@ -109,7 +111,7 @@ class _World:
             self._asked[region.name, number].append([self._announced + row for row in range(rows)])
 
     async def _storm(self) -> None:
-        """Something is cut off, at least once; workers die besides."""
+        """Cut something off at least once; besides, kill workers."""
         await asyncio.sleep(5.0 + 10.0 * self.random.random())
         if any(worker.region.local_share() < 1.0 for worker in self._workers):
             self.history.broken("bytes left their region while all was well")
@@ -123,7 +125,7 @@ class _World:
                 self._hire(victim.home)
 
     async def _cut_off(self, region: Region) -> None:
-        """With its workers, or only its store and its model."""
+        """Cut a region off: with its workers, or only its store and its model."""
         is_silent, with_workers = self.random.random() < 0.5, self.random.random() < 0.7
         self.history.note("cut off", f"{region.name} {is_silent=} {with_workers=}")
         region.cut_off(is_silent=is_silent)
@@ -145,7 +147,9 @@ class _World:
         worker.kill()
 
     async def _calm(self) -> None:
-        """All is well: workers answer what is owed, and those that helped leave the other group."""
+        """All is well again: workers answer what is left, and helping workers leave the other
+        group.
+        """
         promises: dict[str, Callable[[], bool]] = {
             "not all is answered": lambda: not any(one.lag for one in self.regions.values()),
             "somebody helps for ever": lambda: not any(one.is_helping for one in self._workers),

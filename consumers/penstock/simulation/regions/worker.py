@@ -44,9 +44,9 @@ from penstock.telemetry.worker import Telemetry
 TERMS = HelpTerms(lag=6, after_s=3.0)
 OUTPUT = "predictions"
 DRAIN_S = 5.0
-# What a group waits for its members beyond a drain.
+# What the group grants its members on top of the drain.
 MARGIN_S = 55.0
-# Of the broker; one in twenty of its answers takes ten times that.
+# The broker's longest ordinary delay; one answer in twenty takes ten times that.
 DELAY_S = 0.02
 
 
@@ -124,7 +124,7 @@ class RegionWorker:
         return member
 
     def end(self) -> None:
-        """A dead process ends none of its tasks by itself."""
+        """Ends the worker's tasks: those of a killed process would not end by themselves."""
         for task in (self.task, *self._listening):
             task.cancel()
 
@@ -148,7 +148,7 @@ class RegionWorker:
 
 
 def _stores(world: RegionsWorld, telemetry: ReplicasTelemetry) -> Stores:
-    """Each region's, with the others as its replicas."""
+    """The store of each region, with the other stores as its replicas."""
 
     def of(name: str) -> Callable[[], Objects]:
         return lambda: world.regions[name].objects
