@@ -10,6 +10,7 @@ from penstock.calls.startup import until_one_answered
 from penstock.core.routing.routes import Route
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
+from penstock.decoders.in_process import DecodersAtHand
 from penstock.errors import EXIT_USAGE, Fatal, Unreachable
 from penstock.ports import Answers
 from penstock.simulation.virtual_time import VirtualClock, run
@@ -154,6 +155,26 @@ def test_rows_that_wait_for_a_model_leave_half_of_the_budget_to_the_others() -> 
             assert answered(world, "s") == 40 * 400
             world.models["a"].script = None
             await until(lambda: world.next_offset() == 80)
+
+    run(work())
+
+
+def test_a_model_that_is_away_keeps_no_decoder_from_the_objects_of_another() -> None:
+    limits = WindowLimits(max_rows=8_192, max_bytes=1 << 20, max_wait_s=0.01)
+    world = World(decoders=DecodersAtHand(2)).with_models(
+        ["a"], A, order_by_stream=True, buffer_bytes=200_000, window=limits
+    )
+    world.models["a"].script = away
+
+    async def work() -> None:
+        async with running(world):
+            for number in range(4):
+                world.announce(f"a/{number}", csv(4_000), stream=f"a/{number}")
+            await asyncio.sleep(5)
+            world.announce("s", csv(4_000), stream="s")
+            await until(lambda: answered(world, "s") == 4_000)
+            world.models["a"].script = None
+            await until(lambda: world.next_offset() == 5)
 
     run(work())
 

@@ -3,11 +3,13 @@
 Rule: a step waits until its model's window has room for the stream and the byte budget has room for
 more. An object that everything behind it waits for goes on although the budget is spent. An object
 that needs a decoder first takes a seat of its store, of which there are as many as fetchers: so it
-keeps no fetcher from others. Owner: the reader of objects, which has a permit for each try.
+keeps no fetcher from others. Where one of several models is behind, its objects keep no seat and no
+decoder from those of the others. Owner: the reader of objects, which has a permit for each try.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from penstock.core.health.download_retry import Tries
@@ -17,6 +19,9 @@ from penstock.decoders.task import Decoder, Decoders
 from penstock.lane.budget import Budget
 from penstock.ports import Clock
 from penstock.stages.microbatch import Microbatch
+
+# So long a full window may hold up an object that has a decoder, before others may have this.
+PATIENCE_S = 1.0
 
 
 class GaveWay(Exception):
@@ -73,6 +78,7 @@ class Admission:
         must_go_on = partial(ticket.owner.may_overdraw, ticket)
         async with self._seats.of[ticket.store].one(must_go_on, self.budget.review):
             tries.kept_waiting(self.clock.now() - began_s)
+            self._check_share()
             yield
 
     @asynccontextmanager
@@ -82,7 +88,13 @@ class Admission:
         must_go_on = partial(ticket.owner.may_overdraw, ticket)
         async with self.decoders.lent(must_go_on, self.budget.review, new=new) as decoder:
             tries.kept_waiting(self.clock.now() - began_s)
+            self._check_share()
             yield decoder
+
+    def _check_share(self) -> None:
+        """The wait was long enough for the model to fall behind: its rows have no room now."""
+        if self.microbatch.is_over_share:
+            raise GaveWay
 
 
 class Permit:
@@ -107,12 +119,22 @@ class Permit:
         if budget.has_room and not microbatch.is_crowded(stream):
             return
         began_s = admission.clock.now()
-        await microbatch.room(stream)
+        await self._room_in_window()
         if not budget.has_room:
             await budget.room(lambda: self._must_go_on() or self._is_in_the_way())
             if self._is_in_the_way() and not self._must_go_on():
                 raise GaveWay
         self._tries.kept_waiting(admission.clock.now() - began_s)
+
+    async def _room_in_window(self) -> None:
+        microbatch, stream = self._admission.microbatch, self._ticket.stream
+        while self.has_decoder and microbatch.is_crowded(stream):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE_S):
+                    await microbatch.room(stream)
+            if microbatch.is_over_share and self._admission.is_decoder_wanted:
+                raise GaveWay
+        await microbatch.room(stream)
 
     def _must_go_on(self) -> bool:
         return self._ticket.owner.may_overdraw(self._ticket)

@@ -101,19 +101,25 @@ class Microbatch:
         if self._share is None and self._window.rows <= AHEAD_ROWS:
             return False  # all streams together have less than one may have: no need to look it up
         ahead = max(AHEAD_ROWS, AHEAD_BATCHES * self._window.limits.max_rows)
-        if self._window.rows_of(stream) > ahead:
-            return True
+        return self._window.rows_of(stream) > ahead or self.is_over_share
+
+    @property
+    def is_over_share(self) -> bool:
+        """Do the rows for this one of several models hold all the bytes that it may have? This
+        ends, too, when a caller takes rows.
+        """
         if self._share is None or not (self._window.rows or self._called_bytes):
             return False
-        # This wait ends, too, when a caller takes rows.
         return self._share.is_spent(self._window.cost_bytes + self._called_bytes)
 
     def _let_in(self) -> None:
         still: list[tuple[str, asyncio.Future[None]]] = []
         for stream, waiting in self._crowd:
+            if waiting.done():
+                continue  # it gave up
             if self.is_crowded(stream):
                 still.append((stream, waiting))
-            elif not waiting.done():
+            else:
                 waiting.set_result(None)
         self._crowd = still
 
