@@ -147,6 +147,19 @@ def files_imported(file: Path, modules: Collection[str]) -> set[str]:
     return (found & set(modules)) - {module_of(file)}
 
 
+def privates(module: ast.Module) -> set[str]:
+    """Attributes of others that begin with `_`, but for the public ones of a namedtuple."""
+    return {
+        node.attr
+        for node in ast.walk(module)
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and node.attr not in ("_replace", "_asdict", "_fields")
+        and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+    }
+
+
 def test_imports_go_one_way() -> None:
     wrong: dict[str, set[str]] = {}
     for file in files():
@@ -220,6 +233,16 @@ def test_a_client_library_is_known_in_one_place() -> None:
         if not name_of(file).startswith(CLIENTS.get(module.split(".")[0], ("",)))
     ]
     assert not wrong
+
+
+def test_only_one_folder_touches_what_aiokafka_keeps_to_itself() -> None:
+    folder = PACKAGE / "adapters" / "kafka"
+    assert not {
+        f"{name_of(file)} touches {name}"
+        for file in folder.rglob("*.py")
+        if "inside" not in file.parts
+        for name in privates(tree(file))
+    }
 
 
 def test_the_core_neither_waits_nor_looks_at_a_clock() -> None:

@@ -14,6 +14,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from penstock import config
 from penstock.adapters.kafka.client import answered_within, connection, opened
+from penstock.adapters.kafka.inside.handles import client_of
 from penstock.adapters.kafka.positions import positions
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.ports import Commit, Where
@@ -33,7 +34,7 @@ class Groups:
         """What the group has committed. Partitions without a commit are left out."""
         asked = [TopicPartition(*part) for part in parts]
         async with answered_within(f"a question about group {group}", QUESTION_S):
-            found = await positions(self._consumer._client, group, asked)
+            found = await positions(client_of(self._consumer), group, asked)
         return {Where(*part): commit for part, commit in found.items() if commit is not None}
 
     async def ends(self, parts: Collection[Where]) -> Mapping[Where, int]:

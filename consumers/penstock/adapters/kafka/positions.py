@@ -17,6 +17,7 @@ from aiokafka.protocol.commit import OffsetFetchRequest
 
 from penstock import config
 from penstock.adapters.kafka.client import LEAVE_S, close, connection, start
+from penstock.adapters.kafka.inside.handles import client_of
 from penstock.errors import Transient
 from penstock.ports import Commit
 
@@ -74,13 +75,13 @@ class GroupPositions:
     async def committed(self, partitions: Collection[int]) -> Mapping[int, Commit | None]:
         topic, group = self._settings.input_topic, self._settings.group
         parts = [TopicPartition(topic, number) for number in partitions]
-        found = await positions(self._admin._client, group, parts)
+        found = await positions(client_of(self._admin), group, parts)
         return {where.partition: commit for where, commit in found.items()}
 
     async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
         settings = self._settings
         parts = [TopicPartition(settings.input_topic, number) for number in partitions]
-        found = await words(self._admin._client, settings.group, parts)
+        found = await words(client_of(self._admin), settings.group, parts)
         return {where.partition: text for where, text in found.items()}
 
     async def stop(self) -> None:

@@ -1,20 +1,15 @@
-"""Makes a producer, and gives it up: batches that it has not sent are then never sent.
+"""Makes a producer that keeps its batches for as long as its owner wants.
 
-Rule: the caller, never aiokafka, decides how long a batch waits. aiokafka's `stop` first sends all
-waiting batches, however long that takes, and its task retries for ever; nothing here waits for
-either. It uses private parts of aiokafka 0.14 for this, as there is no public way. Owner: the sink,
-outlet or writer that made the producer.
+Owner: the sink, outlet or writer that made the producer; it also gives it up.
 """
 
-import asyncio
-import math
-from collections.abc import Iterator
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
 from penstock import config
 from penstock.adapters.kafka.client import connection
+from penstock.adapters.kafka.inside.giving_up import keep_batches
 from penstock.adapters.kafka.inside.requests import lean
 
 
@@ -22,41 +17,5 @@ def producer_of(settings: config.Kafka, **options: Any) -> AIOKafkaProducer:
     """Not started yet."""
     producer = AIOKafkaProducer(**connection(settings), **options)
     lean(producer.client)
-    # Otherwise aiokafka fails a batch after one request timeout (40 s) without a leader, although
-    # `kafka.timeout_ms` may allow longer.
-    producer._message_accumulator._batch_ttl = math.inf
+    keep_batches(producer)
     return producer
-
-
-async def give_up(producer: Any) -> None:
-    """Safe to call after `stop`, whether that went well or not."""
-    producer._closed = True
-    for future in _left_behind(producer):
-        future.add_done_callback(seen)
-    if producer._sender is not None and producer._sender.sender_task is not None:
-        # Otherwise the task retries for ever, although another producer has taken over.
-        producer._sender.sender_task.cancel()
-    await producer.client.close()
-
-
-def _left_behind(producer: Any) -> Iterator[asyncio.Future[Any]]:
-    """Futures that aiokafka fails when its task ends. No one awaits them any more, and asyncio
-    would report each as never retrieved.
-    """
-    if producer._txn_manager is not None:
-        ended = producer._txn_manager.wait_for_transaction_end()
-        if ended is not None:
-            yield ended
-    accumulator = producer._message_accumulator
-    for queue in accumulator._batches.values():
-        for batch in queue:
-            yield batch.future
-            yield batch._drain_waiter
-    for batch in accumulator._pending_batches:
-        yield batch.future
-
-
-def seen(future: asyncio.Future[Any]) -> None:
-    """Retrieve the failure, so that asyncio does not report it as never retrieved."""
-    if not future.cancelled():
-        future.exception()

@@ -14,6 +14,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
+from penstock.adapters.kafka.inside.handles import client_of
 from penstock.adapters.kafka.positions import positions
 from penstock.core.progress.cursor import without_stop
 from penstock.errors import EXIT_USAGE, Fatal, Unreachable
@@ -57,7 +58,7 @@ class Reader:
         group = self._settings.group
         parts = [TopicPartition(topic, number) for number in partitions]
         async with within("a question about the committed offsets", self._timeout_s):
-            found = await positions(self._admin._client, group, parts)
+            found = await positions(client_of(self._admin), group, parts)
         return {part.partition: commit for part, commit in found.items() if commit is not None}
 
     async def stopped(self, topic: str, partitions: Iterable[int]) -> dict[int, list[int]]:

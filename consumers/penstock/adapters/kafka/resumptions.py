@@ -12,6 +12,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
+from penstock.adapters.kafka.inside.handles import client_of
 from penstock.adapters.kafka.positions import lines_group, positions
 from penstock.core.order import resumptions
 from penstock.core.order.resumptions import Word
@@ -26,7 +27,7 @@ async def say(settings: config.Kafka, words: Mapping[Where, Word]) -> None:
     async with opened(consumer, settings, "a word about stopped lines"):
         consumer.assign(parts)
         async with within("what was said of stopped lines", settings.timeout_ms / 1000):
-            before = await positions(consumer._client, group, parts)
+            before = await positions(client_of(consumer), group, parts)
             said = {}
             for part, word in zip(parts, words.values(), strict=True):
                 known = before[part]

@@ -16,9 +16,10 @@ from aiokafka import errors as kafka_errors
 from penstock import config
 from penstock.adapters.kafka.client import CLOSE_S, close, start, translated, within
 from penstock.adapters.kafka.inside.batches import BATCH_BYTES, RECORD_OVERHEAD_BYTES, batches
+from penstock.adapters.kafka.inside.giving_up import give_up
 from penstock.adapters.kafka.inside.sending import send_by_ours
 from penstock.adapters.kafka.metadata import count_partitions, max_batch_bytes
-from penstock.adapters.kafka.producers import give_up, producer_of
+from penstock.adapters.kafka.producers import producer_of
 from penstock.errors import Fatal, Transient
 from penstock.ports import Clock, Outgoing
 

@@ -30,6 +30,7 @@ from penstock.adapters.kafka.client import (
     translated,
 )
 from penstock.adapters.kafka.inside.fetching import WHOLE_MS, ask_by_ours, ask_patiently
+from penstock.adapters.kafka.inside.handles import client_of, state_of
 from penstock.adapters.kafka.inside.requests import lean
 from penstock.adapters.kafka.listener import Listener
 from penstock.adapters.kafka.lost_positions import Gone, for_ourselves
@@ -102,7 +103,7 @@ class KafkaSource:
         # aiokafka's field for the end of what can be read: the log's end or, with "read_committed",
         # the beginning of the first open transaction.
         self._end = "lso" if isolation == "read_committed" else "highwater"
-        lean(self._consumer._client)
+        lean(client_of(self._consumer))
         self._places = Places(self, self._timeout_s)
         self._failure: BaseException | None = None
         self._rebalance: Rebalance | None = None
@@ -114,7 +115,7 @@ class KafkaSource:
     async def start(self, rebalance: Rebalance) -> None:
         await start(self._consumer, self._settings, "the start of the consumer")
         if self._settings.fetch_wait_ms is None:
-            ask_patiently(self._consumer._fetcher)
+            ask_patiently(self._consumer)
         await ask_by_ours(self._consumer, self.keep_failure)
         self._rebalance = rebalance
         self.now_joining()
@@ -172,7 +173,7 @@ class KafkaSource:
 
     async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
         wanted = [self._numbers.of(number) for number in partitions if number in self._ours]
-        client = self._consumer._client
+        client = client_of(self._consumer)
         async with answered_within("a question about stopped lines", QUESTION_S):
             said = await words(client, self._settings.group, wanted)
         return {self._numbers.number(where): text for where, text in said.items()}
@@ -234,11 +235,7 @@ class KafkaSource:
         return {each: end for each, end in ends if end}
 
     def _states(self) -> list[tuple[int, Any]]:
-        subscription = self._consumer._subscription.subscription
-        if subscription is None or subscription.assignment is None:
-            return []
-        state_value = subscription.assignment.state_value
-        found = [(each, state_value(self._numbers.of(each))) for each in self._ours]
+        found = [(each, state_of(self._consumer, self._numbers.of(each))) for each in self._ours]
         return [(each, state) for each, state in found if state is not None]
 
     def partitions(self) -> int:
@@ -268,7 +265,7 @@ class KafkaSource:
         wanted = [self._numbers.of(number) for number in partitions]
         what = "a question about the committed offsets"
         async with answered_within(what, min(QUESTION_S, self._timeout_s)):
-            found = await positions(self._consumer._client, self._settings.group, wanted)
+            found = await positions(client_of(self._consumer), self._settings.group, wanted)
             fresh = [where for where, commit in found.items() if commit is None]
             begins = await self._consumer.beginning_offsets(fresh) if fresh else {}
         return {

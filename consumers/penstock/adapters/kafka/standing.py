@@ -13,6 +13,7 @@ from aiokafka.protocol.admin import DescribeGroupsRequest
 
 from penstock import config
 from penstock.adapters.kafka.client import answered_within, close, connection, start
+from penstock.adapters.kafka.inside.handles import client_of
 from penstock.adapters.kafka.metadata import count_partitions
 from penstock.adapters.kafka.positions import check_code, positions
 from penstock.core.health.helping import Standing
@@ -44,9 +45,9 @@ class GroupStanding:
         parts = [
             TopicPartition(topic, number)
             for topic in group.inputs
-            for number in range(await count_partitions(consumer._client, topic))
+            for number in range(await count_partitions(client_of(consumer), topic))
         ]
-        committed = await positions(consumer._client, group.group, parts)
+        committed = await positions(client_of(consumer), group.group, parts)
         ends = await consumer.end_offsets(parts)
         fresh = [part for part, commit in committed.items() if commit is None]
         begins = await consumer.beginning_offsets(fresh) if fresh else {}
@@ -57,7 +58,7 @@ class GroupStanding:
         return sum(max(0, ends[part] - at[part]) for part in parts)
 
     async def _workers(self, consumer: Any, group: str) -> int:
-        client = consumer._client
+        client = client_of(consumer)
         node = await client.coordinator_lookup(CoordinationType.GROUP, group)
         answer = await client.send(node, DescribeGroupsRequest([group]))
         (described,) = answer.to_object()["groups"]

@@ -13,6 +13,7 @@ from aiokafka.errors import TopicAlreadyExistsError, for_code
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
 from penstock.adapters.kafka.inside.batches import BATCH_BYTES, RECORD_OVERHEAD_BYTES
+from penstock.adapters.kafka.inside.handles import client_of
 from penstock.adapters.kafka.metadata import max_batch_bytes
 from penstock.errors import Fatal
 
@@ -58,7 +59,7 @@ async def controller_known(admin: AIOKafkaAdminClient) -> None:
     """Wait until the controller, the broker that creates and removes topics, is known. aiokafka
     looks once and raises AttributeError if the answer names none, as while brokers start or elect.
     """
-    client = admin._client
+    client = client_of(admin)
     while client.cluster.controller is None:
         await asyncio.sleep(LOOK_S)
         await client.force_metadata_update()
@@ -97,7 +98,7 @@ async def record_bytes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, 
     admin = AIOKafkaAdminClient(**connection(kafka))
     what = "a question about the settings of topics"
     async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
-        found = {topic: await max_batch_bytes(admin._client, topic) for topic in topics}
+        found = {topic: await max_batch_bytes(client_of(admin), topic) for topic in topics}
     return {
         topic: min(BATCH_BYTES, most or BATCH_BYTES) - RECORD_OVERHEAD_BYTES
         for topic, most in found.items()

@@ -19,7 +19,9 @@ from aiokafka.structs import OffsetAndMetadata
 from penstock import config
 from penstock.adapters.kafka.client import reason, translated
 from penstock.adapters.kafka.inside.batches import BATCH_BYTES, batches
-from penstock.adapters.kafka.producers import give_up, producer_of, seen
+from penstock.adapters.kafka.inside.giving_up import give_up, seen
+from penstock.adapters.kafka.inside.handles import transaction_end_of
+from penstock.adapters.kafka.producers import producer_of
 from penstock.errors import Fenced, Transient, Unreachable
 from penstock.ports import Clock, Commit, Outgoing, Where
 
@@ -171,7 +173,7 @@ class KafkaOutlet:
         aiokafka writes to it all the same, which fails with that error; the refusal itself is kept
         in the future of the transaction's end.
         """
-        ended = self._producer._txn_manager.wait_for_transaction_end()
+        ended = transaction_end_of(self._producer)
         if not isinstance(error, kafka_errors.InvalidTxnState) or ended is None:
             return error
         known = ended.exception() if ended.done() and not ended.cancelled() else None

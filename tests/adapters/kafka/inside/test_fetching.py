@@ -45,7 +45,7 @@ class Asked:
         for where in FIRST, SECOND:
             self.assignment.state_value(where).reset_to(0)
         self.fetcher = Fetcher(OneBroker(), state)
-        ask_patiently(self.fetcher)
+        ask_patiently(SimpleNamespace(_fetcher=self.fetcher))
 
     def now(self) -> tuple[int, int]:
         """Partitions in the question, and the time that the broker gets."""

@@ -4,31 +4,103 @@ There is no public way to give up a producer that may not send any more, nor to 
 transaction ended. pyproject.toml keeps aiokafka below the next minor version for the same reason.
 """
 
+import ast
 import asyncio
 import gc
+from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient
+from aiokafka.consumer.fetcher import Fetcher
+from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.errors import (
     InvalidTxnState,
     KafkaError,
     ProducerFenced,
     TopicAuthorizationFailedError,
 )
+from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulator, MessageBatch
+from aiokafka.producer.sender import Sender
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.produce import ProduceRequest
 
 from penstock import config
-from penstock.adapters.kafka.producers import give_up, producer_of, seen
+from penstock.adapters.kafka import inside
+from penstock.adapters.kafka.inside.giving_up import give_up, seen
+from penstock.adapters.kafka.producers import producer_of
 from penstock.adapters.kafka.topics import controller_known, topics_known
 from penstock.adapters.kafka.transactions import KafkaOutlet
 from penstock.errors import Fatal, Fenced, PenstockError, Transient
 from penstock.ports import Commit, Outgoing
 from penstock.process.clock import SystemClock
 from penstock.simulation.virtual_time import virtual_time
+from tests.test_layers import privates
 
 SOURCE = TopicPartition("refs", 0)
 OUT = TopicPartition("predictions", 0)
+
+# Every private attribute that `inside/` uses, by the class that has it.
+PRIVATES = {
+    AIOKafkaConsumer: "_client _fetcher _subscription",
+    AIOKafkaAdminClient: "_client",
+    AIOKafkaProducer: "_closed _message_accumulator _sender _txn_manager",
+    MessageAccumulator: "_batch_ttl _batches _compression_type _pending_batches _wakeup",
+    MessageBatch: "_drain_waiter",
+    BatchBuilder: "_builder _relative_offset",
+    Sender: (
+        "_in_flight _maybe_wait_for_pid _message_accumulator _muted_partitions _send_produce_req "
+        "_sender_routine"
+    ),
+    Fetcher: (
+        "_client _fetch_max_wait_ms _fetch_task _fetch_waiters _get_actions_per_node _in_flight "
+        "_notify _pending_tasks _proc_fetch_request _records _subscriptions "
+        "_update_fetch_positions _wait_consume_future"
+    ),
+    FetchRequest: "_isolation_level _max_bytes _max_wait_ms _min_bytes _rack_id",
+    ProduceRequest: "_timeout _topics _transactional_id",
+}
+
+
+async def test_aiokafka_has_every_private_attribute_that_we_use() -> None:
+    consumer, admin = AIOKafkaConsumer(), AIOKafkaAdminClient()
+    producer = AIOKafkaProducer(transactional_id="t")
+    fetcher = Fetcher(AIOKafkaClient(), SubscriptionState())
+    accumulator = producer._message_accumulator
+    batch = producer.create_batch()
+    made: list[Any] = [
+        consumer,
+        admin,
+        producer,
+        accumulator,
+        MessageBatch(OUT, batch, 1.0, 0.0),
+        batch,
+        producer._sender,
+        fetcher,
+        FetchRequest(500, 1, 1, 0, []),
+        ProduceRequest(None, -1, 1, []),
+    ]
+    try:
+        assert not {
+            f"{type(one).__name__}.{name}"
+            for one in made
+            for name in PRIVATES[type(one)].split()
+            if not hasattr(one, name)
+        }
+        assert {type(one) for one in made} == set(PRIVATES)
+    finally:
+        await fetcher.close()
+        await consumer.stop()
+        await admin.close()
+        await give_up(producer)
+
+
+def test_every_private_attribute_that_we_use_is_listed() -> None:
+    folder = Path(inside.__file__).parent
+    used = {name for file in folder.glob("*.py") for name in privates(ast.parse(file.read_text()))}
+    assert used == {name for names in PRIVATES.values() for name in names.split()}
 
 
 async def in_a_transaction(producer: AIOKafkaProducer) -> AIOKafkaProducer:

@@ -22,7 +22,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer
 from aiokafka import errors as kafka_errors
 
-from penstock.adapters.kafka.producers import seen
+from penstock.adapters.kafka.inside.giving_up import seen
 from penstock.errors import Fatal
 
 # aiokafka's own figure (`fetch_max_wait_ms`), and librdkafka's.
@@ -36,10 +36,11 @@ REFUSED_S = 0.02
 STALE_S = 0.05
 
 
-def ask_patiently(fetcher: Any) -> None:
+def ask_patiently(consumer: AIOKafkaConsumer) -> None:
     """Set the broker's wait before each request. aiokafka builds its requests in one function and
     reads the figure there, so wrapping that function is enough.
     """
+    fetcher = consumer._fetcher
     decide = fetcher._get_actions_per_node
 
     def actions(assignment: Any) -> Any:

@@ -1,0 +1,32 @@
+"""What aiokafka's consumers, producers and admins hold, and show to nobody.
+
+Rule: nothing is changed here. There is no public way to send a request of our own through a
+client's connections, to see the ends that the last answers gave, or to learn why a transaction
+ended.
+"""
+
+import asyncio
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient
+
+
+def client_of(one: AIOKafkaConsumer | AIOKafkaAdminClient) -> AIOKafkaClient:
+    """Its connections to the brokers, and what it knows of the cluster."""
+    return one._client
+
+
+def state_of(consumer: AIOKafkaConsumer, where: TopicPartition) -> Any:
+    """Position and known ends of a partition; None if the consumer does not have it."""
+    subscription = consumer._subscription.subscription
+    if subscription is None or subscription.assignment is None:
+        return None
+    return subscription.assignment.state_value(where)
+
+
+def transaction_end_of(producer: AIOKafkaProducer) -> asyncio.Future[Any] | None:
+    """It fails with the reason if the transaction fails; None if there is no transaction."""
+    transactions = producer._txn_manager
+    return None if transactions is None else transactions.wait_for_transaction_end()
