@@ -1,5 +1,7 @@
 """Records and letters that a topic takes, whatever the message."""
 
+import asyncio
+import logging
 from base64 import b64decode
 from collections.abc import Sequence
 
@@ -7,6 +9,7 @@ import orjson
 import pytest
 
 from penstock.adapters.memory.kafka import MemorySink
+from penstock.core.order.line_stop import NO_LIMITS
 from penstock.core.rows.payload import Payload
 from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.prediction import decode_prediction
@@ -14,7 +17,7 @@ from penstock.ops.topics import LEAST_RECORD_BYTES
 from penstock.ports import Answers
 from penstock.simulation.virtual_time import virtual_time
 from tests.formats.support import tar_of
-from tests.support.pipelines import DEAD_LETTERS, World, csv, run_to_end
+from tests.support.pipelines import DEAD_LETTERS, World, csv, run_to_end, running, until
 
 LONG = "\x01" * 4_096
 """A name that takes 24 kB as JSON."""
@@ -106,3 +109,53 @@ async def test_a_model_s_reasons_for_inline_rows_do_not_repeat_the_message_eithe
     world.source.append(b'{"inline":[%b]}' % b",".join([b"[1,2]"] * 300))
     await run_to_end(world, 1)
     assert sum(bool(letter["value_b64"]) for letter in world.dead_letters()) == 1
+
+
+@virtual_time
+async def test_the_log_tells_the_first_rejection_of_each_kind_with_its_place_and_words(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.announce("gone\n.csv", stream="cam")
+    world.announce("a.tar", tar_of({"m.csv": b"1,2\nno,2\n5,6\n"}), stream="cam")
+    world.announce("also-gone.csv", stream="cam")
+    await run_to_end(world, 3)
+    first, second, more = (line for line in caplog.messages if line.startswith("rejected"))
+    assert first.startswith(
+        r"rejected: stream 'cam' at refs/0, offset 0, object 0 ('b/gone\n.csv'): not_found: "
+    )
+    where = "rejected: stream 'cam' at refs/0, offset 1, object 0 (b/a.tar), member m.csv, row 1"
+    assert second.startswith(f"{where}: bad_row: ")
+    assert second.endswith(world.dead_letters()[1]["message"])
+    assert more == "rejected within a minute: 1 more of stream 'cam' by not_found"
+
+
+class Noted(logging.Handler):
+    """When a rejection was told, in virtual time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times_s: list[float] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.msg.startswith("rejected"):
+            self.times_s.append(asyncio.get_running_loop().time())
+
+
+@pytest.mark.parametrize("streams", [1, 10, 1_000])
+@virtual_time
+async def test_however_many_rows_are_bad_a_minute_has_at_most_60_lines(streams: int) -> None:
+    noted, stage = Noted(), logging.getLogger("penstock.stages.letters")
+    stage.addHandler(noted)
+    world = World().with_settings(line=NO_LIMITS)
+    async with running(world):
+        for number in range(700):
+            world.announce(f"{number}.csv", b"1,2\nno,2\n" * 3, stream=f"s{number % streams}")
+            await asyncio.sleep(0.2)
+        await until(lambda: world.next_offset() == 700)
+    stage.removeHandler(noted)
+    assert len(world.dead_letters()) == 2_100
+    times_s = noted.times_s
+    for began_s in times_s:
+        assert sum(began_s <= time_s < began_s + 60.0 for time_s in times_s) <= 60
+    assert len(times_s) >= min(streams, 19) * 3

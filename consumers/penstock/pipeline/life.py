@@ -99,6 +99,7 @@ class Pipeline:
                 *(track.predict.run() for track in self.wiring.tracks.values()),
                 *(watchdog.run() for watchdog in self.wiring.watchdogs),
                 self._mind_lines(),
+                self.wiring.reject.run(),
             ]
             if self._takeover is None:
                 workers.append(self.wiring.settle.run())

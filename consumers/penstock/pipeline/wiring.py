@@ -128,9 +128,10 @@ class Wiring:
         self.shadow = self._shadow(draw)
         self.tracks = self._tracks(decoders, dedupe)
         self._fetchers = {model: track.download for model, track in self.tracks.items()}
+        self.reject = self._reject(adapters)
         self.publish = Publish(
             adapters.sink,
-            self._reject(adapters),
+            self.reject,
             settings.labels,
             settings.publish,
             {model: track.pace for model, track in self.tracks.items() if track.pace is not None},

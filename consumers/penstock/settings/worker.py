@@ -141,7 +141,7 @@ def _settings(cfg: config.Config, labels: Labels) -> Settings:
             more_fetchers={name: store.concurrency for name, store in cfg.stores.items()},
         ),
         publish=PublishTerms(same_partition),
-        letters=LetterTerms(cfg.output.dead_letter_topic, partitions=1),
+        letters=LetterTerms(cfg.output.dead_letter_topic, partitions=1, are_logged=False),
         times=TimeLimits(
             commit_interval_s=CALL_INTERVAL_S,
             drain_s=cfg.delivery.drain_ms / 1000,

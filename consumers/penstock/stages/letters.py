@@ -4,9 +4,11 @@ reason.
 Rule: a letter carries no rows. Its reference names exactly the rows that failed, so it can be
 published again as it is. A message without a reference is kept whole, in the first letter about it.
 A letter that is too large for its topic is shortened until it fits. A run ends with the release,
-which is sent as one. Owner: the publish stage.
+which is sent as one. The log tells of letters, too, but not of each. Owner: the publish stage.
 """
 
+import asyncio
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +16,19 @@ from typing import Any
 from msgspec import structs
 
 from penstock.calls.unforeseen import Guards
+from penstock.core.bad_rows.telling import ROUND_S, Telling
 from penstock.core.records.records import Failed, Labels
 from penstock.core.rows.blocks import Rejection, Ticket
 from penstock.errors import Unforeseen
 from penstock.messages.dead_letter import dead_letter
-from penstock.messages.prediction import Source
+from penstock.messages.prediction import Source, printable
 from penstock.messages.reference import RowRange
 from penstock.ports import Clock, Outgoing, Sink
+
+log = logging.getLogger(__name__)
+
+# Of each name, in a line of the log; names may have thousands of characters.
+_SHOWN = 200
 
 # A letter that is too large leaves out the message (`source` says where it is on the input topic),
 # then the reference, which may have long attributes and ranges, then every name.
@@ -29,14 +37,15 @@ _LESS: tuple[dict[str, Any], ...] = ({}, {"value": None}, {"value": None, "again
 
 @dataclass(frozen=True, slots=True)
 class LetterTerms:
-    """Where letters go."""
+    """Where letters go. `are_logged`: the log tells of them."""
 
     topic: str
     partitions: int
+    are_logged: bool = True
 
 
 class Reject:
-    """Encodes letters for the publish stage."""
+    """Encodes letters for the publish stage; `run` logs how many there were after the first."""
 
     def __init__(
         self,
@@ -51,6 +60,23 @@ class Reject:
         self._guard = guards.at("letter")
         self._terms = terms
         self._clock = clock
+        self._telling = Telling()
+        self._has_news = asyncio.Event()
+
+    async def run(self) -> None:
+        while True:
+            await self._has_news.wait()
+            try:
+                await asyncio.sleep(ROUND_S)
+            finally:  # at the end of the worker, too
+                self._has_news.clear()
+                for kind, count in self._telling.round_over():
+                    what = (
+                        "other streams or codes"
+                        if kind is None
+                        else f"stream {kind[0]!r} by {kind[1]}"
+                    )
+                    log.warning("rejected within a minute: %d more of %s", count, what)
 
     def outgoing(self, partition: int, letters: list[bytes]) -> Outgoing:
         keys: list[bytes | None] = [None] * len(letters)
@@ -69,6 +95,10 @@ class Reject:
 
     def _letter(self, ticket: Ticket, failed: Failed, rows: tuple[RowRange, ...] | None) -> bytes:
         reference, why = ticket.reference, failed.why
+        if self._terms.are_logged:
+            self._has_news.set()
+            if self._telling.first(ticket.stream[:_SHOWN], why.code, failed.rows):
+                log.warning("rejected: %s", _in_words(ticket, failed))
         origin = reference or ticket.inline
         model = self._labels.model_of(ticket)[0]
         if reference is not None and ticket.index != ticket.object_index:
@@ -103,6 +133,25 @@ class Reject:
             except Unforeseen:
                 continue
         return dead_letter(**(whole | bare | short))
+
+
+def _in_words(ticket: Ticket, failed: Failed) -> str:
+    where, reference = ticket.owner, ticket.reference
+    place = f"{where.topic}/{where.partition}, offset {ticket.record.offset}"
+    place += f", object {ticket.object_index}"
+    if reference is not None:
+        place += f" ({_plain(f'{reference.bucket}/{reference.key}'[:_SHOWN])})"
+    if failed.member is not None:
+        place += f", member {_plain(failed.member[:_SHOWN])}"
+    if failed.row is not None:
+        place += f", row {failed.row}"
+    said = _plain(printable(failed.why.message))
+    return f"stream {ticket.stream[:_SHOWN]!r} at {place}: {failed.why.code}: {said}"
+
+
+def _plain(text: str) -> str:
+    """On one line, whatever is in it."""
+    return text if text.isprintable() else repr(text)
 
 
 def _rest(ticket: Ticket) -> tuple[RowRange, ...] | None:

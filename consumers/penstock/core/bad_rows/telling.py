@@ -1,0 +1,60 @@
+"""Which rejections does the log tell one by one?
+
+Rule: the first of each stream and code is told at once. Those after it are counted, and told as a
+number when the round of `ROUND_S` ends. However many rows fail, of however many streams, no minute
+has more than 60 lines: it sees at most the first lines of two rounds and the end of one, or the
+reverse. What does not fit is counted together. Pure. Owner: the reject stage.
+"""
+
+from typing import NamedTuple
+
+ROUND_S = 60.0
+MOST_FIRST = 19
+MOST_AGAIN = 19
+# Some 30 KB; a worker rarely has more kinds of rejections at a time.
+MOST_PAIRS = 200
+
+
+class Again(NamedTuple):
+    """So many more rows or objects were rejected. `kind`: stream and code; None: all the rest."""
+
+    kind: tuple[str, str] | None
+    rejected: int
+
+
+class Telling:
+    """`first` for each rejection; `round_over` every `ROUND_S` while there are any."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], int] = {}
+        self._firsts = 0
+        self._rest = 0
+
+    def first(self, stream: str, code: str, count: int) -> bool:
+        """Is this to be told now? If not, its `count` is told when the round is over."""
+        kind = stream, code
+        if kind in self._counts:
+            self._counts[kind] += count
+            return False
+        if self._firsts == MOST_FIRST or len(self._counts) == MOST_PAIRS:
+            self._rest += count
+            return False
+        self._firsts += 1
+        self._counts[kind] = 0
+        return True
+
+    def round_over(self) -> list[Again]:
+        """What was counted in the round, most first. When the memory is full, kinds that were
+        quiet are forgotten: their next rejection is a first one.
+        """
+        counted = sorted(
+            (Again(kind, count) for kind, count in self._counts.items() if count),
+            key=lambda one: -one.rejected,
+        )
+        told, left = counted[:MOST_AGAIN], counted[MOST_AGAIN:]
+        if rest := self._rest + sum(one.rejected for one in left):
+            told.append(Again(None, rest))
+        is_full = len(self._counts) == MOST_PAIRS
+        self._counts = {kind: 0 for kind, n in self._counts.items() if n or not is_full}
+        self._firsts = self._rest = 0
+        return told
