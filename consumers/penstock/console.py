@@ -1,6 +1,6 @@
 """What a terminal shows of texts, times, and of how far two models agree.
 
-Rule: texts come from outside. Characters that would control a terminal are printed as escapes.
+Rule: texts come from outside, so characters that would control a terminal are printed as escapes.
 Owner: the commands that print.
 """
 
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from penstock.core.comparing.agreement import Share
 
-# The most characters that `cut` leaves of a text; an embedding has ten thousand.
+# `cut` leaves at most this many characters of a text; an embedding has ten thousand.
 MOST_CHARS = 120
 
 
@@ -32,7 +32,7 @@ def utc(epoch_ms: int) -> str:
 
 
 def agreement(share: Share) -> str:
-    """With its 95 % interval."""
+    """The share of rows that agree, with its 95 % interval."""
     if not share.rows:
         return "nothing is known"
     low, high = (f"{100 * bound:.3f}" for bound in share.interval())
@@ -45,7 +45,7 @@ def worst_streams(streams: Iterable[tuple[str, Share]]) -> Table:
 
 
 def folded(names: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
-    """A table of texts that may be long."""
+    """A table whose long texts are folded."""
     table = Table(pad_edge=False)
     for name in names:
         table.add_column(name, overflow="fold")

@@ -36,8 +36,8 @@ ErrorCode = Literal[
     "unavailable",
 ]
 
-# What `pip` calls the project: on the package index `penstock` is somebody else's. The command and
-# the packages have names of their own.
+# The project's name for `pip`: on the package index `penstock` belongs to another project. The
+# command and the packages have names of their own.
 DISTRIBUTION = "penstock-stream"
 
 EXIT_DONE = 0
@@ -46,16 +46,16 @@ EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
 EXIT_FATAL = 4
 
-# Of what a library says of its own fault.
+# Bounds the text of a library's own exception.
 _SHOWN_CHARS = 200
 
 
 class PenstockError(Exception):
-    """Root of everything that is raised on purpose; `str()` is written for a person."""
+    """The base of everything that is raised on purpose; `str()` is a message for a person."""
 
 
 class Transient(PenstockError):
-    """Worth another try. `retry_after_s` is the other side's own wish, when it said one."""
+    """Worth another try. `retry_after_s`: the pause that the other side asked for, if it did."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -63,13 +63,13 @@ class Transient(PenstockError):
 
 
 class Unreachable(Transient):
-    """Nobody answered: connection refused, reset or timed out. Says nothing about the request."""
+    """No answer: connection refused, reset or timed out. Says nothing about the request."""
 
 
 class NoAnswer(Unreachable):
-    """The request was sent, and the connection broke or the time was up before it was answered. If
-    that happens again to the same rows while others are answered, suspect them. `is_oversize`: it
-    was larger than servers usually take.
+    """The request was sent, but the connection broke or the time ran out before its answer. If that
+    happens again to the same rows while others are answered, suspect these rows. `is_oversize`: the
+    request was larger than servers usually take.
     """
 
     def __init__(self, message: str, *, is_oversize: bool = False) -> None:
@@ -78,32 +78,34 @@ class NoAnswer(Unreachable):
 
 
 class HungUp(NoAnswer):
-    """The connection broke under the request: the other side is gone, or cannot stand these rows,
-    which shows at once and costs no more than a refusal.
+    """The connection broke during the request: the server is gone, or these rows break it. It shows
+    at once, so it costs no more time than a refusal.
     """
 
 
 class LockedOut(Unreachable):
-    """It answered that our clock is wrong or our credentials have expired. Says nothing about the
-    request either: no object is to blame.
+    """The server answered that our clock is wrong or our credentials have expired. This says
+    nothing about the request either, so no object is to blame.
     """
 
 
 class Overloaded(Transient):
-    """The other side has more work than it takes. Fewer requests at a time help."""
+    """The other side has too much work. Fewer requests at a time help."""
 
 
 class WorkerDied(Transient):
-    """The model's worker died, perhaps of these rows: when they do it twice, suspect them."""
+    """The model's worker died, perhaps because of these rows: if it happens with them again,
+    suspect them.
+    """
 
 
 class Fenced(Transient):
-    """Another owner of the partition came after us: nothing of this one can be published."""
+    """A later owner of the partition exists, so this one can publish nothing any more."""
 
 
 class Poison(PenstockError):
-    """Never worth another try. `code` is the error code of markers and dead letters, `stage` where
-    it was found, when that is not the stage that catches it.
+    """Never worth another try. `code`: the error code of markers and dead letters. `stage`: where
+    it was found, if another stage catches it.
     """
 
     def __init__(self, code: ErrorCode, message: str) -> None:
@@ -113,12 +115,12 @@ class Poison(PenstockError):
 
 
 class Rejected(Poison):
-    """The model refused these rows for what they hold. Fewer rows at a time may tell which."""
+    """The model refused these rows because of their content. Smaller calls may tell which."""
 
 
 class Unforeseen(Poison):
-    """A fault of ours, of a library or of a plug-in that met this record, object or row. `place` is
-    where a guard told of it (`calls/unforeseen.py`).
+    """A bug of ours, of a library or of a plug-in that this record, object or row met. `place`:
+    where it was reported (`calls/unforeseen.py`).
     """
 
     def __init__(self, code: ErrorCode, message: str) -> None:
@@ -146,7 +148,7 @@ class Fatal(PenstockError):
 
 
 def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first failure that is not a group itself; failures on purpose before bugs."""
+    """The first failure inside groups; failures on purpose come before bugs."""
     flat = [
         first_cause(error) if isinstance(error, BaseExceptionGroup) else error
         for error in group.exceptions
@@ -155,7 +157,7 @@ def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def missing_extra(what: str, extra: str, error: ImportError) -> Fatal:
-    """`what` needs a library that is installed on demand."""
+    """`what` needs a library that is not installed: the error says which extra has it."""
     return Fatal(
         f"{what} needs {error.name or 'a library'} ({error}); "
         f"install it with: pip install '{DISTRIBUTION}[{extra}]'",

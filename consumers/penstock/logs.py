@@ -1,8 +1,8 @@
 """Log lines: text for people on a terminal, JSON for machines everywhere else.
 
-Rule: secrets are kept out of messages where these are made; `redacted` is the net below, for what
-libraries and servers say. Everything that is printed about an error goes through it. What client
-libraries say is said once a minute, however often they say it.
+Rule: the code that makes a message keeps secrets out of it. `redacted` is the safety net for texts
+of libraries and servers; every printed error goes through it. A message of a client library is
+logged once a minute, however often it comes. Owner: the command line.
 """
 
 import json
@@ -16,23 +16,23 @@ from urllib.parse import quote
 import orjson
 
 MASK = "********"
-# A shorter one would blot out ordinary words, and protects nothing.
+# A shorter secret would hide ordinary words, and protects nothing.
 LEAST_SECRET_CHARS = 6
-# A key of this name (that of the local stack) would blot out every command that a message advises.
+# If this was the key, as on the local stack, every command that a message advises would be hidden.
 PROGRAM = "penstock"
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
-# aiokafka writes 80 lines a second while Kafka is away, from six places.
+# aiokafka writes 80 lines a second while Kafka is away, from six places in its code.
 REPEAT_S = 60.0
-# Texts that libraries put together themselves may differ each time.
+# Libraries that put a text together themselves may make a different one each time.
 MAX_TEXTS = 1_000
 
 
 class Seldom(logging.Filter):
-    """Lets a library's message pass if it was not seen, with whatever values, for `REPEAT_S`. Our
-    own always pass.
+    """Lets a library's message pass once in `REPEAT_S`, whatever its values are. Our own messages
+    always pass.
     """
 
     def __init__(self) -> None:
@@ -51,11 +51,13 @@ class Seldom(logging.Filter):
         return True
 
 
-_hidden: list[re.Pattern[str]] = []  # one for all secrets, or none
+_hidden: list[re.Pattern[str]] = []  # one pattern for all secrets, or None
 
 
 def hide(secrets: Iterable[str]) -> None:
-    """From now on `redacted` replaces these, as they are and as JSON and addresses write them."""
+    """From now on `redacted` replaces these secrets: as they are, and as they look in JSON and in
+    URLs.
+    """
     forms = {
         form
         for secret in secrets
@@ -96,7 +98,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up(level: str, layout: Literal["auto", "text", "json"]) -> None:
-    """To standard error. The client libraries speak only from warning on."""
+    """Log to standard error. Client libraries log from warning on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(Seldom())
     if layout == "text" or (layout == "auto" and sys.stderr.isatty()):

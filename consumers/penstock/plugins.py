@@ -1,7 +1,7 @@
-"""What users' packages add: objects behind the entry points of a group.
+"""Plug-ins of users' packages: the objects behind the entry points of a group.
 
-Rule: a package that cannot be loaded ends the start with its name and the reason; nothing of it is
-passed over in silence. Loaded once for each process.
+Rule: if a package cannot be loaded, the start fails with its name and the reason; none is skipped
+silently. Each is loaded once for each process. Owner: the registries of formats and requests.
 """
 
 from functools import cache
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 @cache
 def plugins(group: str, kind: type[T]) -> tuple[T, ...]:
-    """The objects of all entry points of `group`, each a `kind`. Raises `Fatal`."""
+    """The objects of all entry points of `group`; each must be a `kind`. Raises `Fatal`."""
     found: list[T] = []
     for entry in sorted(entry_points(group=group), key=lambda entry: entry.name):
         try:
             loaded = entry.load()
-        # A user's module may raise anything while it is imported.
+        # A user's module may raise anything when it is imported.
         except Exception as error:
             raise _broken(group, entry.name, entry.value, repr(error)) from error
         if not isinstance(loaded, kind):

@@ -1,7 +1,7 @@
 """Turns a batch into a request to a model: one body, and the headers that describe it.
 
-Rule: rows are joined in bulk, never touched one by one. The form of rows that a request takes is
-declared here and checked at the start. A new request is one line in `_OURS`, or an entry point
+Rule: rows are joined in bulk, never touched one by one. Each request declares the form of rows that
+it takes, which is checked at the start. A new request is one line in `_OURS`, or an entry point
 `penstock.requests` of a user's package. Pure. Owner: the adapters of models.
 """
 
@@ -19,8 +19,8 @@ from penstock.errors import EXIT_USAGE, Fatal, Poison
 from penstock.plugins import plugins
 
 GROUP: Final = "penstock.requests"
-# The form of a header; and the headers that only the connection may set, as they say where a body
-# ends and which server is asked.
+# The form of a header's name; and headers that only the connection may set, as they tell where a
+# body ends and which server is asked.
 _FIELD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t -~]*")
 _FRAMING: Final = re.compile(
     r"content-length|transfer-encoding|connection|host|authorization", re.IGNORECASE
@@ -36,9 +36,9 @@ class Body(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RequestForm:
-    """A way to write a batch. `takes`: the form in which rows are read for it. `encode` gets
-    payloads of one shape, or none when only the server's health is asked. `single`: one row a call,
-    and the whole answer is of that row.
+    """A way to write a batch. `takes`: the form in which its rows are read. `encode` gets payloads
+    of one shape, or none when the request only asks whether the server is up. `single`: each call
+    has one row, and the whole answer is that row's.
     """
 
     name: str
@@ -49,7 +49,7 @@ class RequestForm:
 
 @cache
 def known() -> Mapping[str, RequestForm]:
-    """All requests by name, users' after ours."""
+    """All requests by name, first ours, then those of users' packages."""
     found = {request.name: request for request in _OURS}
     for request in plugins(GROUP, RequestForm):
         if request.name in found:
@@ -62,8 +62,8 @@ def known() -> Mapping[str, RequestForm]:
 
 
 def _checked(request: RequestForm) -> Callable[[Sequence[Payload]], Body]:
-    """A user's `encode` with a check of the result, which the connection relies on. An exception of
-    it costs the rows that it was given (`calls/unforeseen.py`).
+    """A user's `encode`, with a check of its result that the connection needs. If it raises, the
+    rows it was given fail (`calls/unforeseen.py`).
     """
 
     def encode(payloads: Sequence[Payload]) -> Body:
@@ -84,7 +84,7 @@ def _wrong(name: str, what: str) -> Poison:
 
 
 def find(name: str) -> RequestForm:
-    """Raises `Fatal` for a name that neither we nor a package have."""
+    """The request of this name. Raises `Fatal` if there is none."""
     request = known().get(name)
     if request is None:
         raise Fatal(
@@ -98,7 +98,7 @@ _JSON: Final = {"Content-Type": "application/json"}
 JSON_LINES: Final = "application/jsonlines"
 _ON_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
 _OPAQUE: Final = "application/octet-stream"
-# Content types: by how a body begins, as some servers look at the type.
+# Chooses the content type by how a body begins, since some servers check the type.
 _TYPES: Final = (
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -129,8 +129,8 @@ def _ndjson(payloads: Sequence[Payload]) -> Body:
 
 
 def _lines(payload: JsonRows) -> bytes:
-    """A line for each row, as it came. A line feed inside a row lies between two JSON tokens, so it
-    may become a space.
+    """Each row as it came, on a line. A line feed inside a row can only stand between two JSON
+    tokens, where a space means the same.
     """
     lines = bytearray(bytes(payload.body).translate(_ON_ONE_LINE))
     np.frombuffer(lines, np.uint8)[payload.ends[:-1]] = ord("\n")
@@ -167,7 +167,7 @@ def _type_of(body: bytes) -> str:
 
 
 def _arrow(payloads: Sequence[Payload]) -> Body:
-    """Rows of numbers have no names: their columns are named by their place."""
+    """A row of numbers has no names, so columns are named by their position."""
     batches = [_batch(payload) for payload in payloads]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batches[0].schema if batches else pa.schema([])) as stream:

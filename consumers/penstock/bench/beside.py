@@ -1,8 +1,8 @@
-"""`bench replay`: what a replay beside live streams costs these in latency.
+"""`bench replay`: how much a replay slows down live streams beside it.
 
-Rule: one worker has all ticks of the measurement, the replay runs in the middle of it, on the same
-topic and the same services; ticks that are due while it runs are compared with the others of the
-same minutes. The backlog was never read by the live group.
+Rule: one worker gets the ticks of the whole measurement; the replay runs in the middle of it, on
+the same topic and services. Ticks that are due during the replay are compared with the others of
+the same minutes. The live group never reads the replayed backlog. Owner: the command.
 """
 
 import asyncio
@@ -42,13 +42,13 @@ from penstock.process.tasks import child, line
 
 Tell = Callable[[str], None]
 
-# The rows of the backlog are those of so many objects, over and over.
+# The backlog repeats the rows of this many objects.
 OBJECTS = 10
 
 
 class BesidePlan(Struct, frozen=True, kw_only=True):
-    """`rows` are replayed beside `streams`; `seconds` is all the time there is, of which
-    `alone_s` is before the replay.
+    """`rows` are replayed beside `streams`. `seconds` is the whole measurement, `alone_s` its part
+    before the replay.
     """
 
     rows: int = 1_000_000
@@ -62,7 +62,9 @@ class BesidePlan(Struct, frozen=True, kw_only=True):
 
 
 class Side(Struct):
-    """Of the ticks that were due alone, or beside the replay; None: one was not answered."""
+    """The ticks that were due alone, or those beside the replay. A percentile is None if it is a
+    tick without an answer.
+    """
 
     ticks: int
     p50_ms: float
@@ -70,7 +72,7 @@ class Side(Struct):
 
 
 class BesideReport(Struct, kw_only=True):
-    """`ratio` of the 99th percentiles, beside to alone."""
+    """`ratio`: the 99th percentile beside the replay, divided by that alone."""
 
     streams: int
     hz: float
@@ -85,7 +87,7 @@ class BesideReport(Struct, kw_only=True):
 
 
 class _Seen(NamedTuple):
-    """In epoch milliseconds when the measurement began, and the replay began and ended."""
+    """When the measurement began, and the replay began and ended, in epoch milliseconds."""
 
     begin_ms: float
     from_ms: float
@@ -135,7 +137,7 @@ async def _observe(
     to: str,
     tell: Tell,
 ) -> _Seen:
-    """Worker up, streams on, the replay in the middle, all down."""
+    """Start the worker and the streams, replay in the middle, stop all."""
     group = f"bench-{uuid.uuid4().hex[:12]}"
     await _skip_the_past(cfg, group, topics.input)
     until = datetime.now(UTC).isoformat()
@@ -182,7 +184,7 @@ async def _replay(
     own: Mapping[str, str],
     end_ms: float,
 ) -> Replayed:
-    """To its end, or to that of the ticks."""
+    """Run the replay to its end, or to the end of the ticks."""
     async with penstock(config_path, topics, "replay", *options, "--json", **own) as process:
         try:
             async with asyncio.timeout(max(1.0, end_ms / 1000 - time.time())):

@@ -1,7 +1,8 @@
 """A file as the body of every object: its rows, and the same rows as a ready-made request.
 
-Rule: read once, by the worker's own readers and settings, so that what the worker would refuse ends
-the bench before anything is measured; the direct client posts what the worker would.
+Rule: it is read once, by the worker's own readers and settings, so that a file the worker would
+refuse ends the bench before anything is measured. The direct client posts the same requests as the
+worker. Owner: the command.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,8 @@ from penstock.formats.all_rows import decoded
 from penstock.formats.base.runs import Run
 from penstock.settings.rows import row_options
 
-# An object of every tick, ten for each stream: more would fill memory and disk, and measure those.
+# Objects of all ticks, ten for each stream: more would fill memory and disk, and then these would
+# be measured.
 MOST_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 20
 
@@ -31,8 +33,8 @@ class Request(Struct):
 
 
 class Body(Struct):
-    """What `--body` names; `small` is a call with the rows of one object, `full` one as full as the
-    window makes it.
+    """The file that `--body` names. `small` is a call with the rows of one object, `full` one that
+    is as full as the window allows.
     """
 
     data: bytes
@@ -82,7 +84,7 @@ def _refused(path: Path, why: str) -> Fatal:
 
 
 def _request(cfg: config.Config, payloads: Sequence[Payload], most_rows: int) -> Request:
-    """These rows over and over, up to the limits of the window."""
+    """A call with these rows over and over, up to the limits of the window."""
     form = requests.find(cfg.model.request)
     most_rows = 1 if form.single else min(most_rows, cfg.window.max_rows)
     chosen: list[Payload] = []

@@ -1,9 +1,9 @@
-"""The case of the Crayfish benchmark (EDBT 2024): rows of 28 x 28 numbers, inline in JSON
-messages, scored by a small network behind TorchServe.
+"""The case of the Crayfish benchmark (EDBT 2024): rows of 28 x 28 numbers, inline in JSON messages,
+scored by a small network behind TorchServe.
 
-Rule: as in the paper, one row a message with more and more workers of the model server for the
-rows per second, and messages of more rows, far apart, for the time from a message's due time to its
-last answer in the output topic. Owner: the command.
+Rule: as in the paper there are two figures. Rows per second: one row a message, with more and more
+workers of the model server. Latency: messages of more rows, far apart, from a message's due time to
+its last answer on the output topic. Owner: the command.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from penstock.bench.topics_and_bucket import (
 from penstock.bench.worker import running_worker
 
 NUMBERS: Final = 28 * 28
-# Distinct rows, sent in turn; 7 kB of JSON each.
+# Different rows, sent in turn; each is 7 kB of JSON.
 DISTINCT_ROWS: Final = 64
 # 512 rows are 3.5 MB of JSON, above Kafka's default for a message.
 MESSAGE_BYTES: Final = 16 << 20
@@ -45,8 +45,8 @@ STREAM: Final = b"crayfish"
 
 
 class Published(Struct, frozen=True):
-    """What the authors' notebook has (crayfish23): rows per second with one worker of the model
-    server and with 32, one row a message; milliseconds of a message of 32 and of 512 rows.
+    """The figures of the authors' notebook (crayfish23). Rows per second: one row a message, with 1
+    and with 32 workers of the model server. Milliseconds: of a message of 32 and of 512 rows.
     """
 
     system: str
@@ -67,7 +67,7 @@ PUBLISHED: Final = (
 
 
 class CrayfishPlan(Struct, frozen=True, kw_only=True):
-    """How much is measured. A backlog of `rows` for a rate; `messages` at `hz` for latencies."""
+    """How much is measured: a backlog of `rows` for the rate, `messages` at `hz` for latencies."""
 
     workers: Sequence[int] = (1, 2)
     rows_per_message: Sequence[int] = (1, 32, 128, 512)
@@ -78,7 +78,7 @@ class CrayfishPlan(Struct, frozen=True, kw_only=True):
 
 
 class Case(Struct, kw_only=True):
-    """One size of messages with so many workers of the model server."""
+    """One size of messages with this number of workers of the model server."""
 
     workers: int
     rows_per_message: int
@@ -121,7 +121,7 @@ async def measure(
 
 
 class _Bench:
-    """One case: a worker of ours on fresh topics, for each of its two figures."""
+    """One case; each of its two figures is measured with a new worker on new topics."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class _Bench:
         return steady_rate(answer.rows_by_ms), cpu_s_per_row(samples)
 
     async def paced(self, messages: int, hz: float) -> list[float]:
-        """Milliseconds from the time at which each message was due to its last row's answer."""
+        """Milliseconds from each message's due time to the answer of its last row."""
         async with fresh_topics(self._cfg.kafka, most_bytes=MESSAGE_BYTES) as topics:
             async with (
                 end_watcher(self._cfg.kafka) as watcher,
@@ -189,6 +189,6 @@ class _Bench:
 
 
 def _rows() -> list[bytes]:
-    """As JSON, six decimals each."""
+    """Each row as JSON, with six decimals."""
     numbers = np.random.default_rng(load.SEED).random((DISTINCT_ROWS, NUMBERS), np.float32)
     return [load.element(row) for row in numbers.tolist()]

@@ -1,8 +1,8 @@
 """The network of the Crayfish benchmark, put into the running TorchServe for as long as it is
 measured.
 
-Rule: the archive is written here, so that nothing but the server needs torch; what was registered
-is removed at the end. Owner: `bench crayfish`.
+Rule: the archive is written here without torch, which only the server needs. The model is removed
+at the end. Owner: `bench crayfish`.
 """
 
 import json
@@ -21,12 +21,12 @@ from penstock.errors import EXIT_USAGE, Fatal
 
 HANDLERS: Final = Path(__file__).parents[1] / "handlers"
 HANDLER: Final = "crayfish_handler.py"
-# Starting a worker of torch takes some seconds, on busy cores many.
+# A worker of torch takes some seconds to start, on busy cores far longer.
 ANSWER_S: Final = 120.0
 
 
 class Deployed:
-    """The model under a name of its own, which no other run has."""
+    """The model, under a name that no other run uses."""
 
     def __init__(self, session: aiohttp.ClientSession, management_url: str) -> None:
         self.name = f"crayfish-{uuid.uuid4().hex[:8]}"
@@ -71,8 +71,8 @@ async def deployed(settings: config.Model) -> AsyncIterator[Deployed]:
 
 
 def _archive(folder: Path, name: str) -> Path:
-    """As `torch-model-archiver` writes it. The server keeps it under its own name."""
-    # The server's own user reads it.
+    """Written as `torch-model-archiver` does; the server keeps the file under its own name."""
+    # The server runs as another user, who must be able to read it.
     folder.chmod(0o755)
     manifest = {
         "createdOn": "01/01/1970 00:00:00",

@@ -1,9 +1,9 @@
 """The load generator of `bench streams`, a process of its own: open loop, one reference per tick.
 
-Rule: tick k of stream s is due at t0 + phase(s) + k/hz, whatever happened before. Late is late:
-what is due is sent at once and no tick is left out. Its own lag (due to handed over) is measured
-and belongs to the latency. Huge objects beside the ticks have a partition of their own, as nothing
-in theirs could be on time.
+Rule: tick k of stream s is due at t0 + phase(s) + k/hz, whatever happened before. If it is late, it
+is sent at once; no tick is left out. Its own lag (from due to handed over) is measured and is a
+part of the latency. Huge objects beside the ticks have their own partition, because in one
+partition they would delay the ticks. Owner: the bench.
 """
 
 import asyncio
@@ -23,26 +23,25 @@ from penstock.bench.tails import percentile
 from penstock.bench.topics_and_bucket import PARTITIONS
 from penstock.process.tasks import say, serve
 
-# Due times lie on a grid, so that ticks of one instant share a request, as those of one gateway
-# do: 25 phases at 20 Hz. Evenly spread, each stream has an instant of its own, as far as whole
-# milliseconds go.
+# Due times lie on a grid, so that ticks of one instant share a request, as those of one gateway do:
+# 25 phases at 20 Hz. Evenly spread, each stream has its own instant, up to whole milliseconds.
 Spread = Literal["grid", "even"]
 GRID_MS: dict[Spread, int] = {"grid": 2, "even": 1}
 OBJECTS_PER_STREAM = 10
-# The event loop's timers are up to this late: it sleeps in whole milliseconds.
+# The event loop's timers may be this late, as it sleeps in whole milliseconds.
 LOOP_TIMER_S = 0.0012
 WARM_UP_S = 3.0
-# From the announcement of t0 to t0: the first request and the broker's answer to it.
+# Time before t0 for the first request and the broker's answer.
 LEAD_MS = 500
 HUGE_KEY = "huge.csv"
 HUGE_STREAM = "huge"
-# More than any worker reads, so that there is always one more.
+# More than any worker can read, so that it never runs out of them.
 HUGE_ROWS_PER_S = 250_000
 
 
 class GeneratorTask(Struct):
-    """Ticks of each stream for `seconds`, after others for `WARM_UP_S` that are not measured;
-    beside them objects of `beside_rows` each, 0 for none.
+    """Ticks of each stream for `seconds`, after `WARM_UP_S` of ticks that are not measured. Beside
+    them huge objects of `beside_rows` rows; 0: none.
     """
 
     kafka: config.Kafka
@@ -62,23 +61,25 @@ class GeneratorTask(Struct):
 
     @property
     def ticks(self) -> int:
-        """Of each stream."""
+        """Ticks of each stream, with those of the warm-up."""
         return self.warm_up_ticks + round(self.seconds * self.hz)
 
     @property
     def partitions(self) -> int:
-        """How many of the first partitions have ticks."""
+        """The ticks go to this many of the first partitions."""
         return PARTITIONS - 1 if self.beside_rows else PARTITIONS
 
 
 class Began(Struct):
-    """The first answer: when the first tick that is measured is due, in epoch milliseconds."""
+    """The first answer: when the first measured tick is due, in epoch milliseconds."""
 
     begin_ms: int
 
 
 class Sent(Struct):
-    """The second: how late ticks were handed to the producer, and what sending cost."""
+    """The second answer: how late ticks were handed to the producer, and how much CPU time sending
+    took.
+    """
 
     ticks: int
     lag_mean_ms: float
@@ -96,7 +97,7 @@ class Due(NamedTuple):
 
 
 def key_of(rows: int, stream: int, tick: int, extension: str = ".csv") -> str:
-    """Ticks of a stream go round its own objects."""
+    """The object of a tick. Each stream has a few objects, which its ticks name in turn."""
     return f"tick-{rows}/{stream:03}/{tick % OBJECTS_PER_STREAM}{extension}"
 
 
@@ -113,7 +114,7 @@ def bodies(rows: int, first: int, stop: int) -> Iterator[tuple[str, bytes]]:
 
 
 def copies(body: Body, first: int, stop: int) -> dict[str, bytes]:
-    """The objects of these streams, where all of them are the same."""
+    """The objects of these streams if all have the same content."""
     return {
         key_of(body.rows, stream, tick, body.extension): body.data
         for stream in range(first, stop)
@@ -122,14 +123,14 @@ def copies(body: Body, first: int, stop: int) -> dict[str, bytes]:
 
 
 def huge_references(task: GeneratorTask) -> int:
-    """So many that they last as long as the ticks."""
+    """Enough references to huge objects to last as long as the ticks."""
     if not task.beside_rows:
         return 0
     return math.ceil(task.ticks / task.hz * HUGE_ROWS_PER_S / task.beside_rows)
 
 
 def phase_ms(stream: int, streams: int, hz: float, spread: Spread = "grid") -> int:
-    """Streams are spread evenly over a period, on the grid."""
+    """A stream's phase. Streams are spread evenly over a period, on the grid."""
     grid_ms = GRID_MS[spread]
     return int(stream * 1000 / hz / streams) // grid_ms * grid_ms
 
@@ -150,7 +151,7 @@ def schedule(streams: int, hz: float, ticks: int, spread: Spread = "grid") -> It
 
 async def _work(task: GeneratorTask) -> None:
     producer = AIOKafkaProducer(**connection(task.kafka))
-    # All of it, as a deadline for each of the ticks would weigh on what is measured.
+    # One deadline for all of them: one for each tick would cost time that is measured.
     work_s = task.ticks / task.hz + task.kafka.timeout_ms / 1000
     async with opened(producer, task.kafka, "the load"), within("the load", work_s):
         await producer.partitions_for(task.topic)

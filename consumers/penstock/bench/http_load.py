@@ -1,9 +1,9 @@
 """The two clients that the worker is compared with, each a process of its own.
 
-Rule: they do nothing but post requests that were made beforehand, in the protocol of the model, and
-read the answers; the direct client with the worker's own HTTP settings, the seed's method as it was
-published: a row per request, 1,000 at a time, on aiohttp's defaults, in JSON where the server
-takes that.
+Rule: they only post requests that were made beforehand, in the model's protocol, and read the
+answers. The direct client uses the worker's own HTTP settings. The other does what the seed program
+did: one row a request, 1,000 requests at a time, on aiohttp's defaults, in JSON where the server
+takes that. Owner: the bench.
 """
 
 import asyncio
@@ -33,16 +33,17 @@ from penstock.errors import Fatal
 from penstock.process.tasks import ask, say, serve
 
 SEED_GROUP_ROWS = 1_000
-# Distinct requests, sent in turn.
+# Different requests, sent in turn.
 DIRECT_BODIES = 64
-# TorchServe's Java code is compiled while it serves: after about 10,000 requests its rate is level.
+# While it serves, TorchServe's Java code is compiled: its rate is level after about 10,000
+# requests.
 WARM_UP_REQUESTS = 10_000
 WARM_UP_LIMIT_S = 30.0
 
 
 class HttpTask(Struct):
-    """Post until `seconds` are over, `warm_up_s` of them uncounted, or `requests` (if
-    any) were sent; `body` instead of `rows` of numbers.
+    """Post until `seconds` are over, of which `warm_up_s` are not counted, or until `requests` (if
+    any) were sent. `body` is posted instead of `rows` of numbers.
     """
 
     model: config.Model
@@ -56,7 +57,7 @@ class HttpTask(Struct):
 
 
 class HttpAnswer(Struct):
-    """What the client reached."""
+    """What the client achieved."""
 
     rows: int
     seconds: float
@@ -69,14 +70,14 @@ class HttpAnswer(Struct):
 
 
 async def post(task: HttpTask) -> HttpAnswer:
-    """In a process of its own."""
+    """Run the client in a process of its own."""
     return await ask("http_load", task, HttpAnswer)
 
 
 async def warm_up(
     cfg: config.Config, requests: int, body: Request | None, tell: Callable[[str], None]
 ) -> None:
-    """This many small requests, for a bounded time."""
+    """Post this many small requests, for a bounded time."""
     if requests:
         tell("warming up the model server")
         task = HttpTask(cfg.model, "direct", WARM_UP_LIMIT_S, rows=8, requests=requests, body=body)
@@ -88,7 +89,7 @@ async def _work(task: HttpTask) -> None:
 
 
 class _Meter:
-    """Counts from the end of the warm-up on."""
+    """Counts after the end of the warm-up."""
 
     def __init__(self, warm_up_s: float) -> None:
         self._begin_s = time.monotonic() + warm_up_s

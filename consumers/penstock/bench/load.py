@@ -1,7 +1,7 @@
 """What is measured with: CSV objects, their references, and the same rows as ready-made requests.
 
 Rule: the same numbers on every run and machine (a fixed seed), so that two reports differ only by
-what was measured.
+what was measured. Owner: the bench.
 """
 
 from io import BytesIO
@@ -16,30 +16,30 @@ from penstock.messages.reference import Reference
 
 COLUMNS = 16
 SEED = 20
-# The model server's plateau (docs/performance.md); the worker under test is set to the same.
+# From here the model server gains nothing (docs/performance.md). The worker is set to the same.
 BATCH_ROWS = 512
 HUGE_PART_ROWS = 10_000
 
 
 def numbers(settings: config.Model) -> dict[str, str]:
-    """The worker's settings for rows of numbers; another body comes with the caller's own."""
+    """The worker's settings for rows of numbers; for another body the caller has its own."""
     return {"MODEL__REQUEST": request_of(settings), "WINDOW__MAX_ROWS": str(BATCH_ROWS)}
 
 
 def matrix(rows: int, number: int) -> Float32Matrix:
-    """Object `number`'s rows."""
+    """The rows of object `number`."""
     return np.random.default_rng([SEED, number]).standard_normal((rows, COLUMNS), np.float32)
 
 
 def csv_body(rows: int, number: int) -> bytes:
-    """About 152 bytes a row: six decimals."""
+    """The rows as CSV with six decimals: about 152 bytes a row."""
     text = BytesIO()
     np.savetxt(text, matrix(rows, number), fmt="%.6f", delimiter=",")
     return text.getvalue()
 
 
 def huge_body(rows: int) -> bytes:
-    """The same 10,000 rows over and over."""
+    """A CSV that repeats the same 10,000 rows."""
     whole, rest = divmod(rows, HUGE_PART_ROWS)
     return csv_body(HUGE_PART_ROWS, 0) * whole + csv_body(rest, 1)
 
@@ -47,7 +47,7 @@ def huge_body(rows: int) -> bytes:
 def reference(
     bucket: str, key: str, stream: str, event_time_ms: int | None = None
 ) -> tuple[bytes, bytes]:
-    """Kafka key and value."""
+    """The Kafka key and value of a reference."""
     value = encode_reference(
         Reference(bucket=bucket, key=key, stream=stream, event_time=event_time_ms)
     )
@@ -55,7 +55,7 @@ def reference(
 
 
 def payloads(count: int, rows: int, request: str) -> list[Payload]:
-    """Rows as they are read for `model.request`."""
+    """Rows in the form that `model.request` takes."""
     made = [matrix(rows, number) for number in range(count)]
     if requests.find(request).takes == "matrix":
         return [Matrix(one.astype("<f4")) for one in made]

@@ -1,8 +1,8 @@
-"""The reader of the bench's topics, a process of its own: what was answered, when, and whether in
+"""The reader of the bench's topics, a process of its own: what was answered, when, and in which
 order.
 
-Rule: it reads after a measurement, not during one. The times are the broker's own, so reading late
-changes none of them and costs the measured processes nothing.
+Rule: it reads after a measurement, never during one. The times are the broker's, so reading late
+changes none of them and takes no CPU from the measured processes. Owner: the bench.
 """
 
 import re
@@ -28,7 +28,7 @@ _LAST = b'"last":true'
 
 
 class ReadTask(Struct):
-    """`ticks`: tell each reference's times as well."""
+    """`ticks`: also return the times of each reference."""
 
     kafka: config.Kafka
     topics: Topics
@@ -36,7 +36,9 @@ class ReadTask(Struct):
 
 
 class Tick(Struct, array_like=True):
-    """A reference and its answer, in epoch milliseconds; `answered_ms` is its last row's."""
+    """A reference and its answer, in epoch milliseconds. `answered_ms`: when its last row was
+    answered.
+    """
 
     stream: str
     due_ms: int
@@ -45,8 +47,8 @@ class Tick(Struct, array_like=True):
 
 
 class ReadAnswer(Struct):
-    """`rows_by_ms` is (broker time, rows appended); `disorders` counts steps back in a
-    partition, repeats included.
+    """`rows_by_ms`: pairs of the broker's time and the rows appended then. `disorders`: how often a
+    partition's rows went back, repeats included.
     """
 
     references: int
@@ -58,7 +60,7 @@ class ReadAnswer(Struct):
 
 
 async def read(kafka: config.Kafka, topics: Topics, *, ticks: bool = False) -> ReadAnswer:
-    """In a process of its own."""
+    """Run the reader in a process of its own."""
     return await ask("reader", ReadTask(kafka, topics, ticks), ReadAnswer)
 
 
@@ -74,7 +76,7 @@ async def _work(task: ReadTask) -> None:
             value = orjson.loads(record.value)
             due_ms = value.get("event_time")
             if due_ms is None:
-                continue  # a huge object beside the ticks
+                continue  # a huge object, which is no tick
             answered_ms = output.answered_ms.get((record.partition, record.offset))
             ticks.append(Tick(value["stream"], due_ms, record.timestamp, answered_ms))
     say(
@@ -90,7 +92,7 @@ async def _work(task: ReadTask) -> None:
 
 
 def check_order(answer: ReadAnswer) -> None:
-    """Figures of rows that are out of order, repeated or rejected are no result."""
+    """Raise `Fatal` if rows are out of order, repeated or rejected: their figures are no result."""
     if answer.disorders or answer.errors:
         raise Fatal(
             f"{answer.disorders} of {answer.rows} rows came out of order, {answer.errors} with "
@@ -99,7 +101,7 @@ def check_order(answer: ReadAnswer) -> None:
 
 
 class _Output:
-    """Counts and checks what comes from the output topic."""
+    """Counts and checks the records of the output topic."""
 
     def __init__(self) -> None:
         self.rows = self.errors = self.disorders = 0
@@ -124,7 +126,7 @@ class _Output:
 
 
 async def _records(settings: config.Kafka, topic: str) -> AsyncIterator[ConsumerRecord]:
-    """Everything a topic holds now, but for what transactions took back."""
+    """All records that a topic holds now, without those of aborted transactions."""
     consumer = AIOKafkaConsumer(
         **connection(settings),
         auto_offset_reset="earliest",

@@ -55,14 +55,14 @@ async def run_beside(
 
 
 def _tell() -> Callable[[str], None]:
-    """Progress goes to standard error, results to standard output."""
+    """Print progress to standard error, as results go to standard output."""
     return Console(stderr=True, log_path=False).log
 
 
 def _give(
     kind: str, report: msgspec.Struct, json_path: Path | None, *shown: RenderableType
 ) -> None:
-    """To people what is shown, to programs all of it."""
+    """Give people what is `shown`, and programs the whole report."""
     console = Console()
     for one in shown:
         console.print(one, highlight=False)
@@ -71,7 +71,7 @@ def _give(
 
 
 def machine() -> dict[str, Any]:
-    """What a reader needs to know to compare, and nothing that names the machine."""
+    """What a reader must know to compare two reports, without naming the machine."""
     return {"cores": os.cpu_count(), "python": platform.python_version()}
 
 

@@ -1,12 +1,14 @@
 """The largest number of streams that holds: found by halving, then proven.
 
-Rule: trials are noisy. A miss counts when it happens twice, and what short trials found is only a
-candidate; the result is the largest candidate that a long run proves.
+Rule: trials are noisy. A miss counts only if it happens twice, and a number found by short trials
+is only a candidate. The result is the largest candidate that a long run proves. Owner: `bench
+streams`.
 """
 
 from collections.abc import Awaitable, Callable
 
-# Of the candidate, for each proof that failed: neighbours are within the noise of a run.
+# After a failed proof the candidate shrinks by this share: closer numbers differ by less than the
+# noise.
 STEP_DOWN = 0.05
 MAX_PROOFS = 4
 
@@ -14,7 +16,7 @@ Holds = Callable[[int], Awaitable[bool]]
 
 
 async def bisect(holds: Holds, most: int, first: int) -> int:
-    """The largest N up to `most` that holds, as far as holding is monotone; 0 if none."""
+    """The largest N up to `most` that holds, if holding is monotone; 0 if none does."""
     low, high, trial = 0, most + 1, min(first, most)
     while high - low > 1:
         if await holds(trial) or await holds(trial):

@@ -1,7 +1,7 @@
-"""Whose CPU time is whose: the worker, each service, the bench, and everybody else on the machine.
+"""How CPU time is shared out: the worker, each service, the bench, and all other processes.
 
-Rule: the services' processes come from the stack's own record of what it started. A figure that
-cannot be had (services in containers, or started by somebody else) is left out, never guessed.
+Rule: the stack's own record says which processes are the services'. A figure that is not available
+(services in containers, or started by other means) is left out, never guessed. Owner: the bench.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from penstock import config
 from penstock.bench.usage import machine_cpu_s, usage
 
 _STACK = Path(__file__).parents[3] / "scripts" / "stack"
-# Of whole cores. The kernel, and the services while they have nothing to do, take about 0.1.
+# In cores. The kernel, and services with nothing to do, take about 0.1.
 QUIET_CORES = 0.25
 QUIET_LOOK_S = 1.0
-# Compilers and test suites of the same person end within this, or do not end.
+# A compiler or a test suite of the same user has ended by then, or goes on for very long.
 QUIET_WAIT_S = 60.0
 
 
@@ -49,23 +49,23 @@ def service_pids(cfg: config.Config) -> dict[str, int]:
 
 
 def cpu_by_name(pids: Mapping[str, int]) -> dict[str, float]:
-    """CPU seconds used so far, and the whole machine's."""
+    """CPU seconds used so far by each, and by the whole machine."""
     return {name: usage(pid).cpu_s for name, pid in pids.items()} | {"machine": machine_cpu_s()}
 
 
 def wakeups_by_name(pids: Mapping[str, int]) -> dict[str, int]:
-    """Wake-ups of all threads so far."""
+    """Wake-ups of all threads so far, by process."""
     return {name: usage(pid).wakeups for name, pid in pids.items()}
 
 
 def others_s(used_s: Mapping[str, float]) -> float:
-    """Processor time of the processes that are no part of the measurement."""
-    # Not below nothing: CPU time is counted in steps.
+    """CPU time of the processes that are not a part of the measurement."""
+    # CPU time is counted in steps, so the difference may come out negative.
     return max(0.0, 2 * used_s["machine"] - sum(used_s.values()))
 
 
 async def quiet(pids: Mapping[str, int], wait_s: float, tell: Callable[[str], None]) -> None:
-    """Wait until nobody else works on this machine; go on after a while all the same, saying so."""
+    """Wait until other processes are quiet. If that takes too long, go on, and say so."""
     if not pids or not wait_s:
         return
     deadline_s = time.monotonic() + wait_s

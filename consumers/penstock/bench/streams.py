@@ -1,7 +1,7 @@
 """How many streams a worker holds within a latency bound: the search, trial by trial.
 
-Rule: short trials find a candidate, a long one proves it; every trial is in the report,
-whatever it says.
+Rule: short trials find a candidate, a long one proves it; every trial is in the report, whatever
+its outcome. Owner: the command.
 """
 
 from collections.abc import Callable
@@ -20,14 +20,14 @@ from penstock.bench.topics_and_bucket import Bucket, check_local, fresh_bucket
 from penstock.bench.trial import TrialTask, run_trial
 from penstock.bench.verdict import Trial
 
-# More would let a machine that is always busy run for ever.
+# Limits the trials, as on a machine that is always busy none would count.
 DISTURBED_TRIALS = 3
 
 
 class StreamsPlan(Struct, frozen=True, kw_only=True):
-    """`streams` fixed, or None to search up to `max_streams`; `beside_rows`: of huge objects that
-    are answered at the same time, 0 for none. `body`: the file that every tick's object is, instead
-    of `rows` of numbers.
+    """`streams`: a fixed number, or None to search up to `max_streams`. `beside_rows`: size of the
+    huge objects that are answered at the same time; 0: none. `body`: the file that every tick's
+    object is, instead of `rows` of numbers.
     """
 
     hz: float = 20.0
@@ -45,7 +45,7 @@ class StreamsPlan(Struct, frozen=True, kw_only=True):
 
 
 class StreamsReport(Struct, kw_only=True):
-    """`streams` is the result: the largest number that was proven, 0 if none was."""
+    """`streams` is the result: the largest number that was proven, or 0."""
 
     hz: float
     bound_ms: float
@@ -92,7 +92,7 @@ async def measure(
 
 
 class _Search:
-    """Trials on one bucket, which gets the objects of more streams as they are needed."""
+    """Trials on one bucket, which is given the objects of further streams as they are needed."""
 
     def __init__(
         self,
@@ -124,7 +124,9 @@ class _Search:
     async def _undisturbed(
         self, streams: int, seconds: float, passed: Callable[[Trial], bool]
     ) -> Trial:
-        """A trial that failed while other processes took the machine says nothing: once more."""
+        """A trial that failed while other processes took the CPU proves nothing, so it is repeated
+        once.
+        """
         for _ in range(DISTURBED_TRIALS if self._plan.quiet_wait_s else 1):
             await quiet(self._pids, self._plan.quiet_wait_s, self._tell)
             trial = await self._try(streams, seconds)

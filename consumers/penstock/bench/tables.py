@@ -1,6 +1,6 @@
 """A measurement as people read it: tables, and the result in a sentence.
 
-Rule: they say what the report says; nothing is measured or computed anew. Owner: the report.
+Rule: they show the figures of the report and compute none. Owner: the report.
 """
 
 import os
@@ -43,7 +43,7 @@ def throughput_table(report: ThroughputReport) -> Table:
         table.add_column(f"{entry.rows_per_object:,}", justify="right")
     for title, name, form in THROUGHPUT_ROWS:
         if report.body and "seed" in name:
-            continue  # it knows nothing but numbers
+            continue  # the seed program takes only numbers
         cells = [_cell(form, getattr(entry, name)) for entry in report.summaries]
         table.add_row(title, *cells, style="bold" if name.startswith("ratio") else None)
     return table
@@ -101,7 +101,9 @@ def _cell(form: str, figure: float | None) -> str:
 
 
 def result_line(report: StreamsReport) -> str:
-    """The result in a sentence; for a run too short for a proof, how long it would have to be."""
+    """The result in a sentence. If the run was too short for a proof, it says how long one
+    takes.
+    """
     body = f" of {report.body}" if report.body else ""
     what = (
         f"at {report.hz:g} Hz, {report.rows} rows{body} a tick, "
@@ -155,5 +157,5 @@ def where_table(trial: Trial) -> Table:
 
 
 def _wakeups(trial: Trial, name: str) -> str:
-    """Per tick; of the bench's own processes and the others they are not counted."""
+    """Wake-ups per tick; those of the bench's own processes and of others are not counted."""
     return f"{trial.wakeups_per_tick[name]:.1f}" if name in trial.wakeups_per_tick else ""

@@ -1,8 +1,8 @@
 """Percentiles in which a miss counts, and how sure a number of ticks makes us of one.
 
-Rule: a tick that was not answered is slower than every bound. The test is the early stopping of
-MLPerf Inference (rules, appendix): with so many misses among n ticks the percentile holds, if a
-service just failing it would do this well with a chance of at most 1 %.
+Rule: a tick without an answer counts as slower than every bound. The test is the early stopping of
+MLPerf Inference (rules, appendix): n ticks with this many misses prove the percentile, if a service
+that just fails it would do as well in at most 1 % of runs. Owner: the bench.
 """
 
 import math
@@ -13,19 +13,19 @@ CONFIDENCE = 0.99
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The nearest rank; a value without an answer is infinite."""
-    # Not one rank too high where the product is whole but for its rounding.
+    """The nearest-rank percentile; a value without an answer counts as infinite."""
+    # The product may be just above a whole number by rounding; that must not raise the rank.
     rank = max(1, math.ceil(share * len(values) - 1e-9))
     return sorted(values)[rank - 1]
 
 
 def is_proven(ticks: int, misses: int) -> bool:
-    """Do so few misses among so many ticks prove that the 99th percentile holds?"""
+    """Do this few misses among this many ticks prove that the 99th percentile holds?"""
     return _at_most(misses, ticks, 1 - PERCENTILE) <= 1 - CONFIDENCE
 
 
 def ticks_needed(misses: int) -> int:
-    """The fewest ticks that are a proof with so many misses."""
+    """The fewest ticks that prove it with this many misses."""
     low, high = misses, max(1, misses)
     while not is_proven(high, misses):
         low, high = high, 2 * high
@@ -36,7 +36,9 @@ def ticks_needed(misses: int) -> int:
 
 
 def _at_most(misses: int, ticks: int, chance: float) -> float:
-    """Of a binomial distribution, in logarithms as the factors are beyond floats."""
+    """The probability of at most that many, by a binomial distribution; in logarithms, as the
+    factors exceed floats.
+    """
     if misses >= ticks:
         return 1.0
     hit, miss = math.log1p(-chance), math.log(chance)

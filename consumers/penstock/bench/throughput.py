@@ -1,9 +1,9 @@
-"""Rows per second and CPU per row of a worker, beside a client that only posts and beside the
-seed's method.
+"""Rows per second and CPU per row of a worker, beside a client that only posts, and beside the
+method of the seed program.
 
-Rule: the three take turns in every round, on the same services, and the medians of their ratios are
-the result. Rates are steady-state: all references are on the topic before the worker starts, and
-the first fifth of the rows is not counted.
+Rule: in every round the three take turns on the same services, and the medians of their ratios are
+the result. Rates are of the steady state: all references are on the topic before the worker starts,
+and the first fifth of the rows is not counted. Owner: the command.
 """
 
 import asyncio
@@ -41,23 +41,23 @@ from penstock.bench.worker import Worker, running_worker
 from penstock.errors import Fatal
 
 SIZES = (5_000, 500, 8)
-# 5 s of a worker at 150,000 rows a second; and of one at 1,500 objects a second.
+# 5 s for a worker at 150,000 rows a second, or at 1,500 objects a second.
 ROUND_ROWS = 750_000
 ROUND_OBJECTS = 8_000
-# Objects in the bucket; references name them in turn. 30 MB of the largest size.
+# Objects in the bucket, which references name in turn. At the largest size they are 30 MB.
 DISTINCT_OBJECTS = 40
 STREAMS = 16
 WARM_UP_SHARE = 0.2
 ROUND_LIMIT_S = 120.0
 SAMPLE_S = 0.1
-# CPU time is counted in steps of 10 ms: one step more or less is then 5 %.
+# CPU time is counted in steps of 10 ms; at this time one step is 5 %.
 LEAST_CPU_S = 0.2
 
 
 class Summary(Struct, kw_only=True):
-    """What one object size reached: in one round, or the medians over the rounds.
+    """The figures of one object size: of one round, or the medians over the rounds.
 
-    None: the part that was measured is too short to tell.
+    None: the measured part was too short to tell.
     """
 
     rows_per_object: int
@@ -73,7 +73,7 @@ class Summary(Struct, kw_only=True):
 
 
 class Round(Summary, kw_only=True):
-    """One turn of each."""
+    """The figures of one round, in which each of the three had its turn."""
 
     objects: int
     rows: int
@@ -92,8 +92,8 @@ class ThroughputReport(Struct, kw_only=True):
 
 
 class ThroughputPlan(Struct, frozen=True, kw_only=True):
-    """How much is measured; `body`: the file that every object is, instead of `sizes` of numbers.
-    The seed's method knows nothing but numbers.
+    """How much is measured. `body`: the file that every object is, instead of `sizes` of numbers;
+    then the seed's method is left out, as it takes only numbers.
     """
 
     sizes: Sequence[int] = SIZES
@@ -162,7 +162,7 @@ class _Ours(NamedTuple):
 
 
 class _Load(NamedTuple):
-    """So many references to objects of so many rows."""
+    """References on the topic to this many objects with this many rows each."""
 
     bucket: str
     size: int
@@ -211,7 +211,7 @@ def _references(task: _Load) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 async def watch(worker: Worker, watcher: Any, topic: str, rows: int) -> list[Sample]:
-    """Rows on the topic and CPU time of the worker, until all rows are there."""
+    """Sample the rows on the topic and the worker's CPU time, until all rows are there."""
     samples = [Sample(0, 0.0)]
     deadline_s = time.monotonic() + ROUND_LIMIT_S
     while samples[-1].rows < rows:
@@ -224,7 +224,7 @@ async def watch(worker: Worker, watcher: Any, topic: str, rows: int) -> list[Sam
 
 
 def check_answered(answer: ReadAnswer, rows: int) -> None:
-    """A rate of rows that are lost is no result either."""
+    """Raise `Fatal` if rows were lost: their rate is no result."""
     check_order(answer)
     if answer.rows != rows:
         raise Fatal(f"{answer.rows} of {rows} rows were answered: this is no measurement")
@@ -247,8 +247,8 @@ def steady_rate(rows_by_ms: Sequence[tuple[int, int]]) -> float:
 
 
 def cpu_s_per_row(samples: Sequence[Sample]) -> float | None:
-    """Over the same part as the rate; with few samples over all, start-up included. None if that
-    part has less CPU time than the kernel's steps can tell.
+    """CPU seconds a row, over the same part as the rate. With few samples: over the whole run, with
+    the start. None if the part took too little CPU time for the kernel's steps.
     """
     total = samples[-1].rows
     begin = next(sample for sample in samples if sample.rows >= WARM_UP_SHARE * total)
@@ -278,7 +278,7 @@ def _round(
 
 
 def summarise(rounds: Sequence[Round]) -> Summary:
-    """Medians of one size's rounds, as far as they can tell; of the peaks the highest."""
+    """Medians over the rounds of one size, where they have figures; of the peaks the maximum."""
     middle = {
         name: _median([getattr(entry, name) for entry in rounds])
         for name in Summary.__struct_fields__

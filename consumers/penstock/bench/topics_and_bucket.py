@@ -1,8 +1,8 @@
-"""Where a measurement happens: topics and a bucket of its own, on services of this machine.
+"""Where a measurement happens: its own topics and bucket, on services of this machine.
 
-Rule: everything made here has a unique name and is removed at the end, whatever happened.
-Services that are not on the loopback interface are refused: the bench would be measuring, and
-loading, somebody's network.
+Rule: everything made here has a unique name and is removed at the end, whatever happened. Services
+that are not on the loopback interface are refused: the bench would load, and measure, a shared
+network. Owner: the block that makes them.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from penstock.errors import EXIT_USAGE, Fatal, Unreachable
 PARTITIONS = 4
 # Kafka's default for a message.
 MESSAGE_BYTES = 1 << 20
-# Time stamps by the broker: one clock for all, and none of ours. Files of removed topics go at
-# once, as a round is up to 0.5 GB.
+# The broker sets the times: one clock for all. Files of removed topics are deleted at once, as a
+# round takes up to 0.5 GB.
 TOPIC_SETTINGS = {"message.timestamp.type": "LogAppendTime", "file.delete.delay.ms": "1000"}
-# A broker of this machine answers within milliseconds, a busy one within seconds.
+# A broker of this machine answers within milliseconds; a busy one within seconds.
 ANSWER_S = 30.0
-# The limit of one DeleteObjects request.
+# The limit of one DeleteObjects request of S3.
 DELETE_KEYS = 1_000
 
 
@@ -71,12 +71,12 @@ def _not_here(why: str) -> Fatal:
 async def fresh_topics(
     settings: config.Kafka, *, most_bytes: int | None = None
 ) -> AsyncIterator[Topics]:
-    """`most_bytes`: of a message, where that is more than Kafka's default. The topic that a shadow
-    needs, if the caller's configuration has one, is there, too.
+    """`most_bytes`: the topics' limit for a message, if it must be above Kafka's default. If the
+    caller's configuration has a shadow, its topic is made too.
     """
     unique = uuid.uuid4().hex[:12]
     topics = Topics(f"bench-{unique}", f"bench-{unique}.out", f"bench-{unique}.dlq")
-    # Clients warn that a topic is not known yet, or no longer: here that is how it begins and ends.
+    # Clients warn about topics that do not exist yet, or no longer, which is normal here.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     more = {"max.message.bytes": str(most_bytes)} if most_bytes else {}
     shape = TopicShape(PARTITIONS, settings=TOPIC_SETTINGS | more)
@@ -90,14 +90,14 @@ async def fresh_topics(
 
 @asynccontextmanager
 async def end_watcher(settings: config.Kafka) -> AsyncIterator[AIOKafkaConsumer]:
-    """For `count_records`; it reads nothing."""
+    """A consumer for `count_records`, which only asks for offsets."""
     consumer = AIOKafkaConsumer(**connection(settings))
     async with opened(consumer, settings, "the watching of the output topic"):
         yield consumer
 
 
 async def count_records(watcher: AIOKafkaConsumer, topic: str, partitions: int = PARTITIONS) -> int:
-    """Records that were ever written to the first partitions of a topic of the bench."""
+    """How many records were ever written to the first partitions of a topic of the bench."""
     async with within("a question about the end of the output topic", ANSWER_S):
         ends = await watcher.end_offsets(
             [TopicPartition(topic, number) for number in range(partitions)]
@@ -111,7 +111,7 @@ async def publish(
     messages: Iterable[tuple[int, bytes, bytes]],
     most_bytes: int = MESSAGE_BYTES,
 ) -> None:
-    """All of (partition, key, value), acknowledged."""
+    """Publish all (partition, key, value) and wait until they are acknowledged."""
     producer = AIOKafkaProducer(
         **connection(settings), linger_ms=5, max_batch_size=1_000_000, max_request_size=most_bytes
     )
@@ -123,7 +123,7 @@ async def publish(
 
 
 class Bucket:
-    """A bucket of the bench's own, without notifications."""
+    """The bench's own bucket, without notifications."""
 
     def __init__(self, client: Any, name: str) -> None:
         self._client = client

@@ -1,8 +1,8 @@
-"""One trial of `bench streams`: N streams on a fresh worker, and what became of every tick.
+"""One trial of `bench streams`: N streams on a new worker, and what became of every tick.
 
-Rule: latency runs from the instant a tick was due to the broker's time of its last row's record; a
-tick that was late, or is not answered when the trial ends, is a miss. Nothing of a trial is left
-for the next one.
+Rule: latency runs from the instant a tick was due to the broker's time of its last row's record. A
+tick that is answered late, or not by the end of the trial, is a miss. A trial leaves nothing behind
+for the next one. Owner: `bench streams`.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ DRAIN_MS = 2_000
 
 
 class TrialTask(Struct, frozen=True, kw_only=True):
-    """What is tried. `bucket` has the objects already; `settings` are the worker's."""
+    """What is tried. `bucket` already has the objects; `settings` are the worker's."""
 
     streams: int
     hz: float
@@ -49,7 +49,7 @@ class TrialTask(Struct, frozen=True, kw_only=True):
 
 
 class _Observed(NamedTuple):
-    """What was seen while the trial ran; `cpu` once a second, by process."""
+    """What was observed during the trial; `cpu`: CPU time by process, once a second."""
 
     begin_ms: int
     cpu: list[dict[str, float]]
@@ -67,7 +67,7 @@ async def run_trial(cfg: config.Config, config_path: Path | None, task: TrialTas
     measured = due_since(seen.begin_ms, answer.ticks, wanted)
     used = _used(seen.cpu[0], seen.cpu[-1], seen.sent.cpu_s)
     if not task.pids:
-        del used["others"]  # they would contain the services
+        del used["others"]  # the services' CPU time would be in them
     trial = judge(
         task.streams, task.bound_ms, measured, seen.sent, used, task.seconds, seen.stages_ms
     )
@@ -80,9 +80,7 @@ async def run_trial(cfg: config.Config, config_path: Path | None, task: TrialTas
 
 
 def due_since(begin_ms: float, ticks: Sequence[Tick], wanted: int) -> list[Tick]:
-    """Ticks of the measurement itself, without those of the warm-up. Raises `Fatal` if the
-    generator did not send all that were wanted.
-    """
+    """The ticks after the warm-up. Raises `Fatal` if the generator did not send all of them."""
     found = [tick for tick in ticks if tick.due_ms >= begin_ms]
     if len(found) != wanted:
         raise Fatal(f"the generator sent {len(found)} ticks, not all: this is no measurement")
@@ -92,7 +90,7 @@ def due_since(begin_ms: float, ticks: Sequence[Tick], wanted: int) -> list[Tick]
 async def _observe(
     cfg: config.Config, config_path: Path | None, task: TrialTask, topics: Topics
 ) -> _Observed:
-    """Worker up, load on, watch, wait for the last answers, worker down."""
+    """Start the worker and the load, watch, wait for the last answers, stop the worker."""
     load = GeneratorTask(
         kafka=cfg.kafka,
         topic=topics.input,
@@ -129,7 +127,7 @@ async def _observe(
 async def _watch(
     worker: Worker, pids: Mapping[str, int], begin_ms: float, seconds: float
 ) -> list[dict[str, float]]:
-    """CPU time by name, at the beginning, after each second, and at the end."""
+    """Sample CPU time by process: at the beginning, after each second, and at the end."""
     samples = [_cpu(worker, pids)]
     for second in range(1, math.ceil(seconds) + 1):
         await sleep_until(begin_ms + 1000 * min(second, seconds))
@@ -157,7 +155,7 @@ async def sleep_until(epoch_ms: float) -> None:
 
 
 async def _answered(watcher: Any, worker: Worker, topic: str, partitions: int, rows: int) -> None:
-    """Wait for the last answers, for a bounded time."""
+    """Wait for the last answers, up to a limit."""
     deadline_s = time.monotonic() + GRACE_S
     while time.monotonic() < deadline_s and await count_records(watcher, topic, partitions) < rows:
         worker.check()

@@ -1,7 +1,7 @@
 """What a process and its children have used so far, from /proc (Linux).
 
-Rule: a thread that waited and was woken is a wake-up (a voluntary context switch); one that was put
-aside for another is none.
+Rule: a wake-up is a voluntary context switch: a thread waited and was woken. A thread that was only
+interrupted for another one does not count. Owner: the bench.
 """
 
 import os
@@ -13,7 +13,9 @@ _PROC = Path("/proc")
 
 
 class Usage(NamedTuple):
-    """Of a process, its threads and its living children. CPU time is counted in steps of 10 ms."""
+    """What a process, its threads and its living children used. CPU time is counted in steps of 10
+    ms.
+    """
 
     cpu_s: float
     peak_rss_bytes: int
@@ -21,12 +23,12 @@ class Usage(NamedTuple):
 
 
 def usage(pid: int) -> Usage:
-    """Zeros for a process that is gone."""
+    """All zero for a process that is gone."""
     cpu_ticks = peak_rss = wakeups = 0
     for member in _family(pid):
         try:
             fields = _stat(member)
-            # utime and stime; the children's share (fields 15 and 16) is of those that ended.
+            # utime and stime. Fields 15 and 16 are of children that have ended.
             cpu_ticks += int(fields[11]) + int(fields[12])
             peak_rss += _peak_rss_bytes(member)
             wakeups += _wakeups(member)
@@ -36,7 +38,9 @@ def usage(pid: int) -> Usage:
 
 
 def _stat(pid: int) -> list[str]:
-    """proc(5), from field 3 on: the name before it is in brackets and may hold anything."""
+    """Fields of /proc/PID/stat from field 3 on (proc(5)). The name before them is in brackets and
+    may hold any character.
+    """
     return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
 
@@ -48,13 +52,13 @@ def _peak_rss_bytes(pid: int) -> int:
 
 
 def _wakeups(pid: int) -> int:
-    """Of its living threads."""
+    """Wake-ups of its living threads."""
     total = 0
     for status in (_PROC / str(pid) / "task").glob("*/status"):
         try:
             text = status.read_text()
         except (FileNotFoundError, ProcessLookupError):
-            continue  # a thread that has just ended
+            continue  # this thread has just ended
         total += int(text.partition("\nvoluntary_ctxt_switches:")[2].split(maxsplit=1)[0])
     return total
 
@@ -71,8 +75,8 @@ def _family(pid: int) -> list[int]:
 
 
 def machine_cpu_s() -> float:
-    """What all processes of the machine have used so far, the kernel included."""
+    """CPU seconds that all processes of the machine and the kernel have used so far."""
     fields = (_PROC / "stat").read_text().partition("\n")[0].split()[1:]
-    # proc(5): user nice system idle iowait irq softirq steal; guest time is within user.
+    # proc(5): user nice system idle iowait irq softirq steal. Guest time is a part of user.
     user, nice, system, _, _, irq, softirq = map(int, fields[:7])
     return (user + nice + system + irq + softirq) / _TICKS_PER_S

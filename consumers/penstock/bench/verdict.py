@@ -1,7 +1,7 @@
 """What became of the ticks of a trial: percentiles, misses, where the time went.
 
-Rule: a tick that is not answered is slower than every bound, and none is left out. The bound must
-hold for all ticks together and for every stream by itself.
+Rule: every tick counts, and one without an answer counts as slower than every bound. The bound must
+hold for all ticks together and for every single stream. Owner: the trial.
 """
 
 import math
@@ -14,11 +14,11 @@ from penstock.bench.generator import Sent
 from penstock.bench.reader import Tick
 from penstock.bench.tails import is_proven, percentile
 
-# The broker's time stamps are whole milliseconds, cut off: half of one on average.
+# The broker cuts its time stamps to whole milliseconds: on average they are half of one too low.
 BROKER_CUT_MS = 0.5
 
 Samples = Mapping[tuple[str, str], float]
-# Parts of an object's way as the worker's metrics name them, in the order of the flow.
+# The parts of an object's way, by their names in the worker's metrics, in the order of the flow.
 WAY = {
     "Kafka out": "kafka_in",
     "queue": "queue",
@@ -32,7 +32,7 @@ WAY = {
 
 
 class Trial(Struct, kw_only=True):
-    """What came out; a percentile is None where it is a tick without an answer."""
+    """The outcome of a trial. A percentile is None if it is a tick without an answer."""
 
     streams: int
     ticks: int
@@ -54,13 +54,14 @@ class Trial(Struct, kw_only=True):
     generator_lag_p99_ms: float
     generator_lag_max_ms: float
     wakeups_per_tick: dict[str, float] = {}
-    # Misses that come together with others' work are theirs; an overload only grows.
+    # Misses in a second in which other processes worked are put down to these; misses of an
+    # overload go on.
     misses_by_s: list[int] = []
     others_by_s: list[float] = []
 
     @property
     def others_cores(self) -> float:
-        """What unrelated processes used in their busiest second; 0 where that is not known."""
+        """Cores that other processes used in their busiest second; 0 if that is unknown."""
         return max(self.others_by_s, default=0.0)
 
 
@@ -73,7 +74,7 @@ def judge(
     seconds: float,
     stages_ms: Mapping[str, float],
 ) -> Trial:
-    """`used_s` is the CPU time by process name during `seconds`."""
+    """`used_s`: CPU time by process name during `seconds`."""
     by_stream: dict[str, list[float]] = defaultdict(list)
     for tick in ticks:
         by_stream[tick.stream].append(_since(tick.due_ms, tick))
@@ -109,7 +110,7 @@ def judge(
 
 
 def misses_by_s(ticks: Sequence[Tick], bound_ms: float, begin_ms: float) -> list[int]:
-    """By the second in which they were due."""
+    """How many misses were due in each second."""
     misses: Counter[int] = Counter()
     for tick in ticks:
         misses[int((tick.due_ms - begin_ms) // 1000)] += _since(tick.due_ms, tick) > bound_ms
@@ -129,7 +130,7 @@ def _finite(value: float) -> float | None:
 
 
 def _where(ticks: Sequence[Tick], sent: Sent, stages_ms: Mapping[str, float]) -> dict[str, float]:
-    """Mean times, in the order of the flow; what is in none of the stages is shown as such."""
+    """Mean times in the order of the flow, and what is left over for no stage."""
     to_append = [tick.appended_ms - tick.due_ms for tick in ticks]
     in_ms = sum(to_append) / len(to_append) + BROKER_CUT_MS - sent.lag_mean_ms
     where = {"schedule": sent.lag_mean_ms, "Kafka in": in_ms, **stages_ms}
@@ -141,7 +142,7 @@ def _where(ticks: Sequence[Tick], sent: Sent, stages_ms: Mapping[str, float]) ->
 
 
 def stage_means_ms(before: Samples, after: Samples) -> dict[str, float]:
-    """Mean time in each stage that the worker tells about, of the objects delivered in between."""
+    """Mean time of objects in each stage that the worker measures, between two readings."""
 
     def gain(name: str, label: str = "") -> float:
         return after.get((name, label), 0.0) - before.get((name, label), 0.0)

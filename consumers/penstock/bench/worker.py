@@ -1,8 +1,8 @@
 """The worker under test: `penstock run` as a child process, set up for the measurement by
 environment variables.
 
-Rule: everything a person can configure is taken from the configuration of the bench's caller; only
-what the measurement defines is overridden. What the worker logs below a warning is not shown.
+Rule: settings are those of the bench's caller; only what the measurement defines is overridden. Log
+lines of the worker below a warning are not shown. Owner: the bench.
 """
 
 import asyncio
@@ -41,12 +41,14 @@ class Worker:
         return usage(self.pid)
 
     def check(self) -> None:
-        """Raises `Fatal` if the worker ended by itself."""
+        """Raises `Fatal` if the worker has ended by itself."""
         if self._process.code is not None:
             raise Fatal(f"the worker ended early, with exit code {self._process.code}")
 
     async def stop(self) -> None:
-        """Drain and end; an unclean end spoils the measurement."""
+        """Drain and end. Raises `Fatal` if it does not end cleanly, as that spoils the
+        measurement.
+        """
         code = await stop(self._process)
         if code:
             raise Fatal(f"the worker did not end cleanly: exit code {code}")
@@ -63,7 +65,7 @@ class Worker:
         raise Fatal(f"the worker was not ready within {READY_S:g} s")
 
     async def metrics(self) -> dict[tuple[str, str], float]:
-        """Samples by name and value of the first label."""
+        """The worker's metrics by name and value of the first label."""
         status, text = await self._get("/metrics")
         if status != 200:
             raise Fatal(f"the worker's /metrics answered {status}")
@@ -88,7 +90,7 @@ class Worker:
 async def running_worker(
     config_path: Path | None, topics: Topics, **settings: object
 ) -> AsyncIterator[Worker]:
-    """A worker on these topics; `settings` are by SECTION__KEY."""
+    """A worker on these topics; `settings` are given as `SECTION__KEY`."""
     port = free_port()
     own = {
         "KAFKA__GROUP": f"bench-{uuid.uuid4().hex[:12]}",
@@ -103,7 +105,7 @@ async def running_worker(
 def penstock(
     config_path: Path | None, topics: Topics, *arguments: str, **settings: object
 ) -> AbstractAsyncContextManager[Child]:
-    """A command on these topics; `settings` are by SECTION__KEY."""
+    """Run a command on these topics; `settings` are given as `SECTION__KEY`."""
     own = {
         "KAFKA__INPUT_TOPIC": topics.input,
         "OUTPUT__TOPIC": topics.output,

@@ -2,11 +2,12 @@
 
 Where to look:
 
-    main        the order of things: start, stream, drain, prove; interrupts: Ctrl-C in two steps
-    place       where the services are: a process tree of our own, or the running stack
-    children    child processes that never outlive us; worker: the one a person may kill
+    job         the order of things: start, stream, drain, prove; ctrl_c: Ctrl-C in two steps
+    services    where the services are: child processes of our own, or the running stack
+    worker      the worker, which a person may kill
     streams     what the producers write and announce
-    progress    what was sent and answered so far; tail: reads the topics while they grow, for
-                the view and for the judge
+    progress    what was sent and answered so far
+    reading     reads the topics while they grow, for the view and for the judge
     view        the table; proof: the verdict of the judge in a sentence
+    scenes      `--scenes`: the demo's sites as pictures
 """

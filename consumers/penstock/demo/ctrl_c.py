@@ -1,7 +1,7 @@
 """Ctrl-C and its relatives, in two steps.
 
-Rule: while `gently` is set the first signal sets `stop`; any other cancels the task that entered,
-once, so that nothing interrupts its cleaning up.
+Rule: while `gently` is set, the first signal sets `stop`. Any other signal cancels the task that
+entered, but only once, so that nothing interrupts its cleaning up. Owner: the demo.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """`async with Interrupts() as interrupts:` around what may be stopped."""
+    """`async with Interrupts() as interrupts:` around the work that signals may stop."""
 
     def __init__(self) -> None:
         self.gently = False

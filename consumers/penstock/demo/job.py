@@ -1,7 +1,8 @@
 """The order of things: start, stream, drain, prove.
 
-Rule: whatever ends the demo, nothing it started is left. The first Ctrl-C (or SIGTERM) ends the
-streams early and the proof follows; a second one, or one before the streams began, ends it at once.
+Rule: however the demo ends, it leaves nothing running. The first Ctrl-C (or SIGTERM) ends the
+streams early, and the proof follows. A second one, or one before the streams began, ends the demo
+at once. Owner: the command.
 """
 
 import asyncio
@@ -26,16 +27,16 @@ from penstock.errors import Fatal
 from penstock.process.clock import SystemClock
 from penstock.process.stopping import stopped_after
 
-# After a kill the group waits 8 s for the dead member; a worker killed while it joins costs as much
-# again. Past this, without any answer, something is lost, and the proof tells what.
+# After a kill the group waits 8 s for the dead member, and as long again if the worker was killed
+# while joining. If no answer came for longer, something is lost, and the proof says what.
 ANSWERED_WITHIN_S = 60.0
-# What shells report for a command that Ctrl-C ended.
+# Shells report this code for a command that Ctrl-C ended.
 EXIT_INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may choose; `config_path` is for the worker's own settings."""
+    """What a person may choose; `config_path`: for the other settings of the worker."""
 
     seconds: float
     streams: int
@@ -46,7 +47,7 @@ class Options:
 
 async def run_demo(options: Options) -> None:
     """Raises `Fatal` when something could not start (its own code) or the proof fails (1)."""
-    # What the client logs it raises as well; its lines would tear the table.
+    # The client raises what it logs, and its log lines would break the table.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     console = Console()
     try:
@@ -73,7 +74,8 @@ async def _play(options: Options, place: Place, console: Console, interrupts: In
         place.answered(key)
 
     async with _sink(place) as sink:
-        # Asking for a topic creates it on the embedded broker; the stack's are there.
+        # The embedded broker creates a topic when it is asked for; the stack's topics exist
+        # already.
         partitions = [await sink.partitions(topic) for topic in place.cfg.topics]
         producers = Producers(place, sink, progress, options.rate_hz, partitions[0])
         async with (
@@ -107,7 +109,7 @@ async def _sink(place: Place) -> AsyncIterator[KafkaSink]:
 
 
 async def _all_answered(progress: Progress) -> None:
-    """Returns when nothing waits, or nothing has come for long."""
+    """Returns when no object waits for answers, or none has come for long."""
     before = -1
     while progress.rows != before:
         before = progress.rows

@@ -1,10 +1,9 @@
-"""What was sent and what came back, per stream: plain bookkeeping for the view.
+"""What was sent and what came back, per stream: figures for the view only, not for the proof.
 
-Rule: an object counts when the last of its rows is seen on the output topic, once however often it
-comes. Its latency is the product's: from the time stamp of its reference to that of its last
-answer; what the demo itself takes to make, upload and read is no part of it. Latencies are those of
-the last seconds, so that memory has a bound and a trouble that is over is seen to be over. The
-proof does not rest on any of this.
+Rule: an object counts once, when its last row is first seen on the output topic. Its latency is the
+pipeline's: from the time stamp of its reference to that of its last answer, without the demo's own
+making, uploading and reading. Only latencies of the last seconds are kept: so memory is bounded,
+and the table shows when a trouble is over. Owner: the demo.
 """
 
 import asyncio
@@ -13,15 +12,18 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-# Long enough for percentiles of a dozen cameras at 5 Hz, short enough to see that trouble is over.
+# Long enough for percentiles of a dozen cameras at 5 Hz; short enough to show that a trouble is
+# over.
 LATENCIES_OVER_S = 3.0
-# Of a stream that stood still and then answers all at once.
+# Bounds the latencies of a stream that stood still and then answers all at once.
 MOST_LATENCIES = 2_000
 
 
 @dataclass
 class Stream:
-    """One stream's share. `left_out` counts the beats that were too late or too many to send."""
+    """The figures of one stream. `left_out`: ticks that were skipped because they were late, or too
+    many rows waited.
+    """
 
     name: str
     form: str
@@ -40,7 +42,7 @@ class Stream:
 
     @property
     def rows_ahead(self) -> int:
-        """Announced, and not seen answered."""
+        """Rows that are announced but not yet seen answered."""
         return self.rows_sent - self.rows
 
     def answered(self, at_s: float, latency_ms: float, rows: int) -> None:
@@ -49,14 +51,14 @@ class Stream:
         self._latencies.append((at_s, latency_ms))
 
     def latencies_ms(self, now_s: float) -> list[float]:
-        """Those of the last seconds, ascending."""
+        """The latencies of the last seconds, ascending."""
         while self._latencies and self._latencies[0][0] < now_s - LATENCIES_OVER_S:
             self._latencies.popleft()
         return sorted(ms for _, ms in self._latencies)
 
 
 class Progress:
-    """`sent` and `answered` are called for each object, by its key."""
+    """`sent` and `answered` are called for each object, with its key."""
 
     def __init__(self, streams: Sequence[Stream], wall_s: Callable[[], float] = time.time) -> None:
         self.streams = streams
@@ -86,7 +88,7 @@ class Progress:
         return len(self._announced)
 
     def latencies_ms(self) -> list[list[float]]:
-        """Of the last seconds, by stream, ascending."""
+        """The latencies of the last seconds by stream, ascending."""
         now_s = self._wall_s()
         return [stream.latencies_ms(now_s) for stream in self.streams]
 
@@ -99,7 +101,7 @@ class Progress:
 
     def answered(self, key: str, rows: int, written_s: float) -> None:
         if (found := self._announced.pop(key, None)) is None:
-            return  # once more: a worker that took over repeats what was not committed
+            return  # a repeat: after a take-over a worker answers uncommitted objects again
         stream, announced_s = found
         stream.answered(self._wall_s(), max(0.0, written_s - announced_s) * 1000, rows)
         if not self._announced:
@@ -107,5 +109,5 @@ class Progress:
 
 
 def together(latencies_ms: Iterable[Sequence[float]]) -> list[float]:
-    """Of all streams, ascending."""
+    """The latencies of all streams in one list, ascending."""
     return sorted(ms for one in latencies_ms for ms in one)

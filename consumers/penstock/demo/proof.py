@@ -1,8 +1,8 @@
 """The end of the demo: what the topics prove.
 
-Rule: the verdict is the judge's, from the topics alone, as they were read while they grew; added
-to it is only what the producers know, and that a worker which was never ended has no reason to
-answer anything twice.
+Rule: the verdict is the judge's, from the topics alone, read while they grew. Two checks are added:
+the topics have the objects and rows that the producers counted, and no repeats unless a worker was
+killed. Owner: the demo.
 """
 
 from rich.console import Console
@@ -40,7 +40,7 @@ def prove(
 
 
 def broken(report: Report, progress: Progress, restarts: int) -> list[str]:
-    """What is wrong, in words; nothing if all is well."""
+    """What is wrong, in words; empty if all is well."""
     sent = sum(stream.sent for stream in progress.streams)
     checks = {
         "the topics break a promise": report.ok,

@@ -1,8 +1,8 @@
-"""The onlooker: reads the demo's topics while they are written, for the view and for the proof.
+"""Reads the demo's topics while they are written, for the view and for the proof.
 
-Rule: it asks no worker. References are read up to their end before the answers that were found
-earlier are judged; so every answer meets its reference. A broker that forgets what is old need not
-be asked again.
+Rule: it asks no worker. Before answers are judged, all references up to now are read, so that every
+answer meets its reference. It reads each record only once, as the broker may drop old records.
+Owner: the demo.
 """
 
 import asyncio
@@ -23,21 +23,21 @@ from penstock.verify.live import LiveJudge
 from penstock.verify.reading import scope_of
 
 WAIT_MS = 100
-# Between two sittings of the judge; what it costs to ask for the ends is paid once for each.
+# Seconds between two rounds of judging; each round asks for the ends of the topics once.
 PAUSE_S = 0.05
-# The references that are behind are few: they come with the next answer of the broker.
+# A short wait, as few references are missing and they come with the next answer.
 LOOK_S = 0.02
-# About 1 ms of judging, between which the streams get their turn.
+# About 1 ms of judging; then the streams get their turn.
 SLICE = 400
-# The topics of a demo begin with it, and nobody knows where they will end.
+# The demo's topics are new and grow, so they are read from 0 and have no known end.
 NO_END = 1 << 62
 
-# An object's key, its rows, and when its last answer was written.
+# Called with an object's key, its rows, and when its last answer was written.
 OnAnswered = Callable[[str, int, float], None]
 
 
 class _Last(Struct):
-    """What the last record of an object says, as far as it is shown."""
+    """The fields of an object's last record that the view shows."""
 
     object: ObjectId | None
     last: bool = False
@@ -48,8 +48,8 @@ _decoder = msgspec.json.Decoder(_Last)
 
 
 class Tail:
-    """Calls `on_answered` with every object whose last record arrives. `run` as a task;
-    `report` ends it.
+    """Calls `on_answered` for every object whose last record arrives. `run` it as a task; `report`
+    ends that.
     """
 
     def __init__(
@@ -89,8 +89,8 @@ class Tail:
                 task.cancel()
 
     async def report(self) -> Report:
-        """The verdict on everything that the topics hold now, and the end of `run`; no worker
-        may be running.
+        """The verdict on everything that the topics hold now; it also ends `run`. No worker may be
+        running.
         """
         ends = await self._references.ends()
         self._until |= {part.partition: end for part, end in ends.items()}
@@ -112,7 +112,7 @@ class Tail:
     async def _read_answers(self) -> None:
         while True:
             found = await self._answers.more(WAIT_MS)
-            self._found.extend(found)  # looked up now: the judge may have taken the list meanwhile
+            self._found.extend(found)  # only now: the judge may have replaced the list
 
     async def _judge_found(self) -> None:
         async with self._judging:
@@ -142,7 +142,7 @@ class Tail:
 
 
 async def _reached(follower: Follower, ends: Mapping[Any, int]) -> None:
-    """Another task reads."""
+    """Wait until another task has read up to these ends."""
     while not await follower.has_reached(ends):  # noqa: ASYNC110 (the client says no word)
         await asyncio.sleep(LOOK_S)
 
@@ -151,7 +151,9 @@ async def _reached(follower: Follower, ends: Mapping[Any, int]) -> None:
 async def looking_on(
     cfg: config.Config, partitions: Sequence[int], on_answered: OnAnswered
 ) -> AsyncIterator[Tail]:
-    """`partitions` of the input, the output and the dead-letter topic."""
+    """Read along from the start. `partitions`: of the input, the output and the dead-letter
+    topic.
+    """
     asked, answered, letters = partitions
     isolation = "read_committed" if cfg.delivery.guarantee == "exactly_once" else "read_uncommitted"
     topics = {cfg.output.topic: answered, cfg.output.dead_letter_topic: letters}

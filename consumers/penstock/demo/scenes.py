@@ -1,7 +1,8 @@
 """`penstock demo --scenes`: the demo's sites as pictures, one camera dying and coming back.
 
-Rule: the scenes are made by a worker as anybody starts it, from the predictions of another; what is
-shown is what its page says, and the verdict is the judge's, from the topics alone.
+Rule: a scenes worker makes the scenes from the predictions of a normal worker; both are started as
+any user starts them. The table shows what the scenes worker's page says; the verdict is the
+judge's, from the topics alone. Owner: the command.
 """
 
 import asyncio
@@ -36,22 +37,22 @@ from penstock.scenes.judge import Report
 from penstock.scenes.settings import names
 from penstock.scenes.verify import verify_scenes
 
-# The camera that dies, and when, as shares of the run.
+# Which camera dies, and when it goes and comes back, as shares of the run.
 DYING, DIES_AT, BACK_AT = 1, 0.3, 0.65
-# A dead camera is known as gone within a twenty-second demo.
+# A dead camera must be noticed within a demo of twenty seconds.
 LEASE_MS = 2_000
-# Cameras of a site never agree on the time to the millisecond.
+# The clocks of a site's cameras differ by some milliseconds.
 SKEWS_MS = (0, 7, -5, 12)
 LOOK_S = 0.5
-# The last deadlines, and the way there on a busy machine.
+# For the last deadlines and the way there, on a busy machine.
 JUDGED_WITHIN_S = 30.0
 LAST = 4
-# What shells report for a command that Ctrl-C ended.
+# Shells report this code for a command that Ctrl-C ended.
 EXIT_INTERRUPTED = 130
 
 
 class Scenes:
-    """A scenes worker beside the worker of the predictions; `look` asks its page."""
+    """A scenes worker beside the normal worker; `look` reads its page."""
 
     def __init__(self, place: Place, period_ms: int, folder: Path) -> None:
         http = free_http()
@@ -73,7 +74,7 @@ class Scenes:
         self._url = f"http://{http.host}:{http.port}"
 
     async def look(self) -> Mapping[str, Any] | None:
-        """What its page says; None while it says nothing."""
+        """What the page says; None if it does not answer."""
         return await asyncio.to_thread(self._look)
 
     def _look(self) -> Mapping[str, Any] | None:
@@ -104,7 +105,7 @@ async def run_scenes_demo(
     seconds: float, streams: int, rate_hz: float, config_path: Path | None
 ) -> None:
     """Raises `Fatal` when something could not start (its own code) or the proof fails (1)."""
-    # What the client logs it raises as well; its lines would tear the table.
+    # The client raises what it logs, and its log lines would break the table.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     console = Console()
     try:
@@ -156,7 +157,7 @@ async def _play(
 
 
 class Cameras:
-    """All of them see the same instants, each by its own clock."""
+    """All cameras see the same instants, each by its own clock."""
 
     def __init__(
         self, place: Place, sink: KafkaSink, partitions: int, streams: int, rate_hz: float
@@ -208,7 +209,7 @@ class Cameras:
 
 
 async def _show(scenes: Scenes, console: Console) -> None:
-    """A table on a terminal, else a line now and then."""
+    """Show a table on a terminal, else print a line now and then."""
     with Live(console=console, auto_refresh=False) as live:
         while True:
             found = await scenes.look()
@@ -245,7 +246,7 @@ def view(found: Mapping[str, Any]) -> RenderableType:
 
 
 async def _judged(scenes: Scenes, said: int) -> Report:
-    """When every prediction is in its place, or the time is over."""
+    """Returns the verdict when every prediction is in its place, or the time is over."""
     until_s = time.monotonic() + JUDGED_WITHIN_S
     while True:
         report = await verify_scenes(scenes.cfg)

@@ -1,7 +1,8 @@
-"""Where the demo plays: on services of its own, or on the running stack.
+"""Where the demo runs: on services of its own, or on the running stack.
 
-Rule: a place is settings, written as the environment that a worker takes, and a bucket to write to;
-leaving it leaves nothing behind. What the settings say besides (window, limits, ...) is the user's.
+Rule: a place is a set of settings, as environment variables of a worker, and a bucket to write to.
+Leaving a place removes everything in it. All other settings (window, limits, ...) are the user's.
+Owner: the demo.
 """
 
 import asyncio
@@ -29,20 +30,20 @@ from penstock.process.children import address, free_port, running
 
 STACK_SCRIPT = Path(__file__).parents[3] / "scripts" / "stack"
 PARTITIONS = 4
-# Longer than a worker that takes over looks back: to the last commit.
+# A worker that takes over looks back less than this: to the last commit.
 KEEP_S = 60.0
-# The embedded broker keeps a question for records for all of its time, even when one comes.
+# The embedded broker answers a fetch only after its full wait, even if records have come.
 FETCH_WAIT_MS = 4
-# A dozen cameras at 5 Hz bring an object every 16 ms: rows of two objects hardly
-# ever meet, however long the first waits.
+# A dozen cameras at 5 Hz bring an object every 16 ms, so rows of two objects hardly ever meet,
+# however long the first one waits.
 WINDOW_MS = 5
 HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class Place:
-    """`environ` makes a worker work here; `folder` is ours, gone afterwards. `write` an object by
-    its key; of one that is `answered` no byte need be kept much longer.
+    """`environ` makes a worker work here; `folder` is temporary. `write` stores an object under its
+    key; the bytes of an object that is `answered` may be deleted soon.
     """
 
     title: str
@@ -55,7 +56,7 @@ class Place:
 
 
 class _Folder:
-    """A folder as a bucket. Hours of objects would fill a disk: old ones go."""
+    """A folder as a bucket. It deletes old objects, as those of some hours would fill a disk."""
 
     def __init__(self, folder: Path, keep_s: float, now_s: Callable[[], float]) -> None:
         self._folder = folder
@@ -65,7 +66,9 @@ class _Folder:
         self._answered: deque[tuple[float, str]] = deque()
 
     async def write(self, key: str, body: bytes) -> None:
-        """On the spot: a few KB into the page cache take less than the way to a thread."""
+        """Without a thread: writing a few KB to the page cache takes less time than a thread's
+        turn.
+        """
         path = self._folder / key
         if path.parent not in self._made:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,11 +105,11 @@ async def embedded(path: Path | None) -> AsyncIterator[Place]:
             ),
             config.Objects(endpoint_url=objects.as_uri(), allow=[bucket]),
             config.Model(url=await address(model, log), request="float32"),
-            # The broker keeps 5 MB of a partition, whatever is in it.
+            # The broker keeps 5 MB of a partition, whatever the records are.
             config.Output(compression="zstd"),
             free_http(),
         ]
-        # The mock broker knows no transactions.
+        # The mock broker has no transactions.
         variables = as_environment(settings) | {"PENSTOCK_DELIVERY__GUARANTEE": "at_least_once"}
         if "window.max_wait_ms" not in config.resolve(path).sources:
             variables["PENSTOCK_WINDOW__MAX_WAIT_MS"] = str(WINDOW_MS)
@@ -128,8 +131,8 @@ async def embedded(path: Path | None) -> AsyncIterator[Place]:
 
 @asynccontextmanager
 async def on_stack(path: Path | None) -> AsyncIterator[Place]:
-    """The services that the settings name, else those of `scripts/stack`; topics and bucket
-    of our own.
+    """On the services that the settings name, or else those of `scripts/stack`, with our own topics
+    and bucket.
     """
     own = f"demo-{secrets.token_hex(4)}"
     stack = await asyncio.to_thread(_stack_environment) if _names_no_services(path) else {}
@@ -169,18 +172,20 @@ async def on_stack(path: Path | None) -> AsyncIterator[Place]:
 async def _in_store(action: Callable[..., None], *arguments: Any, **options: Any) -> None:
     try:
         await asyncio.to_thread(action, *arguments, **options)
-    except Exception as error:  # what fsspec lets through are the errors of whichever store it is
+    except Exception as error:  # fsspec passes on the errors of whichever store it is
         raise Unreachable(f"the object store refused {arguments[0]}: {error!r}") from error
 
 
 async def _tidy(remove: Callable[..., Awaitable[None]], *arguments: Any, **options: Any) -> None:
-    """From a service that is gone nothing can be removed: its end is the failure to report."""
+    """Clean up. If the service is gone, nothing can be removed, and its own failure is the one to
+    report.
+    """
     with suppress(Unreachable):
         await remove(*arguments, **options)
 
 
 def as_environment(sections: list[config.Section]) -> dict[str, str]:
-    """Every key of these sections as a variable, so that nothing else can set one of them."""
+    """Every key of these sections as a variable, so that no other source can set it."""
     return {
         variable(type(section).__name__, key): _as_text(getattr(section, key))
         for section in sections
@@ -202,7 +207,7 @@ def _settled(
 
 
 def free_http() -> config.Http:
-    """A page of its own for every worker."""
+    """Let every worker serve its page on a free port."""
     return config.Http(host=HOST, port=free_port())
 
 
@@ -211,7 +216,7 @@ def _names_no_services(path: Path | None) -> bool:
 
 
 def _stack_environment() -> dict[str, str]:
-    """What `scripts/stack env` exports."""
+    """The variables that `scripts/stack env` exports."""
     if not STACK_SCRIPT.exists():
         raise Fatal(
             "--stack outside a checkout needs the services' addresses: set "

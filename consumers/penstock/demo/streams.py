@@ -1,8 +1,8 @@
 """What the cameras of the demo write: objects of every shape, the same ones in every run.
 
-Rule: what stream `index` writes as its object `number` depends on nothing else. Each stream keeps
-its own beat whatever the pipeline does (open loop), within a bound: it leaves out beats where it is
-late or too many rows wait for their answers, as a camera does whose own memory is full.
+Rule: object `number` of stream `index` depends on these two numbers alone. Each stream writes at
+its own pace whatever the pipeline does (open loop), but like a camera with a full memory it skips
+an object when it is late or too many rows wait for their answers. Owner: the demo.
 """
 
 import asyncio
@@ -24,23 +24,23 @@ from penstock.ports import Outgoing, Sink
 
 Form = Literal["csv", "csv.gz", "ndjson", "tar.gz"]
 
-COLUMNS = 16  # of the rows that the embedded model, and the stack's, take
+COLUMNS = 16  # the number that both the embedded model and the stack's model take
 ROWS = (8, 60)
 TAR_EVERY = 8
 TAR_MEMBERS = 3
 CAMERAS_PER_SITE = 4
 SEED = 20_260
-# zlib's fastest: half of the work of making an object would be its packing.
+# zlib's fastest: otherwise half of the work for an object would be compressing it.
 PACKED = 1
-# Texts of numbers, so that none is made twice: what the demo makes must not be its limit.
+# Ready-made texts of numbers: formatting them each time would make the demo itself the limit.
 _NUMBERS = [str(number / 1000) for number in range(-2_999, 3_000)]
 _FORMS: tuple[Form, ...] = ("csv", "csv.gz", "ndjson", "csv")
 
-# A stream that is later than this leaves the beat out.
+# A stream that is later than this skips the object.
 LATE_S = 5.0
-# Announced and not seen answered, by partition of the topics. The embedded broker keeps 5 MB of
-# each partition, and an answer takes some 60 bytes there (of 320 before its compression); so this,
-# and what a new worker repeats of it, is read before it is dropped.
+# Rows of a partition that may be announced and not yet seen answered. The embedded broker keeps 5
+# MB of each partition, and an answer takes some 60 bytes there (compressed from 320). So these
+# rows, and those that a new worker repeats, are read before the broker drops them.
 ROWS_AHEAD = 30_000
 
 
@@ -59,13 +59,13 @@ def stream_name(index: int) -> str:
 
 
 def form(index: int, number: int) -> Form:
-    """Every fourth stream sends an archive now and then."""
+    """The form of an object; every fourth stream sends an archive now and then."""
     kind = index % len(_FORMS)
     return "tar.gz" if kind == 0 and number % TAR_EVERY == TAR_EVERY - 1 else _FORMS[kind]
 
 
 def forms(index: int) -> str:
-    """All of a stream's forms, for people."""
+    """All forms that a stream sends, for people."""
     return ", ".join(dict.fromkeys(form(index, number) for number in range(TAR_EVERY)))
 
 
@@ -100,7 +100,7 @@ def _archive(table: list[list[str]]) -> bytes:
 
 
 class Producers:
-    """`run`: every stream writes and announces until the end, or `stop`."""
+    """`run`: every stream writes and announces until the end, or until `stop`."""
 
     def __init__(
         self, place: Place, sink: Sink, progress: Progress, rate_hz: float, partitions: int
@@ -134,7 +134,7 @@ class Producers:
     async def _beat(
         self, index: int, stream: Stream, started_s: float, seconds: float, stop: asyncio.Event
     ) -> None:
-        # The streams' beats are spread over the period, as independent cameras' are.
+        # Streams start at times spread over the period, as independent cameras do.
         late_s = index / len(self._progress.streams) / self._rate_hz
         for number in count():
             after_s = late_s + number / self._rate_hz
@@ -143,7 +143,7 @@ class Producers:
             is_late = time.time() - started_s - after_s > LATE_S
             if is_late or stream.rows_ahead > self._rows_ahead:
                 stream.left_out += 1
-                await asyncio.sleep(0)  # all that are late at once would be one long turn
+                await asyncio.sleep(0)  # many late ones would be one long turn
             else:
                 await self._send(index, make(index, number), started_s + after_s)
 
@@ -154,8 +154,8 @@ class Producers:
     async def _announce(
         self, partition: int, queue: asyncio.Queue[tuple[int, Made, float]]
     ) -> None:
-        """At once; and together what was made while the broker took the announcements before: the
-        embedded one hands out one batch at a time.
+        """Announce objects at once; those that were made while the broker took the last batch go
+        together, as the embedded broker hands out one batch at a time.
         """
         topic = self._place.cfg.kafka.input_topic
         while True:
@@ -187,7 +187,7 @@ class Producers:
 
 
 async def _is_set_by(event: asyncio.Event, wall_s: float) -> bool:
-    """Wait until that time of the system's clock; True at once when the event is set."""
+    """Wait until that time of the system's clock, or until the event is set, which returns True."""
     try:
         async with asyncio.timeout(max(0.0, wall_s - time.time())):
             return await event.wait()

@@ -1,6 +1,6 @@
 """The demo's live table on a terminal; elsewhere a line every few seconds.
 
-Rule: it looks at `Progress` and `Worker` and changes neither.
+Rule: it reads `Progress` and `Worker` and changes neither. Owner: the demo.
 """
 
 import asyncio
@@ -17,19 +17,21 @@ from rich.text import Text
 from penstock.demo.progress import LATENCIES_OVER_S, Progress, together
 from penstock.demo.worker import ROWS_IN_ALL, Worker
 
-# Calm, yet alive.
+# A calm rate that still looks alive.
 REFRESH_S = 0.25
 LINE_EVERY_S = 2.0
 RATE_OVER_S = 2.0
 BAR_COLUMNS = 30
-# What is around the streams' lines: the place and the heading above, header and totals, three lines
-# below, three blank ones, and the prompt.
+# The lines around those of the streams: place and heading above; header and totals; three lines
+# below; three blank ones; and the prompt.
 OTHER_LINES = 11
 LATENCY = f"latency: reference to its last answer, in the last {LATENCIES_OVER_S:.0f} s"
 
 
 class View:
-    """The clock starts now; `show` until cancelled. `phase` is what is going on, in a few words."""
+    """The clock starts now; `show` runs until cancelled. `phase`: in a few words, what the demo is
+    doing.
+    """
 
     def __init__(
         self, console: Console, progress: Progress, worker: Worker, *, seconds: float
@@ -109,7 +111,7 @@ class View:
 
     @staticmethod
     def _text(*parts: str | tuple[str, str]) -> Text:
-        """One line, however narrow the terminal is: a line more would push out the first."""
+        """One line, cut to the width of the terminal: a second line would push out the first."""
         return Text.assemble(" ", *parts, no_wrap=True, overflow="ellipsis")
 
     def _heading(self) -> RenderableType:
@@ -185,12 +187,12 @@ class View:
 
 
 def _short(number: int) -> str:
-    """`2,448,000`, and `146.9 M` where that would push something out of 80 columns."""
+    """`2,448,000`, or `146.9 M` if the full number would not fit into 80 columns."""
     return f"{number:,}" if number < 10_000_000 else f"{number / 1e6:,.1f} M"
 
 
 def percentile(latencies_ms: Sequence[float], rank: int) -> str:
-    """Of ascending ones, for people: `17 ms`, `9.1 s`, `-` without any."""
+    """A percentile of ascending values, for people: `17 ms`, `9.1 s`, `-` if there are none."""
     if not latencies_ms:
         return "-"
     ms = latencies_ms[min(len(latencies_ms) * rank // 100, len(latencies_ms) - 1)]

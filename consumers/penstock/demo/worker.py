@@ -1,7 +1,8 @@
-"""The demo's worker: started again whenever it ends, and asked how it batches.
+"""The demo's worker: started again whenever it is killed, and asked how it batches.
 
-Rule: a worker that a signal ended, or that was asked to end, is started again; one that gives up by
-itself ends the demo with what it said. Its own counters are shown, never believed.
+Rule: a worker that a signal ended, or that was asked to end, is started again. One that gives up by
+itself ends the demo with its own message. Its counters are only shown; the proof does not use them.
+Owner: the demo.
 """
 
 import asyncio
@@ -18,10 +19,10 @@ from penstock.process import parent
 from penstock.process.children import START_S, Child, last_words, running
 
 # Heartbeats come every 2 s, so the last one of a killed worker is up to 2 s old. A worker that
-# rejoins sooner meets the dead member in the group, gets half of the partitions, and has to join
-# once more.
+# joins again sooner than that meets the dead member in the group: it gets half of the partitions
+# and must join once more.
 RESTART_PAUSE_S = 2.0
-# Joining takes 3 s on the embedded broker, and a session's 8 s where a dead member is waited for.
+# Joining takes 3 s on the embedded broker, and 8 s more if a dead member must be waited for.
 READY_S = START_S + 15.0
 READY_POLL_S = 0.1
 HTTP_TIMEOUT_S = 1.0
@@ -50,11 +51,13 @@ class Worker:
 
     @property
     def batches(self) -> Counter[str]:
-        """How many closed for each reason, of all workers so far; ROWS_IN_ALL is what they held."""
+        """Batches by the reason for closing, of all workers so far; ROWS_IN_ALL counts
+        their rows.
+        """
         return self._earlier + self._latest
 
     async def keep_running(self) -> None:
-        """Returns after `stop`. Raises `Fatal` when the worker gives up."""
+        """Returns after `stop`. Raises `Fatal` if the worker gives up."""
         while not self._stopping:
             async with self._started() as child:
                 code = await child.wait()
@@ -93,7 +96,7 @@ class Worker:
             ) from None
 
     async def look(self) -> None:
-        """Ask it how it does; one that does not answer keeps its last counts."""
+        """Ask the worker for its state; if it does not answer, its last counts stay."""
         self.ready = await self._get("/readyz") is not None
         if self.ready and (page := await self._get("/metrics")) is not None:
             self._latest = batches(page)
@@ -105,12 +108,12 @@ class Worker:
             self._child.ask_to_end()
 
     async def _get(self, path: str) -> bytes | None:
-        """The page, None unless it is a good one."""
+        """The body of the page; None unless the status is 200."""
         return await asyncio.to_thread(_get, self._url + path)
 
 
 def batches(page: bytes) -> Counter[str]:
-    """From the worker's metrics: batches by reason, and their rows."""
+    """Batches by reason, and their rows, from the worker's metrics."""
     return Counter(
         {
             reason.decode() or ROWS_IN_ALL: int(float(number))

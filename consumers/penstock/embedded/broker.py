@@ -1,8 +1,9 @@
 """A Kafka broker inside this process: librdkafka's mock cluster, for the demo and for tests.
 
-Rule: it serves one group member, creates every topic on first use, and keeps the latest 5 MB of a
-partition, in memory: a reader that wants all of a topic reads it while it grows. Run as a program
-(`python -m penstock.embedded.broker`) it prints its address on the first line.
+Rule: it serves one group member and creates a topic when it is first used. It keeps the latest 5 MB
+of a partition, in memory, so a reader that wants all records reads while the topic grows. Run as a
+program (`python -m penstock.embedded.broker`) it prints its address on the first line. Owner: the
+block that opens it.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from typing import Any, Final, Self
 from penstock.errors import missing_extra
 from penstock.process.service import serve
 
-# librdkafka's default for a topic of its mock cluster; no setting changes it.
+# librdkafka's default for topics of its mock cluster; there is no setting for it.
 PARTITIONS: Final = 4
 START_TIMEOUT_S: Final = 10.0
 
@@ -29,7 +30,7 @@ class EmbeddedBroker:
             from confluent_kafka import Producer  # noqa: PLC0415 (an extra: only the demo has it)
         except ImportError as error:
             raise missing_extra("the embedded broker", "demo", error) from None
-        # The cluster lives as long as this client: its threads are the client's.
+        # The cluster runs in the threads of this client and ends with it.
         self._cluster = Producer({"test.mock.num.brokers": 1, "log_level": 0})
         brokers = self._cluster.list_topics(timeout=START_TIMEOUT_S).brokers.values()
         self.bootstrap_servers = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)

@@ -1,8 +1,8 @@
 """A small server that speaks TorchServe's REST interface, for the demo and for tests.
 
-Rule: it answers what the example model behind a real TorchServe answers, and fails on request,
-as TorchServe was seen to fail. Run as a program (`python -m penstock.embedded.model_server`) it
-prints its URL on the first line.
+Rule: its answers are those of the example model behind a real TorchServe. On request it fails, in
+ways that TorchServe was seen to fail. Run as a program (`python -m penstock.embedded.model_server`)
+it prints its URL on the first line. Owner: the block that opens it.
 """
 
 import argparse
@@ -31,13 +31,13 @@ Fault = Literal[
     "too_large",
     "no_model",
     "bad_token",
-    "slow",  # answers after `release`
+    "slow",  # answered only after `release`
     "disconnected",
     "cut",
     "one_too_few",
     "not_a_number",
 ]
-# Status, type and message as TorchServe 0.12 sends them; a 413 comes without a body.
+# Status, type and message as TorchServe 0.12 sends them; its 413 has no body.
 _ERRORS: Final[dict[Fault, tuple[int, str, str]]] = {
     "overloaded": (
         503,
@@ -108,7 +108,9 @@ class EmbeddedModelServer(ScriptedHttp[Fault]):
         return None if known and version == rows_model.VERSION else "no_model"
 
     def _answer(self, content_type: str, headers: Any, body: bytes) -> Any:
-        """The handler's part. Raises `ValueError` for what it would answer by 400."""
+        """What a TorchServe handler does. Raises `ValueError` for input that it would answer by
+        400.
+        """
         if content_type == "application/x-bytes-tensor":
             blobs = _blobs(body, int(headers["X-Rows"]))
             self.batch_rows.append(len(blobs))
@@ -125,7 +127,7 @@ class EmbeddedModelServer(ScriptedHttp[Fault]):
         return {"predictions": answers} if isinstance(document, dict) else answers
 
     def _predict_blobs(self, blobs: list[bytes]) -> list[dict[str, Any]]:
-        """A blob is a row's numbers."""
+        """Each blob is the numbers of a row."""
         elements = [
             np.frombuffer(blob, "<f4") if len(blob) == 4 * FEATURES else None for blob in blobs
         ]

@@ -1,7 +1,7 @@
 """What servers that fail on request have in common: the script of their faults, and HTTP.
 
-Rule: faults come in the order in which they were asked for, one an answer. Owner: the model servers
-of the demo and of the tests.
+Rule: each fault is used for one answer, in the order in which they were asked for. Owner: the model
+servers of the demo and of the tests.
 """
 
 import asyncio
@@ -16,22 +16,22 @@ HOST: Final = "127.0.0.1"
 
 
 class Scripted(Generic[F]):
-    """Whose next answers can be chosen."""
+    """A server whose next answers a test can choose."""
 
     def __init__(self) -> None:
         self._faults: deque[F] = deque()
         self._released = asyncio.Event()
 
     def fail_next(self, *faults: F) -> None:
-        """The next requests fail so, one each; those after them are answered."""
+        """Let the next requests fail like this, one each; later ones are answered."""
         self._faults.extend(faults)
 
     def release(self) -> None:
-        """Answer the requests that the fault `slow` keeps waiting."""
+        """Answer the requests that the fault `slow` holds back."""
         self._released.set()
 
     async def close(self) -> None:
-        """Called when the block that entered it ends."""
+        """Called when the `async with` block ends."""
         raise NotImplementedError
 
     async def __aexit__(
@@ -48,7 +48,7 @@ class Scripted(Generic[F]):
 
 
 class ScriptedHttp(Scripted[F]):
-    """`async with` it: then it listens at `url`, each time on the same port."""
+    """`async with` it: it then listens at `url`, each time on the same port."""
 
     most_bytes = 64 << 20
 
@@ -64,7 +64,7 @@ class ScriptedHttp(Scripted[F]):
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=self.most_bytes)
         self.add_routes(app.router)
-        # The grace for open requests: nobody reads their answers any more.
+        # How long open requests may take to end: nobody reads their answers any more.
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, HOST, self._port).start()
@@ -78,7 +78,7 @@ class ScriptedHttp(Scripted[F]):
 
 
 def hang_up(request: web.Request) -> web.Response:
-    """Break the connection off."""
+    """Break off the connection."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response()

@@ -1,1 +1,3 @@
-"""For TorchServe, not for us: the handler to deploy with a model. It imports nothing of ours."""
+"""Runs inside TorchServe: the handler to deploy with a model. It imports nothing of this
+package.
+"""

@@ -1,7 +1,7 @@
 """The network of the Crayfish benchmark behind TorchServe: 28 x 28 numbers in, ten classes out.
 
-Rule: deployed by `penstock bench crayfish` inside an archive, together with the handler that it
-extends. Its weights follow from a seed: the benchmark measures how rows move, not what they are.
+Rule: `penstock bench crayfish` deploys it in an archive, together with the handler that it extends.
+Its weights follow from a seed, since the benchmark measures how fast rows move, not what they say.
 """
 
 from __future__ import annotations  # Python 3.9 cannot evaluate `X | None`
@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from rows_handler import RowsHandler  # type: ignore[import-not-found]
 
-# Some 28,000 parameters, as the paper has it.
+# Some 28,000 parameters, as in the paper.
 SIZES = (784, 32, 32, 32, 10)
 
 
 class CrayfishHandler(RowsHandler):  # type: ignore[misc]
-    """Answers the label and its score, as the handler that it extends."""
+    """Answers label and score, as the handler that it extends does."""
 
     def initialize(self, context: Any) -> None:
         torch.set_num_threads(1)

@@ -47,11 +47,11 @@ async def predict(
     """Predictions for every row of the objects that `urls` name, in order: `s3://...`, local paths
     and `file://...`, globs of both, and `-` for standard input.
 
-    `model` is a TorchServe URL, `http://host:port/predictions/NAME[/VERSION]`, or the name of one
-    that is configured (`[model]`, `[[models]]`); `request` one of `json`, `instances`, `float32`,
+    `model` is a TorchServe URL, `http://host:port/predictions/NAME[/VERSION]`, or the name of a
+    configured model (`[model]`, `[[models]]`). `request` is one of `json`, `instances`, `float32`,
     `bytes`, `raw`, `arrow`. Everything else comes from `cfg`, or from the environment
-    (`PENSTOCK_...`). A row that was rejected has `error` set. Raises `Fatal` for wrong settings;
-    closing the iterator early stops the work.
+    (`PENSTOCK_...`). A rejected row has `error` set. Raises `Fatal` for wrong settings; closing the
+    iterator early stops the work.
     """
     settings = cfg or config.load()
     decoder = msgspec.json.Decoder(Prediction)
@@ -114,8 +114,8 @@ def with_model(cfg: config.Config, url: str | None, request: str | None) -> conf
 
 
 def chosen(cfg: config.Config, model: str | None, request: str | None) -> tuple[config.Config, str]:
-    """The configuration with the chosen model, and its name in records: the model of a full
-    predictions URL, the configured one of that name, or the default one.
+    """The configuration with the chosen model, and the model's name in records. It is the model of
+    a full predictions URL, the configured one of that name, or the default one.
     """
     if model is None or "://" in model:
         found = with_model(cfg, model, request)
@@ -138,9 +138,9 @@ async def predict_lines(
     found: Callable[[int], object] = lambda objects: None,
 ) -> AsyncGenerator[list[bytes]]:
     """As `predict`, but yields records of the output topic (JSON), in lists as they become ready.
-    The records call the model of `cfg.model` by `model_name`. With `output`, a URL as
-    `output.objects`, the answers are written there, and each object has one record. `found` is
-    called with the number of objects that the URLs have named so far.
+    In the records the model of `cfg.model` is called `model_name`. With `output`, a URL like
+    `output.objects`, the answers are written there and each object has one record. `found` is
+    called with the number of objects found so far.
     """
     plan = None if output is None else _plan(urls, output, model_name)
     if requests.find(cfg.model.request).single:
@@ -162,7 +162,7 @@ async def predict_lines(
 
 
 class _Call(NamedTuple):
-    """The parts that answer one call. `ended`: all objects that the URLs name are read."""
+    """The parts that answer one call. `ended`: all objects that the URLs name have been read."""
 
     pipeline: Pipeline
     objects: LocalObjects
@@ -188,7 +188,7 @@ def _call(
     found: Callable[[int], object],
     opened: AsyncExitStack,
 ) -> _Call:
-    """`opened` closes all clients that are opened here, in the reverse order."""
+    """Make the parts; `opened` closes all clients that are opened here, in reverse order."""
     results = None if output is None else open_results(cfg, output)
     if results is not None:
         opened.push_async_callback(results.aclose)
@@ -210,7 +210,7 @@ def _call(
 
 
 async def _until_answered(call: _Call, urls: Sequence[str], cfg: config.Config) -> None:
-    """Wait for the model to answer, and for the store if any object lies in one."""
+    """Wait for the model to answer, and for the store if any object is in one."""
     clock, start_s = SystemClock(), cfg.limits.start_ms / 1000
     if any(url.startswith("s3") and local_path(url) is None for url in urls):
         ask = partial(ask_store, call.objects, cfg.objects.endpoint_url)
@@ -219,7 +219,7 @@ async def _until_answered(call: _Call, urls: Sequence[str], cfg: config.Config) 
 
 
 def _bucket_of(url: str) -> str:
-    """The bucket of a URL; files of this machine have one as well."""
+    """The bucket of a URL; local files have one as well."""
     return "" if local_path(url) is not None else url.partition("://")[2].partition("/")[0]
 
 

@@ -55,7 +55,7 @@ def _predictions(values: list[Any]) -> dict[str, pa.Array]:
 
 
 def _column(values: list[Any]) -> pa.Array:
-    """What has no one type is JSON text."""
+    """A column whose values have several types holds JSON text."""
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
@@ -65,7 +65,7 @@ def _column(values: list[Any]) -> pa.Array:
 
 
 def to_pandas(results: Iterable[Prediction]) -> Any:
-    """As `to_arrow`, a pandas DataFrame."""
+    """The same columns as a pandas DataFrame."""
     try:
         import pandas  # noqa: F401, PLC0415 (an extra: pyarrow asks for it)
     except ImportError as error:

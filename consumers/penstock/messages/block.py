@@ -1,7 +1,7 @@
 """What rows that travel as one Arrow block have in common.
 
-Rule: with a row's columns it is the record of that row, field by field; nothing is said twice.
-Owner: the publish stage.
+Rule: the head and a row's columns together are the record of that row, field by field; no field is
+in both. Owner: the publish stage.
 """
 
 from typing import Annotated, Any, Final
@@ -13,16 +13,16 @@ from penstock.messages.errors import SchemaError
 from penstock.messages.prediction import ObjectId, Source
 from penstock.messages.reference import Count, OutputTime
 
-# Where it stands in the metadata of the Arrow schema.
+# The key of the head in the metadata of the Arrow schema.
 HEAD: Final = b"penstock.block"
-# A block without rows has a record there, as it is in JSON: a marker, or the record of a result.
+# The key of a block without rows: a record in JSON, which is a marker or the record of a result.
 RECORD: Final = b"penstock.record"
 
 
 class BlockHead(Struct, kw_only=True):
-    """Of rows of one object. A row's id is this `id`, a slash and its `row`. `last`: the last of
-    these rows is the object's last; `rows` is the object's row count then. A row with an
-    `event_time` in its columns has that one.
+    """What the rows of a block have in common; all are of one object. A row's id is this `id`, a
+    slash and its `row`. `last`: the last of these rows is the object's last, and `rows` is then the
+    object's row count. If there is a column `event_time`, it holds for its rows.
     """
 
     v: Annotated[int, Meta(ge=1)]

@@ -1,10 +1,10 @@
 """Announcements of Google Cloud Storage, Azure, Cloudflare R2 and Backblaze, and CloudEvents.
 
-Rule: recognised by structure alone, as S3's are; only what says that an object is new makes a
-reference, and one that says so of another kind of event makes none. Names of objects are as they
-are, except in the addresses that Azure gives, which are percent-encoded. What a CloudEvent in
-binary mode, or a Pub/Sub message, says in Kafka's headers is put beside its data first, by
-`structured`.
+Rule: recognised by structure alone, as S3's are. Only an event that an object is new makes a
+reference; other events of these stores make none. Names of objects are taken literally, except in
+Azure's URLs, which are percent-encoded. In a CloudEvent in binary mode, and in some Pub/Sub
+messages, a part stands in Kafka's headers: `structured` first puts it beside the data.
+
 Sources: Google, "Pub/Sub notifications for Cloud Storage"; Microsoft, "Azure Blob Storage as an
 Event Grid source"; Cloudflare, "R2 event notifications"; Backblaze, "Event Notifications Reference
 Guide"; CloudEvents 1.0, "Kafka protocol binding" and "JSON event format".
@@ -22,7 +22,7 @@ from penstock.messages.errors import SchemaError
 from penstock.messages.reference import Reference
 from penstock.messages.urls import split_url
 
-# What Google calls a new object: in Pub/Sub, in Eventarc, and in its functions of before.
+# Google's names for "a new object": in Pub/Sub, in Eventarc, and in its older functions.
 _FINALIZED: Final = frozenset(
     {
         "OBJECT_FINALIZE",
@@ -41,7 +41,7 @@ Headers = Sequence[tuple[str, bytes]]
 
 
 class _GoogleObject(Struct):
-    """Google's object resource; numbers are texts in it."""
+    """Google's object resource; its numbers are strings."""
 
     bucket: str
     name: str
@@ -53,7 +53,7 @@ class _GoogleObject(Struct):
 
 
 class _Attributes(Struct, rename="camel"):
-    """Of a Pub/Sub message about an object."""
+    """The attributes of a Pub/Sub message about an object."""
 
     bucket_id: str
     object_id: str
@@ -63,7 +63,7 @@ class _Attributes(Struct, rename="camel"):
 
 
 class _Blob(Struct, rename="camel"):
-    """Azure's `data`."""
+    """The `data` of Azure's events."""
 
     url: str
     e_tag: str | None = None
@@ -99,7 +99,7 @@ class _B2Event(Struct, rename="camel"):
 
 
 class CloudEvent(Struct):
-    """In structured mode. Names without underscores are the specification's."""
+    """A CloudEvent in structured mode. Names without underscores are the specification's."""
 
     type: str
     specversion: str
@@ -114,7 +114,7 @@ class CloudEvent(Struct):
         if self.data is UNSET:
             raise SchemaError(f"the CloudEvent {self.type[:80]!r} has no data")
         value = bytes(self.data)
-        # JSON in a text, as senders write it that declare another content type.
+        # Some senders declare another content type and write the JSON as a string.
         return msgspec.json.decode(value, type=str).encode() if value.startswith(b'"') else value
 
 
@@ -132,7 +132,7 @@ def cloud_event(value: bytes) -> CloudEvent:
 
 
 def is_of_cloud(event: CloudEvent) -> bool:
-    """Is its data one of the clouds' own, and no message for itself?"""
+    """Is the data a notification of a cloud's store? If not, it is a message of its own."""
     return event.type.startswith((*_GOOGLE, *_AZURE))
 
 
@@ -145,8 +145,8 @@ def of_cloud_event(event: CloudEvent) -> Iterator[Reference]:
 
 
 def of_google_object(value: bytes) -> Iterator[Reference]:
-    """The resource alone, as a Kafka connector writes it that drops the attributes: of an object
-    that is gone it says so, and of one whose metadata changed it counts the changes.
+    """The object resource alone, as written by a Kafka connector that drops the attributes. It says
+    itself when the object is gone, and counts changes when only metadata changed.
     """
     resource = _google.decode(value)
     if resource.time_deleted is None and resource.metageneration in (None, "1"):
@@ -154,7 +154,7 @@ def of_google_object(value: bytes) -> Iterator[Reference]:
 
 
 def of_attributes(attributes: bytes) -> Iterator[Reference]:
-    """Of a Pub/Sub message, which name the object whatever its payload."""
+    """The attributes of a Pub/Sub message name the object, whatever the payload is."""
     named = _attributes.decode(attributes)
     if named.event_type in _FINALIZED:
         yield Reference(
@@ -167,7 +167,7 @@ def of_attributes(attributes: bytes) -> Iterator[Reference]:
 
 
 def of_grid(value: bytes) -> Iterator[Reference]:
-    """In Event Grid's own schema."""
+    """An event in Event Grid's own schema."""
     event = _grid.decode(value)
     if event.event_type == _BLOB_CREATED:
         yield _of_blob(_blob.decode(event.data), event.event_time)
@@ -205,8 +205,8 @@ def of_b2(events: bytes) -> Iterator[Reference]:
 
 
 def _of_google(resource: _GoogleObject, time: str | None) -> Reference:
-    """A reference pinned by the object's generation, as a GET compares another entity tag than the
-    one given here.
+    """A reference pinned by the object's generation: its entity tag here is not the one that a GET
+    compares.
     """
     size = resource.size
     return Reference(
@@ -232,8 +232,8 @@ def _of_blob(blob: _Blob, time: str | None) -> Reference:
 
 
 def structured(value: bytes | None, headers: Headers) -> bytes | None:
-    """A CloudEvent in binary mode, or a Pub/Sub message whose attributes are headers, as the same
-    in one piece; anything else as it is.
+    """Put the parts of a message into one value: of a CloudEvent in binary mode, or of a Pub/Sub
+    message with its attributes in headers. Other messages stay as they are.
     """
     named: dict[str, Any] = {}
     for name, text in headers:

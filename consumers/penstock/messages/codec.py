@@ -27,8 +27,8 @@ __all__ = [
 
 
 class References(NamedTuple):
-    """The objects one message names, at least one, in the order in which they are answered.
-    `announced` by their store: then the Kafka key is the object's name, and no stream's.
+    """The objects that one message names, at least one, in the order of their answers. `announced`:
+    their store sent the message, so its Kafka key is the name of an object, not of a stream.
     """
 
     items: tuple[Reference, ...]
@@ -36,11 +36,11 @@ class References(NamedTuple):
 
 
 class Ignored(NamedTuple):
-    """A notification that announces no new object: answered by nothing."""
+    """A notification that announces no new object, so it gets no answer."""
 
 
 class _Fields(Struct):
-    """A reference as it is written: by bucket and key, or by url."""
+    """A reference as people write it: by bucket and key, or by url."""
 
     bucket: str | None = None
     key: str | None = None
@@ -50,7 +50,7 @@ class _Fields(Struct):
     event_time: EventTime | None = None
     version_id: str | None = None
     etag: str | None = None
-    size: int | str | None = None  # Google writes it as a text
+    size: int | str | None = None  # Google writes it as a string
     format: str | None = None
     compression: str | None = None
     rows: tuple[RowRange, ...] | None = None
@@ -65,7 +65,7 @@ class _Message(_Fields):
 
 
 class _OtherNames(Struct):
-    """What a message with a `bucket` and no `key` is, if it is a notification."""
+    """Tells which notification a message is that has a `bucket` but no `key`."""
 
     kind: str | UnsetType = UNSET
     action: str | UnsetType = UNSET
@@ -98,7 +98,7 @@ def decode(value: bytes | None) -> References | Inline | Ignored:
 
 
 def encode_reference(reference: Reference) -> bytes:
-    """A value for the input topic; `decode` gives the same reference back."""
+    """A value for the input topic, from which `decode` makes an equal reference."""
     return _encoder.encode(reference)
 
 
@@ -110,7 +110,7 @@ def _decode(value: bytes, wrappings: int = 0) -> References | Inline | Ignored:
     message = _decoder.decode(value)
     if message.specversion is not UNSET:
         return _from_cloud_event(value, wrappings)
-    # Other clouds' notifications have a bucket as well, but call the key otherwise.
+    # Notifications of other clouds have a bucket too, but another name for the key.
     named = message.bucket is not None and _is_reference(message, value)
     names_one = named or message.key is not None or message.url is not None
     if names_one + (message.objects is not UNSET) + (message.inline is not UNSET) > 1:
@@ -132,7 +132,7 @@ def _is_reference(message: _Message, value: bytes) -> bool:
 
 
 def _batch(value: bytes, wrappings: int) -> References | Ignored:
-    """Several events in one message, as Event Grid and batches of CloudEvents are written."""
+    """Several events in one message, as Event Grid and batches of CloudEvents write them."""
     found: list[Reference] = []
     events = _batch_decoder.decode(value)
     if not events:
@@ -175,7 +175,7 @@ def _reference(fields: _Fields) -> Reference:
         store=store or None,
         stream=fields.stream,
         event_time=fields.event_time,
-        version_id=fields.version_id or None,  # as unversioned buckets have it
+        version_id=fields.version_id or None,  # sent for unversioned buckets
         etag=fields.etag or None,
         size=fields.size,
         format=fields.format,
@@ -187,7 +187,7 @@ def _reference(fields: _Fields) -> Reference:
 
 
 def _inline(message: _Message, rows: tuple[Raw, ...], value: bytes) -> Inline:
-    value.decode()  # rows are passed on unread, so that their UTF-8 is not checked by decoding
+    value.decode()  # rows stay undecoded, so their UTF-8 must be checked here
     return Inline(
         rows=rows,
         stream=message.stream,

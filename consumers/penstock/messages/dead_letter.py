@@ -19,10 +19,10 @@ from penstock.messages.reference import Count, EventTime, OutputTime, Reference,
 class DeadLetter(Struct, kw_only=True):
     """Rows of one object, or a whole object or message, that were answered by an error.
 
-    `object_index` counts the objects of the message, from 0. `rows`: half-open ranges; None is all
-    that was asked for. `failed_at`: epoch milliseconds.
-    `attempts` counts all tries. `value_b64` is there only without a `reference`: in the first
-    letter about the message, if the topic takes it.
+    `object_index` counts the objects of the message, from 0. `rows`: half-open ranges; None: all
+    rows that were asked for. `failed_at`: epoch milliseconds. `attempts` counts all tries.
+    `value_b64` is the message itself. Only a letter without a `reference` has it: the first one
+    about the message, if the topic accepts its size.
     """
 
     v: Annotated[int, Meta(ge=1)] = 1
@@ -66,11 +66,12 @@ def dead_letter(
     value: bytes | None,
     again: bool = True,
 ) -> bytes:
-    """A letter as a record's value. `rows` None: everything the reference asks for.
+    """A dead letter as the value of a record. `rows` None: everything that the reference asks for.
 
-    `value`, the original message, is only used when `reference` is None. The reference in the
-    letter names its stream, so that it stays in it whatever Kafka key it is published with; without
-    `again` it only says which object and rows failed, and is left out.
+    `value`, the original message, is used only if `reference` is None. The letter's reference names
+    its stream, so that it stays in that stream under any Kafka key. Without `again` the letter has
+    no reference, which then only tells here which object and rows failed.
+
     Raises `SchemaError` for rows that no reference may have.
     """
     about = None
@@ -103,7 +104,7 @@ def dead_letter(
 
 
 def decode_dead_letter(value: bytes) -> DeadLetter:
-    """A record of the dead-letter topic. Raises `SchemaError` if it is none."""
+    """A record of the dead-letter topic. Raises `SchemaError` if it is not a dead letter."""
     try:
         return _decoder.decode(value)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

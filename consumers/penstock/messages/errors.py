@@ -2,4 +2,6 @@
 
 
 class SchemaError(ValueError):
-    """A value has none of the shapes it may have; the text says what is wrong and expected."""
+    """A value has none of the shapes it may have; the text says what is wrong and what was
+    expected.
+    """

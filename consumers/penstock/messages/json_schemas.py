@@ -1,6 +1,6 @@
 """`python -m penstock.messages.json_schemas`: writes the JSON Schemas from the types.
 
-Rule: the files are never edited by hand, a test compares them with the types. Owner: the person who
+Rule: the files are never edited by hand; a test compares them with the types. Owner: the person who
 changes a Struct of this package.
 """
 
@@ -19,14 +19,14 @@ from penstock.messages.replay import Replayed
 from penstock.messages.scene import Late, Scene
 from penstock.messages.shadow import Disagreement, Summary
 
-# Beside `consumers/`, where producers and readers in any language look for them.
+# Beside `consumers/`, where users of any language look for them.
 FOLDER = Path(__file__).parents[3] / "schemas"
 SUFFIX = ".v1.schema.json"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def documents() -> dict[str, dict[str, Any]]:
-    """File name to JSON Schema, one for each topic, and for what a program reads of a command."""
+    """File name to JSON Schema: one for each topic, and for each output of a command in JSON."""
     return {
         f"reference{SUFFIX}": _input(),
         f"prediction{SUFFIX}": _plain(Prediction, "Prediction"),
@@ -46,12 +46,12 @@ def write(folder: Path = FOLDER) -> None:
 
 
 def text(document: dict[str, Any]) -> bytes:
-    """As a file holds it."""
+    """The text of a schema file."""
     return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def _components(*kinds: type) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
-    """A `$ref` for each, and the definitions, described by the docstrings."""
+    """A `$ref` for each type, and their definitions; docstrings become descriptions."""
     roots, definitions = schema_components(kinds, ref_template="#/$defs/{name}")
     for definition in definitions.values():
         definition["description"] = cleandoc(definition["description"])
@@ -74,7 +74,7 @@ def _shadow() -> dict[str, Any]:
 
 
 def _input() -> dict[str, Any]:
-    """The forms of our own; notifications are described by the stores that send them."""
+    """Our own forms only; those of notifications are described by the stores that send them."""
     (reference, inline), definitions = _components(Reference, Inline)
     by_name = definitions["Reference"]
     by_name["properties"]["url"] = {

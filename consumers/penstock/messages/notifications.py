@@ -1,8 +1,8 @@
 """Announcements by object stores: S3's `Records`, EventBridge, and SNS or SQS around them. Those of
 other clouds are recognised here and read by `cloud_events`.
 
-Rule: recognised by structure alone; only "object created" makes a reference. Keys in `Records` are
-form-encoded by their senders (AWS, MinIO, Ceph), in EventBridge they are not.
+Rule: recognised by structure alone; only "object created" makes a reference. Senders of `Records`
+(AWS, MinIO, Ceph) form-encode the keys; EventBridge does not.
 """
 
 from base64 import b64decode
@@ -22,7 +22,7 @@ from penstock.messages.cloud_events import (
 from penstock.messages.errors import SchemaError
 from penstock.messages.reference import Reference
 
-# S3 to SNS to SQS to a function's `Records` is three; every wrapping also doubles the escapes.
+# S3 to SNS to SQS to a function's `Records` is three levels. Each level doubles the escapes.
 MAX_WRAPPINGS = 4
 
 
@@ -32,7 +32,7 @@ class _Bucket(Struct):
 
 class _S3Object(Struct, rename="camel"):
     key: str
-    size: int | str | None = None  # Ceph writes it as a text
+    size: int | str | None = None  # Ceph writes it as a string
     e_tag: str | None = None
     version_id: str | None = None
 
@@ -69,7 +69,7 @@ class _BridgeDetail(Struct):
 
 
 class _Notification(Struct):
-    """Every form's own top-level fields; a message has those of one form."""
+    """The top-level fields of all forms; a message has those of one form."""
 
     records: list[_Event] | UnsetType = field(default=UNSET, name="Records")
     detail_type: str | UnsetType = field(default=UNSET, name="detail-type")
@@ -79,7 +79,7 @@ class _Notification(Struct):
     sqs_body: str | UnsetType = field(default=UNSET, name="body")
     sqs_api_body: str | UnsetType = field(default=UNSET, name="Body")
     event: str | UnsetType = field(default=UNSET, name="Event")
-    s3: Raw | UnsetType = UNSET  # one of `Records`, alone
+    s3: Raw | UnsetType = UNSET  # an entry of Records that stands alone
     kind: str | UnsetType = UNSET
     message: Raw | UnsetType = UNSET
     object_id: str | UnsetType = field(default=UNSET, name="objectId")
@@ -89,7 +89,7 @@ class _Notification(Struct):
 
 
 class _PubSub(Struct):
-    """As a push subscription and some connectors write a message."""
+    """A Pub/Sub message as push subscriptions and some connectors write it."""
 
     attributes: Raw | UnsetType = UNSET
     data: str | None = None
@@ -102,9 +102,9 @@ _pubsub_decoder = Decoder(_PubSub)
 
 
 def created_objects(value: bytes | str, wrappings: int = 0) -> Iterator[Reference]:
-    """References of the objects whose creation `value` announces; none for events of other kinds.
+    """References to the objects whose creation `value` announces; empty for other events.
 
-    Raises `SchemaError` or a msgspec error when `value` is no notification.
+    Raises `SchemaError` or a msgspec error if `value` is not a notification.
     """
     if wrappings > MAX_WRAPPINGS:
         raise SchemaError(f"notifications wrapped more than {MAX_WRAPPINGS} times")

@@ -1,8 +1,8 @@
 """The output topic's values: a Struct for readers, and the frame that writes them in bulk.
 
-Rule: fields that are constant for an object are encoded once; per row only its number and its
-answer are put in. Field order is the contract's. Owner of a frame: the publish stage, one per
-object.
+Rule: fields that are the same for a whole object are encoded once; for each row only its number and
+its answer are inserted. The contract gives the order of fields. Owner of a frame: the publish
+stage, one per object.
 """
 
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ from msgspec import Meta, Struct
 from penstock.messages.errors import SchemaError
 from penstock.messages.reference import Count, EventTime, OutputTime
 
-# A server may answer a whole traceback; a record must stay far below the topic's largest.
+# A server may answer with a whole traceback; a record must stay far below the topic's limit.
 MAX_MESSAGE_CHARS = 1_000
 
-# Row number (twice), row count and the names of the fields around them.
+# The row number (twice), the row count, and the names of the fields around them.
 _NUMBERS_BYTES = 128
 
 
 class Source(Struct, frozen=True):
-    """The record of the input topic that is answered."""
+    """The record of the input topic that this record answers."""
 
     topic: str
     partition: Count
@@ -30,7 +30,7 @@ class Source(Struct, frozen=True):
 
 
 class ObjectId(Struct, frozen=True, omit_defaults=True):
-    """Which object was read; `version` is its version id or entity tag, None if not known; `store`
+    """The object that was read. `version`: its version id or entity tag, None if unknown; `store`:
     as the reference named it.
     """
 
@@ -41,7 +41,7 @@ class ObjectId(Struct, frozen=True, omit_defaults=True):
 
 
 class Failure(Struct, frozen=True):
-    """Why there is no prediction: an error code of the contract, and a text for people."""
+    """Why there is no prediction: an error code of the contract, and a message for people."""
 
     code: str
     message: str
@@ -49,8 +49,8 @@ class Failure(Struct, frozen=True):
 
 class Result(Struct, frozen=True):
     """Where an object's answers are written: `rows` of them, of which `errors` have no prediction.
-    `version` is the result's version id or entity tag, None if not known; `checksum` is of its
-    bytes, `sha256:` and hexadecimal digits.
+    `version`: the result's version id or entity tag, None if unknown; `checksum`: of its bytes,
+    `sha256:` and hexadecimal digits.
     """
 
     url: str
@@ -65,10 +65,11 @@ class Prediction(Struct, kw_only=True):
     """One record of the output topic: a row's answer, the marker (`row` None) of an object, or the
     `result` (`row` None) that has the object's answers.
 
-    `row` counts from 0 over the whole object, `rows` is the object's row count; `last` and `rows`
-    are on its last record only. `object` is None for inline rows and for a message that is no
-    reference. `prediction` is any JSON; None together with `error` is a rejected row. A marker with
-    `duplicate_of` stands for the answers that begin with this id: its object was announced before.
+    `row` counts from 0 over the whole object; `rows` is the object's row count; only the object's
+    last record has `last` and `rows`. `object` is None for inline rows, and for a message that is
+    not a reference. `prediction` is any JSON; if it is None and there is an `error`, the row was
+    rejected. A marker with `duplicate_of` says that its object was announced before: the answers
+    are those whose ids begin with this text.
     """
 
     v: Annotated[int, Meta(ge=1)]
@@ -96,7 +97,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def decode_prediction(value: bytes) -> Prediction:
-    """A record of the output topic. Raises `SchemaError` if it is none."""
+    """A record of the output topic. Raises `SchemaError` if it is not a prediction."""
     try:
         return _decoder.decode(value)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -104,10 +105,11 @@ def decode_prediction(value: bytes) -> Prediction:
 
 
 class RecordFrame:
-    """Encodes the records of one object. Answers are JSON text and are spliced in as they are.
+    """Encodes the records of one object. Answers are JSON text and are inserted as they are.
 
     `object_index` counts the objects of one message; `bucket` None: there is no object. A row costs
-    0.16 µs: joining its parts costs the same, f-strings and formatting whole blocks 2.5 times that.
+    0.16 µs. Joining its parts costs the same; f-strings, and formatting whole blocks, cost 2.5
+    times that.
     """
 
     __slots__ = ("_before_row", "_bulk", "_id", "_input", "_tail")
@@ -135,7 +137,7 @@ class RecordFrame:
             if store is not None:
                 about["store"] = encodable(store)
         self._input = f"{topic}/{partition}"
-        # An id ends where its row goes in, so its closing quote comes with what follows.
+        # The row number ends the id, so the text after it begins with the closing quote.
         self._id = b'{"v":1,"id":' + _encode(f"{topic}/{partition}/{offset}/{object_index}/")[:-1]
         self._before_row = b'","stream":%b,"source":%b,"object":%b' % (
             _encode(encodable(stream)),
@@ -153,18 +155,20 @@ class RecordFrame:
 
     @property
     def nbytes(self) -> int:
-        """The most bytes that a record takes besides its answer and its member."""
+        """An upper bound for a record's bytes, without its answer and its member."""
         return len(self._id) + len(self._before_row) + len(self._tail) + _NUMBERS_BYTES
 
     def head(self, last_rows: int | None) -> bytes:
-        """What rows in columns have in common: `penstock.messages.block.BlockHead`; `last_rows` is
-        the object's row count if the last of them is the object's last.
+        """What rows in columns have in common: `penstock.messages.block.BlockHead`. `last_rows`:
+        the object's row count, if the last of these rows is the object's last.
         """
         end = b"" if last_rows is None else b',"last":true,"rows":%d' % last_rows
         return b"%b%b%b%b}" % (self._id[:-1], self._before_row, end, self._tail[:-1])
 
     def rows(self, first_row: int, answers: Sequence[bytes], member: str | None) -> list[bytes]:
-        """Records of rows that are not the object's last; `answers[i]` is of `first_row + i`."""
+        """Records of rows before the object's last one; `answers[i]` is that of row `first_row +
+        i`.
+        """
         record = self._format(member)
         return [record % (row, row, answer) for row, answer in enumerate(answers, first_row)]
 
@@ -181,8 +185,8 @@ class RecordFrame:
         member: str | None,
         last_rows: int | None = None,
     ) -> list[bytes]:
-        """Rows without prediction, all for one reason; `last_rows` is the object's row count if
-        the last of them is the object's last.
+        """Records of rows without prediction, all for one reason. `last_rows`: the object's row
+        count, if the last of these rows is the object's last.
         """
         error = b'"prediction":null,"error":%b}' % failure(code, message)
         record = self._until_answer(member) + error.replace(b"%", b"%%")
@@ -193,30 +197,32 @@ class RecordFrame:
         return values
 
     def marker(self, rows: int, error: tuple[str, str] | None) -> bytes:
-        """The end of an object that has no last row to say so; `error` is (code, message)
-        if it failed.
+        """The record that ends an object if no last row does. `error`: (code, message) of a
+        failure.
         """
         return self._record(b"-", None, b"null", rows, b"null", error)
 
     def result(self, rows: int, result: Result, error: tuple[str, str] | None) -> bytes:
-        """The record of an object of so many rows whose answers are elsewhere."""
+        """The record of an object with this many rows whose answers are in a result object."""
         marker = self._record(b"-", None, b"null", rows, b"null", error)
         return b'%b,"result":%b}' % (marker[:-1], _encode(result))
 
     def duplicate(self, offset: int, object_index: int, row: int | None) -> bytes:
-        """The marker of an object whose first answer, by the same partition, is this one."""
+        """The marker of an object that was answered before, by the same partition; the arguments
+        name the first of those answers.
+        """
         first = f"{self._input}/{offset}/{object_index}/{'-' if row is None else row}"
         marker = self.marker(0, None)
         return b'%b,"duplicate_of":%b}' % (marker[:-1], _encode(first))
 
     def _format(self, member: str | None) -> bytes:
-        """The bulk format of a member's rows, kept until the member changes."""
+        """The bulk format for rows of a member, kept until the member changes."""
         if self._bulk is None or self._bulk[0] != member:
             self._bulk = (member, self._until_answer(member) + b'"prediction":%b}')
         return self._bulk[1]
 
     def _until_answer(self, member: str | None) -> bytes:
-        """A format for a row's number, given twice."""
+        """A format that takes a row's number twice."""
         head, between, tail = (
             part.replace(b"%", b"%%") for part in (self._id, self._until_row(member), self._tail)
         )
@@ -246,27 +252,27 @@ class RecordFrame:
 
 
 def failure(code: str, message: str) -> bytes:
-    """As a record writes an error."""
+    """An error as a record writes it."""
     return _encode({"code": code, "message": printable(message)})
 
 
 def as_text(text: str) -> bytes:
-    """As a record writes a name."""
+    """A name as a record writes it."""
     return _encode(encodable(text))
 
 
 def as_json(value: EventTime) -> bytes:
-    """As a record writes it."""
+    """A value as a record writes it."""
     return _encode(value)
 
 
 def printable(message: str) -> str:
-    """A text that always encodes, cut to `MAX_MESSAGE_CHARS`."""
+    """The text in a form that can always be encoded, cut to `MAX_MESSAGE_CHARS`."""
     if len(message) > MAX_MESSAGE_CHARS:
         message = message[: MAX_MESSAGE_CHARS - 1] + "…"
     return encodable(message)
 
 
 def encodable(text: str) -> str:
-    """The text with lone surrogates replaced, which names that are not UTF-8 have."""
+    """The text with its lone surrogates replaced: names that are not UTF-8 have them."""
     return text if text.isascii() else text.encode(errors="replace").decode()

@@ -14,42 +14,42 @@ from msgspec.structs import force_setattr
 
 from penstock.messages.errors import SchemaError
 
-# Half open, [start, stop); a stop of None means to the object's end.
+# Half open: [start, stop). A stop of None is the object's end.
 RowRange = tuple[int, int | None]
 
 EventTime = int | str
-# On every output; `output_time` makes it.
+# The form of event times on all outputs; `output_time` makes it.
 OutputTime = (
     Annotated[int, Meta(description="epoch milliseconds")]
     | Annotated[str, Meta(description="as it came: it could not be read as a time")]
 )
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# The years 1 to 9999: what ISO-8601 and `datetime` can say. Microseconds given by mistake lie
-# beyond.
+# The years 1 to 9999, the range of ISO-8601 and `datetime`. Microseconds given by mistake are
+# outside.
 EARLIEST_MS = -62_135_596_800_000
 LATEST_MS = 253_402_300_799_999
 
-# Row numbers and sizes stay within what every JSON reader of the output takes as an integer.
+# Every JSON reader of the output can take row numbers and sizes up to this as integers.
 MAX_INTEGER = (1 << 63) - 1
 
 Milliseconds = Annotated[int, Meta(ge=EARLIEST_MS, le=LATEST_MS)]
 Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 Stop = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 
-# Far beyond real attributes, and far below where an encoder or a reader runs out of stack.
+# Real attributes nest far less, and an encoder or reader runs out of stack only far deeper.
 MAX_DEPTH = 32
 
-# Names and attributes stand in every record of an object, which must stay below the topic's
-# largest (1 MB). S3's own limit for a key is 1,024 bytes.
+# Each record of an object repeats names and attributes, and must stay below the topic's limit (1
+# MB). S3's own limit for a key is 1,024 bytes.
 MAX_NAME_CHARS = 4_096
 MAX_ATTRIBUTES_BYTES = 64 << 10
 
-# A dead letter repeats them twice, with up to 41 characters each: 0.17 MB, and all else that it may
-# hold is below 0.4 MB.
+# A dead letter repeats the ranges twice, with up to 41 characters each: 0.17 MB. All else in it is
+# below 0.4 MB.
 MAX_RANGES = 4_096
 
-# ISO-8601 has no end of digits behind the second; with nine and a zone it has 35.
+# ISO-8601 allows any number of decimals of a second; with nine and a zone a time has 35 characters.
 MAX_TIME_CHARS = 64
 Iso8601 = Annotated[str, Meta(max_length=MAX_TIME_CHARS)]
 
@@ -107,7 +107,7 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Inline(Struct, frozen=True, kw_only=True):
-    """Rows carried by the message itself. Each of `rows` is the JSON text of one row, as it came.
+    """Rows that the message itself carries. Each of `rows` is the JSON text of one row, as it came.
 
     Raises `SchemaError` for a bad time. `event_time`, `attributes` and `model` as in `Reference`.
     """
@@ -126,12 +126,12 @@ class Inline(Struct, frozen=True, kw_only=True):
             _check_attributes(self.attributes)
 
     def body(self) -> bytes:
-        """The rows as one JSON array, spliced and not encoded again."""
+        """The rows as one JSON array, joined without encoding them again."""
         return b"[%b]" % b",".join(self.rows)
 
 
 def _check_text(*texts: str | None) -> None:
-    """Refuse lone surrogates (of names that are not UTF-8): no message can carry them."""
+    """Refuse lone surrogates, which names that are not UTF-8 have: no message can carry them."""
     for text in texts:
         if text and len(text) > MAX_NAME_CHARS:
             raise SchemaError(
@@ -145,8 +145,8 @@ def _check_text(*texts: str | None) -> None:
 
 
 def _check_version(*versions: str | None) -> None:
-    """Refuse line breaks: versions become part of a request's head, where a line break would begin
-    a second request.
+    """Refuse line breaks: a version is put into a request's head, where a line break would begin a
+    second request.
     """
     for version in versions:
         if version is not None and not _VERSION.fullmatch(version):
@@ -157,8 +157,8 @@ def _check_version(*versions: str | None) -> None:
 
 
 def epoch_ms(event_time: object) -> int | None:
-    """A time as milliseconds since 1970; a text without a time zone is UTC. None: it is not a time
-    of the years 1 to 9999.
+    """A time as milliseconds since 1970; a text without a time zone is UTC. None: it is not a time,
+    or not of the years 1 to 9999.
     """
     if type(event_time) is int:
         return event_time if EARLIEST_MS <= event_time <= LATEST_MS else None
@@ -168,7 +168,7 @@ def epoch_ms(event_time: object) -> int | None:
         except ValueError:
             return None
         moment_ms = round(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)
-        # A time zone can lead a few hours out of these years.
+        # A time zone can move the time a few hours beyond these years.
         return min(max(moment_ms, EARLIEST_MS), LATEST_MS)
     return None
 
@@ -182,7 +182,7 @@ def output_time(event_time: EventTime) -> OutputTime:
 
 
 def day_of(event_time: EventTime) -> str:
-    """The day (UTC) in which a time lies, a record's of Kafka included, which may be any number."""
+    """The day (UTC) of a time. A Kafka record's time may be any number."""
     moment_ms = epoch_ms(event_time) if isinstance(event_time, str) else event_time
     moment_ms = min(max(moment_ms or 0, EARLIEST_MS), LATEST_MS)
     return (EPOCH + timedelta(milliseconds=moment_ms)).date().isoformat()

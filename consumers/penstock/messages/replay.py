@@ -11,7 +11,7 @@ from penstock.messages.reference import Count
 
 
 class ReplayedPartition(Struct, frozen=True):
-    """Of an input partition the range, half open, and the next message of it to be answered."""
+    """The range (half open) of an input partition, and its next message to be answered."""
 
     topic: str
     partition: Count
@@ -29,9 +29,7 @@ class ReplayedStream(Struct, frozen=True):
 
 
 class Example(Struct, frozen=True):
-    """A row that was answered otherwise then than now: its predictions, or the errors in their
-    place.
-    """
+    """A row that is answered differently now: both predictions, or errors in their place."""
 
     id: str
     stream: str
@@ -40,10 +38,10 @@ class Example(Struct, frozen=True):
 
 
 class Difference(Struct, frozen=True):
-    """The answers of then and of now, row by row. `agreement` is the share of the compared rows
-    that agree, within `low` and `high` in 95 of 100 cases; `equal` rows have the same bytes.
-    `only_then` and `only_now` have no counterpart. `unseen` could not be compared, as their
-    counterparts were too far away on the other topic.
+    """The earlier answers and the new ones, row by row. `agreement`: the share of compared rows
+    that agree; with 95 % confidence the true share is between `low` and `high`. `equal` rows have
+    the same bytes. `only_then` and `only_now` rows have no counterpart. `unseen` rows could not be
+    compared, because their counterparts were too far away on the other topic.
     """
 
     rows: Count
@@ -61,11 +59,10 @@ class Difference(Struct, frozen=True):
 
 
 class Replayed(Struct, kw_only=True):
-    """`complete`: all of the range is answered; else the same command goes on. `messages` are the
-    offsets of the range, `done` those that are answered, by all starts together. Rows, `rejected`
-    (by code), the objects that were `skipped` for their stream, `idle_s` (waited for the live
-    group) and `took_s` are of this start. `model` and `until_ms` are null where they were not
-    given.
+    """`complete`: the whole range is answered; if not, the same command goes on. `messages` are the
+    offsets of the range, `done` those that were answered, by all starts together. The rows,
+    `rejected` (by code), `skipped` (objects, by stream), `idle_s` (waiting for the live group) and
+    `took_s` are of this start only. `model` and `until_ms` are null if they were not given.
     """
 
     v: Annotated[int, Meta(ge=1)] = 1

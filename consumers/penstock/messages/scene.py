@@ -1,6 +1,7 @@
-"""The values of the scene topic and of its late topic: Structs for readers, and what writes them.
+"""The values of the scene topic and of its late topic: Structs for readers, and functions that
+write.
 
-Rule: answers are JSON text and are spliced in as they came; the same decision always gives the same
+Rule: answers are JSON text and are inserted as they came; the same decision always gives the same
 bytes. Owner: `penstock scenes`, which writes a scene down before it publishes it.
 """
 
@@ -15,19 +16,19 @@ from penstock.messages.reference import Count, OutputTime
 
 NULL = Raw(b"null")
 
-# Of a scene whose predictions are more than its record may be, and of the letter about it.
+# The code of a scene whose predictions are too large for its record, and of the letter about it.
 TOO_LARGE = "result_too_large"
 
 Status = Literal["present", "rejected", "missing", "evicted"]
-# Everybody is in it; everybody who is expected is, and others are evicted; enough are, after the
-# patience; the time was over.
+# complete: every member is in it. members: every expected one is, others are evicted. quorum:
+# enough are, and the patience was over. deadline: the time was over.
 ClosedBy = Literal["complete", "members", "quorum", "deadline"]
 
 
 class Seat(Struct, kw_only=True, omit_defaults=True):
-    """A member's place in a scene. `id` is its prediction's, `model` who predicted; without an id
-    it is missing (expected, and not there in time) or evicted (silent for longer than its lease).
-    `prediction` is any JSON.
+    """A member's place in a scene. `id`: of its prediction; `model`: who predicted. Without an id
+    the member is missing (expected, but not there in time) or evicted (silent for longer than its
+    lease). `prediction` is any JSON.
     """
 
     status: Status
@@ -39,12 +40,12 @@ class Seat(Struct, kw_only=True, omit_defaults=True):
 
 
 class Scene(Struct, kw_only=True, omit_defaults=True):
-    """One record of the scene topic: everybody's prediction of one instant. `id` is `site/time`,
-    `time` epoch milliseconds, `span_ms` between its earliest and its latest member. A later
-    `revision` has members that came late. `closed_by` is `complete` only if every member is in it;
-    `missing` and `evicted` count the members of these statuses. With an `error` its members have
-    their status and id, and no prediction. `inline`, `event_time` and `attributes` make the scene
-    the input of a second `penstock run`.
+    """One record of the scene topic: the predictions of all members for one instant. `id` is
+    `site/time`; `time`: epoch milliseconds; `span_ms`: between its earliest and its latest member.
+    A later `revision` adds members that came late. `closed_by` is `complete` only if every member
+    is in it; `missing` and `evicted` count the members with these statuses. If there is an `error`,
+    members have a status and an id, but no prediction. With `inline`, `event_time` and `attributes`
+    the scene is also an input for a second `penstock run`.
     """
 
     v: Annotated[int, Meta(ge=1)]
@@ -64,10 +65,10 @@ class Scene(Struct, kw_only=True, omit_defaults=True):
 
 
 class Late(Struct, kw_only=True):
-    """One record of the late topic: a prediction that is in no scene, and why; or a scene (`id` is
-    its) that is without its predictions. `scene` is the one that it would have been in, `model` who
-    predicted. `record` is the prediction's own record, as it came; null, where the topic does not
-    take it.
+    """One record of the late topic. Either a prediction that is in no scene, and why: `scene` is
+    the one it would have been in, `model` who predicted, and `record` its own record as it came, or
+    null if it was too large for this topic. Or a scene (by its `id`) that was published without its
+    predictions.
     """
 
     v: Annotated[int, Meta(ge=1)]
@@ -86,7 +87,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def decode_scene(value: bytes) -> Scene:
-    """A record of the scene topic. Raises `SchemaError` if it is none."""
+    """A record of the scene topic. Raises `SchemaError` if it is not a scene."""
     try:
         return _scenes.decode(value)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -94,7 +95,7 @@ def decode_scene(value: bytes) -> Scene:
 
 
 def decode_late(value: bytes) -> Late:
-    """A record of the late topic. Raises `SchemaError` if it is none."""
+    """A record of the late topic. Raises `SchemaError` if it does not belong there."""
     try:
         return _lates.decode(value)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -120,7 +121,9 @@ def encode_scene(
     error: Failure | None = None,
     inline: list[float | None] | None = None,
 ) -> bytes:
-    """`seats` of those who answered, in the order of `members` by name with the `absent` ones."""
+    """`seats`: the encoded places of members that answered, merged with the `absent` ones
+    by name.
+    """
     members: dict[str, Any] = {
         name: seats[name] if name in seats else {"status": absent[name]}
         for name in sorted({*seats, *absent})

@@ -1,7 +1,7 @@
 """The shadow topic's values: rows on which two models disagree, and summaries of all compared rows.
 
-Rule: the counts of a comparison are those of the summaries, each of which is counted once by its
-`id`; disagreements are examples, of which some may be missing. Owner: the shadow stage.
+Rule: the counts of a comparison are the sums over its summaries, each counted once by its `id`.
+Disagreements are examples, some of which may be missing. Owner: the shadow stage.
 """
 
 from typing import Annotated, Any
@@ -15,14 +15,16 @@ from penstock.messages.reference import Count
 
 
 class ModelId(Struct, frozen=True, omit_defaults=True):
-    """A model by the name that the configuration gives it, and its version if that is known."""
+    """A model: its name in the configuration, and its version if known."""
 
     name: str
     version: str | None = None
 
 
 class Said(Struct, frozen=True, omit_defaults=True):
-    """What a model answered; `prediction` null with `error` is a rejected row."""
+    """What a model answered; if `prediction` is null and there is an `error`, the row was
+    rejected.
+    """
 
     model: str
     prediction: Any
@@ -31,8 +33,8 @@ class Said(Struct, frozen=True, omit_defaults=True):
 
 
 class Disagreement(Struct, kw_only=True, tag_field="kind", tag="disagreement"):
-    """A row on which two models disagree. `id` is that of the record on the output topic; `at` is
-    when the answers were compared, in epoch milliseconds.
+    """A row on which two models disagree. `id`: of its record on the output topic; `at`: when the
+    answers were compared, in epoch milliseconds.
     """
 
     v: Annotated[int, Meta(ge=1)] = 1
@@ -48,11 +50,12 @@ class Disagreement(Struct, kw_only=True, tag_field="kind", tag="disagreement"):
 
 
 class Summary(Struct, kw_only=True, tag_field="kind", tag="summary"):
-    """What one worker compared between `since` and `until` (epoch milliseconds). The same `id` is
-    the same summary. `streams` has rows and agreed rows of each stream, of some together as
-    `(others)`; they add up to `rows` and `agreed`. Not compared: `dropped` rows, for which there
-    was no room; `unanswered` rows, which the shadow did not answer; `unsent` disagreements have no
-    record. `live_took` and `shadow_took` count calls by time: key k is up to 0.1 ms * 10^(k/20).
+    """What one worker compared between `since` and `until` (epoch milliseconds). Records with the
+    same `id` are the same summary. `streams` has the rows and agreed rows of each stream, some
+    streams together as `(others)`; they add up to `rows` and `agreed`. Not compared were `dropped`
+    rows, for which there was no room, and `unanswered` rows, which the shadow did not answer.
+    `unsent` counts disagreements without a record. `live_took` and `shadow_took` count calls by
+    time: key k is up to 0.1 ms * 10^(k/20).
     """
 
     v: Annotated[int, Meta(ge=1)] = 1
@@ -78,7 +81,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def said(model: str, version: str | None, prediction: bytes, error: str | None) -> Said:
-    """`prediction` is JSON text, spliced in as it is."""
+    """`prediction` is JSON text, inserted as it is."""
     return Said(model, Raw(prediction), version, None if error is None else printable(error))
 
 
@@ -87,7 +90,7 @@ def encode_shadow(record: Disagreement | Summary) -> bytes:
 
 
 def decode_shadow(value: bytes) -> Disagreement | Summary:
-    """A record of the shadow topic. Raises `SchemaError` if it is none."""
+    """A record of the shadow topic. Raises `SchemaError` if it does not belong there."""
     try:
         found: Disagreement | Summary = _decoder.decode(value)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -1,7 +1,7 @@
 """The parts of an object's URL: the kind of store, the bucket, the key.
 
-Rule: all schemes of one kind of store are one; the text after `bucket/` is the key, taken
-literally, since keys may hold `?`, `#` and `%`. Only addresses of `https` are percent-encoded.
+Rule: all schemes for one kind of store mean the same. The text after `bucket/` is the key, taken
+literally, since keys may hold `?`, `#` and `%`. Only `https` URLs are percent-encoded.
 """
 
 import re
@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from penstock.messages.errors import SchemaError
 
 S3: Final = "s3"
-# Hadoop's and fsspec's names beside the clouds' own.
+# Names of Hadoop and fsspec for the same clouds.
 _SCHEMES: Final = {
     "s3a": S3,
     "s3n": S3,
@@ -28,7 +28,7 @@ _AZURE_HOST = re.compile(r"([a-z0-9]{3,24})\.(?:blob|dfs)\.[a-z0-9.-]+")
 
 
 class ObjectUrl(NamedTuple):
-    """`store` as in a reference: a scheme, with the account where the URL names one; None: S3."""
+    """`store` as in a reference: a scheme, with the account if the URL names one; None: S3."""
 
     store: str | None
     bucket: str
@@ -36,9 +36,10 @@ class ObjectUrl(NamedTuple):
 
 
 def split_url(url: str) -> ObjectUrl:
-    """`s3://bucket/key`, `gs://`, `az://`, `abfss://container@account.dfs.core.windows.net/key`,
-    `https://account.blob.core.windows.net/container/key`, or another store's scheme; never an
-    unencrypted one. Raises `SchemaError`.
+    """Split `s3://bucket/key`, `gs://`, `az://`,
+    `abfss://container@account.dfs.core.windows.net/key`,
+    `https://account.blob.core.windows.net/container/key`, or the URL of another store. An
+    unencrypted scheme is refused. Raises `SchemaError`.
     """
     scheme, account, bucket, key = split_place(url)
     if not bucket or not key or scheme == "http":
@@ -51,7 +52,7 @@ def split_url(url: str) -> ObjectUrl:
 
 
 def split_place(url: str) -> tuple[str, str | None, str, str]:
-    """Scheme, account, bucket and key, each perhaps empty; for the `url` of a store's section."""
+    """Scheme, account, bucket and key, each possibly empty; for the `url` of a store's section."""
     scheme, separator, rest = url.partition("://")
     scheme = scheme.lower()
     if not separator or not _SCHEME.fullmatch(scheme):
