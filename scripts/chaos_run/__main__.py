@@ -22,11 +22,11 @@ from realstack import layout, stack
 from realstack.errors import StackError
 
 EXIT_VIOLATED = 1
-# Fewer have no large objects among them.
+# With fewer rows there would be no large objects.
 LEAST_ROWS = 20_000
 BUCKET = "chaos"
 RESULTS_BUCKET = "chaos-results"
-# An object is announced many times, and each time is answered by a result of its own.
+# Each object is announced many times, and each announcement is answered by its own result.
 RESULTS = f"s3://{RESULTS_BUCKET}/{{partition}}/{{offset}}.jsonl"
 STORE = "PENSTOCK_OBJECTS__ENDPOINT_URL"
 TOPICS = {"KAFKA__INPUT_TOPIC": "in", "OUTPUT__TOPIC": "out", "OUTPUT__DLQ_TOPIC": "out.dlq"}
@@ -106,7 +106,7 @@ async def _run(planned: plan.Plan, guarantee: str, records: str, folder: Path) -
 
 def _environ(guarantee: str, records: str) -> dict[str, str]:
     changes = TOPICS | {"KAFKA__GROUP": "chaos", "DELIVERY__GUARANTEE": guarantee}
-    # Each worker serves its page on a port of its own choice.
+    # Each worker serves its page on a free port.
     changes |= {"HTTP__PORT": "0", "MODEL__REQUEST": "float32"}
     if records != "rows":
         changes |= {"OUTPUT__RECORDS": records, "OUTPUT__OBJECTS": RESULTS}
@@ -131,7 +131,7 @@ def _tell(outcome: Outcome) -> bool:
 
 
 def _stop(folder: Path) -> None:
-    """The services' logs are worth keeping, their data is not."""
+    """Stop the services; their logs are kept, their data is not."""
     for log in layout.home().glob("*.log"):
         shutil.copy(log, folder)
     stack.down()

@@ -1,7 +1,7 @@
 """`scripts/chaos --chain`: the whole way on the running stack: objects, worker, model, scenes; then
 the judge and an oracle, and how long a complete scene took from its last member's record.
 
-Rule: topics, group and bucket are its own, and gone at the end; nothing is harmed.
+Rule: it makes its own topics, group and bucket, removes them at the end, and disturbs nothing else.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from penstock.scenes.settings import names
 from realstack import stack
 
 COLUMNS = 16
-# Two interpreters that start and join their groups.
+# Two interpreters start and join their groups within this time.
 START_S = 15.0
 
 
@@ -105,7 +105,7 @@ async def _run(options: argparse.Namespace, shape: Shape, folder: Path) -> bool:
 
 
 def _store(place: Place, shape: Shape) -> Any:
-    """An object a stream, and one whose row is bad."""
+    """Store one object for each stream, and one more with a bad row."""
     client = place.s3()
     client.create_bucket(Bucket=place.bucket)
     for number, (site, member) in enumerate(shape.streams()):
@@ -124,7 +124,7 @@ def _remove(client: Any, bucket: str) -> None:
 
 
 async def _announce(place: Place, shape: Shape, seconds: int) -> list[float]:
-    """How late each was announced, in milliseconds."""
+    """Announce the objects. Returns how late each was announced, in milliseconds."""
     kafka, late = place.config.kafka, []
     async with producing(kafka) as producer:
         for instant, instant_ms in instants(shape, seconds):
@@ -133,7 +133,7 @@ async def _announce(place: Place, shape: Shape, seconds: int) -> list[float]:
                     continue
                 due_ms = instant_ms + number * JITTER_MS // len(shape.streams())
                 if time.time() * 1000 < due_ms:
-                    await until(due_ms)  # those of one instant share a request
+                    await until(due_ms)  # objects of one instant share a request
                 late.append(time.time() * 1000 - due_ms)
                 is_bad = (instant + number) % REJECTED_EVERY == 0
                 reference = {

@@ -1,8 +1,7 @@
-"""Strikes: does one fault after the other, at its time, and keeps a log of them.
+"""Causes the faults of a plan, each at its time, and keeps a log of them.
 
-Rule: a fault that needs a worker waits until one is free, and one of a service until that service
-is up again. Faults may overlap, as their times say; two never have the same worker or the same
-service. Owner: the run.
+Rule: a fault that needs a worker waits until one is free; a fault of a service waits until that
+service is up again. Faults may overlap, but never on the same worker or service. Owner: the run.
 """
 
 import asyncio
@@ -18,17 +17,17 @@ from chaos_run.watch import Recovery, Watch
 from chaos_run.workers import Crew, Worker
 
 LOOK_S = 0.05
-# Of a worker's rows one must be as new as that for it to be in the middle of something; waited for
-# as long as large objects take to get on their way.
+# A worker counts as in the middle of an object if one of its rows is this new. A fault waits for
+# such a worker up to `WAIT_FOR_ROWS_S`, the time that large objects take to get started.
 FLOWING_MS = 300
 WAIT_FOR_ROWS_S = 2.0
-# Of the faults that need a worker, this share does not wait.
+# This share of the faults that need a worker does not wait for one that is in an object.
 ANY_SHARE = 0.25
 
 
 @dataclass
 class Struck:
-    """A fault as it came to pass. `recovery` of a killed worker's partitions."""
+    """A fault as it happened. `recovery`: of the partitions of a killed worker."""
 
     kind: Kind
     planned_s: float
@@ -44,7 +43,7 @@ class Struck:
 
 
 class Faults:
-    """`strike` each once."""
+    """`strike` each fault once."""
 
     def __init__(self, place: Place, crew: Crew, watch: Watch) -> None:
         self.struck: list[Struck] = []
@@ -108,7 +107,7 @@ class Faults:
         return struck
 
     async def _worker(self, fault: Fault) -> Worker:
-        """In the middle of an object, if any is."""
+        """A free worker in the middle of an object, if there is one; else any free worker."""
         until_ms = _now_ms() + WAIT_FOR_ROWS_S * 1000
         while True:
             free = self._crew.free()
@@ -130,7 +129,7 @@ class Faults:
         return pid
 
     def _log(self) -> None:
-        """All of them again: they end in another order than they begin."""
+        """Write all of them again, as they do not end in the order in which they begin."""
         lines = "".join(one.line() + "\n" for one in self.struck)
         (self._place.folder / "faults.jsonl").write_text(lines)
 

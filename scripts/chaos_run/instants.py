@@ -1,7 +1,7 @@
 """Predictions as cameras of several sites give them: skewed clocks, jitter, a member that is idle,
 one that comes and goes, rejected rows.
 
-Rule: what a prediction says follows from its site, member and instant alone. Owner: the run.
+Rule: a prediction's content follows from its site, member and instant alone. Owner: the run.
 """
 
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from random import Random
 
 import orjson
 
-# Clocks differ by so much, and a record is so much later than its instant.
+# How far clocks differ, and how long after its instant a record comes, in milliseconds.
 SKEW_MS = 20
 JITTER_MS = 15
 REJECTED_EVERY = 50
-# A member that comes and goes: so long there, so long away.
+# How long the member that comes and goes is there, and how long it is away.
 FLAPS_MS = 4_000
 PARTITIONS = 4
 
@@ -51,12 +51,14 @@ class Shape:
 
 
 def event_time(instant_ms: int, stream: int) -> int:
-    """Of a camera whose clock is wrong by up to half of the skew to either side."""
+    """The event time that a camera gives; its clock is wrong by up to half of the skew."""
     return instant_ms + stream * 7 % (SKEW_MS + 1) - SKEW_MS // 2
 
 
 def said_at(instant: int, instant_ms: int, shape: Shape) -> Iterator[tuple[int, int, str, bytes]]:
-    """Delay in milliseconds, partition, stream and record of everybody who speaks then."""
+    """Delay in milliseconds, partition, stream and record of each member that speaks at this
+    instant.
+    """
     jitter = Random(instant)
     for number, (site, member) in enumerate(shape.streams()):
         if not shape.speaks(number, instant * shape.period_ms):

@@ -1,7 +1,7 @@
 """The rows: a pool of lines with the model's own answer to each, and the objects cut from it.
 
-Rule: an object's rows follow one another in the pool, so that what its row must be answered by is
-known from its number alone.
+Rule: an object's rows are consecutive lines of the pool, so a row's number gives its right answer.
+Owner: the run.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from chaos_run import poison
 from chaos_run.place import Place
 from chaos_run.plan import Object, Plan
 
-# A prime: objects that begin at different lines seldom meet in the same one.
+# A prime, so that objects with different first lines seldom share their later ones.
 LINES = 9_973
 FEATURES = 16
-# Fewer would make archives of one member only.
+# With fewer rows an archive would have only one member.
 MEMBER_ROWS = 700
 
 
 class Answer(msgspec.Struct, gc=False):
-    """What the example model says of a row."""
+    """The example model's answer to a row."""
 
     label: int
     score: float
@@ -64,7 +64,7 @@ class Pool:
 
 
 async def make_pool(place: Place) -> Pool:
-    """Asks the model, before anything else runs, what each line alone deserves."""
+    """Asks the model for the answer to each line alone, before the run starts."""
     rows = np.random.default_rng(1).standard_normal((LINES, FEATURES))
     text = io.StringIO()
     np.savetxt(text, rows, fmt="%.6g", delimiter=",")

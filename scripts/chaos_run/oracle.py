@@ -1,7 +1,8 @@
-"""What scenes should hold, computed from the topics in the most obvious way, for a grid.
+"""What scenes on a grid should hold, computed from the topics in the simplest way.
 
-Rule: it knows the rules of the grid and no code of ours: a prediction belongs to the nearest
-multiple of the period, and is in that scene, or on the late topic with a reason that is so.
+Rule: it knows the rules of the grid and uses no code of ours. A prediction belongs to the nearest
+multiple of the period. It must be in that scene, or on the late topic for a reason that is true.
+Owner: the run.
 """
 
 from bisect import bisect_left
@@ -12,21 +13,21 @@ from typing import Any, NamedTuple
 import orjson
 
 EXAMPLES = 5
-# What is older is of the past.
+# A prediction that is older than this when Kafka gets it is of the past.
 PAST_MS = 1_000
-# Between a record and its being handled.
+# Longest time between a record and its handling.
 HANDLED_MS = 250
 
 
 class Said(NamedTuple):
-    """A record, and when Kafka got it."""
+    """A record's value, and when Kafka got it."""
 
     value: bytes
     recorded_ms: int
 
 
 class Spoken(NamedTuple):
-    """A prediction: when Kafka got it, who said it, and of when it is."""
+    """A prediction: when Kafka got it, who predicted, and its event time."""
 
     recorded_ms: int
     site: str
@@ -35,8 +36,8 @@ class Spoken(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """`is_uneven`: the engine works off what has piled up partition by partition (docs/scenes.md),
-    so that one member may come long before the others.
+    """`is_uneven`: the engine works off a backlog partition by partition (docs/scenes.md), so one
+    member may come long before the others.
     """
 
     deadline_ms: int
@@ -62,7 +63,7 @@ def compare(
     members: dict[str, list[str]],
     bounds: Bounds,
 ) -> Verdict:
-    """`members`: those of each site, in any order."""
+    """Compare. `members`: those of each site, in any order."""
     belongs, errors, spoken = _belonging(predictions, period_ms)
     wrong: Counter[str] = Counter()
     examples: list[str] = []
@@ -98,7 +99,7 @@ def compare(
 def _belonging(
     predictions: Iterable[Said], period_ms: int
 ) -> tuple[dict[tuple[str, int], dict[str, str]], set[str], dict[str, Spoken]]:
-    """Ids by site and time by member; which of them are errors; what each says of itself."""
+    """The ids by site and time, then by member; the ids of errors; each prediction by its id."""
     belongs: dict[tuple[str, int], dict[str, str]] = defaultdict(dict)
     errors, spoken = set(), dict[str, Spoken]()
     for value, recorded_ms in predictions:
@@ -139,8 +140,9 @@ def _late(
 
 
 def _is_ahead(one: Spoken, of_site: Sequence[Spoken], bounds: Bounds) -> bool:
-    """Of Kafka's time; or, of the past, of what two others at least said then and until its
-    deadline, each at its slowest: lags go up and down within it.
+    """Is it rightly refused as "ahead"? Either it is ahead of Kafka's clock, or it is of the past
+    and ahead of at least two other members. As lags go up and down, each of those is taken at its
+    slowest, from then until the deadline.
     """
     lag = one.recorded_ms - one.time
     if lag < -bounds.ahead_ms:
@@ -186,7 +188,7 @@ def _check(
 
 
 def tails(waits: list[int]) -> dict[str, int]:
-    """Half of them are not above the first, 99 in 100 not above the second."""
+    """Median, 99th percentile and maximum."""
     ordered = sorted(waits)
     if not ordered:
         return {}

@@ -1,7 +1,7 @@
-"""Who was behind in a run of the whole chain, by how much, and who used the processor.
+"""Who was behind in a run of the whole chain, by how much, and who used the CPU.
 
-Rule: it measures and judges nothing; scenes that are late because the machine could not do more are
-no fault of theirs. Owner: the run.
+Rule: it measures and does not judge: scenes that are late because the machine was too slow are no
+violation. Owner: the run.
 """
 
 import os
@@ -21,8 +21,8 @@ Pids = Mapping[str, int]
 
 
 class Lags(NamedTuple):
-    """Of predictions, from their event time to Kafka's; `apart`: of one site within a second, the
-    most less the least. `steps_ms`: half of those of each ten seconds took no longer.
+    """Lags of predictions, from their event time to Kafka's time. `steps_ms`: the median of each
+    ten seconds. `apart_ms`: the largest lag less the smallest within one site and second.
     """
 
     worker_ms: dict[str, int]
@@ -46,7 +46,7 @@ def lags(predictions: Iterable[Said]) -> Lags:
 
 
 class Cores:
-    """From when it is made: how many cores each process has kept busy."""
+    """How many cores each process has kept busy since this was made."""
 
     def __init__(self, pids: Pids) -> None:
         self._pids = pids
@@ -61,8 +61,8 @@ class Cores:
 
 
 def text(announced: list[float], found: Lags, cores: Mapping[str, float], due_ms: int) -> str:
-    """`announced`: how late each object was announced, in milliseconds. `due_ms`: what is later is
-    behind.
+    """`announced`: how late each object was announced, in milliseconds. `due_ms`: a process that is
+    later than this is called behind.
     """
     late = {"announcer": tails([round(ms) for ms in announced]), "worker": found.worker_ms}
     behind = [name for name, each in late.items() if each.get("p99", 0) > due_ms]

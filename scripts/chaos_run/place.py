@@ -1,6 +1,7 @@
-"""Where a run happens: services, topics and a bucket, and the only things it may do to services.
+"""Where a run happens: services, topics and a bucket, and what a run may do to the services.
 
-Rule: what makes a place has made its topics (with `plan.PARTITIONS` partitions) and its bucket.
+Rule: the code that makes a place also makes its topics (with `plan.PARTITIONS` partitions) and its
+bucket. Owner: the run.
 """
 
 import os
@@ -24,8 +25,8 @@ from realstack import layout, s3, stack
 @dataclass(frozen=True)
 class Place:
     """`environ`: all variables of a worker. `model_worker_pid`: the process that serves the model
-    now, if there is one. `restart` stops one of Kafka, MinIO, TorchServe and starts it again;
-    `crash` freezes it for so many seconds, kills it, and starts it after so many more.
+    now, if there is one. `restart` stops one of Kafka, MinIO, TorchServe and starts it again.
+    `crash` freezes one for the first number of seconds, kills it, and starts it after the second.
     """
 
     environ: Mapping[str, str]
@@ -45,7 +46,9 @@ class Place:
         return s3.client(objects.endpoint_url, objects.key, objects.secret, objects.region)
 
     def penstock(self, *arguments: str) -> tuple[int, str]:
-        """The code and the output of a command. Blocks; raises where it is no verdict."""
+        """The exit code and the output of a command. Blocks; raises if the command gave no
+        verdict.
+        """
         answer = subprocess.run(
             [sys.executable, "-m", "penstock", *arguments],
             env=dict(self.environ),
@@ -63,13 +66,13 @@ class Place:
 
     @property
     def isolation(self) -> str:
-        """How readers of the output topic read."""
+        """The isolation level of readers of the output topic."""
         return "read_committed" if self.is_exactly_once else "read_uncommitted"
 
 
 def seeded(seed: int | None) -> tuple[int, Path]:
-    """The run's seed, a random one if none is given, and a folder with a stack's state of its own
-    and all logs. Both are printed: they are what a failure is repeated and looked into by.
+    """The run's seed (a random one if none is given), and its folder with all logs and the state of
+    its own stack. Both are printed, as they are needed to repeat a failure and to look into it.
     """
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     folder = Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
@@ -81,8 +84,8 @@ def seeded(seed: int | None) -> tuple[int, Path]:
 def environ_of(
     changes: Mapping[str, str], is_taken: Callable[[str], bool] = lambda name: True
 ) -> dict[str, str]:
-    """A worker's variables: those of the stack that are taken, by name, and `SECTION__KEY` over
-    them; none of the caller's own settings.
+    """A worker's variables: those of the stack with these names, and `SECTION__KEY` over them; none
+    of the caller's own settings.
     """
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
     exports = (line.removeprefix("export ").partition("=") for line in stack.exports())
@@ -91,7 +94,9 @@ def environ_of(
 
 
 def model_worker_pid() -> int | None:
-    """Of the local stack: TorchServe's Python process, the child of its Java one."""
+    """The process that serves the model on the local stack: TorchServe's Python process, the child
+    of its Java one.
+    """
     state = layout.load()
     server = state.processes.get("torchserve") if state else None
     if server is None:
@@ -104,7 +109,7 @@ def model_worker_pid() -> int | None:
 
 
 def crash(service: str, hangs_s: float, away_s: float) -> None:
-    """Of the local stack. Blocks."""
+    """Crash a service of the local stack. Blocks."""
     state = layout.load()
     assert state is not None
     pid = state.processes[service].pid

@@ -1,7 +1,8 @@
 """What a run will do, from its seed alone: which objects are announced when, and which faults.
 
-Rule: pure; the same numbers give the same plan. Most objects are small and come all the time; the
-large ones, which hold most of the rows, come just before a fault, so that faults hit them.
+Rule: pure; the same numbers give the same plan. Most objects are small and come all the time. The
+large ones, which have most of the rows, come just before a fault, so that faults hit them. Owner:
+the run.
 """
 
 import random
@@ -25,7 +26,7 @@ Kind = Literal[
 ]
 Form = Literal["csv", "csv.gz", "tar.gz"]
 
-# One deck; it is shuffled and dealt until there are as many faults as asked for.
+# One deck of faults; it is shuffled and dealt, again and again, until there are enough.
 ALL_KINDS: tuple[Kind, ...] = (
     "kill",
     "kill",
@@ -43,30 +44,30 @@ FORMS: tuple[Form, ...] = ("csv", "csv.gz", "tar.gz")
 PARTITIONS = 8
 STREAMS = 40
 LARGEST_ROWS = 200_000
-# Objects from here on are large; of all rows, this share is in them.
+# Objects with this many rows are large; this share of all rows is in them.
 LARGE_ROWS = 2_000
 LARGE_SHARE = 0.6
-# A dead worker is noticed after 8 s: some gaps are shorter, some longer. After a kill they are
-# longer, because the time to the first new row is measured; after a freeze they begin at its end,
-# because of what a frozen worker still had to say the judge allows, but not among what two others
-# say again.
+# Seconds between faults. A dead worker is noticed after 8 s; some gaps are shorter than that, some
+# longer. After a kill they are longer, because the time to the first new row is measured. After a
+# freeze they begin at its end: the judge allows repeats by the worker that was frozen, but not
+# together with repeats by two others.
 GAP_S = (4.0, 20.0)
 GAP_AFTER_KILL_S = (12.0, 20.0)
 FIRST_FAULT_S = 4.0
-# A large object is announced so long before a fault: its rows are on the way when it strikes.
+# A large object is announced this long before a fault, so that its rows are on their way then.
 LEAD_S = (0.1, 1.0)
 # A frozen worker's session (8 s) ends while it is frozen.
 FROZEN_S = (9.0, 13.0)
 VISIT_S = (5.0, 15.0)
-# A broker that hangs is killed at last, and is away for longer than every session and most time
-# limits of clients.
+# A broker that hangs is killed in the end. It is away for longer than sessions and most time limits
+# of clients.
 HANGS_S = (5.0, 9.0)
 CRASH_AWAY_S = 36.0
 LENGTHS_S: Mapping[Kind, tuple[float, float]] = {"join": VISIT_S, "crash kafka": HANGS_S}
 
 
 class Object(NamedTuple):
-    """`first_line`: where in the pool of lines its rows begin; they follow one another."""
+    """`first_line`: where its rows begin in the pool of lines; they are consecutive."""
 
     key: str
     stream: str
@@ -78,8 +79,8 @@ class Object(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """`length_s`: how long a worker is frozen, a broker hangs, or a visitor stays. `victim`: which
-    of the workers that there are to choose from, between 0 and 1.
+    """`length_s`: how long a worker is frozen, a broker hangs, or a visitor stays. `victim`: a
+    number between 0 and 1 that picks one of the available workers.
     """
 
     at_s: float
@@ -112,7 +113,7 @@ def make(
     kinds: Sequence[Kind] = ALL_KINDS,
     with_poison: bool = False,
 ) -> Plan:
-    """`lines`: how many there are in the pool. Poison needs the store that cuts."""
+    """Make the plan. `lines`: how many the pool has. Poison needs the store that cuts."""
     dice = random.Random(seed)
     struck = tuple(_faults(dice, faults, kinds))
     sizes = list(_sizes(dice, rows))
@@ -152,7 +153,7 @@ def _faults(dice: random.Random, count: int, kinds: Sequence[Kind]) -> Iterator[
 
 
 def _sizes(dice: random.Random, rows: int) -> Iterator[int]:
-    """They add up to `rows`; among them one row, and the largest that there may be."""
+    """Sizes that add up to `rows`; one of them is 1, and one the largest size."""
     largest = min(LARGEST_ROWS, rows // 5)
     large_rows = int(rows * LARGE_SHARE)
     yield 1

@@ -1,8 +1,9 @@
-"""Messages that must not hold up the good ones: one of each kind, in streams of their own, and the
-code that each has to be answered by.
+"""Messages that must not hold up the good ones: one of each kind, in their own streams, and the
+code that must answer each.
 
-Rule: a poison's object lies under `poison/`, so that a watch can tell its records from the others'.
-The one that is cut for good is cut by `cutting`, whatever the store holds.
+Rule: a poison's object lies under `poison/`, so that the watch can tell its records from the
+others. `cutting` cuts the object whose transfer always breaks, whatever the store holds. Owner: the
+run.
 """
 
 import gzip
@@ -16,16 +17,16 @@ import msgspec
 
 FOLDER = "poison/"
 CUT = FOLDER + "cut-for-good.csv"
-# Above 8 MiB an object comes in chunks: some of its rows are answered before the cut.
+# Objects above 8 MiB come in chunks, so some of its rows are answered before the cut.
 CUT_ROWS = 240_000
-# Of a record without an object, that is, of a message that is no reference.
+# Stands for a record without an object, that is, of a message that is not a reference.
 NO_OBJECT = "no reference"
 _ROW = b",".join([b"0.5"] * 16) + b"\n"
 
 
 class Poison(NamedTuple):
-    """`key`: of its object, or `NO_OBJECT`. `codes`: what it may be answered by, apart from the
-    rows that are good.
+    """`key`: of its object, or `NO_OBJECT`. `codes`: the codes that may answer it, beside its good
+    rows.
     """
 
     key: str
@@ -54,7 +55,7 @@ def _cut_archive() -> bytes:
 
 KINDS: Mapping[str, Kind] = {
     FOLDER + "missing.csv": Kind(("not_found",), None),
-    # What is inflated before the damage is seen are rows, good and bad ones.
+    # What is decompressed before the damage shows becomes rows, some good and some bad.
     FOLDER + "damaged.csv.gz": Kind(("bad_format", "bad_archive", "bad_row"), _damaged_gzip),
     FOLDER + "cut.tar": Kind(("bad_archive", "bad_format"), _cut_archive),
     FOLDER + "bomb.csv.gz": Kind(
@@ -68,7 +69,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def make(dice: random.Random, partitions: int, until_s: float) -> tuple[Poison, ...]:
-    """One of each kind, at any time, in any partition."""
+    """One of each kind, at a random time, in a random partition."""
     return tuple(
         Poison(key, dice.randrange(partitions), dice.uniform(0, until_s), kind.codes)
         for key, kind in KINDS.items()
@@ -82,7 +83,7 @@ def message(poison: Poison, bucket: str) -> bytes:
 
 
 def objects() -> Iterator[tuple[str, bytes]]:
-    """What the store holds of them."""
+    """The objects of the poison that the store holds."""
     for key, kind in KINDS.items():
         if kind.body is not None:
             yield key, kind.body()

@@ -1,7 +1,7 @@
-"""What came of a run: its figures, and what was violated.
+"""The outcome of a run: its figures, and which promises were broken.
 
-Rule: every number is from the topics, or from the log of the faults; a promise that was broken is
-named with its figure, and `problems` is empty only if all were kept.
+Rule: every number comes from the topics or from the log of the faults. A broken promise is named
+with its figure; `problems` is empty only if all were kept. Owner: the run.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from chaos_run.run import Outcome
 
 # Goal for the time from `kill -9` to the first new row: the session (8 s) and a rebalance.
 RECOVERY_GOAL_S = 10.0
-# Within that time the group has got over a fault that came before.
+# An earlier fault no longer delays the group after this time.
 SETTLED_MS = 10_000
 KEPT_EXITS = 5
 
@@ -37,7 +37,7 @@ def problems(outcome: Outcome) -> list[str]:
 
 
 def _poisons(outcome: Outcome) -> Iterator[str]:
-    """Each has to be answered by its own code, and by nothing else."""
+    """Check that each poison is answered by its own codes only."""
     for one in outcome.plan.poisons:
         codes = outcome.watch.poison_codes.get(one.key, set())
         if not codes or not codes <= set(one.codes):
@@ -76,7 +76,9 @@ def _figures(outcome: Outcome) -> Iterator[str]:
 
 
 def _recoveries(struck: list[Struck]) -> Iterator[str]:
-    """Apart: kills with no other fault during their recovery, or shortly before."""
+    """Apart from the others: kills without another fault during their recovery or shortly before
+    it.
+    """
     took_s: dict[bool, list[float]] = {True: [], False: []}
     for one in struck:
         if one.recovery is not None and one.recovery.took_s is not None:
@@ -102,7 +104,7 @@ def _exits(outcome: Outcome) -> Iterator[str]:
 
 
 def _faults(outcome: Outcome) -> Iterator[str]:
-    """One line each; repeats up to the next fault are put down to it."""
+    """One line for each fault; repeats up to the next fault are put down to it."""
     yield (
         f"{'at s':>6} {'fault':<20} {'whom':<28} {'took s':>6} {'rows again':>10} {'first row':>10}"
     )

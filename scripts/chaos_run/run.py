@@ -1,8 +1,8 @@
-"""One run: store the objects, start the workers, announce and strike by the plan's clock, wait
-until all is committed, stop the workers, have the topics judged.
+"""One run: store the objects, start the workers, announce objects and cause faults by the plan's
+clock, wait until all is committed, stop the workers, have the topics judged.
 
-Rule: bounded in time; whatever happens, every worker is gone when it returns. What kept it from
-ending well stands in the `Outcome`.
+Rule: its time is bounded, and every worker is gone when it returns, whatever happens. If it could
+not end well, the reason is in the `Outcome`. Owner: the command line.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ from penstock.messages.reference import Reference
 from penstock.ports import Commit
 
 WORKERS = 3
-# Three interpreters that start at once, and the drain at the end, on two busy cores.
+# For three interpreters that start at once, and for the drain at the end, on two busy cores.
 START_S = 60.0
-# After the last fault: a session, the restart of a service, and all rows at a twentieth of what two
-# idle cores do.
+# After the last fault: a session, the restart of a service, and all rows at a twentieth of the rate
+# of two idle cores.
 GRACE_S = 120.0
 SLOW_ROWS_PER_S = 5_000
-# An object whose transfer always breaks is given up after two minutes, which begin anew with every
-# assignment: at the latest after the last fault.
+# An object whose transfer always breaks is given up after two minutes. They begin again with every
+# assignment, at the latest after the last fault.
 CUT_S = 150.0
 CATCH_UP_S = 20.0
 LOOK_S = 0.3
@@ -56,7 +56,7 @@ class Violation(msgspec.Struct):
 
 
 class Verdict(msgspec.Struct):
-    """Of what `penstock verify --json` prints, what is reported."""
+    """The part of the output of `penstock verify --json` that is reported."""
 
     ok: bool
     rows: int
@@ -69,8 +69,8 @@ class Verdict(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Outcome:
-    """`unfinished`: why the run did not come to its end. `most_rows`: delivered in
-    one commit interval.
+    """`unfinished`: why the run did not come to its end. `most_rows`: the most rows that were
+    delivered within one commit interval.
     """
 
     plan: Plan
@@ -146,11 +146,11 @@ async def _until_done(
 
 async def _announce(plan: Plan, place: Place, begun_s: float) -> None:
     topic = place.config.kafka.input_topic
-    # Idempotent: an announcement that is sent again after a restart of Kafka stays one.
+    # Idempotent, so an announcement that is sent again after a restart of Kafka stays one.
     producer = AIOKafkaProducer(**connection(place.config.kafka), enable_idempotence=True)
     await producer.start()
     try:
-        # Known from now on: a broker that starts denies for a moment that there is such a topic.
+        # Makes the topic known now: a broker that starts denies for a moment that it exists.
         await producer.partitions_for(topic)
         for at_s, partition, value in sorted(_messages(plan, place)):
             await _at(begun_s + at_s)
@@ -161,7 +161,7 @@ async def _announce(plan: Plan, place: Place, begun_s: float) -> None:
 
 
 def _messages(plan: Plan, place: Place) -> Iterator[tuple[float, int, bytes]]:
-    """When, into which partition, and what."""
+    """Each message with its time and partition."""
     for one in plan.objects:
         reference = Reference(bucket=place.bucket, key=one.key, stream=one.stream)
         yield one.at_s, one.partition, encode_reference(reference)
@@ -174,7 +174,7 @@ async def _at(time_s: float) -> None:
 
 
 async def _all_committed(place: Place) -> None:
-    """Everything announced; the services are all up by now."""
+    """Wait until everything that was announced is committed; the services are all up by now."""
     kafka = place.config.kafka
     parts = [TopicPartition(kafka.input_topic, number) for number in range(PARTITIONS)]
     admin = AIOKafkaAdminClient(**connection(kafka))
@@ -199,7 +199,7 @@ def _next_offset(commit: Commit | None) -> int:
 
 
 async def _caught_up(watch: Watch, plan: Plan) -> None:
-    """The watch reads behind the workers; what is lost never comes."""
+    """Wait until the watch has read all rows; lost ones never come, so the wait is bounded."""
     with suppress(TimeoutError):
         async with asyncio.timeout(CATCH_UP_S):
             while watch.new < plan.rows:
@@ -207,7 +207,7 @@ async def _caught_up(watch: Watch, plan: Plan) -> None:
 
 
 def _verify(place: Place) -> Verdict:
-    """As anybody would: by the command."""
+    """Run the judge as any user would: by the command."""
     command = [sys.executable, "-m", "penstock", "verify", "--json"]
     answer = subprocess.run(
         command, env=dict(place.environ), capture_output=True, text=True, check=False

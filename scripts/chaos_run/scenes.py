@@ -1,8 +1,8 @@
 """`scripts/chaos --scenes`: two scenes workers that are killed, frozen and stopped every few
 seconds, a restart of Kafka, then the judge and an oracle.
 
-Rule: the broker is its own; whatever happens, it and the workers are gone at the end. The folder
-with the logs stays if anything was wrong.
+Rule: the broker belongs to the run; the broker and the workers are gone at the end, whatever
+happens. The folder with the logs stays if anything was wrong. Owner: the command line.
 """
 
 import argparse
@@ -31,9 +31,10 @@ from realstack import stack
 
 WORKERS = 2
 FAULT_EVERY_S = 5.0
-# Kafka gives a silent worker's sites to another after 8 s: some are frozen for less, some for more.
+# Kafka gives a silent worker's sites to another one after 8 s: some freezes are shorter, some
+# longer.
 FROZEN_S = (1.0, 14.0)
-# A session, a restart, and the backlog of both.
+# For a session, a restart, and the backlog of both.
 GRACE_S = 90.0
 LOOK_S = 3.0
 KINDS = ("kill", "freeze", "terminate")
@@ -101,7 +102,7 @@ async def _speak(cfg: config.Config, shape: Shape, seconds: int) -> None:
 async def _send(
     producer: AIOKafkaProducer, topic: str, key: bytes, value: bytes, partition: int
 ) -> None:
-    """Also while Kafka is away for longer than a queue may be full."""
+    """Send a record, also while Kafka is away for so long that the producer's queue is full."""
     while True:
         with suppress(KafkaTimeoutError):
             await producer.send(topic, value, key=key, partition=partition)
@@ -141,7 +142,7 @@ async def _freeze(worker: Worker, seconds: float) -> None:
 
 
 async def placed(place: Place) -> None:
-    """Until the judge finds nothing that is in no place, or the time is over."""
+    """Wait until every prediction is in its place by the judge, or the time is over."""
     until_s = time.monotonic() + GRACE_S
     while time.monotonic() < until_s:
         code, said = await asyncio.to_thread(_verify, place)
@@ -151,7 +152,7 @@ async def placed(place: Place) -> None:
 
 
 class Read(NamedTuple):
-    """All that was said and published, each topic by partition."""
+    """Everything that was predicted and published, each topic by partition."""
 
     predictions: list[oracle.Said]
     scenes: list[oracle.Said]

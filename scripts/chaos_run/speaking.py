@@ -1,6 +1,7 @@
 """What the runs of scenes have in common: their options, their settings and the load.
 
-Rule: the load is open: what could not be sent in time is sent late, never left out. Owner: the run.
+Rule: the load is open: a record that could not be sent in time is sent late, never left out. Owner:
+the run.
 """
 
 import argparse
@@ -26,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser, *, seconds: int) -> None:
 
 
 def settings_of(options: argparse.Namespace, shape: Shape) -> dict[str, str]:
-    """Of a scenes worker, as `SECTION__KEY`."""
+    """The settings of a scenes worker, as `SECTION__KEY`."""
     return {
         "SCENES__ENGINE": options.engine,
         "SCENES__PERIOD_MS": str(shape.period_ms),
@@ -38,7 +39,7 @@ def settings_of(options: argparse.Namespace, shape: Shape) -> dict[str, str]:
 
 @asynccontextmanager
 async def producing(kafka: config.Kafka) -> AsyncIterator[AIOKafkaProducer]:
-    """At the end all is delivered."""
+    """A producer for the block; at its end everything is delivered."""
     producer = AIOKafkaProducer(**connection(kafka), enable_idempotence=True)
     await producer.start()
     try:
@@ -49,7 +50,7 @@ async def producing(kafka: config.Kafka) -> AsyncIterator[AIOKafkaProducer]:
 
 
 def instants(shape: Shape, seconds: int) -> Iterator[tuple[int, int]]:
-    """The number of each, and its time in epoch milliseconds, from now on."""
+    """From now on, the number of each instant and its time in epoch milliseconds."""
     began_ms = int(time.time() * 1000) // shape.period_ms * shape.period_ms
     for instant in range(seconds * shape.hz):
         yield instant, began_ms + instant * shape.period_ms

@@ -1,7 +1,7 @@
-"""Reads the output topic while it is written: what is new, what comes again, whose answer it is.
+"""Reads the output topic while it is written: which rows are new, repeated, or have a wrong answer.
 
-Rule: it sees what any reader of the topic sees. Whether all promises were kept is not its business,
-the judge says that afterwards; but a row that bears another row's answer only it can tell.
+Rule: it sees what any reader of the topic sees. The judge checks the promises afterwards; but only
+this watch knows the right answers. Owner: the run.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from penstock.ports import Location, Objects
 
 POLL_MS = 200
 FETCH_BYTES = 4 << 20
-# The answer to the same row in a batch of another size differs by rounding.
+# In a batch of another size the answer to the same row differs by rounding.
 TOLERANCE = 1e-5
 BUCKET_MS = 100
 KEPT_WRONG = 5
 RESULT = b'"result":{'
-# Seconds: MinIO is back by then, whatever was done to it.
+# Tries, a second apart: MinIO is back by then, whatever was done to it.
 TRIES = 60
 
 
@@ -52,7 +52,7 @@ class _Result(msgspec.Struct, gc=False):
 
 
 class _Line(msgspec.Struct, gc=False):
-    """Of a result: a row's record without what is the same for its object."""
+    """A line of a result object: a row's record without the fields of its object."""
 
     row: int
     prediction: Answer | None = None
@@ -83,7 +83,7 @@ class Recovery:
 
 
 class Watch:
-    """`new` and `repeated` rows so far; made by `watching`."""
+    """`new` and `repeated`: rows so far. Made by `watching`."""
 
     def __init__(self, pool: Pool, objects: Iterable[Object], *, of_rows: bool = True) -> None:
         self._of_rows = of_rows
@@ -96,7 +96,7 @@ class Watch:
         self._furthest = dict.fromkeys(range(PARTITIONS), (-1, -1))
         self._last_ms = dict.fromkeys(range(PARTITIONS), 0)
         self._recoveries: list[Recovery] = []
-        # Rows by the time their worker gave them, in buckets.
+        # Number of rows in each interval of time, by the time stamp that their worker gave them.
         self._delivered: Counter[int] = Counter()
         self._repeated: Counter[int] = Counter()
 
@@ -110,7 +110,9 @@ class Watch:
         return max((self._last_ms[number] for number in partitions), default=0)
 
     def most_rows_in(self, interval_ms: int) -> int:
-        """In any interval of this length; at most one bucket too long."""
+        """The most rows in any interval of this length, which may be counted longer by one
+        bucket.
+        """
         buckets = range(-(-interval_ms // BUCKET_MS) + 1)
         starts = list(self._delivered)
         return max((sum(self._delivered[at + n] for n in buckets) for at in starts), default=0)
@@ -122,7 +124,9 @@ class Watch:
     def take(
         self, partition: int, timestamp_ms: int, value: bytes, lines: Iterable[bytes] = ()
     ) -> None:
-        """`lines` are those of its result: the rows themselves where they have no records."""
+        """Count a record. `lines`: those of its result object, which are the rows if rows have no
+        records.
+        """
         record = _decode(value)
         begin = record.id.rpartition("/")[0]
         for line in map(_decode_line, lines):
@@ -168,7 +172,7 @@ class Watch:
         self._check(record, key, row)
 
     def _take_poison(self, key: str, record: _Record) -> None:
-        """Apart: its good rows and its errors are none of the run's rows."""
+        """Count a poison's records apart, as they are not among the run's rows."""
         if record.row is not None:
             self.poison_rows.add(record.id)
         if record.error is not None:
@@ -204,7 +208,9 @@ async def _read(consumer: Any, watch: Watch, objects: Objects) -> None:
 
 
 async def _lines(objects: Objects, url: str, watch: Watch) -> list[bytes]:
-    """Of a result that a record names: it has to be there. The store may be down just now."""
+    """The lines of the result object that a record names. It must exist, but the store may be down
+    just now, so try again.
+    """
     _, bucket, key = split_url(url)
     for _ in range(TRIES):
         try:
@@ -225,7 +231,7 @@ async def _lines(objects: Objects, url: str, watch: Watch) -> list[bytes]:
 
 @asynccontextmanager
 async def watching(place: Place, pool: Pool, objects: Iterable[Object]) -> AsyncIterator[Watch]:
-    """From the topic's beginning until the block is left."""
+    """Watch from the topic's beginning until the block ends."""
     watch = Watch(pool, objects, of_rows=place.config.output.records != "objects")
     settings = place.config
     store = open_objects(settings)

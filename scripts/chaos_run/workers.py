@@ -1,7 +1,7 @@
 """The workers: members of one group, each restarted when it ends, as a container would be.
 
-Rule: a worker that ends without having been made to is counted and named, and restarted all the
-same. Each life has a log of its own. None outlives this process, and a frozen one is killed too.
+Rule: a worker that ends by itself is counted and named, and restarted as well. Each life has its
+own log. No worker outlives this process; frozen ones are killed. Owner: the run.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from chaos_run.plan import PARTITIONS
 from penstock.process import parent
 from penstock.process.children import Child, last_words, running
 
-# A container's restart is not instant either.
+# As with a container, a restart takes a moment.
 RESTART_S = 0.5
 LOOK_S = 0.2
 
@@ -24,7 +24,7 @@ _ASSIGNED = re.compile(r"assigned partitions (?:\[([\d, ]*)\]|none)")
 
 
 class Exit(NamedTuple):
-    """A worker ended with `code`, and not because it was made to."""
+    """A worker ended by itself, with `code`."""
 
     worker: str
     code: int
@@ -32,7 +32,7 @@ class Exit(NamedTuple):
 
 
 class Worker:
-    """Runs until `leave`; `busy` while a fault has it."""
+    """Runs until `leave`; `busy`: a fault has picked it."""
 
     def __init__(self, number: int, place: Place, exits: list[Exit], command: str) -> None:
         self.name = f"worker {number}"
@@ -70,7 +70,7 @@ class Worker:
 
     @property
     def partitions(self) -> frozenset[int]:
-        """What it was assigned last, by its own word."""
+        """Its last assignment, as it says itself."""
         said = self._log.read_text(errors="replace") if self._log.exists() else ""
         found = _ASSIGNED.findall(said)
         return frozenset(map(int, found[-1].split(","))) if found and found[-1] else frozenset()
@@ -96,7 +96,7 @@ class Worker:
         self._send(signal.SIGCONT)
 
     def leave(self) -> None:
-        """Drain, and do not come back."""
+        """Drain, and do not start again."""
         self._leaving = True
         self.terminate()
 
@@ -107,8 +107,8 @@ class Worker:
 
 
 class Crew:
-    """The members of the group, and visitors; `command` is what they are, `first` the number of the
-    first, which names its logs.
+    """The members of the group, and visitors. `command`: the command that they run. `first`: the
+    number of the first one, which names its logs.
     """
 
     def __init__(
@@ -127,22 +127,22 @@ class Crew:
         return worker
 
     def free(self) -> list[Worker]:
-        """Running, and no other fault's."""
+        """Workers that run and that no fault has picked."""
         return [worker for worker in self._workers if worker.is_running and not worker.busy]
 
     async def dismiss(self, *workers: Worker) -> None:
-        """Until they have drained; of all, when none is named."""
+        """Let these workers drain, or all if none is named, and wait for it."""
         leaving = workers or tuple(self._workers)
         for worker in leaving:
             worker.leave()
         await asyncio.wait([self._workers[worker] for worker in leaving])
 
     async def assigned(self) -> None:
-        """Until the partitions are dealt among all of them."""
+        """Wait until every partition is assigned to one of them."""
         while sum(len(worker.partitions) for worker in self._workers) != PARTITIONS:
             await asyncio.sleep(LOOK_S)
 
     def end(self) -> None:
-        """Without a farewell."""
+        """Kill them without a drain."""
         for task in self._workers.values():
             task.cancel()

@@ -15,7 +15,7 @@ from realstack.prerequisites import run
 from realstack.service import Launch, Ports
 
 PACKAGE = "azurite@3.37.0"
-# Azurite's own, which its documentation publishes.
+# The account and key that Azurite's documentation publishes.
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 CONTAINER = "penstock"
@@ -46,7 +46,7 @@ class Azurite:
     def configure(self, folder: Path, ports: Ports) -> Launch:
         program = self.environment / "node_modules/azurite/dist/src/blob/main.js"
         flags = ["--blobHost", "127.0.0.1", "--blobPort", str(ports["azure"]), "--silent"]
-        # A newer client than Azurite knows is no reason to answer nothing.
+        # Azurite must also answer clients that are newer than the versions it knows.
         more = ["--location", str(folder), "--skipApiVersionCheck", "--disableTelemetry"]
         return Launch(["node", str(program), *flags, *more])
 
@@ -70,8 +70,8 @@ def ask(
     query: dict[str, str] | None = None,
     headers: dict[str, str] | None = None,
 ) -> tuple[int, http.client.HTTPMessage, bytes]:
-    """One request with a shared key: "Authorize with Shared Key", Blob service, in the lines that
-    these requests need. `path`: container, or container/blob.
+    """One request with a shared key, as "Authorize with Shared Key" (Blob service) says, with the
+    lines that these requests need. `path`: container, or container/blob.
     """
     query, sent = query or {}, {"x-ms-version": "2021-12-02", **(headers or {})}
     sent["x-ms-date"] = formatdate(usegmt=True)
@@ -86,7 +86,7 @@ def ask(
     target = f"{encoded}?{words}" if words else encoded
     try:
         connection.request(method, target, body, sent)
-    except ConnectionError:  # it was idle, and Azurite hung up
+    except ConnectionError:  # the connection was idle, and Azurite closed it
         connection.close()
         connection.request(method, target, body, sent)
     response = connection.getresponse()

@@ -9,7 +9,7 @@ from realstack.service import Ports
 
 PROJECT = "penstock-stack"
 SERVICES = ("kafka", "minio", "torchserve")
-# Which variable of docker-compose.yml sets which published port.
+# The variable of docker-compose.yml that sets each published port.
 VARIABLES = {
     "PENSTOCK_STACK_KAFKA_PORT": "kafka",
     "PENSTOCK_STACK_MINIO_PORT": "minio",
@@ -19,7 +19,7 @@ VARIABLES = {
 
 
 def engine_answers() -> bool:
-    """Whether there is an engine, and the compose plugin to tell it what to run."""
+    """Is there a Docker engine, and the compose plugin to use it?"""
     try:
         answers = [
             subprocess.run(["docker", *command], capture_output=True, check=False).returncode
@@ -48,7 +48,7 @@ def _compose(ports: Ports, *arguments: str) -> str:
 
 
 def up(ports: Ports) -> None:
-    """Waits for the health checks. A second call restarts only what changed or ended."""
+    """Waits for the health checks. A second call restarts only services that changed or ended."""
     _compose(ports, "up", "--detach", "--build", "--wait", *SERVICES)
 
 

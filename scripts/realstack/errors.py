@@ -1,4 +1,4 @@
-"""What can go wrong with the stack, in words for a person and an exit code for a script."""
+"""What can go wrong with the stack: a text for a person and an exit code for a script."""
 
 EXIT_FAILED = 1
 EXIT_MISSING = 3
@@ -17,4 +17,4 @@ class Missing(StackError):
 
 
 class NotReady(Exception):
-    """A probe's answer: not yet, and why."""
+    """A probe's answer: the service is not ready yet, and why."""

@@ -1,4 +1,4 @@
-"""fake-gcs-server, built by Go: Google Cloud Storage as far as it reads, writes and versions."""
+"""fake-gcs-server, built by Go: of Google Cloud Storage it can read, write and keep versions."""
 
 import http.client
 import json

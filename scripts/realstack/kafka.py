@@ -1,4 +1,4 @@
-"""Apache Kafka as one KRaft node: the jars from Maven, the topics made explicitly."""
+"""Apache Kafka as one KRaft node: jars from Maven, topics created explicitly."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ from realstack.prerequisites import run
 from realstack.service import Launch, Ports
 
 VERSION = "4.1.0"
-# Name and partitions. Four, so that several workers and lanes have something to share.
+# Name and partitions. Four, so that several workers and lanes can share a topic.
 TOPICS = {"refs": 4, "predictions": 4, "predictions.dlq": 4}
 TOPIC_ALREADY_EXISTS = 36
 
@@ -43,7 +43,7 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 </project>
 """
 
-# One node: every internal topic has one replica, and few partitions, since each costs files and
+# One node: every internal topic has one replica and few partitions, as each takes files and
 # start-up time. No rebalance delay: a test's group has all its members within milliseconds.
 PROPERTIES = Template("""\
 process.roles=broker,controller
@@ -104,7 +104,7 @@ class Kafka:
         java.append(f"-Dlog4j2.configurationFile={folder}/log4j2.properties")
         if not (folder / "data" / "meta.properties").exists():
             cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            # One word, as one of 64 ids begins with a minus.
+            # As one argument with its option: one id in 64 begins with a minus.
             identity = f"--cluster-id={cluster_id}"
             format_storage = ["format", "--standalone", identity, "-c", str(properties)]
             subprocess.run(
@@ -113,7 +113,7 @@ class Kafka:
         return Launch([*java, "kafka.Kafka", str(properties)])
 
     def probe(self, ports: Ports) -> None:
-        # The client reports every refused connection; here that is the expected answer.
+        # The client logs every refused connection, but here refusals are expected.
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
         asyncio.run(_ensure_topics(f"127.0.0.1:{ports['kafka']}"))
 

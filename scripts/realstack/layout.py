@@ -1,7 +1,7 @@
-"""Where things lie, which ports are taken, and the record of what was started.
+"""Where files are, which ports are taken, and the record of what was started.
 
-Rule: builds go to the cache and are shared by every checkout of the user; what runs, with its
-data, logs and ports, goes to the state folder and is gone after `down`. One stack per user.
+Rule: builds are in the cache and shared by every checkout of the user. What runs has its data, logs
+and ports in the state folder, which `down` removes. One stack per user.
 """
 
 import fcntl
@@ -21,8 +21,8 @@ from realstack.processes import Process
 
 ROOT = Path(__file__).resolve().parents[2]
 # Below every system's range of ports for outgoing connections (Linux 32768, macOS 49152): a client
-# that keeps dialling the port of a service that is down would otherwise be connected to itself in
-# the end.
+# that keeps dialling the port of a service that is down could otherwise get that port itself, and
+# connect to itself.
 PORTS = range(20000, 30000)
 How = Literal["docker", "local"]
 PORT_NAMES = (
@@ -52,8 +52,8 @@ def home() -> Path:
 
 @dataclass
 class State:
-    """What `up` started; `archive` is the fingerprint of the archive that TorchServe loaded;
-    `missing` says of the model servers that were only wished for why they are not there.
+    """What `up` started. `archive`: the fingerprint of the archive that TorchServe loaded.
+    `missing`: optional model servers that were asked for, and why they are not there.
     """
 
     how: How
@@ -80,7 +80,7 @@ def load() -> State | None:
 
 
 def forget() -> None:
-    """Remove everything but the lock, which somebody may be waiting for."""
+    """Remove everything but the lock, for which another command may be waiting."""
     for path in home().iterdir():
         if path.is_dir():
             shutil.rmtree(path)
@@ -98,7 +98,7 @@ def locked() -> Iterator[None]:
 
 
 def free_ports(names: Collection[str] = PORT_NAMES) -> dict[str, int]:
-    """A port nobody listens on for each name."""
+    """For each name a port on which nothing listens."""
     chosen: dict[str, int] = {}
     candidates = iter(random.sample(PORTS, len(PORTS)))
     for name in names:
@@ -116,8 +116,8 @@ def _is_free(port: int) -> bool:
 
 
 def build_once(target: Path, make: Callable[[Path], None]) -> None:
-    """`make` fills a folder, which becomes `target` when it ended well, else is gone. Of several
-    checkouts one builds; the others wait and find the work done.
+    """`make` fills a folder. If it ends well the folder becomes `target`, else it is removed. Of
+    several checkouts one builds; the others wait and use its build.
     """
     if target.exists():
         return
@@ -132,7 +132,7 @@ def _build(target: Path, make: Callable[[Path], None]) -> None:
     scratch = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
     try:
         make(scratch)
-        scratch.chmod(0o755)  # mkdtemp's 0700 would keep it from other users of a shared cache
+        scratch.chmod(0o755)  # mkdtemp's mode 0700 would keep other users out of a shared cache
         scratch.rename(target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

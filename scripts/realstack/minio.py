@@ -11,13 +11,13 @@ from realstack.errors import NotReady
 from realstack.prerequisites import go_install
 from realstack.service import Launch, Ports
 
-# The last version that Go can install: the project publishes no binaries of it.
+# The last version that Go can install; the project publishes no binaries of it.
 MODULE = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
 KEY = "penstock"
 SECRET = "penstock-secret"
 REGION = "us-east-1"
 BUCKET = "penstock"
-# A PUT proves that the store writes; in a bucket of its own, so that it announces nothing.
+# Only a PUT proves that the store can write. It has its own bucket, so that it announces nothing.
 PROBE_BUCKET = "penstock-probe"
 EVENTS_ARN = "arn:minio:sqs::P:kafka"
 EVENTS_TOPIC = "refs"
@@ -48,7 +48,7 @@ class Minio:
         return Launch([*argv, str(folder / "data")], environment)
 
     def probe(self, ports: Ports) -> None:
-        # One attempt, and not the client's own retries: the caller asks again.
+        # One attempt, without the client's retries, as the caller asks again.
         once = botocore.config.Config(
             retries={"total_max_attempts": 1}, connect_timeout=1, read_timeout=5
         )

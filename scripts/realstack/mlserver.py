@@ -1,4 +1,4 @@
-"""MLServer, Seldon's."""
+"""MLServer, Seldon's model server."""
 
 from realstack.model_server import ModelServer
 

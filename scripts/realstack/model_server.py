@@ -1,7 +1,7 @@
-"""What the model servers beside TorchServe have in common: an environment of their own, made once,
+"""What the model servers beside TorchServe have in common: each has its own environment, made once,
 in which a program of `served/` runs.
 
-Rule: they are started only when asked for by name, and always as local processes. Owner: `stack`.
+Rule: they are started only if asked for by name, and always as local processes. Owner: `stack`.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ class ModelServer:
     # In the order of the program's arguments.
     ports: tuple[str, ...]
     path = "/v2/models/{model}/infer"
-    # The one that is loaded last.
+    # The model that is loaded last: when it answers, all are ready.
     model = "strict"
 
     @property
@@ -31,7 +31,7 @@ class ModelServer:
         return layout.cache() / f"{self.name}-{hashlib.sha256(requirements).hexdigest()[:12]}"
 
     def build(self, within_s: float | None = None) -> None:
-        """Downloads; given up after `within_s`, if that is said."""
+        """Download and build. With `within_s`: give up after that time."""
 
         def make(folder: Path) -> None:
             venv = [venv_python(), "-m", "venv", "--clear", str(folder)]
@@ -41,7 +41,7 @@ class ModelServer:
             what = f"installing {self.name}, up to 450 MB"
             run(pip, what=what, cwd=folder, within_s=within_s)
 
-        # An environment may be moved as long as its scripts are run as modules.
+        # An environment can be moved if its scripts are run as modules.
         layout.build_once(self.environment, make)
 
     def configure(self, folder: Path, ports: Ports) -> Launch:

@@ -1,7 +1,7 @@
-"""What the local services need of the machine: found, installed where that is ours to do, or named.
+"""What the local services need of the machine: found, or installed, or named as missing.
 
-Rule: a system package is installed only as root on Debian or its kin; anything else missing is
-named in one line, with exit code 3, before anything is downloaded.
+Rule: a system package is installed only by root on Debian and its relatives. Anything else that is
+missing is named in one line, with exit code 3, before anything is downloaded.
 """
 
 import functools
@@ -18,13 +18,13 @@ from pathlib import Path
 from realstack import layout
 from realstack.errors import Missing, StackError
 
-JAVA_MINIMUM = 17  # Kafka 4 brokers
-GO_MINIMUM = (1, 21)  # from here on Go fetches by itself the newer Go that a module asks for
+JAVA_MINIMUM = 17  # Kafka 4's brokers need it
+GO_MINIMUM = (1, 21)  # since this version Go downloads the newer Go that a module needs
 
 
 @dataclass(frozen=True)
 class Need:
-    """Something of the machine; `packages` are Debian's, empty where its version will not do."""
+    """A program of the machine; `packages`: Debian's, empty if Debian's version is too old."""
 
     what: str
     present: bool
@@ -83,7 +83,7 @@ def go_version() -> tuple[int, ...]:
 
 
 def go_install(module: str, binary: Path, *, what: str, within_s: float | None = None) -> None:
-    """Builds `binary`, which the module is called, unless it is there already."""
+    """Build `binary`, under which name Go installs the module, unless it exists already."""
 
     def make(folder: Path) -> None:
         if go_version() < GO_MINIMUM:
@@ -116,7 +116,7 @@ def torch_python() -> str:
 
 
 def venv_python() -> str:
-    """A Python that can make environments, the system's first: Triton runs on no other."""
+    """A Python that can make environments, first the system's, as Triton runs on no other."""
     for python in ("/usr/bin/python3", sys.executable):
         if shutil.which(python):
             answer = subprocess.run(
@@ -135,8 +135,8 @@ def run(
     env: Mapping[str, str] | None = None,
     within_s: float | None = None,
 ) -> None:
-    """A slow step, announced by one line on stderr; its output is shown only if it fails. It is
-    killed if it takes longer than `within_s`.
+    """Run a slow step: one line on stderr announces it, and its output is shown only if it fails.
+    It is killed if it takes longer than `within_s`.
     """
     print(f"{what} ...", file=sys.stderr, flush=True)
     with tempfile.TemporaryFile() as output:

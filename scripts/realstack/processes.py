@@ -1,8 +1,8 @@
 """Processes that outlive the command which started them.
 
-Rule: a process is known by its id and its start time together, so that an id used again by the
-system is never taken for ours, nor stopped. Each one leads its own session, and is stopped with
-all it started.
+Rule: a process is known by its id together with its start time, because the system may use the id
+again: such a stranger is never stopped. Each process leads its own session and is stopped together
+with all processes that it started.
 """
 
 import os
@@ -14,7 +14,7 @@ from contextlib import chdir, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-# A broker that closes its log takes a second or two; what has not ended by then is killed.
+# A broker takes a second or two to close its log; after this time a process is killed.
 STOP_S = 20.0
 POLL_S = 0.05
 
@@ -30,14 +30,14 @@ class Process:
 
 
 def _start_time(pid: int) -> str | None:
-    """When this process began, in the system's own words; None if it is gone or a zombie."""
+    """When this process began, in the system's own units; None if it is gone or a zombie."""
     if Path("/proc/self/stat").exists():
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
         except (FileNotFoundError, ProcessLookupError):
             return None
-        # proc(5): the name, in brackets, may hold anything; then come state (field 3) and starttime
-        # (22).
+        # proc(5): the name, in brackets, may hold any character; then come state (field 3) and
+        # starttime (22).
         fields = stat.rpartition(")")[2].split()
         return None if fields[0] == "Z" else fields[19]
     answer = subprocess.run(
@@ -47,14 +47,14 @@ def _start_time(pid: int) -> str | None:
 
 
 def start(argv: list[str], *, log: Path, cwd: Path, env: Mapping[str, str]) -> Process:
-    """Start in a session of its own, with output appended to `log`."""
+    """Start a process in its own session; its output is appended to `log`."""
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     streams = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, str(log), append, 0o644),
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
-    # Not Popen, which expects that its caller waits for the end.
+    # Not Popen, which warns if nobody waits for the process to end.
     with chdir(cwd):
         return find(
             os.posix_spawnp(argv[0], argv, {**os.environ, **env}, file_actions=streams, setsid=True)
@@ -62,19 +62,19 @@ def start(argv: list[str], *, log: Path, cwd: Path, env: Mapping[str, str]) -> P
 
 
 def find(pid: int) -> Process:
-    """The process that has this id now; one that does not run if there is none."""
+    """The process with this id. If there is none, the result says that it does not run."""
     return Process(pid, _start_time(pid) or "")
 
 
 def stop(process: Process) -> None:
-    """End it and its children: asked first, killed after `STOP_S`."""
+    """Stop it and its children: ask first, kill after `STOP_S`."""
     if not process.running:
         return
     _signal_group(process, signal.SIGTERM)
     deadline = time.monotonic() + STOP_S
     while time.monotonic() < deadline and process.running:
         time.sleep(POLL_S)
-    # Also after a clean end: children that ignored the request must not keep ports.
+    # Also if it ended by itself: children that ignored the request must not keep ports.
     _signal_group(process, signal.SIGKILL)
     while process.running:
         time.sleep(POLL_S)

@@ -1,6 +1,7 @@
-"""A client of an object store that is none of Penstock's own, for what surrounds a job.
+"""A client of an object store, independent of Penstock's own, for filling buckets and looking into
+them.
 
-Rule: made here alone; the caller closes it. Owner: the caller.
+Rule: all such clients are made here. Owner: the caller, who closes it.
 """
 
 from typing import Any
@@ -11,7 +12,7 @@ import botocore.session
 def client(
     url: str | None, key: str | None, secret: str | None, region: str | None = None, **more: Any
 ) -> Any:
-    """`more`: as botocore's `create_client` takes it."""
+    """`more`: further arguments of botocore's `create_client`."""
     return botocore.session.get_session().create_client(
         "s3",
         endpoint_url=url,

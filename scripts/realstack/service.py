@@ -1,4 +1,4 @@
-"""What the stack asks of a service, whichever it is."""
+"""What the stack needs of each service."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,24 +22,24 @@ class Service(Protocol):
     name: str
 
     def build(self) -> None:
-        """Fetch or build into the cache whatever is not there yet."""
+        """Download or build whatever the cache does not have yet."""
         ...
 
     def configure(self, folder: Path, ports: Ports) -> Launch:
-        """Write its configuration into `folder`, which keeps its data too."""
+        """Write its configuration into `folder`, which also keeps its data."""
         ...
 
     def probe(self, ports: Ports) -> None:
-        """Use it once, for real, and make what every user needs. Raises `NotReady`."""
+        """Really use it once, and create what every user of it needs. Raises `NotReady`."""
         ...
 
 
 class Extra(Service, Protocol):
-    """A service that is started only when it is asked for by name; `ports` in their own order."""
+    """A service that is started only if asked for by name; `ports` in their own order."""
 
     @property
     def ports(self) -> tuple[str, ...]: ...
 
     def build(self, within_s: float | None = None) -> None:
-        """As any service; given up after `within_s`, if that is said."""
+        """As for any service. With `within_s`: give up after that time."""
         ...

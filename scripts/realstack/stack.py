@@ -1,7 +1,7 @@
-"""Up, down, status, env, restart: decides, over services that know only themselves.
+"""Up, down, status, env, restart: what is done to which service, and when.
 
-Rule: repeating a command does nothing more. Ports and data are kept as long as any service runs;
-they are chosen anew when none does.
+Rule: repeating a command does nothing more. Ports and data are kept while any service runs, and
+chosen anew when none does. Services know only themselves.
 """
 
 import shlex
@@ -27,16 +27,16 @@ from realstack.torchserve import MODEL, TorchServe, archive_fingerprint
 from realstack.triton import Triton
 
 KAFKA, MINIO, TORCHSERVE = Kafka(), Minio(), TorchServe()
-# Only those that `up` is asked for.
+# Started only if `up` is asked for them.
 EXTRAS: dict[str, Extra] = {
     extra.name: extra
     for extra in (Triton(), MLServer(), KServe(), LitServe(), FakeGcs(), Azurite())
 }
 # In the order of starting: MinIO announces to Kafka, and gives up if it finds no broker.
 SERVICES: tuple[Service, ...] = (KAFKA, MINIO, TORCHSERVE)
-# Kafka needs about 4 s and TorchServe 3 s on two idle cores; ten times that and more for busy ones.
+# Kafka needs about 4 s and TorchServe 3 s on two idle cores; on busy ones over ten times that.
 READY_S = 90.0
-# A model server that is only wished for: 450 MB at 5 MB/s, which any package index has.
+# Time to build an optional model server: 450 MB at 5 MB/s, which any package index can deliver.
 WISH_S = 120.0
 PROBE_PAUSE_S = 0.1
 
@@ -51,7 +51,7 @@ class Report:
         return all(service.name in self.running for service in _begun(self.state))
 
     def document(self) -> dict[str, object]:
-        """For programs: where each service is, and as which process when it is a local one."""
+        """For programs: the address of each service, and the process of each local one."""
         if self.state is None:
             return {"how": None, "services": {}, "missing": {}, "torch_python": None}
         services = {
@@ -92,7 +92,7 @@ def status() -> Report:
 
 
 def _begun(state: State | None) -> list[Service]:
-    """The services, and those of the others that were asked for."""
+    """The services that run by default, and the others that were asked for."""
     others = [one for name, one in EXTRAS.items() if state and name in state.processes]
     return [*SERVICES, *others]
 
@@ -103,8 +103,9 @@ def _running(state: State) -> set[str]:
 
 
 def up(how: How | None = None, extras: Sequence[str] = (), wishes: Sequence[str] = ()) -> str:
-    """`how` is chosen when nothing runs: by Docker where an engine answers, unless asked otherwise.
-    `extras` are started beside what is up, and of the `wishes` those that can be had in time.
+    """`how` is chosen when nothing runs: by Docker if an engine answers, unless the caller says
+    otherwise. `extras` are started beside the services that run, and of the `wishes` those that can
+    be built in time.
     """
     with layout.locked():
         begun = time.monotonic()
@@ -114,7 +115,7 @@ def up(how: How | None = None, extras: Sequence[str] = (), wishes: Sequence[str]
             how = how or ("docker" if compose.engine_answers() else "local")
             state = State(how, layout.free_ports())
         started = _up_in_docker(state) if state.how == "docker" else _up_locally(state)
-        # Those that were asked for before are part of the stack until `down`.
+        # Services that were asked for before belong to the stack until `down`.
         needed = {*extras, *state.processes}
         wanted = [one for name, one in EXTRAS.items() if name in {*needed, *wishes}]
         started += _up_extras(state, wanted, optional={*wishes} - needed)
@@ -124,7 +125,7 @@ def up(how: How | None = None, extras: Sequence[str] = (), wishes: Sequence[str]
 
 
 def up_alone(name: str) -> None:
-    """One of Kafka, MinIO, TorchServe as a local process, in a home where nothing runs."""
+    """Start one of Kafka, MinIO, TorchServe as a local process, in a home where nothing runs."""
     with layout.locked():
         state = State("local", layout.free_ports())
         service = next(one for one in SERVICES if one.name == name)
@@ -159,7 +160,9 @@ def _up_locally(state: State) -> list[str]:
 
 
 def _up_extras(state: State, wanted: list[Extra], optional: Collection[str]) -> list[str]:
-    """Those that are `optional` and cannot be had are left out, and the record says why."""
+    """Start the extras. An `optional` one that cannot be built is left out, and the record says
+    why.
+    """
     running = _running(state)
     absent = [server for server in wanted if server.name not in running]
     names = {port for server in absent for port in server.ports} - state.ports.keys()
@@ -196,14 +199,14 @@ def _up_extras(state: State, wanted: list[Extra], optional: Collection[str]) -> 
 
 def _build() -> None:
     prerequisites.ensure(kafka_is_built=KAFKA.jars.exists(), minio_is_built=MINIO.binary.exists())
-    # The downloads wait for the network while MinIO's build has the cores.
+    # Their downloads wait for the network while MinIO's build uses the cores.
     with ThreadPoolExecutor() as pool:
         for building in [pool.submit(service.build) for service in SERVICES]:
             building.result()
 
 
 def _start(absent: list[Service], state: State) -> None:
-    """Kafka and TorchServe start side by side; MinIO follows when Kafka answers."""
+    """Start Kafka and TorchServe side by side, and MinIO when Kafka answers."""
     early = [service for service in absent if service is not MINIO]
     for service in early:
         _launch(service, state)
@@ -228,7 +231,7 @@ def _launch(service: Service, state: State) -> None:
 
 
 def _wait(service: Service, state: State) -> None:
-    """Until a real use of the service succeeds."""
+    """Wait until the service can really be used."""
     deadline = time.monotonic() + READY_S
     log = layout.home() / f"{service.name}.log"
     while True:
@@ -282,7 +285,7 @@ def _required() -> State:
 
 
 def exports() -> list[str]:
-    """What points a client at the services; names without `__` are no settings of Penstock."""
+    """Variables for clients of the services; names without `__` are not Penstock's settings."""
     state = _required()
     ports = state.ports
     management_url = f"http://127.0.0.1:{ports['torchserve_management']}"

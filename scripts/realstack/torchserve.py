@@ -1,7 +1,7 @@
-"""TorchServe on a Python that brings torch (Debian's python3-torch), serving the example model.
+"""TorchServe on a Python that has torch (Debian's python3-torch), serving the example model.
 
-Rule: Java is started directly, as TorchServe's own command would, because that command leaves the
-process that serves behind under an id it does not tell.
+Rule: Java is started directly. TorchServe's own command would start the serving process in the
+background and not tell its id.
 """
 
 import hashlib
@@ -27,8 +27,8 @@ def _fingerprint(*paths: Path) -> str:
 
 
 def _mend_scripts(binaries: Path) -> None:
-    """An environment is built beside its place and moved there: its scripts name the Python of
-    where it was built, which is gone.
+    """Let the scripts of an environment name its new place: it was built beside it and then
+    moved.
     """
     for script in binaries.iterdir():
         if script.is_symlink() or not script.is_file():
@@ -40,7 +40,7 @@ def _mend_scripts(binaries: Path) -> None:
 
 
 def archive_fingerprint() -> str:
-    """Changes when the handler or the model does; then the running server is out of date."""
+    """Changes with the handler and the model: then the running server is out of date."""
     return _fingerprint(HANDLERS / "rows_handler.py", HANDLERS / "rows_model.py", REQUIREMENTS)
 
 
@@ -76,7 +76,7 @@ class TorchServe:
         run(builder, what="building the model archive", cwd=folder)
 
     def configure(self, folder: Path, ports: Ports) -> Launch:
-        temporary = folder / "tmp"  # the workers' sockets are made here
+        temporary = folder / "tmp"  # the workers make their sockets here
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         addresses = {
@@ -105,7 +105,7 @@ class TorchServe:
         argv += ["--python", str(self.python), "-f", str(config), "-s", str(self.store), "-ncs"]
         variables = dict.fromkeys(("TMPDIR", "TEMP"), str(temporary))
         variables |= dict.fromkeys(("LOG_LOCATION", "METRICS_LOCATION"), str(folder))
-        # The worker must find its own packages, and nobody else's.
+        # The worker must find its own packages, and no others.
         return Launch(argv, variables | {"PYTHONPATH": ""})
 
     def probe(self, ports: Ports) -> None:

@@ -1,8 +1,8 @@
-"""The run: well, a region's services dead, back, a region's workers dead, back; then the judge.
+"""The run: all is well; a region's services are down, then back; a region's workers are dead, then
+back; then the judge.
 
-Rule: what is judged is on the topics (`penstock verify`, of each region); what is measured is the
-time from a death to the first answer to a reference that was published after it. Exit code 1: a
-promise was broken.
+Rule: the topics are judged (`penstock verify`, for each region). Measured is the time from a death
+to the first answer to a reference that was published after it. Exit code 1: a promise was broken.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def say(line: str) -> None:
 
 
 class Run:
-    """One of `regions_run`; `failures` are the promises that were broken."""
+    """One run; `failures` are the promises that were broken."""
 
     def __init__(self, place: Place, broker: Broker, bucket: str, rate: float) -> None:
         self.place, self.broker, self.bucket = place, broker, bucket
@@ -83,7 +83,9 @@ class Run:
                     self._answered.setdefault(name, monotonic())
 
     async def first_after(self, region: str, since_s: float) -> float:
-        """Seconds until a reference of the region that was published after that was answered."""
+        """Seconds until the first answer to a reference of this region that was published after
+        that time.
+        """
         topic = self.place.topics[region].input
         while True:
             later = [
@@ -124,7 +126,7 @@ async def region_of(environ: dict[str, str]) -> dict[str, Any]:
 
 
 async def story(run: Run, eu: dict[str, str], us: dict[str, str]) -> None:
-    """`eu` and `us` are the environments of a worker of each."""
+    """The run's steps. `eu` and `us` are the environments of a worker in each region."""
     place = run.place
     async with running_worker(eu) as near, asyncio.TaskGroup() as tasks:
         async with running_worker(us) as far:
@@ -156,7 +158,7 @@ async def story(run: Run, eu: dict[str, str], us: dict[str, str]) -> None:
 
 
 async def services_die(run: Run, eu: dict[str, str]) -> None:
-    """Of `eu`, store and model, under load; and come back."""
+    """Store and model of `eu` go down under load, and come back."""
     place = run.place
     killed_s = monotonic()
     place.minio.kill()
@@ -185,7 +187,7 @@ async def services_die(run: Run, eu: dict[str, str]) -> None:
 
 
 async def workers_die(run: Run, eu: dict[str, str], far: Worker) -> None:
-    """Those of `us`: its topic is worked off by `eu`."""
+    """The workers of `us` die: workers of `eu` take over its topic."""
     killed_s = monotonic()
     await far.kill()
     async with asyncio.timeout(ENDS_S):

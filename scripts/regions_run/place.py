@@ -1,7 +1,8 @@
-"""Two regions: the stack is one, a MinIO and a model server of our own the other; delay between.
+"""Two regions: one uses the stack, the other a MinIO and a model server of its own; a delay
+between.
 
-Rule: what crosses from one region to the other passes a relay, which delays and counts it; what
-stays in its region passes none. Owner: the run.
+Rule: traffic from one region to the other passes a relay, which delays and counts it; traffic
+within a region does not. Owner: the run.
 """
 
 import os
@@ -26,7 +27,7 @@ HELP_LAG = 200
 
 
 class OwnModel:
-    """An embedded model server on a port that it keeps."""
+    """An embedded model server that keeps its port."""
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
@@ -46,7 +47,9 @@ class OwnModel:
 
 @dataclass(frozen=True)
 class Place:
-    """`far` has the relays by who passes them: `eu` is on its way to the services of `us`."""
+    """`far` has the relays by the region that uses them: those under `eu` lead to the services of
+    `us`.
+    """
 
     services: Services
     minio: OwnMinio
@@ -83,7 +86,7 @@ class Place:
         return environment(self.services, self.topics["eu"], self.group, **settings, **changes)
 
     def crossed_bytes(self) -> int:
-        """Of objects and answers, in either direction."""
+        """Bytes of objects and answers that crossed, in both directions."""
         return sum(relay.given_bytes for relays in self.far.values() for relay in relays)
 
     def s3(self, region: str) -> Any:
@@ -95,7 +98,7 @@ class Place:
 async def placed(
     services: Services, topics: dict[str, Topics], group: str, folder: Path, delay_s: float
 ) -> AsyncIterator[Place]:
-    """Both regions are up."""
+    """A place in which both regions are up."""
     minio, model = OwnMinio(folder, services.bootstrap_servers), OwnModel(folder)
     async with AsyncExitStack() as stack:
         stack.callback(minio.kill)

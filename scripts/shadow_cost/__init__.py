@@ -1,4 +1,5 @@
-"""What a slow shadow costs live work, measured on the real services.
+"""How much a slow shadow slows down live work, measured on the real services.
 
-Rule: with it and without take turns, on the same services. Started by `scripts/shadow-cost`.
+Rule: runs with and without a shadow take turns, on the same services. Started by
+`scripts/shadow-cost`.
 """

@@ -1,7 +1,7 @@
-"""What a slow shadow costs live work: the bench with one and without, in turn.
+"""How much a slow shadow slows down live work: the bench with one and without, in turn.
 
-Rule: the shadow answers what the model does, so late that it is ten times slower, and gives way to
-all others on the machine (`server`). Owner: the person who asks what `[model.shadow]` costs.
+Rule: the shadow gives the model's answers ten times slower, and leaves the CPU to all other
+processes (`server`). Owner: the person who runs `scripts/shadow-cost`.
 """
 
 import argparse
@@ -51,7 +51,9 @@ def parse() -> argparse.Namespace:
 
 @asynccontextmanager
 async def slow_server(delay_s: float, folder: Path) -> AsyncIterator[str]:
-    """Its URL. Computing with more threads than one would take the other services' processors."""
+    """Yields its URL. It computes with one thread, as more would take CPU from the other
+    services.
+    """
     environ, log = {**os.environ, "OMP_NUM_THREADS": "1"}, folder / "server.log"
     async with children.running(
         "the slow server",

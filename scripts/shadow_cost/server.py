@@ -1,8 +1,8 @@
-"""A model server that is ten times slower than the live one, as a process of its own.
+"""A model server that is ten times slower than the live one, in its own process.
 
-Rule: it is nice, because what a second model takes of this machine's processors is no cost of the
-shadow's: the live services get them first. It says how many rows it answered when it ends. Started
-by `shadow_cost`.
+Rule: it runs at the lowest priority. On one machine a second model would take CPU from the live
+services, which is not the shadow's doing: they get the CPU first. At its end it prints how many
+rows it answered. Started by `shadow_cost`.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ NICE = 19
 
 
 class SlowServer(EmbeddedModelServer):
-    """Answers each request so late."""
+    """Answers each request after a delay."""
 
     def __init__(self, delay_s: float) -> None:
         super().__init__()

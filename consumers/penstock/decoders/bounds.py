@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-# A 4K frame and its references take 300 MB, a 90 megapixel picture 270 MB.
+# A 4K frame with its reference frames takes 300 MB, a picture of 90 megapixels 270 MB.
 MOST_MEMORY_BYTES: Final = 2 << 30
 _MOST_FILES: Final = 64
 
@@ -54,17 +54,19 @@ _REFUSED: Final[dict[str, tuple[int, tuple[int, ...]]]] = {
         ),
     ),
 }
-# `open` and `openat` with any of O_WRONLY, O_RDWR, O_CREAT, O_TRUNC: the argument with the flags.
+# The flags of `open` and `openat` that write: O_WRONLY, O_RDWR, O_CREAT, O_TRUNC. Beside each call,
+# which of its arguments has the flags.
 _OPENS: Final[dict[str, dict[int, int]]] = {"x86_64": {2: 1, 257: 2}, "aarch64": {56: 2}}
 _WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-# A new process, where one that shares its memory is a thread.
+# With CLONE_VM `clone` makes a thread, which is allowed; without it, a new process.
 _CLONE: Final = {"x86_64": 56, "aarch64": 220}
 _CLONE_VM: Final = 0x100
-# A signal to a thread of a process: a decoder aborts by one to itself.
+# A decoder may signal only a thread of its own process: it aborts that way.
 _TGKILL: Final = {"x86_64": 234, "aarch64": 131}
-# Newer calls for what is filtered here by its arguments; libraries fall back to the older ones.
+# Newer calls that cannot be filtered by their arguments. If they are refused, libraries use the
+# older ones.
 _NEWER: Final = (435, 437)  # clone3 openat2
-# From here on x86_64 has the same calls once more, for programs of the x32 convention.
+# From this number on, x86_64 repeats its calls for programs of the x32 convention.
 _X32: Final = 0x40000000
 
 

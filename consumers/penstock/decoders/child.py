@@ -80,7 +80,7 @@ class _SaidNotices(Notices):
 
 
 class _Line:
-    """To the worker."""
+    """Send a message to the worker."""
 
     def __init__(self, end: socket.socket, inbox: Inbox) -> None:
         self._end = end

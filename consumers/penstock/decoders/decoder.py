@@ -54,7 +54,7 @@ class InDecoder(Exception):
 
 
 class Decoder:
-    """`is_idle`: it can be given a task. `is_new`: it never had one."""
+    """`is_idle`: it can be given a task. `is_new`: it has had no task yet."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class Decoder:
         if code >= 0:
             return self._died(f"ended with exit code {code}", "bad_format")
         name = signal.Signals(-code).name
-        # The kernel kills a process that takes the last of the memory.
+        # If memory runs out, the kernel kills the largest process.
         why: ErrorCode = "too_large" if code == -signal.SIGKILL else "bad_format"
         return self._died(f"was killed by signal {-code} ({name})", why, code)
 

@@ -17,7 +17,7 @@ from penstock.formats.base.runs import Run
 
 
 class _Abandoned(BaseException):
-    """Raised inside a reading that was abandoned."""
+    """Raised inside the reading of an object that was abandoned."""
 
 
 class _Threaded:
@@ -36,7 +36,7 @@ class _Threaded:
         return found
 
     def abandon(self) -> None:
-        """Returns at once; the thread ends when it next asks."""
+        """Returns at once; the thread ends when it next asks for bytes."""
         self._answers.put(None)
 
     def _work(self, task: Task) -> None:
@@ -45,7 +45,7 @@ class _Threaded:
             decode(task, self._ask, self._ask)
         except _Abandoned:
             pass
-        except BaseException as error:  # raised where the reading goes on
+        except BaseException as error:  # raised again in `turn`
             end = error
         self._said.put(end)
 

@@ -16,7 +16,7 @@ from penstock.core.rows.kept import Kept
 from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Matrix, Payload
 from penstock.formats.base.runs import Run
 
-# Of a cache line, so that arrays begin where they may.
+# Of a cache line: arrays begin at multiples of it.
 _ALIGNED_BYTES: Final = 64
 _LENGTH_BYTES: Final = 4
 _SPACE: Final = bytes(_ALIGNED_BYTES)
@@ -25,7 +25,7 @@ Buffer = bytes | memoryview
 
 
 class _Head(msgspec.Struct, array_like=True):
-    """Of one run. `kind`: of its payload; `width`: of a matrix, in numbers."""
+    """The head of one run. `kind`: of its payload; `width`: columns of a matrix."""
 
     rows: int
     kind: Literal["matrix", "json", "bytes", "columns", "none"]
@@ -123,7 +123,7 @@ def unpacked(message: memoryview) -> list[Run]:
 
 
 def _run(head: _Head, take: Callable[[int], memoryview]) -> Run:
-    buffers = [take(nbytes) for nbytes in head.lengths][::-1]  # to be popped in their order
+    buffers = [take(nbytes) for nbytes in head.lengths][::-1]  # so that `pop` takes them in order
     if head.rows < 1 or (head.kind == "none" and head.width):
         raise ValueError(f"a run of {head.rows} rows")
     payload = _payload(head, buffers)

@@ -25,8 +25,8 @@ def default_decoders() -> int:
 
 
 class Pool:
-    """`most` None: as many as suit this machine. `ms_per_mib` and `least_s`: how long they may
-    work. `died` is told of each that came to a bad end, by the name of the signal.
+    """`most` None: as many as fit this machine. `ms_per_mib` and `least_s`: how long a decoder may
+    work. `died` is called for each one that ended badly, with the name of the signal.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class Pool:
             decoder = self._idle.pop()
             if decoder.is_idle:
                 return decoder
-            decoder.close()  # somebody ended it while nobody used it
-        if new and self._idle:  # in its place
+            decoder.close()  # ended by something else while it was idle
+        if new and self._idle:  # to make room
             self._idle.pop().close()
         if self._zygote is None or not self._zygote.is_alive:
             self._zygote = Zygote()

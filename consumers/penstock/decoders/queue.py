@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 
 class Places:
-    """`most` of them."""
+    """At most `most` objects have a place."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -23,14 +23,14 @@ class Places:
 
     @property
     def is_wanted(self) -> bool:
-        """Does an object that everything waits for find no place?"""
+        """Does an object that everything waits for find no free place?"""
         return self._taken >= self._most and any(is_head() for is_head in self._waiting.values())
 
     @asynccontextmanager
     async def one(
         self, is_head: Callable[[], bool], review: Callable[[], object]
     ) -> AsyncIterator[None]:
-        """Wait for a place; `review` is called when the wait begins."""
+        """Wait for a place. `review` is called when the wait begins."""
         while self._taken >= self._most:
             await self._turn(is_head, review)
         self._taken += 1

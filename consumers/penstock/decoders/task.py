@@ -24,8 +24,8 @@ _SIZE_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One try at one object. Rows below `next_row` are here already; `rows` are those that the
-    reference selects (None: all).
+    """One try at one object. Rows below `next_row` were decoded by an earlier try; `rows` are those
+    that the reference selects (None: all).
     """
 
     options: RowOptions
@@ -59,8 +59,8 @@ class Died(PenstockError):
 
 class Decoder(Protocol):
     async def turn(self, said: Task | bytes) -> Said:
-        """Begin a task, or go on: with the bytes that it needs, none after rows. Raises `Poison`
-        if the object cannot be read, `Died`.
+        """Begin a task, or go on with it: `said` has the bytes that it needs, or none after rows.
+        Raises `Poison` if the object cannot be read, and `Died`.
         """
         ...
 
@@ -73,8 +73,8 @@ class Decoders(Protocol):
         *,
         new: bool = False,
     ) -> AbstractAsyncContextManager[Decoder]:
-        """A decoder for one task, as soon as one is free. `is_head`: does everything wait for this
-        object? `review` is called when it begins to wait. `new`: one that served nobody yet.
+        """A decoder for one task, as soon as one is free. `is_head`: everything waits for this
+        object. `review` is called when the wait begins. `new`: take one that has had no task yet.
         """
         ...
 
@@ -109,12 +109,12 @@ class Asked:
 
 
 def tail_of(size: int, data: bytes) -> bytes:
-    """The answer to `TAIL`."""
+    """Answers `TAIL`."""
     return size.to_bytes(_SIZE_BYTES, "little") + data
 
 
 def decode(task: Task, ask: Callable[[Need], bytes], give: Callable[[list[Run]], object]) -> None:
-    """The whole work of a decoder on one task."""
+    """All the work of a decoder on one task."""
     pieces = Pieces(give)
 
     def ask_after_rows(need: Need) -> bytes:

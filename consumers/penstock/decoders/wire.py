@@ -16,20 +16,20 @@ import msgspec
 
 from penstock.errors import ErrorCode
 
-TASK, DATA, MORE = b"T", b"B", b"M"  # to the decoder; MORE: of this more follows
-NEED, ROWS, DONE, FAILED, TAKEN = b"N", b"R", b"D", b"F", b"K"  # from it
+TASK, DATA, MORE = b"T", b"B", b"M"  # to the decoder; MORE: another piece follows
+NEED, ROWS, DONE, FAILED, TAKEN = b"N", b"R", b"D", b"F", b"K"  # from the decoder
 
 INBOX_BYTES: Final = 1 << 20
-# A message of this size costs less than to map memory, and the socket takes it at once.
+# Copying a message of this size costs less than mapping memory, and the socket takes it at once.
 SHORT_BYTES: Final = 32 << 10
-# The largest row and what is read ahead, several times over.
+# The largest row and the bytes that are read ahead, several times over.
 MOST_BYTES: Final = 512 << 20
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-_PARTS: Final = 512  # that the system takes at a time: at least 1,024 (POSIX, IOV_MAX)
+_PARTS: Final = 512  # Parts that the system takes at a time: at least 1,024 (IOV_MAX of Linux)
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What the decoder wants to be said in the worker's log. `is_notice`: once, not per object."""
+    """A line for the worker's log. `is_notice`: once, not for each object."""
 
     level: int
     text: str
@@ -41,7 +41,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why the rest of the object cannot be read. `trace`: of what nobody foresaw."""
+    """Why the rest of the object cannot be read. `trace`: of an unforeseen exception."""
 
     code: ErrorCode
     message: str
@@ -55,7 +55,7 @@ class Message(NamedTuple):
 
 
 def send(end: socket.socket, letter: bytes, parts: Sequence[bytes | memoryview] = ()) -> None:
-    """From the decoder."""
+    """Send a message from the decoder."""
     nbytes = sum(map(len, parts))
     if nbytes <= SHORT_BYTES:
         end.sendmsg([letter, *_joined(parts)])
@@ -85,7 +85,9 @@ def _write(memory: int, parts: Sequence[bytes | memoryview]) -> None:
 
 
 def receive(end: socket.socket) -> Message:
-    """By the worker. Raises `EOFError` when the other side is gone, `ValueError` for nonsense."""
+    """Receive a message in the worker. Raises `EOFError` if the decoder is gone, `ValueError` for a
+    malformed message.
+    """
     data, received, _, _ = socket.recv_fds(end, SHORT_BYTES + 1, 1)
     try:
         if not data:
@@ -130,7 +132,7 @@ class Inbox:
 
 
 def said(letter: bytes, data: bytes) -> bytes:
-    """A message to the decoder with all of its bytes."""
+    """A message to the decoder that holds all of its bytes."""
     return letter + b"=" + data
 
 
@@ -140,7 +142,7 @@ def placed(letter: bytes, nbytes: int) -> bytes:
 
 
 def heard(message: bytes, inbox: Inbox) -> tuple[bytes, bytes]:
-    """By the decoder: the letter and the bytes."""
+    """Receive a message in the decoder: the letter and the bytes."""
     if message[1:2] == b"=":
         return message[:1], message[2:]
     return message[:1], inbox.take(int.from_bytes(message[2:], "little"))

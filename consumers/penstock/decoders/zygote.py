@@ -21,9 +21,9 @@ from penstock.errors import Transient
 log = logging.getLogger(__name__)
 
 _MAIN: Final = "penstock.decoders.zygote_main"
-# A decoder of strangers' bytes gets no secrets; these are for Python and its libraries.
+# Variables that a decoder gets: it must see no secrets; these are for Python and its libraries.
 _ENVIRON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
-# One thread each: decoders are as many as there are cores.
+# One thread each, as there are as many decoders as cores.
 _SET: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
 _MESSAGE_BYTES: Final = 64
 
@@ -58,7 +58,7 @@ class Zygote:
         asyncio.get_running_loop().add_reader(ours, self._hear)
 
     async def fork(self) -> tuple[int, socket.socket, int]:
-        """A new decoder: its process id, our end of its line, and the memory of its inbox."""
+        """A new decoder: its process id, our end of its socket, and the memory of its inbox."""
         forked = asyncio.get_running_loop().create_future()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         memory = os.memfd_create("inbox", os.MFD_CLOEXEC)
@@ -86,11 +86,11 @@ class Zygote:
             self._end.send(KILL + b"%d" % number)
 
     def forget(self, number: int) -> None:
-        """Drop the exit code of this decoder: no caller will ask for it."""
+        """Drop the exit code of a decoder that no caller will ask for."""
         del self._ends[number]
 
     def close(self) -> None:
-        """Ends it and all of its decoders."""
+        """End it and all of its decoders."""
         if self.is_alive:
             self._gone()
         self._process.kill()

@@ -24,7 +24,7 @@ _MESSAGE_BYTES: Final = 64
 class _Zygote:
     def __init__(self, end: socket.socket) -> None:
         self._end = end
-        self._decoders: dict[int, int] = {}  # by process id, what tells its end
+        self._decoders: dict[int, int] = {}  # by process id, the descriptor that tells its end
         self._waiting = selectors.DefaultSelector()
         self._waiting.register(end, selectors.EVENT_READ)
 
@@ -82,7 +82,7 @@ class _Zygote:
 def main() -> None:
     end = socket.socket(fileno=int(sys.argv[1]))
     without_pandas()
-    gc.freeze()  # what is here now is never looked at again, so it stays shared
+    gc.freeze()  # the collector leaves what exists now alone: it stays shared
     try:
         _Zygote(end).run()
     except OSError:

@@ -20,7 +20,7 @@ from penstock.errors import Fatal
 START_S = 30.0
 # Time for a worker's drain and its last commit.
 STOP_S = 20.0
-# A line may be a whole answer: a reader of the bench writes all ticks of a trial in one.
+# A line may hold a whole answer: the bench's reader writes all ticks of a trial in one.
 LINE_BYTES = 256 << 20
 
 

@@ -7,7 +7,8 @@ import time
 
 class SystemClock:
     def now(self) -> float:
-        # What `loop.time()` is. To ask for the running loop costs Python 3.11 a getpid each time.
+        # The same as `loop.time()`, which would need the running loop: finding it costs Python 3.11
+        # a getpid.
         return time.monotonic()
 
     def wall_ms(self) -> int:

@@ -1,7 +1,7 @@
-"""SIGTERM and SIGINT, once a loop runs: the end of a service, or the drain of a worker.
+"""SIGTERM and SIGINT once a loop runs: they end a service, or drain a worker.
 
-Rule: a signal ends what is under way in its own time, and the process in any case. Before there is
-a loop, `leaving` handles them. Owner: the command that goes on until it is asked to end.
+Rule: a signal lets work in progress end in its own time, and then always ends the process. Before
+there is a loop, `leaving` handles signals. Owner: the command that runs until it is asked to end.
 """
 
 import asyncio

@@ -35,7 +35,7 @@ async def child(
         if stdin is not None:
             process.say(stdin)
         yield process
-        # Only wait: a signal to a process that is just ending would change its exit code.
+        # Only wait: a signal to a process that is about to end would change its exit code.
         await process.ended()
     except BaseException:
         await stop(process)

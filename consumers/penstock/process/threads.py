@@ -1,7 +1,8 @@
-"""Work in a thread, without leaving its result behind.
+"""Work in a thread, without keeping its result alive.
 
-Rule: the futures between a thread and the event loop refer to each other until the collector
-comes by, so what the work returns must not be theirs to keep: megabytes would wait with them.
+Rule: the futures between a thread and the event loop refer to each other until the garbage
+collector runs. If they held the work's result, megabytes would stay in memory until then. Owner:
+the caller.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """`asyncio.to_thread` for results that are large."""
+    """`asyncio.to_thread` for large results."""
     box: list[T] = []
     await asyncio.to_thread(lambda: box.append(work()))
     return box.pop()

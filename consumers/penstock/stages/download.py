@@ -96,7 +96,9 @@ class Download:
                 begin()
 
     async def _fetch_on(self, store: str, begin_another: Callable[[], object]) -> None:
-        """Until an object needs a decoder: that is the last one, and another fetcher begins."""
+        """Fetch one object after the other. The first that needs a decoder is the last of this
+        fetcher, as it waits; another fetcher takes its place.
+        """
         pool = self._pools[store]
         is_last = False
 
@@ -173,8 +175,8 @@ class Download:
     def _after(
         self, ticket: Ticket, error: Transient, tries: Tries, *, is_away: bool, has_new: bool
     ) -> float | None:
-        """Seconds before the next try, or None: give up. Only for a store that is away the watchdog
-        is told, as only these tries go on without end.
+        """Seconds before the next try, or None: give up. The watchdog is told only if the store is
+        away, as only those tries go on without end.
         """
         self._telemetry.retried("download", is_away=is_away)
         if is_away:

@@ -206,8 +206,8 @@ class ObjectReader:
         return not self._dedupe.is_duplicate(ticket)
 
     async def is_away(self, ticket: Ticket, error: Transient) -> bool:
-        """Is the store away, or does it only not answer about this object? Asks it about another
-        name of the bucket: if it answers that, it is there, and the tries at this object must end.
+        """Is the store away, or does it fail for this object only? Asks for another name in the
+        bucket: if that is answered, the store is there, and the tries at this object must end.
         """
         if not isinstance(error, Unreachable) or ticket.reference is None:
             return False

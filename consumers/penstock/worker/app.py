@@ -40,7 +40,8 @@ from penstock.telemetry.worker import Telemetry
 
 log = logging.getLogger(__name__)
 
-# After the drain: 30 s for a producer that does not end, 10 s to commit and leave, and some more.
+# On top of the drain: 30 s for a producer that does not end, 10 s to commit and leave, and a
+# margin.
 LAST_RESORT_S = 60.0
 
 
@@ -82,7 +83,9 @@ WHOLE = Part(lambda source: source, lambda settings: settings)
 
 @asynccontextmanager
 async def open_worker(cfg: config.Config, part: Part) -> AsyncIterator[Pipeline]:
-    """The worker's pipeline, not running yet; Kafka has answered. Leaving closes all it uses."""
+    """The worker's pipeline, which does not run yet; Kafka has answered. Leaving the block closes
+    all it uses.
+    """
     clock, telemetry = SystemClock(), Telemetry(cfg.window.target_p99_ms / 1000 or None)
     objects = open_objects(cfg, watcher=telemetry.replicas)
     model, results = open_model(cfg, telemetry.replicas), _open_results(cfg)
@@ -133,8 +136,8 @@ def _say_where(cfg: config.Config, telemetry: Telemetry) -> None:
 
 
 def _guest(cfg: config.Config, clock: Clock) -> Guest | None:
-    """The shadow's client. It has connections of its own, even to a server of live models. They are
-    made when they are needed, so that no start waits for them.
+    """The shadow's client. It has its own connections, even to a server of live models, and makes
+    them only when they are needed, so that no start waits for the shadow.
     """
     found = shadow_of(cfg)
     if found is None:

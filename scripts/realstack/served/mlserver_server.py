@@ -1,7 +1,7 @@
 """MLServer with the example models: `mlserver_server.py HTTP GRPC METRICS`.
 
-`parallel_workers` is 0: with its default, a process of its own for each model, MLServer 1.7 dies
-with the uvloop that is published today.
+`parallel_workers` is 0. With its default, one process for each model, MLServer 1.7 crashes with the
+current release of uvloop.
 """
 
 import asyncio

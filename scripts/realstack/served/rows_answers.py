@@ -1,8 +1,8 @@
 """The example model as plain numpy, for the programs in this folder.
 
-Rule: imports nothing of the project but the model's weights, as it runs in each server's
-own environment. `rows` tells bad rows one by one, `strict` refuses the whole request, as
-most models do.
+Rule: it imports nothing of the project but the model's weights, as it runs in each server's own
+environment. `rows` answers bad rows one by one; `strict` refuses the whole request, as most models
+do.
 """
 
 import os
@@ -13,17 +13,19 @@ from rows_model import SIZES, layers
 
 FEATURES = SIZES[0]
 CLASSES = SIZES[-1]
-# In one request, the window's default.
+# The most rows in one request, the window's default.
 MOST_ROWS = 512
-# A row that begins with it makes `strict` raise.
+# A row that begins with this number makes `strict` raise.
 RAISES = -666.0
-# One that begins with it ends the process.
+# A row that begins with this number ends the process.
 KILLS = -667.0
 LAYERS = layers()
 
 
 def answers(rows: Any) -> tuple[Any, Any, Any]:
-    """Label (int64), score (float32) and complaint (bytes) of each row, one-dimensional."""
+    """Label (int64), score (float32) and complaint (bytes) of each row, as one-dimensional
+    arrays.
+    """
     *hidden, last = LAYERS
     signal = np.asarray(rows, np.float32)
     if signal.ndim != 2 or signal.shape[1] != FEATURES:
@@ -39,7 +41,7 @@ def answers(rows: Any) -> tuple[Any, Any, Any]:
 
 
 def strict_answers(rows: Any) -> tuple[Any, Any]:
-    """Label and score; raises for the whole request if one row is bad."""
+    """Label and score of each row. Raises for the whole request if one row is bad."""
     labels, scores, complaints = answers(rows)
     if (np.asarray(rows)[:, 0] == KILLS).any():
         os._exit(1)
@@ -49,8 +51,8 @@ def strict_answers(rows: Any) -> tuple[Any, Any]:
 
 
 def json_answers(elements: list[Any], *, strict: bool = False) -> list[dict[str, Any]]:
-    """The same for plain JSON servers: one object for each element; `strict` raises instead of
-    answering by an error.
+    """The answers for plain JSON servers: one object for each element. `strict` raises instead of
+    answering a row by an error.
     """
     if strict:
         labels, scores = strict_answers(elements)

@@ -37,7 +37,7 @@ def main(http: int, grpc: int, metrics: int) -> None:
         log_verbose=0,
         exit_on_error=True,
     )
-    # Rows are batched already: a second window only adds delay.
+    # Rows come in batches already, so a second window would only add delay.
     config = ModelConfig(max_batch_size=MOST_ROWS, batching=True, batcher=DynamicBatcher())
     with Triton(config=settings) as triton:
         for model, extra in (

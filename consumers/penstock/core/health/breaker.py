@@ -30,8 +30,8 @@ GROW_AFTER_CALLS = 50
 
 
 class Call(NamedTuple):
-    """A call under way. `round`: failures of one round count as one, as one fault causes them all.
-    `place`: how many were under way when it began, itself included. `turn`: who makes it.
+    """A call in progress. `round`: failures of one round count as one, as one fault causes them
+    all. `place`: how many were in progress when it began, with itself. `turn`: who makes it.
     `is_small`: the probe before this one failed, so this one carries few rows.
     """
 
@@ -44,7 +44,7 @@ class Call(NamedTuple):
 
 @dataclass(slots=True)
 class Breaker:
-    """Ask `wait_s`; when it is 0.0 a call may `begin`; tell how each one ended."""
+    """Ask `wait_s`; when it is 0.0 a call may `begin`; report how each one ended."""
 
     most_calls: int
     is_open: bool = False
@@ -62,11 +62,11 @@ class Breaker:
 
     @property
     def allowed(self) -> int:
-        """How many calls may be under way now."""
+        """How many calls may be in progress now."""
         return 1 if self.is_open else int(self._calls)
 
     def wait_s(self, now_s: float) -> float:
-        """Seconds to wait. 0.0: a call may begin now. Infinite: not before another call ends."""
+        """Seconds to wait. 0.0: a call may begin now. Infinite: wait until another call ends."""
         if now_s < self._not_before_s:
             return self._not_before_s - now_s
         if self.is_open:
@@ -80,13 +80,13 @@ class Breaker:
         return Call(self._round, self._in_flight, self.is_open, turn, is_small)
 
     def dropped(self, call: Call) -> None:
-        """The call ended without telling anything about the server."""
+        """The call ended, but showed nothing about the server."""
         self._in_flight -= 1
         if call.is_probe:
             self._is_probing = False
 
     def answered(self, call: Call) -> None:
-        """The server answered; if it refused the rows, it is well all the same."""
+        """The server answered. It works even if it refused the rows."""
         self.dropped(call)
         if self.is_open:
             self.is_open = self._is_probing = False

@@ -5,8 +5,8 @@ arguments. Owner: the fetcher that has the object.
 from penstock.core.health.retry import Backoff
 from penstock.errors import Poison, Unforeseen
 
-# How long an object is tried whose store answers, but not with this object, or whose transfer keeps
-# breaking in the same place: two minutes, as long as a rolling update of a cluster.
+# How long an object is tried if its store answers other requests but not this one, or its transfer
+# keeps breaking in the same place: two minutes, as long as a rolling update of a cluster.
 GIVE_UP_S = 120.0
 RETRY = Backoff(first_s=0.1, most_s=5.0, give_up_s=GIVE_UP_S)
 # A store that does not answer at all says nothing about the object, so it is tried without end.
@@ -15,9 +15,9 @@ LATE_OBJECT_POLL_S = 0.1
 
 
 class Tries:
-    """All tries at one object. It is given up after some time without anything new, of which only
-    the time counts in which the service was there and we did not keep it waiting. `mishaps`: how
-    many tries ended by an unforeseen exception.
+    """All tries at one object, which is given up after some time without new bytes. Only time
+    counts in which the service was there and we did not keep it waiting. `mishaps`: how many tries
+    ended by an unforeseen exception.
     """
 
     def __init__(self, now_s: float, ill: Backoff = RETRY, away: Backoff = AWAY_RETRY) -> None:
@@ -34,7 +34,7 @@ class Tries:
         self.is_open = False
 
     def kept_waiting(self, seconds: float) -> None:
-        """This try stood still for `seconds` because of us, which does not count against it."""
+        """We kept this try waiting for `seconds`, which does not count against the object."""
         self._since_s += seconds
 
     def failed(
@@ -51,7 +51,7 @@ class Tries:
             self._ill_s += spent_s
         backoff = self._away if is_away else self._ill
         if asked_s is not None and backoff.give_up_s is not None:
-            # A longer pause than the time that is left would only make the end come later.
+            # A pause longer than the time that is left would only delay the end.
             asked_s = min(asked_s, max(0.0, backoff.give_up_s - self._ill_s))
         return backoff.delay_s(self._in_a_row, self._ill_s, jitter, asked_s)
 

@@ -1,17 +1,17 @@
-"""Does another region need help, and when is it well again?
+"""Does another region need help, and when can it go on alone?
 
-Rule: a region needs help when for a while it has had no workers of its own, or a lag above its
-limit. It is well again when for as long it has had workers of its own and at most half of that lag.
-If its state is unknown, nothing changes. A region that needs help again soon is helped longer, as
-each joining and leaving costs it a rebalance. A worker does not begin to help while its own region
-is above its own limit. Pure: times are arguments. Owner: the stage that assists, one for each
-region that it may help.
+Rule: a region needs help if for a while it has had no workers of its own, or a lag above its limit.
+It has recovered if for as long it has had workers of its own and at most half of that lag. If its
+state is unknown, nothing changes. A region that soon needs help again is helped longer, as each
+joining and leaving costs it a rebalance. A worker does not begin to help while its own region is
+above its own limit. Pure: times are arguments. Owner: the stage that assists, one for each region
+that it may help.
 """
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# In `after_s`: a region that needs help again within this time of the last help was not well yet.
+# Times `after_s`: if a region needs help again within this time, it had not recovered.
 SOON = 6.0
 MOST_PATIENCE = 8.0
 
@@ -41,8 +41,8 @@ class Help:
     _patience: float = 1.0
 
     def look(self, standing: Standing | None, now_s: float, *, is_free: bool = True) -> bool:
-        """Whether to help from now on. `standing` None: unknown. `is_free`: our own region is well,
-        so that help may begin.
+        """Returns whether to help from now on. `standing` None: unknown. `is_free`: our own region
+        has no trouble, so help may begin.
         """
         if standing is None or not self._should_change(standing, is_free=is_free):
             self._since_s = None

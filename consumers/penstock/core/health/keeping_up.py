@@ -14,7 +14,7 @@ from penstock.core.window.bulk import Neighbour
 
 Part = TypeVar("Part", bound=Hashable)
 
-# A topic without a record for so long is not live: cameras and sensors send several a second.
+# A topic without a record for this long is not live: cameras and sensors send several a second.
 LIVE_S = 5.0
 
 
@@ -26,7 +26,9 @@ class Seen(NamedTuple):
 
 
 class KeepingUp(Generic[Part]):
-    """`look` again and again. `within_s`: records must be committed this long after they came."""
+    """Call `look` again and again. `within_s`: records must be committed this long after
+    they came.
+    """
 
     def __init__(self, within_s: float) -> None:
         self._within_s = within_s

@@ -1,9 +1,9 @@
-"""Which of several replicas is asked? The first in their order that is well.
+"""Which of several replicas is asked? The first one in their order that works.
 
-Rule: a replica that is away is passed over and tried again every few seconds, by one caller at a
-time, so that one that never answers holds up a single call. Each has a small budget: a failure
-spends one of it, an answer earns a tenth, and a replica that has spent it counts as away. If none
-is well, all are asked in their order. Pure; owner: an adapter with replicas.
+Rule: a replica that is away is skipped and tried again every few seconds, by one caller at a time,
+so that a silent one delays only one call. Each has a small budget: a failure spends one of it, an
+answer earns a tenth. A replica that has spent it counts as away. If all are away, all are asked in
+their order. Pure. Owner: an adapter with replicas.
 """
 
 from collections.abc import Sequence
@@ -33,11 +33,11 @@ class Standby:
         return [n for n, one in enumerate(self._standings) if one.is_well] or self._all
 
     def due(self, now_s: float, *, waits_at: int | None = None) -> int | None:
-        """The first place that is away and due to be tried again, given to one caller only. A
-        caller that already `waits_at` a place gets another one.
+        """The first place that is away and due for another try, given to one caller only. A caller
+        that already `waits_at` a place gets another one.
         """
         if waits_at is None and not any(one.is_well for one in self._standings):
-            return None  # all are asked in any case
+            return None  # all places are asked anyway
         for number, one in enumerate(self._standings):
             if number != waits_at and not one.is_well and now_s >= one.look_again_s:
                 one.look_again_s = now_s + self._look_again_s
@@ -52,11 +52,11 @@ class Standby:
         if one.is_well:
             one.budget = min(FLOOR, one.budget + EARNED)
         else:
-            # Just enough for one call: the next failure has the place passed over again.
+            # Just enough for one call: after another failure the place is skipped again.
             one.is_well, one.budget = True, 1.0
 
     def failed(self, place: int, now_s: float, *, is_away: bool = True) -> bool:
-        """True when the place is passed over from now on. `is_away`: it did not answer at all."""
+        """Returns True if the place is skipped from now on. `is_away`: it did not answer at all."""
         one = self._standings[place]
         one.budget = 0.0 if is_away else one.budget - 1.0
         if one.budget >= 1.0:
