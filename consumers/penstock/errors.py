@@ -1,17 +1,17 @@
 """The three error families, sorted by what the reader must do.
 
     PenstockError
-    ├── Transient     the other side is ill or away: the same request may work later
-    │   ├── Unreachable   nobody answered at all (refused, reset, timed out)
-    │   │   ├── NoAnswer      the request was sent; the same rows again may get none again
+    ├── Transient     the other side fails or is away: the same request may work later
+    │   ├── Unreachable   no answer at all (refused, reset, timed out)
+    │   │   ├── NoAnswer      the request was sent; the same rows may again get no answer
     │   │   │   └── HungUp        the connection broke under it, before the time was up
-    │   │   └── LockedOut     it answers nobody with our clock, or with our credentials of before
+    │   │   └── LockedOut     our clock is wrong, or our credentials have expired
     │   ├── Overloaded    it answered that it has too much to do: send less at a time
     │   ├── WorkerDied    the process that did the work died; the same rows again may kill it again
-    │   └── Fenced        somebody else has taken over; what we had begun is void
+    │   └── Fenced        another owner has taken over; what we had begun is void
     ├── Poison        this record, object or row can never work: marker, dead letter, go on
     │   ├── Rejected      the model answered that it cannot take these rows
-    │   └── Unforeseen    what handled it raised what is none of these: try once more, alone
+    │   └── Unforeseen    handling it raised any other exception: try once more, alone
     └── Fatal         going on would do harm or is pointless: stop the process
 
 Adapters and decoders translate every library error into one of these; any other exception is a

@@ -135,7 +135,7 @@ def _late(
         else:
             is_so = reason == "late"
         if not is_so:
-            blame("refused without a reason that is so", f"{id}: {reason}")
+            blame("refused for a reason that is not true", f"{id}: {reason}")
     return ids
 
 
@@ -171,7 +171,10 @@ def _check(
     ids = {name: seat["id"] for name, seat in scene["members"].items() if "id" in seat}
     in_time = {name: id for name, id in expected.items() if id not in late}
     if ids != in_time:
-        blame("not who belongs there", f"{scene['id']}: {sorted(ids)}, not {sorted(in_time)}")
+        blame(
+            "not the members that belong there",
+            f"{scene['id']}: {sorted(ids)}, not {sorted(in_time)}",
+        )
     if scene["members"].keys() != set(members):
         blame("not all members named", scene["id"])
     for name, id in ids.items():
@@ -183,7 +186,7 @@ def _check(
         blame("wrong count of the absent", scene["id"])
     whole = "members" if absent else "complete"
     if (scene["closed_by"] == whole) != (absent["missing"] == 0):
-        blame("closed by another reason", scene["id"])
+        blame("closed for another reason", scene["id"])
     return set(ids.values())
 
 

@@ -42,7 +42,7 @@ _NOT_JSON = [
     Message("UTF-16", _reference().decode().encode("utf-16"), _BAD),
     Message("a comma too many", b'{"bucket":"b","key":"ok.csv",}', _BAD),
     Message("single quotes", b"{'bucket':'b','key':'ok.csv'}", _BAD),
-    Message("a key that is no UTF-8", b'{"bucket":"b","key":"\xff.csv"}', _BAD),
+    Message("a key that is not UTF-8", b'{"bucket":"b","key":"\xff.csv"}', _BAD),
     Message("a lone surrogate in the key", rb'{"bucket":"b","key":"\ud800.csv"}', _BAD),
     Message("a line feed in the key, raw", b'{"bucket":"b","key":"a\nb"}', _BAD),
     Message("NaN for a time", b'{"bucket":"b","key":"ok.csv","event_time":NaN}', _BAD),

@@ -57,9 +57,9 @@ async def test_it_agrees_with_a_worker() -> None:
     ("old", "new", "wrong"),
     [
         (b'"present"', b'"rejected"', "wrong status"),
-        (b'"complete"', b'"deadline"', "closed by another reason"),
+        (b'"complete"', b'"deadline"', "closed for another reason"),
         (b'"missing":1', b'"missing":0', "wrong count of the absent"),
-        (b"/0/5/0/0", b"/0/6/0/0", "not who belongs there"),
+        (b"/0/5/0/0", b"/0/6/0/0", "not the members that belong there"),
     ],
 )
 async def test_it_finds_what_is_wrong(old: bytes, new: bytes, wrong: str) -> None:
@@ -110,4 +110,4 @@ def test_who_was_refused_as_ahead_was_so(
         members=SHAPE.members_of(),
         bounds=BOUNDS._replace(is_uneven=is_uneven),
     )
-    assert ("refused without a reason that is so" in found.wrong) is not is_so
+    assert ("refused for a reason that is not true" in found.wrong) is not is_so

@@ -48,7 +48,7 @@ class Deployed:
         async with self._session.request(method, url, params=query) as answer:
             if answer.status >= 300:
                 said = (await answer.text())[:300]
-                raise Fatal(f"TorchServe did not do {method} {url}: {answer.status} {said}")
+                raise Fatal(f"TorchServe refused {method} {url}: {answer.status} {said}")
 
 
 @asynccontextmanager

@@ -172,4 +172,4 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except (BotoCoreError, ClientError) as error:
-        raise Unreachable(f"the object store did not do what the bench needs: {error}") from error
+        raise Unreachable(f"the object store refused what the bench needs: {error}") from error

@@ -24,7 +24,7 @@ def prove(
         raise Fatal(f"the proof failed: {'; '.join(faults)}", exit_code=EXIT_CHECK_FAILED)
     if progress.left_out:
         console.print(
-            f"  {progress.left_out:,} objects were never announced: this machine answers no more.",
+            f"  {progress.left_out:,} objects were never announced: this machine is at its limit.",
             style="yellow",
             highlight=False,
             soft_wrap=True,

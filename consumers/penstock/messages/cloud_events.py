@@ -172,7 +172,7 @@ def of_grid(value: bytes) -> Iterator[Reference]:
     if event.event_type == _BLOB_CREATED:
         yield _of_blob(_blob.decode(event.data), event.event_time)
     elif not event.event_type.startswith(_AZURE):
-        raise SchemaError(f"events of type {event.event_type[:80]!r} are no announcements")
+        raise SchemaError(f"events of type {event.event_type[:80]!r} announce no object")
 
 
 def of_r2(value: bytes) -> Iterator[Reference]:

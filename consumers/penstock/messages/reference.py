@@ -141,7 +141,7 @@ def _check_text(*texts: str | None) -> None:
             try:
                 text.encode()
             except UnicodeEncodeError:
-                raise SchemaError(f"{text[:80]!a} is no UTF-8, it cannot be sent") from None
+                raise SchemaError(f"{text[:80]!a} is not UTF-8 and cannot be sent") from None
 
 
 def _check_version(*versions: str | None) -> None:
@@ -151,7 +151,7 @@ def _check_version(*versions: str | None) -> None:
     for version in versions:
         if version is not None and not _VERSION.fullmatch(version):
             raise SchemaError(
-                f"{version[:40]!a} is no version_id or etag: 1 to {MAX_VERSION_CHARS} printable "
+                f"{version[:40]!a} is not a version_id or etag: 1 to {MAX_VERSION_CHARS} printable "
                 "ASCII characters"
             )
 

@@ -38,7 +38,7 @@ class SiteMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         scenes = CounterMetricFamily(
-            "penstock_scenes", "Scenes by why they closed", labels=["site", "closed_by"]
+            "penstock_scenes", "Scenes by the reason for closing", labels=["site", "closed_by"]
         )
         events = CounterMetricFamily(
             "penstock_scenes_predictions",

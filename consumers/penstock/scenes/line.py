@@ -123,5 +123,5 @@ class Line:
         try:
             await self._source.commit(commits)
         except Transient as error:
-            log.warning("committed again later: %s", error)
+            log.warning("the commit failed and is tried again: %s", error)
             self._safe = commits | self._safe

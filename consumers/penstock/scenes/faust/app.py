@@ -192,7 +192,7 @@ class FaustEngine:
                 thread = cast("Any", self._app.consumer)._thread
                 await thread.call_thread(thread._consumer._coordinator._maybe_leave_group)
         except Exception:
-            log.warning("left without goodbye; the group notices in seconds", exc_info=True)
+            log.warning("could not leave the group, which notices in seconds", exc_info=True)
         end_now(EXIT_DONE)
 
 
