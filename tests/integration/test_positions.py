@@ -139,3 +139,22 @@ async def test_a_topic_too_small_for_a_name_is_a_matter_of_settings(
         worker.may_end()
         assert await worker.ended() == 2
         assert "max.message.bytes" in worker.said
+
+
+@pytest.mark.parametrize(
+    ("goes", "client"), [("input", "aiokafka"), ("input", "confluent"), ("output", "aiokafka")]
+)
+async def test_a_topic_that_was_deleted_is_called_gone_in_the_last_line(
+    services: Services, make_topics: MakeTopics, broker: Broker, goes: str, client: Client
+) -> None:
+    topics = await make_topics(1)
+    gone = topics.input if goes == "input" else topics.output
+    async with running_worker(environment(services, topics, KAFKA__CLIENT=client)) as worker:
+        await worker.ready()
+        worker.may_end()
+        await broker.delete([gone])
+        if goes == "output":
+            await broker.publish(topics.input, rows(1))
+        assert await worker.ended() == 2, worker.said
+        last = worker.said.strip().rpartition("\n")[2]
+    assert f"topic {gone}. Create it again: penstock topics create" in last

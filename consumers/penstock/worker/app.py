@@ -25,7 +25,7 @@ from penstock.calls.startup import ask_store, until_answered, until_one_answered
 from penstock.decoders.pool import Pool
 from penstock.errors import Fatal, PenstockError
 from penstock.ops.health import serve_health
-from penstock.ops.topics import check_topics
+from penstock.ops.topics import check_topics, mind_topics
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.wiring import Settings, Wiring
 from penstock.ports import Adapters, Clock, Guest, Results, Source, Transactions
@@ -62,11 +62,18 @@ async def run_worker(cfg: config.Config, read_again: Callable[[], config.Config]
                 asyncio.get_running_loop().add_signal_handler(
                     signal.SIGHUP, take_routes, wiring.intake, read_again
                 )
-                await pipeline.run()
+                await _run_while_topics_are_there(cfg, pipeline)
                 await pipeline.end()
     except asyncio.CancelledError:
         if not stop.asked:
             raise
+
+
+async def _run_while_topics_are_there(cfg: config.Config, pipeline: Pipeline) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        minding = tasks.create_task(mind_topics(cfg, pipeline.wiring.adapters.sink))
+        await pipeline.run()
+        minding.cancel()
 
 
 class Part(NamedTuple):

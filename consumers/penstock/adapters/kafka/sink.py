@@ -75,6 +75,7 @@ class KafkaSink:
     async def _start_anew(self) -> None:
         async with self._starting:
             if self._is_anew:
+                # If this is cancelled, it may be called again: aiokafka begins no task twice.
                 await self.start()
                 self._is_anew = False
 

@@ -46,7 +46,8 @@ def translated(error: Exception, location: Location) -> PenstockError:
     said = f"{name(location)}: the store answered {code or 'that it is not there'}"
     section = section_of(location)
     if code in _NO_BUCKET:
-        return Poison("not_found", f"{said}; create it, or correct the reference or {section}")
+        gone = "it is gone, or never was; create it, or correct the reference or"
+        return Poison("not_found", f"{said}: {gone} {section}")
     if code in _ARCHIVED:
         return Poison("forbidden", f"{said}: it is archived; rehydrate it first")
     if code in _EXPIRED:

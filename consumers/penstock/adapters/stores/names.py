@@ -182,7 +182,9 @@ def refusal(
         return Poison("changed", f"{said}: the pinned version is gone; reference the present one")
     if code == "NoSuchBucket":
         return Poison(
-            "not_found", f"{said}; create it, or correct the reference or {section}.endpoint_url"
+            "not_found",
+            f"{said}: the bucket is gone, or never was; create it (aws s3 mb "
+            f"s3://{location.bucket}), or correct the reference or {section}.endpoint_url",
         )
     if code == "InvalidObjectState":
         return Poison("forbidden", f"{said}: it is archived; restore it first")

@@ -1,0 +1,64 @@
+"""A topic that goes while a worker runs."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from penstock import config
+from penstock.adapters.memory.kafka import MemorySink
+from penstock.errors import EXIT_USAGE, Fatal, Unreachable
+from penstock.ops.topics import LOOK_EVERY_S, mind_topics
+from penstock.simulation.virtual_time import virtual_time
+
+CFG = replace(config.Config(), kafka=config.Kafka(input_topic="refs"))
+
+
+class Topics(MemorySink):
+    """`missing`: the topic that is not there now."""
+
+    def __init__(self, missing: Callable[[], str]) -> None:
+        super().__init__()
+        self._missing = missing
+
+    async def partitions(self, topic: str) -> int:
+        return 0 if topic == self._missing() else 4
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@pytest.mark.parametrize(
+    "topic", [*CFG.kafka.inputs, CFG.output.topic, CFG.output.dead_letter_topic]
+)
+@virtual_time
+async def test_a_topic_that_went_is_called_gone_with_the_command_that_makes_it(topic: str) -> None:
+    sink = Topics(lambda: topic if now_s() > 100.0 else "")
+    with pytest.raises(Fatal, match=f"gone .*: topic {topic}.* penstock topics create") as ended:
+        await mind_topics(CFG, sink)
+    assert ended.value.exit_code == EXIT_USAGE
+    assert now_s() <= 100.0 + 2 * LOOK_EVERY_S
+
+
+@virtual_time
+async def test_a_topic_that_is_made_again_at_once_ends_no_worker() -> None:
+    sink = Topics(lambda: "refs" if 95.0 < now_s() < 105.0 else "")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(3_600.0):
+            await mind_topics(CFG, sink)
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+@virtual_time
+async def test_a_broker_that_does_not_answer_has_lost_no_topic(is_silent: bool) -> None:
+    class Away(MemorySink):
+        async def partitions(self, topic: str) -> int:
+            if is_silent:
+                await asyncio.Event().wait()
+            raise Unreachable("refused")
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(3_600.0):
+            await mind_topics(CFG, Away())
