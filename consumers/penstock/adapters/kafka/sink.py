@@ -17,7 +17,6 @@ from penstock import config
 from penstock.adapters.kafka.client import CLOSE_S, close, start, translated, within
 from penstock.adapters.kafka.inside.batches import BATCH_BYTES, RECORD_OVERHEAD_BYTES, batches
 from penstock.adapters.kafka.inside.giving_up import give_up
-from penstock.adapters.kafka.inside.sending import send_by_ours
 from penstock.adapters.kafka.metadata import count_partitions, max_batch_bytes
 from penstock.adapters.kafka.producers import producer_of
 from penstock.errors import Fatal, Transient
@@ -39,14 +38,12 @@ class KafkaSink:
         self._starting = asyncio.Lock()
 
     def _make(self) -> AIOKafkaProducer:
-        producer = producer_of(
+        return producer_of(
             self._settings,
             enable_idempotence=True,
             max_batch_size=BATCH_BYTES,
             compression_type=self._compression,
         )
-        send_by_ours(producer)
-        return producer
 
     async def start(self) -> None:
         await start(self._producer, self._settings, "the start of the producer")

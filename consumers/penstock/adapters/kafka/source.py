@@ -29,9 +29,8 @@ from penstock.adapters.kafka.client import (
     start,
     translated,
 )
-from penstock.adapters.kafka.inside.fetching import WHOLE_MS, ask_by_ours, ask_patiently
+from penstock.adapters.kafka.inside.fetching import WHOLE_MS, ask_patiently, ask_with_pauses
 from penstock.adapters.kafka.inside.handles import client_of, state_of
-from penstock.adapters.kafka.inside.requests import lean
 from penstock.adapters.kafka.listener import Listener
 from penstock.adapters.kafka.lost_positions import Gone, for_ourselves
 from penstock.adapters.kafka.numbering import Numbers
@@ -103,7 +102,6 @@ class KafkaSource:
         # aiokafka's field for the end of what can be read: the log's end or, with "read_committed",
         # the beginning of the first open transaction.
         self._end = "lso" if isolation == "read_committed" else "highwater"
-        lean(client_of(self._consumer))
         self._places = Places(self, self._timeout_s)
         self._failure: BaseException | None = None
         self._rebalance: Rebalance | None = None
@@ -116,7 +114,7 @@ class KafkaSource:
         await start(self._consumer, self._settings, "the start of the consumer")
         if self._settings.fetch_wait_ms is None:
             ask_patiently(self._consumer)
-        await ask_by_ours(self._consumer, self.keep_failure)
+        await ask_with_pauses(self._consumer, self.keep_failure)
         self._rebalance = rebalance
         self.now_joining()
         listener = Listener(self, self._numbers, self._places, rebalance)

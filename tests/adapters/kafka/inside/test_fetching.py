@@ -10,16 +10,16 @@ from aiokafka import TopicPartition
 from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.protocol.fetch import FetchResponse_v11
 
 from penstock.adapters.kafka.inside.fetching import (
     PART_MS,
     REFUSED_S,
     STALE_S,
     WHOLE_MS,
-    ask_by_ours,
     ask_patiently,
+    ask_with_pauses,
 )
-from penstock.adapters.kafka.inside.requests import FetchAnswer
 from penstock.errors import Fatal
 from penstock.simulation.virtual_time import virtual_time
 
@@ -107,14 +107,14 @@ class Broker(OneBroker):
         return await answer
 
 
-def said(**records: bytes) -> FetchAnswer:
+def said(**records: bytes) -> FetchResponse_v11:
     """One batch for each partition that is named."""
     parts: list[tuple[Any, ...]] = []
     for name, value in records.items():
         batch = BatchBuilder(1_000, 0)
         batch.append(timestamp=1, key=None, value=value)
         parts.append((int(name[1:]), 0, 1, 1, 0, None, -1, bytes(batch._build())))
-    return FetchAnswer([("refs", parts)])
+    return FetchResponse_v11(0, 0, 0, [("refs", parts)])
 
 
 @contextlib.asynccontextmanager
@@ -122,7 +122,7 @@ async def reading() -> AsyncIterator[tuple[Broker, Any, SubscriptionState, async
     """A fetcher of two partitions, after its consumer's start."""
     broker, state, failures = Broker(), SubscriptionState(), asyncio.Queue[Fatal]()
     fetcher = Fetcher(broker, state)
-    await ask_by_ours(SimpleNamespace(_fetcher=fetcher), failures.put_nowait)
+    await ask_with_pauses(SimpleNamespace(_fetcher=fetcher), failures.put_nowait)
     state.subscribe({"refs"})
     state.assign_from_subscribed([FIRST, SECOND])
     for where in FIRST, SECOND:
@@ -188,7 +188,9 @@ async def test_a_broker_that_refuses_is_asked_again_after_a_pause() -> None:
         began_s, asked = now_s(), 0
         while now_s() - began_s < 2.0:
             _, answer = await broker.asked.get()
-            answer.set_result(FetchAnswer([("refs", [(0, 6, -1, -1, -1, None, -1, b"")])]))
+            answer.set_result(
+                FetchResponse_v11(0, 0, 0, [("refs", [(0, 6, -1, -1, -1, None, -1, b"")])])
+            )
             asked += 1
         assert asked <= 2.0 / REFUSED_S + 2
 

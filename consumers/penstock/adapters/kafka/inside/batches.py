@@ -1,7 +1,7 @@
 """Puts records into Kafka batches, many at a time, for both kinds of sink.
 
 Rule: a batch has the same bytes as one filled by aiokafka's own `append`; a test compares them.
-Ours skips the work that `append` repeats for each record: 0.21 µs a record instead of 0.32. It uses
+Ours skips the work that `append` repeats for each record: 0.12 µs a record instead of 0.27. It uses
 private parts of aiokafka 0.14's batch, as there is no public way.
 """
 

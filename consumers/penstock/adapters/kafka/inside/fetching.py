@@ -1,8 +1,6 @@
 """When a broker is asked for records, and how long it may wait before it answers that it has none.
 
-Rule: aiokafka builds the requests and reads the answers; only the loop around them is ours. It
-waits for one future that every event sets; aiokafka's loop adds and removes a callback on every
-task and future in every turn.
+Rule: aiokafka asks; we set its pauses, and the worker learns of it if aiokafka's loop fails.
 
 A broker gets one request at a time. If it names every partition that we read, the broker may wait
 long (`WHOLE_MS`): a record of any of them ends the wait. If it leaves one out (that one is paused,
@@ -15,14 +13,14 @@ after its start.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import math
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka import errors as kafka_errors
 
-from penstock.adapters.kafka.inside.giving_up import seen
 from penstock.errors import Fatal
 
 # aiokafka's own figure (`fetch_max_wait_ms`), and librdkafka's.
@@ -53,132 +51,60 @@ def ask_patiently(consumer: AIOKafkaConsumer) -> None:
     fetcher._get_actions_per_node = actions
 
 
-async def ask_by_ours(consumer: AIOKafkaConsumer, failed: Callable[[Fatal], None]) -> None:
-    """Replace aiokafka's loop by ours, before there is anything to read; the consumer's `stop` ends
-    it. If our loop fails, nothing is read any more, and it calls `failed` with the reason.
+async def ask_with_pauses(consumer: AIOKafkaConsumer, failed: Callable[[Fatal], None]) -> None:
+    """Before there is anything to read. If aiokafka's loop fails, nothing is read any more, and
+    `failed` gets the reason; aiokafka itself would only log it.
     """
     fetcher = consumer._fetcher
     fetcher._fetch_task.cancel()
     await asyncio.wait([fetcher._fetch_task])
-    asking = Asking(fetcher, failed)
-    fetcher._fetch_task = asyncio.get_running_loop().create_task(asking.forever())
+    _pause_after_refusals(fetcher)
+    _pause_without_leaders(fetcher)
+    fetcher._fetch_task = asyncio.get_running_loop().create_task(_ask(fetcher, failed))
 
 
-class Asking:
-    def __init__(self, fetcher: Any, failed: Callable[[Fatal], None]) -> None:
-        self._fetcher = fetcher
-        self._failed = failed
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._resumes: set[asyncio.Future[None]] = set()
+async def _ask(fetcher: Any, failed: Callable[[Fatal], None]) -> None:
+    try:
+        await fetcher._fetch_requests_routine()
+    except kafka_errors.KafkaError as error:
+        # Otherwise the consumer's `stop` would raise the failure once more.
+        fetcher._pending_tasks = {task for task in fetcher._pending_tasks if not task.done()}
+        why = error.__cause__ or error
+        failure = Fatal(f"Kafka's client failed while it read the input topic: {why!r}")
+        failure.__cause__ = error
+        failed(failure)
 
-    async def forever(self) -> None:
-        try:
-            while True:
-                assignment = await self._assigned()
-                assignment.unassign_future.add_done_callback(self._wake)
-                while assignment.active:
-                    await self._ask(assignment)
-                await self._forget()
-        except Exception as error:
-            failure = Fatal(f"Kafka's client failed while it read the input topic: {error!r}")
-            failure.__cause__ = error
-            self._failed(failure)
-        finally:
-            if self._timer is not None:
-                self._timer.cancel()
 
-    async def _assigned(self) -> Any:
-        subscriptions = self._fetcher._subscriptions
-        while True:
-            assignment = subscriptions.subscription and subscriptions.subscription.assignment
-            if assignment is not None and assignment.active:
-                return assignment
-            # Errors of the coordinator are raised to the reader by `getmany`, not here.
-            with suppress(kafka_errors.KafkaError):
-                await subscriptions.wait_for_assignment()
+def _pause_after_refusals(fetcher: Any) -> None:
+    """A broker without records waits before it answers, so an early answer without records is a
+    refusal, and the broker would refuse again at once.
+    """
+    fetch, now_s = fetcher._proc_fetch_request, asyncio.get_running_loop().time
 
-    async def _ask(self, assignment: Any) -> None:
-        """Send the requests that are due now; returns when something has changed since."""
-        fetcher = self._fetcher
-        changed = fetcher._wait_consume_future = self._loop.create_future()
-        asked, unknown, rest_s, is_stale, resumes = fetcher._get_actions_per_node(assignment)
-        for node, request in asked:
-            self._start(node, self._fetch(assignment, node, request))
-        for node, places in unknown.items():
-            self._start(node, fetcher._update_fetch_positions(assignment, node, places))
-        for resume in resumes:
-            if resume not in self._resumes:
-                self._resumes.add(resume)
-                resume.add_done_callback(self._resumed)
-        if is_stale:
-            fetcher._client.force_metadata_update().add_done_callback(seen)
-            rest_s = min(rest_s, STALE_S)
-        self._look_within(rest_s)
-        await changed
-        self._tell()
-
-    async def _fetch(self, assignment: Any, node: int, request: Any) -> bool:
-        """Send one request; True if records came. A broker without records waits before it answers,
-        so an early answer without records is a refusal, and it would refuse again at once: pause
-        first. A cancelled request returns normally, because aiokafka awaits the tasks it cancels.
-        """
-        began_s, brought = self._loop.time(), False
+    async def rested(assignment: Any, node: int, request: Any) -> bool:
+        began_s, brought = now_s(), False
+        # A cancelled request returns normally, because aiokafka awaits the tasks it cancels.
         with suppress(asyncio.CancelledError):
-            brought = await self._fetcher._proc_fetch_request(assignment, node, request)
-            is_early = self._loop.time() - began_s < request._max_wait_ms / 2000
+            brought = await fetch(assignment, node, request)
+            is_early = now_s() - began_s < request._max_wait_ms / 2000
             if is_early and not brought and assignment.active:
                 await asyncio.sleep(REFUSED_S)
         return brought
 
-    def _start(self, node: int, work: Coroutine[Any, Any, bool]) -> None:
-        self._fetcher._in_flight.add(node)
-        task = self._loop.create_task(work)
-        self._fetcher._pending_tasks.add(task)
+    fetcher._proc_fetch_request = rested
 
-        def done(_: object) -> None:
-            self._fetcher._in_flight.discard(node)
-            self._wake()
 
-        task.add_done_callback(done)
+def _pause_without_leaders(fetcher: Any) -> None:
+    decide, now_s = fetcher._get_actions_per_node, asyncio.get_running_loop().time
+    asked_s = -math.inf
 
-    def _tell(self) -> None:
-        """Wake the readers if records have come."""
-        fetcher = self._fetcher
-        done = [task for task in fetcher._pending_tasks if task.done()]
-        fetcher._pending_tasks.difference_update(done)
-        brought = [task.result() for task in done]
-        if any(brought):
-            for waiter in fetcher._fetch_waiters:
-                fetcher._notify(waiter)
+    def actions(assignment: Any) -> Any:
+        nonlocal asked_s
+        asked, unknown, rest_s, is_stale, resumes = decide(assignment)
+        if is_stale:
+            rest_s = min(rest_s, STALE_S)
+            is_stale = now_s() - asked_s >= STALE_S
+            asked_s = now_s() if is_stale else asked_s
+        return asked, unknown, rest_s, is_stale, resumes
 
-    async def _forget(self) -> None:
-        """Cancel the requests and drop the records of an assignment that has ended."""
-        tasks = self._fetcher._pending_tasks
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        tasks.clear()
-        self._fetcher._records.clear()
-        self._resumes.clear()
-
-    def _look_within(self, rest_s: float) -> None:
-        """Look again within `rest_s`. There is one timer; it is replaced only by an earlier one."""
-        due_s = self._loop.time() + rest_s
-        if self._timer is not None:
-            if self._timer.when() <= due_s:
-                return
-            self._timer.cancel()
-        self._timer = self._loop.call_at(due_s, self._ring)
-
-    def _ring(self) -> None:
-        self._timer = None
-        self._wake()
-
-    def _resumed(self, resume: asyncio.Future[None]) -> None:
-        self._resumes.discard(resume)
-        self._wake()
-
-    def _wake(self, _: object = None) -> None:
-        self._fetcher._notify(self._fetcher._wait_consume_future)
+    fetcher._get_actions_per_node = actions
