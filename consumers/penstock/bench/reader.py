@@ -76,7 +76,7 @@ async def _work(task: ReadTask) -> None:
             value = orjson.loads(record.value)
             due_ms = value.get("event_time")
             if due_ms is None:
-                continue  # a huge object, which is no tick
+                continue  # a huge object, not a tick
             answered_ms = output.answered_ms.get((record.partition, record.offset))
             ticks.append(Tick(value["stream"], due_ms, record.timestamp, answered_ms))
     say(

@@ -224,7 +224,7 @@ async def watch(worker: Worker, watcher: Any, topic: str, rows: int) -> list[Sam
 
 
 def check_answered(answer: ReadAnswer, rows: int) -> None:
-    """Raise `Fatal` if rows were lost: their rate is no result."""
+    """Raise `Fatal` if rows were lost: without them the rate says nothing."""
     check_order(answer)
     if answer.rows != rows:
         raise Fatal(f"{answer.rows} of {rows} rows were answered: this is no measurement")

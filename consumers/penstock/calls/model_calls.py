@@ -43,10 +43,10 @@ log = logging.getLogger(__name__)
 RETRY: Final = Backoff(first_s=0.05, most_s=5.0)
 # The most rows of a probe: they cost a recovering server little more than one row.
 PROBE_ROWS: Final = 32
-# After so many broken connections in a row without an answer, the server counts as silent.
+# After this many broken connections in a row without an answer, the server counts as silent.
 WELL_HANG_UPS: Final = 3
-# After so many it counts as unavailable. A server that breaks half of all connections by chance
-# breaks so many in a row one time in a thousand.
+# After this many it counts as unavailable. A server that breaks half of all connections by chance
+# breaks as many in a row one time in a thousand.
 GONE_HANG_UPS: Final = 10
 # The least time between two log lines about a server that fails now and then.
 QUIET_S: Final = 60.0

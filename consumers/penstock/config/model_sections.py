@@ -35,7 +35,7 @@ class Model(Section, frozen=True):
     url: str = "http://localhost:8080"
     # Other servers of the same model, asked while `url` is unavailable.
     replicas: list[str] | None = None
-    # Together with the replica's answer below 5 s: rows may be late by so much if a region fails.
+    # Together with the replica's answer below 5 s: rows may be this late if a region fails.
     failover_ms: Positive = 4_000
     name: str = "rows"
     version: str | None = None

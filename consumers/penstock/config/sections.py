@@ -223,7 +223,7 @@ class Scenes(Section, frozen=True):
     patience_ms: NonNegative = 100
     quorum: NonNegative = 0
     deadline_ms: Positive = 500
-    # A clock may be ahead by so much; half of the deadline is then left for the other members.
+    # A clock may be this far ahead; half of the deadline is then left for the other members.
     ahead_ms: NonNegative = 250
     late: Literal["topic", "amend", "drop"] = "topic"
     lease_ms: Positive = 10_000

@@ -187,7 +187,9 @@ def _keys(section: type[Any]) -> tuple[str, ...]:
 
 
 def _kinds(hint: Any) -> set[Any]:
-    """The types that a value may have; `list` and `dict` beside those of their elements."""
+    """The types that a value may have. For a list or table: `list` or `dict`, and the types of its
+    elements.
+    """
     if get_origin(hint) is Literal:
         return {str}
     if isinstance(hint, type) and issubclass(hint, Struct):

@@ -143,7 +143,7 @@ class Tail:
 
 async def _reached(follower: Follower, ends: Mapping[Any, int]) -> None:
     """Wait until another task has read up to these ends."""
-    while not await follower.has_reached(ends):  # noqa: ASYNC110 (the client says no word)
+    while not await follower.has_reached(ends):  # noqa: ASYNC110 (the client has no event for it)
         await asyncio.sleep(LOOK_S)
 
 

@@ -84,5 +84,5 @@ class ModelShare:
         self._budget = budget
 
     def is_spent(self, held_bytes: int) -> bool:
-        """Does a model that holds so much hold its share?"""
+        """Does a model that holds this much hold its share?"""
         return held_bytes > self._budget.free_bytes

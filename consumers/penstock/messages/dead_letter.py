@@ -1,7 +1,8 @@
-"""The dead-letter topic's values: what could not be answered, as coordinates.
+"""The dead-letter topic's values: coordinates of everything that could not be answered.
 
-Rule: `reference` can be published to the input topic as it is and asks for exactly what failed; the
-bytes of a message are kept only when there is no reference to find them by.
+Rule: `reference` can be published to the input topic as it is, and asks for exactly the failed
+rows. The bytes of a message are kept only if it has no reference to find them by. Owner: the
+publish stage.
 """
 
 from base64 import b64encode

@@ -42,7 +42,7 @@ class Sink(Protocol):
         ...
 
     def fits(self, topic: str, key: bytes | None, value_bytes: int) -> bool:
-        """Would the topic take a record with a value of so many bytes?"""
+        """Would the topic take a record with a value of this many bytes?"""
         ...
 
     async def forget(self) -> None:

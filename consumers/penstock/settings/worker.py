@@ -38,7 +38,8 @@ from penstock.stages.shadow.topic import Terms
 
 # Of a call without Kafka: its end is noticed so soon after the last answer.
 CALL_INTERVAL_S = 0.02
-# A call holds no partition, so it does not wait for ever: a service that is away so long ends it.
+# A call holds no partition, so it does not wait for ever: if a service is away for this long, the
+# call ends.
 CALL_PATIENCE_S = 60.0
 
 

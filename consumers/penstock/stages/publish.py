@@ -3,9 +3,9 @@
 Rule: a lane has one release with the broker at a time. Answers that become ready meanwhile leave
 together in the next, so releases grow with the load, and without load no answer waits for others.
 Rows count as delivered when every record of their release (dead letters included) was acknowledged;
-in transactions, when the records and the position after them were committed as one. A release whose
-letters the line refuses stays, and so does everything behind it. Owner: the pipeline runs one loop
-for each lane.
+in transactions, when the records and the position after them were committed as one. If the line
+refuses a release because of its letters, this release and all behind it stay in the lane. Owner:
+the pipeline runs one loop for each lane.
 """
 
 import asyncio

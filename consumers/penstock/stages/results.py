@@ -3,9 +3,9 @@
 Rule: a result is complete before its record leaves and before any row of its object counts as
 delivered. An interrupted result is given up and written again from the object's first row: the part
 that was written is invisible, and a compressed format cannot be continued. After an unforeseen
-exception a result is written once more if it was begun by the same releases. Of an older one the
-first rows are gone: the object is answered by that error. Owner: the publish stage, one
-`LaneResults` per lane; results that a lane leaves open are given up.
+exception a result that these releases began is written once more. If an earlier release began it,
+its first rows are no longer in memory, so the object is answered by that error. Owner: the publish
+stage, one `LaneResults` per lane; results that a lane leaves open are given up.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from penstock.telemetry.worker import Telemetry
 
 # Fewer bytes are encoded faster than a thread is started for them.
 IN_THREAD_BYTES = 64 * 1024
-# Small objects that end together are written together, with so many requests at a time.
+# Small objects that end together are written together, with this many requests at a time.
 AT_A_TIME = 16
 
 

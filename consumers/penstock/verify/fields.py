@@ -23,7 +23,7 @@ from penstock.verify.repeats import ObjectAt
 Message = References | Inline | Ignored | None
 
 _NO_TIME: Final = LATEST_MS + 1
-# A record that would be too large has only so many characters of the stream's name.
+# A record that would be too large has only this many characters of the stream's name.
 _SHORT_CHARS: Final = 200
 _SUMS: Final = 4
 

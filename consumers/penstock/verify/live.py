@@ -18,7 +18,7 @@ from penstock.verify.judge import Judge, Scope
 # A worker that takes over repeats the rows since the last commit, half a second earlier. This is
 # two seconds of the highest rate of two cores.
 KEPT = 20_000
-# After so many records without a repeat, the index by id is dropped.
+# After this many records without a repeat, the index by id is dropped.
 QUIET = 2_000
 
 

@@ -142,7 +142,9 @@ class ConfluentSource:
             self._woken.set_result(None)
 
     def _read_now(self, pause: set[int], resume: set[int], wait_s: float) -> list[Any]:
-        """On the thread. Waits by `poll`, because `consume` would wait for the full number."""
+        """Runs on the thread. `poll` waits for the first record and `consume` takes those behind
+        it, as `consume` alone would wait until it had the full number.
+        """
         consumer = self._consumer
         if pause:
             consumer.pause(self._places_of(pause))

@@ -12,7 +12,7 @@ REMEMBERED_KEYS = 100_000
 
 
 def hashed(partitions: int) -> Callable[[str], int]:
-    """The partition of a key's UTF-8 bytes among so many partitions."""
+    """The partition of a key's UTF-8 bytes if there are this many partitions."""
 
     @lru_cache(maxsize=REMEMBERED_KEYS)
     def partition_of(key: str) -> int:

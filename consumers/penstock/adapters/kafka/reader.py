@@ -21,7 +21,7 @@ from penstock.errors import EXIT_USAGE, Fatal, Unreachable
 from penstock.messages.cloud_events import structured
 from penstock.ports import Commit
 
-# A few ms of judging between two looks at the network.
+# Records a read: judging them takes a few ms, after which the network gets its turn.
 MAX_RECORDS = 2_000
 FETCH_BYTES = 4 << 20
 # Longer than the longest pause of a broker that moves a partition's leader.

@@ -41,7 +41,7 @@ class Copy(NamedTuple):
 
 
 class ReplicatedObjects:
-    """The port `Objects`. `copies`: the store itself first."""
+    """The port `Objects` over several copies of a store. `copies`: the store itself comes first."""
 
     def __init__(self, copies: Sequence[Copy], watcher: Watcher | None = None) -> None:
         self._copies = copies

@@ -15,14 +15,14 @@ from penstock.core.bad_rows.suspects import LOT, Suspicions
 from penstock.core.rows.blocks import Block, Rejection, Ticket
 from penstock.errors import HungUp, NoAnswer, WorkerDied
 
-# Up to so many bad rows say nothing about the next ones: all remaining rows are asked at once.
+# Up to this number, bad rows say nothing about the next ones: all remaining rows are asked at once.
 RARE = 4
 # So many cuts are made between two objects; each may cost a request more than one in the middle.
 BORDER_CUTS = 3
 # A request that the server refuses for overload is sent so often before it is cut.
 WHOLE_TRIES = 3
-# An object with so many times the rows of the next smaller one is of another kind: a file beside a
-# tick.
+# An object with this many times the rows of the next smaller one is of another kind: a file beside
+# a tick.
 GROWS = 3.0
 
 
@@ -129,7 +129,7 @@ class Search:
         return []
 
     def ask(self, most_rows: int | None = None) -> list[Block]:
-        """Rows to send next, at most so many; none when every row is settled."""
+        """Rows to send next, at most this many; none when every row is settled."""
         self._suspects = _alive(self._suspects)
         self._untested = _alive(self._untested)
         self._is_halving = bool(self._suspects)

@@ -18,8 +18,8 @@ KILL_PERIOD_S = 5.0
 MOST_DOUBT = 1e-6
 # Several rows are only split at this chance, which costs requests but rejects no row.
 SPLIT_DOUBT = 0.1
-# A row above the usual limit of a request counts as too large after so many broken connections, if
-# the server was well right after each.
+# A row above the usual limit of a request counts as too large after this many broken connections,
+# if the server was healthy right after each.
 HANG_UPS = 2
 # Slow trials prove little, but they must end: each at least halves the doubt, so twenty are enough.
 LEAST_PROOF = 0.5

@@ -25,7 +25,7 @@ from penstock.core.rows.payload import Shape
 # after each row that was asked alone.
 SENTENCE = 50
 LOT = 100
-# From so many refused rows on a person wants to know.
+# With this many refused rows or more a person wants to know.
 LOUD_ROWS = 100
 _NUMBER = re.compile(r"[0-9]+")
 

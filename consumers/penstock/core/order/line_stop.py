@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Collection
 from typing import NamedTuple
 
-# `ratio` is of the last so many objects of a stream; fewer are too small a sample to judge by.
+# `ratio` is of the last objects of a stream, this many; fewer are too small a sample to judge by.
 WINDOW = 100
 _ALL = (1 << WINDOW) - 1
 # About 200 bytes each: 2 MB per partition.
@@ -19,8 +19,8 @@ MAX_STREAMS = 10_000
 
 
 class LineLimits(NamedTuple):
-    """A stream stops when more than this share of its last 100 objects failed, or more than so many
-    in a row; 0 turns either off.
+    """A stream stops when more than this share of its last 100 objects failed, or more than this
+    number in a row; 0 turns either off.
     """
 
     ratio: float

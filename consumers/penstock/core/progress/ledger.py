@@ -90,7 +90,7 @@ class Ledger:
         return self._rows.get((offset, index), START)
 
     def open(self, offset: int, objects: int) -> None:
-        """A record arrived that owes so many `objects`. With 0 (it is ignored, or a former
+        """A record arrived that owes this number of `objects`. With 0 (it is ignored, or a former
         assignment delivered it) it is passed over like a gap.
         """
         if offset < self._seen_next:

@@ -20,7 +20,7 @@ class Blocks(NamedTuple):
 
 
 def bundled(values: Sequence[bytes], most: int, fits: Callable[[int], bool]) -> Iterator[bytes]:
-    """`fits`: does the topic take a value of so many bytes? Each record alone is known to fit."""
+    """`fits`: does the topic take a value of this many bytes? Each record alone is known to fit."""
     start = 0
     while start < len(values):
         stop = min(start + most, len(values))

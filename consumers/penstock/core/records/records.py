@@ -13,7 +13,7 @@ from penstock.core.order.order import Release
 from penstock.core.rows.blocks import Block, Rejection, Ticket
 from penstock.messages.prediction import RecordFrame, Result, as_json
 
-# Does the topic take a record of this key with a value of so many bytes?
+# Does the topic take a record of this key with a value of this many bytes?
 Fits = Callable[[bytes | None, int], bool]
 
 

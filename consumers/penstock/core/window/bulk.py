@@ -14,7 +14,7 @@ from typing import Literal
 # Rows beyond these are bulk. They are more than a second of any sensor's rows, and a twentieth of a
 # second of this worker's throughput.
 BULK_ROWS = 8_192
-# The next small object is expected for so long after the last: two ticks of a stream at 20 Hz.
+# For this long after a small object the next one is expected: two ticks of a stream at 20 Hz.
 EXPECT_S = 0.1
 # An object read this long after its announcement belongs to a backlog, not to a live stream.
 FRESH_S = 1.0

@@ -7,7 +7,8 @@ together, wait; when they are rare, never. Owner: the consume stage.
 
 # Less than a row may wait in the window by default, more than a fetch takes on a quiet broker.
 GATHER_S = 0.004
-# Worth waiting for so many. In that time 40 streams at 20 Hz bring 3.2 records, 10 streams 0.8.
+# Waiting pays if this many records come meanwhile. In that time 40 streams at 20 Hz bring 3.2
+# records, 10 streams 0.8.
 WORTH_RECORDS = 2.0
 # Time constant of the moving average of the record rate.
 MEMORY_S = 0.5

@@ -122,7 +122,9 @@ class Pace:
             self._in_time = 0
 
     def elsewhere(self, spent_s: float) -> None:
-        """An object spent so long before the window and after the call. Tracks a high quantile."""
+        """An object spent this long before the window and after the call. Tracks a high
+        quantile.
+        """
         step_s = ELSEWHERE_STEP * self.target_s
         up = spent_s > self._elsewhere_s
         moved = step_s * (ELSEWHERE_QUANTILE if up else ELSEWHERE_QUANTILE - 1.0)
@@ -133,7 +135,7 @@ class Pace:
         self._late_s += LATE_STEP * (late_s - self._late_s)
 
     def call_s(self, rows: int) -> float:
-        """The time that a call of so many rows should take, by the fit."""
+        """The time that a call of this many rows should take, by the fit."""
         base_s, per_row_s = self._fit.line()
         return base_s + per_row_s * rows
 

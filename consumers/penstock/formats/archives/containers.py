@@ -10,7 +10,8 @@ from typing import Final
 
 from penstock.formats.base.source import Source
 
-# At most so many headers of boxes are read separately; those seen while frames were read are free.
+# At most this many headers of boxes are read separately; those seen while frames were read are
+# free.
 _MOST_BOXES: Final = 1_000
 _BOX_HEAD_BYTES: Final = 16
 _TS_PACKET_BYTES: Final = 188

@@ -21,7 +21,8 @@ PLAIN_STEP_BYTES = 256 << 10
 # At the default expansion_ratio of 200 this is 25 MB of text.
 EXPANDING_STEP_BYTES = 128 << 10
 
-# One call reads so much before others may have a turn, unless it reads in bulk: 1 to 3 ms.
+# One call reads this many bytes, in 1 to 3 ms, before other tasks have a turn. Bulk reads are
+# larger.
 PIECE_BYTES = 16 << 10
 PIECE_ROWS = 128
 

@@ -8,11 +8,11 @@ object.
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-# The first request fetches so many last bytes: they hold the footers of Parquet, Arrow and zip, or
-# a whole small object.
+# The first request fetches this many last bytes: they hold the footers of Parquet, Arrow and zip,
+# or a whole small object.
 TAIL_BYTES: Final = 64 << 10
 
-# At most so much is read ahead: a request of 8 MiB takes most stores a tenth of a second.
+# At most this much is read ahead: a request of 8 MiB takes most stores a tenth of a second.
 MOST_AHEAD_BYTES: Final = 8 << 20
 LEAST_AHEAD_BYTES: Final = 64 << 10
 # Larger reads are not read ahead: such a reader has a buffer of its own and reads in several

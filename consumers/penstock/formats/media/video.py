@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 EXTENSIONS: Final = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".ts")
 
-# libav reads so much at a time.
+# libav reads this much at a time.
 BUFFER_BYTES: Final = 256 << 10
 _BOXES: Final = (b"ftyp", b"moov", b"moof", b"styp", b"mdat", b"wide", b"free")
 _HEAD_BYTES: Final = 512
@@ -46,7 +46,7 @@ _MOST_MS: Final = 10**12
 
 @dataclass(frozen=True, slots=True)
 class VideoOptions:
-    """`fps`: so many frames a second at most; None: all."""
+    """`fps`: at most this many frames a second; None: all."""
 
     fps: float | None = None
 

@@ -271,7 +271,7 @@ def join_blocks(first: RawRows, second: RawRows) -> RawRows:
 
 
 def portions(block: RawRows, most_rows: int) -> Iterator[RawRows]:
-    """The block, in pieces of at most so many rows."""
+    """The block, in pieces of at most this many rows."""
     rows = count_rows(block)
     if rows <= most_rows:
         yield block

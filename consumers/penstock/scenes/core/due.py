@@ -13,7 +13,9 @@ class Due:
         self._at: dict[str, int] = {}
 
     def put(self, name: str, at: int) -> None:
-        """Ignored if the name is due earlier already: whoever takes it puts it again."""
+        """Ignored if the name is due earlier already: after `take` the caller puts each
+        name again.
+        """
         if name not in self._at or at < self._at[name]:
             self._at[name] = at
             heappush(self._heap, (at, name))

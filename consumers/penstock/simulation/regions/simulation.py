@@ -3,7 +3,7 @@
     answered   every reference of every region is answered by the true prediction of each row
     in order   within a partition no row comes before one that stands before it in the input
     local      until something happens every byte is read in its own region; a region that is cut
-               off for long is helped, and when all is well again nobody helps any more
+               off for long is helped, and the help ends when all services work again
 
 Rule: one seed, one history. Workers are the real pipelines, with the real choice among stores,
 model servers and groups; only the services are in memory. Owner: the test that simulates.

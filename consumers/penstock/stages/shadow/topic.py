@@ -28,12 +28,12 @@ log = logging.getLogger(__name__)
 WRITE_S = 1.0
 # A summary is sent so often; of a thousand streams it has at most 60 kB.
 SUMMARY_S = 10.0
-# At most so many records wait to be written.
+# At most this many records wait to be written.
 MOST_RECORDS = 5_000
 MOST_BYTES = 8 << 20
 # A stopping worker has ten seconds after its drain, and its last commit may need most of them.
 LAST_S = 1.0
-# A summary names so many streams, or the next lower number if the record is too long.
+# A summary names this many streams, or the next lower number if the record is too long.
 NAMED = (1_000, 100, 10, 0)
 
 
