@@ -110,8 +110,9 @@ def usage(message: str) -> Fatal:
 
 
 def from_text(hint: Any, text: str, *, is_json: bool = False) -> Any:
-    """A variable's text as TOML would have given it; an empty one unsets an optional key. Raises
-    `ValueError` for what can only be meant otherwise.
+    """A variable's text as the value that TOML would have given; an empty text unsets an optional
+    key. Raises `ValueError` for a text that does not fit the key: JSON for a key of one text, or a
+    malformed list or table.
     """
     kinds = _kinds(hint)
     if not text and type(None) in kinds:

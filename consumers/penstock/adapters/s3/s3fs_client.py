@@ -122,8 +122,9 @@ class S3fsObjects:
         return self._client
 
     async def _renew(self) -> None:
-        """Look for credentials anew at the next request: botocore never reads a file's again. The
-        former client stays open, as its bodies may still be read; the one before that is closed.
+        """Let the next request look for credentials anew, as botocore does not read a credentials
+        file twice. The former client stays open, as its bodies may still be read; the one before
+        that is closed.
         """
         for before in self._retired:
             await before.close()
