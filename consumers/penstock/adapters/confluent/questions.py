@@ -74,7 +74,7 @@ class Questions:
         return begins[partition], ends[partition]
 
     async def ends(self, partitions: Collection[int]) -> dict[int, int]:
-        """With a shorter deadline, as the metrics page waits for it."""
+        """With a shorter deadline, as it is asked every two seconds."""
         return await self._offsets(partitions, NEXT, END_OFFSETS_S)
 
     async def partitions(self) -> int:

@@ -61,7 +61,7 @@ NO_PARTITION = -1
 # A healthy broker answers where the group is within milliseconds; one that is loading its log says
 # so at once.
 QUESTION_S = 10.0
-# Shorter, as the metrics page waits for it.
+# Shorter, as it is asked every two seconds.
 END_OFFSETS_S = 5.0
 
 
