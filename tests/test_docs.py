@@ -246,6 +246,28 @@ def test_prose_lines_fit_into_a_window(page: Path) -> None:
             assert " " not in _INLINE_CODE.sub("code", line).strip().removeprefix("- "), line
 
 
+def test_the_way_of_a_record_names_each_of_its_files_once() -> None:
+    text = section(DOCS / "way-of-a-record.md", "The files that it passes")
+    files = re.findall(r"^\| (\d+) \| \w+ \| \[[^]]+\]\(([^)]+)\) \|", text, re.MULTILINE)
+    assert [int(number) for number, _ in files] == list(range(1, len(files) + 1))
+    assert len({file for _, file in files}) == len(files)
+    assert text.lstrip().startswith(f"{len(files)} files.")
+
+
+def test_functions_that_a_maintainer_s_page_names_are_in_the_code() -> None:
+    """Written as `Class.function`."""
+    code = "\n".join(path.read_text() for path in (ROOT / "consumers/penstock").rglob("*.py"))
+    for name in ("way-of-a-record.md", "what-a-lane-knows.md"):
+        for owner, method in re.findall(r"\b(_?[A-Z][A-Za-z]+)\.(_?[a-z][a-z_]+)\b", _prose(name)):
+            assert re.search(rf"^class {owner}\b", code, re.MULTILINE), owner
+            assert re.search(rf"\bdef {method}\b", code), f"{owner}.{method}"
+
+
+def _prose(page: str) -> str:
+    """Without the targets of links, which have dots, too."""
+    return _LINK.sub("]", (DOCS / page).read_text())
+
+
 @of_each_page
 def test_links_lead_somewhere(page: Path) -> None:
     for link in _LINK.findall(_FENCE.sub("", page.read_text())):
